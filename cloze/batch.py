@@ -1,0 +1,59 @@
+"""A checked bundle of tensors: names, kinds and numbers of dimensions are compared with the ledger once, then nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from cloze import fields
+
+_dimensions = {"B L D": 3, "B L L": 3, "B L C": 3, "B R F": 3, "M F": 2, "M C": 2, "P 2": 2, "E 2": 2}
+
+
+class Batch(Mapping[str, Tensor]):
+    """An immutable mapping from full field names to tensors."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], *, checked: bool = False) -> None:
+        self._tensors = dict(tensors)
+        if not checked:
+            for name, tensor in self._tensors.items():
+                _check(name, tensor)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+        """The same batch on another device."""
+        moved = {name: tensor.to(device, non_blocking=non_blocking) for name, tensor in self._tensors.items()}
+        return Batch(moved, checked=True)
+
+    def view(self, name: str) -> Batch:
+        """The fields of one view, without its prefix."""
+        if name == "main":
+            return Batch({k: v for k, v in self._tensors.items() if "." not in k}, checked=True)
+        start = name + "."
+        return Batch({k[len(start):]: v for k, v in self._tensors.items() if k.startswith(start)}, checked=True)
+
+    def __repr__(self) -> str:
+        return "Batch(" + ", ".join(f"{k} {tuple(v.shape)}" for k, v in self._tensors.items()) + ")"
+
+
+def _check(name: str, tensor: Tensor) -> None:
+    field = fields.find(name)
+    if not field.travels:
+        raise ValueError(f"field {name!r} is for edits only and must not reach a batch")
+    kind = "float" if tensor.is_floating_point() else "boolean" if tensor.dtype == torch.bool else "integer"
+    expected = _dimensions.get(field.shape, len(field.shape.split()))
+    spans = field.name == "places" and tensor.dim() == 2  # places of spans are M 2
+    if kind != field.kind or (tensor.dim() != expected and not spans):
+        raise ValueError(
+            f"field {name!r} must be {field.kind} of shape ({field.shape}), got {tensor.dtype} {tuple(tensor.shape)}"
+        )

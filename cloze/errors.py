@@ -1,0 +1,79 @@
+"""The error tree. Every message says where, what was given, what was expected and the way out.
+
+ClozeError                 anything cloze reports to a person; never shown as a traceback
+├── UserError              the input is wrong (exit code 2)
+│   ├── RecipeError        a recipe: syntax, unknown or ill-typed keys, fields that do not match
+│   ├── CorpusError        text files and token stores
+│   ├── CheckpointError    run folders and Hugging Face folders
+│   ├── TaskError          task files and labels
+│   ├── BudgetError        budget strings
+│   ├── DeviceError        a device or a precision that is not there
+│   └── MissingExtra       an optional package is not installed
+└── RunError               the work itself failed (exit code 1): disk full, loss not finite
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class ClozeError(Exception):
+    """An error whose text is written for a person. `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class UserError(ClozeError):
+    """What was given is wrong; nothing has been written."""
+
+    exit_code = 2
+
+
+class RecipeError(UserError):
+    """One or more faults of a recipe, collected and printed together."""
+
+
+class CorpusError(UserError):
+    """A text file or a token store that cannot be used."""
+
+
+class CheckpointError(UserError):
+    """A run folder or a Hugging Face folder that cannot be used."""
+
+
+class TaskError(UserError):
+    """A task file, a column or a label that cannot be used."""
+
+
+class BudgetError(UserError):
+    """A budget that cannot be read or spent."""
+
+
+class DeviceError(UserError):
+    """A device or a precision that this machine does not have."""
+
+
+class RunError(ClozeError):
+    """The work failed although the input was right."""
+
+
+class MissingExtra(UserError):
+    """An optional package is needed: names the extra that installs it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package}, which is not installed.\n"
+            f'  Install it with: pip install "cloze[{extra}]"'
+        )
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """A sentence naming the known words closest to `given`, or all of them when they are few."""
+    names = sorted(set(known))
+    close = get_close_matches(str(given), names, n=3, cutoff=0.55)
+    if close:
+        return f"Did you mean {' or '.join(repr(name) for name in close)}?"
+    if len(names) <= 16:
+        return f"Known: {', '.join(names) or 'none'}."
+    return f"There are {len(names)} known names, none of them close."

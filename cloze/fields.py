@@ -1,0 +1,127 @@
+"""The ledger: every field that a block of rows or a batch may carry, with its shape and meaning. No torch.
+
+A full name is `[view.]field[/set]`: `tokens`, `hole.tokens`, `targets/next`, `query.places/main`. Fields are few and typed
+by shape and kind; sets are free names chosen by the edit that gives them and matched by the objective that takes them.
+`docs/fields.md` is generated from this file.
+
+Shapes: B rows, L positions, M answers, T decoder positions, D width, C choices, F features, P pairs or parts, E examples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from cloze.errors import RecipeError, nearest
+
+Kind = Literal["integer", "float", "boolean"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One family of names. `keyed`: takes a `/set`. `travels`: may reach a network or an objective."""
+
+    name: str
+    shape: str
+    kind: Kind
+    meaning: str
+    keyed: bool = False
+    travels: bool = True
+    aligned: bool = False  # one value per token: moved by `Rows.splice`
+    inserted: int = 0      # value of a token-aligned field at an inserted place
+
+
+class FieldName(NamedTuple):
+    """A full field name taken apart."""
+
+    view: str
+    field: str
+    set: str
+
+
+_ledger: dict[str, Field] = {}
+
+
+def add(field: Field) -> None:
+    """Add a family of names to the ledger; a second definition that differs is an error."""
+    old = _ledger.get(field.name)
+    if old is not None and old != field:
+        raise RecipeError(f"field {field.name!r} is already in the ledger with another meaning: {old.meaning}")
+    _ledger[field.name] = field
+
+
+def ledger() -> tuple[Field, ...]:
+    """Every field in the order of definition."""
+    return tuple(_ledger.values())
+
+
+def split(name: str) -> FieldName:
+    """`hole.targets/main` → (view, field, set); the view defaults to `main`, the set to the empty string."""
+    head, _, chosen = name.partition("/")
+    view, dot, field = head.rpartition(".")
+    return FieldName(view if dot else "main", field, chosen)
+
+
+def join(view: str, field: str, chosen: str = "") -> str:
+    """The inverse of `split`: the view `main` is not written."""
+    return ("" if view in ("", "main") else view + ".") + field + (f"/{chosen}" if chosen else "")
+
+
+def find(name: str) -> Field:
+    """The ledger's entry for a full name; an illegal name is a `RecipeError` with the nearest names."""
+    view, field, chosen = split(name)
+    entry = _ledger.get(field)
+    if entry is None:
+        raise RecipeError(f"unknown field {name!r}. {nearest(field, _ledger)}")
+    if entry.keyed != bool(chosen):
+        way_out = f"write {field}/<set>" if entry.keyed else f"write {field}"
+        raise RecipeError(f"field {name!r}: {field} {'needs' if entry.keyed else 'does not take'} a set; {way_out}.")
+    return entry
+
+
+for _field in (
+    Field("tokens", "B L", "integer", "token ids that the network reads", aligned=True),
+    Field("positions", "B L", "integer", "position of each token; absent: 0, 1, 2, … in every row", aligned=True),
+    Field("segments", "B L", "integer", "segment of each token", aligned=True),
+    Field("order", "B L", "integer", "token i sees token j if order[j] <= order[i]; absent: the order is constant and known "
+          "to the pass", aligned=True),
+    Field("block", "B L", "integer", "1, 2, … the packed example a token belongs to, 0 for padding; absent: no padding, "
+          "one example per row", aligned=True),
+    Field("restarts", "B", "boolean", "the row starts a new stream: recurrent memory is cut"),
+    Field("summaries", "E", "integer", "flat place of each example's summary token; absent: the first token of each row"),
+    Field("decoder_tokens", "B T", "integer", "second sequence: ids"),
+    Field("decoder_positions", "B T", "integer", "second sequence: positions"),
+    Field("decoder_order", "B T", "integer", "second sequence: order"),
+    Field("decoder_block", "B T", "integer", "second sequence: block"),
+    Field("crossing", "B L", "boolean", "false: hidden from the decoder although the encoder sees it", aligned=True),
+    Field("visible", "B L L", "boolean", "who sees whom, where no order can say it; combined with order by AND"),
+    Field("characters", "B L C", "integer", "characters of each token or word", aligned=True),
+    Field("inputs", "B L", "integer", "further ids summed into the embedding: language, task, …", keyed=True, aligned=True),
+    Field("vectors", "B L D", "float", "used instead of the token embedding"),
+    Field("items", "B R", "integer", "things beside the tokens: entities, n-grams, regions", keyed=True),
+    Field("item_vectors", "B R F", "float", "features of things beside the tokens", keyed=True),
+    Field("links", "E 2", "integer", "pairs (token place, item place)", keyed=True),
+    Field("targets", "M", "integer", "answers that are ids", keyed=True),
+    Field("values", "M F", "float", "answers that are numbers, vectors or distributions", keyed=True),
+    Field("choices", "M C", "integer", "the answers allowed, -1 for none", keyed=True),
+    Field("priors", "M C", "float", "prior of each allowed answer", keyed=True),
+    Field("places", "M", "integer", "flat index into the rows of the state that is read", keyed=True),
+    Field("weights", "M", "float", "weight of each answer; padding has weight 0", keyed=True),
+    Field("owner", "rows", "integer", "example that each row belongs to"),
+    Field("centers", "P", "integer", "static vectors: centre words"),
+    Field("contexts", "P", "integer", "static vectors: context words"),
+    Field("cell", "P 2", "integer", "static vectors: a cell of the co-occurrence matrix"),
+    Field("cell_count", "P", "float", "static vectors: the count in that cell"),
+    # Between edits only: these never leave the data tower.
+    Field("length", "B", "integer", "tokens in the row; what follows is padding", travels=False),
+    Field("parts", "B P 2", "integer", "start and stop of each part of the row, before it is framed", travels=False),
+    Field("special", "B L", "boolean", "inserted by the frame, not part of the text", travels=False, aligned=True, inserted=1),
+    Field("masked", "B L", "boolean", "chosen by `mask`", travels=False, aligned=True),
+    Field("original", "B L", "integer", "the ids before corruption", travels=False, aligned=True),
+    Field("word_start", "B L", "boolean", "the token starts a word", travels=False, aligned=True, inserted=1),
+    Field("sentence", "B L", "integer", "ordinal of the token's sentence in its passage, -1 for none", travels=False,
+          aligned=True, inserted=-1),
+    Field("document", "B", "integer", "document that the passage comes from", travels=False),
+    Field("column", "B", "integer", "a labelled record's column under its own name", keyed=True, travels=False),
+):
+    add(_field)

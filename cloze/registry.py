@@ -1,0 +1,110 @@
+"""Name → builder. The builder's signature is the schema of its arguments in a recipe.
+
+    @register("edit", "mask")
+    class Mask: ...
+
+A builder's keyword parameters are what a recipe may write. Three annotations change that:
+
+- `Given[T]`: filled by assembly (see `assembly/given.py`), illegal in a recipe;
+- `Live[float]`: a number or a schedule part, read from the clock while training;
+- `Part["kind"]`: a nested part of that kind.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from cloze.errors import RecipeError, nearest
+
+T = TypeVar("T")
+Builder = TypeVar("Builder", bound=Callable[..., Any])
+
+
+class GivenMark:
+    """Marks a parameter that assembly fills in."""
+
+
+class LiveMark:
+    """Marks a number that may follow a schedule."""
+
+
+class PartMark:
+    """Marks a parameter that is a nested part of `kind`."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+
+class Given:
+    """`Given[int]` annotates a parameter that assembly fills in."""
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return Annotated[item, GivenMark()]
+
+
+class Live:
+    """`Live[float]` annotates a number that a recipe may give as a schedule."""
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return Annotated[item, LiveMark()]
+
+
+class Part:
+    """`Part["rate"]` annotates a parameter that is itself a part of that kind."""
+
+    def __class_getitem__(cls, kind: str) -> Any:
+        return Annotated[Any, PartMark(kind)]
+
+
+_builders: dict[str, dict[str, Callable[..., Any]]] = {}
+
+
+def register(kind: str, name: str) -> Callable[[Builder], Builder]:
+    """Bind `name` to a builder of `kind`. Binding a name twice to different code is an error."""
+
+    def bind(builder: Builder) -> Builder:
+        known = _builders.setdefault(kind, {})
+        old = known.get(name)
+        if old is not None and (old.__module__, old.__qualname__) != (builder.__module__, builder.__qualname__):
+            raise RecipeError(
+                f"{kind} {name!r} is already registered by {old.__module__}.{old.__qualname__}; "
+                f"{builder.__module__}.{builder.__qualname__} must take another name."
+            )
+        known[name] = builder
+        return builder
+
+    return bind
+
+
+def names(kind: str) -> list[str]:
+    """The registered names of one kind, sorted."""
+    return sorted(_builders.get(kind, {}))
+
+
+def kinds() -> list[str]:
+    """All kinds that have at least one builder."""
+    return sorted(_builders)
+
+
+def lookup(kind: str, name: str) -> Callable[..., Any]:
+    """The builder registered under `name`; an unknown name is a `RecipeError` naming the nearest."""
+    try:
+        return _builders[kind][name]
+    except KeyError:
+        raise RecipeError(f"unknown {kind} {name!r}. {nearest(name, names(kind))}") from None
+
+
+def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The builder's parameters by name, annotations resolved, without `self`."""
+    signature = inspect.signature(builder, eval_str=True)
+    return {name: p for name, p in signature.parameters.items() if name != "self"}
+
+
+def mark_of(parameter: inspect.Parameter) -> GivenMark | LiveMark | PartMark | None:
+    """The mark of a parameter's annotation, if it carries one."""
+    for mark in getattr(parameter.annotation, "__metadata__", ()):
+        if isinstance(mark, (GivenMark, LiveMark, PartMark)):
+            return mark
+    return None

@@ -1,0 +1,117 @@
+"""Random numbers by address: a pure function of (seed, entry, epoch, item), a name and a position.
+
+No state is kept, so the same row comes out bit for bit whatever block, worker or rank makes it, and nothing about
+randomness has to be saved. Row addresses are folded into one 64-bit key per row (splitmix64 finaliser); the numbers of a
+row come from a 32-bit mixer keyed by both halves of that key.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+UInt32 = NDArray[np.uint32]
+UInt64 = NDArray[np.uint64]
+
+_GOLDEN64 = 0x9E3779B97F4A7C15
+_MASK64 = (1 << 64) - 1
+
+
+@lru_cache(maxsize=4096)
+def name_key(name: str) -> int:
+    """A 64-bit number standing for a name; the same in every process."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def mix64(x: int) -> int:
+    """The splitmix64 finaliser on one Python integer."""
+    x &= _MASK64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return x ^ (x >> 31)
+
+
+def fold(*parts: int | str) -> int:
+    """One 64-bit key from a sequence of integers and names; the order matters."""
+    key = 0x243F6A8885A308D3
+    for part in parts:
+        value = name_key(part) if isinstance(part, str) else int(part)
+        key = mix64((key * _GOLDEN64) ^ mix64(value + _GOLDEN64))
+    return key
+
+
+def mix_keys(keys: UInt64, salt: int) -> UInt64:
+    """Fold a 64-bit `salt` into an array of keys (any shape); vectorised splitmix64 finaliser."""
+    x = keys ^ np.uint64(salt)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def row_keys(*address: int | str, items: NDArray[np.int64]) -> UInt64:
+    """One key per item (shape of `items`) under an address such as (seed, entry, epoch)."""
+    return mix_keys(items.astype(np.uint64) * np.uint64(_GOLDEN64), fold(*address))
+
+
+def permutation(count: int, *address: int | str) -> NDArray[np.int64]:
+    """A random order of `count` items that is a pure function of the address."""
+    return np.random.Generator(np.random.Philox(key=fold(*address))).permutation(count)
+
+
+class Draw:
+    """The random numbers of a block of rows.
+
+    `keys` holds one 64-bit key per row. Every method takes a name, so that two edits never share numbers, and an optional
+    count `n`; the result has shape (B,) or (B, n). Number j of a row does not depend on n, on the other rows or on the
+    order of calls.
+    """
+
+    def __init__(self, keys: UInt64, view: str = "main") -> None:
+        self.keys = keys
+        self.view = view
+
+    def inside(self, view: str) -> Draw:
+        """The draw of another view of the same rows."""
+        return Draw(self.keys, view)
+
+    def take(self, rows: NDArray[np.intp]) -> Draw:
+        """The draw of some of the rows (an index array; repeats allowed)."""
+        return Draw(self.keys[rows], self.view)
+
+    def bits(self, name: str, n: int | None = None) -> UInt32:
+        """Uniform 32-bit words, (B,) or (B, n)."""
+        keys = mix_keys(self.keys, fold(self.view, name))
+        if n is None:
+            return (keys >> np.uint64(32)).astype(np.uint32)
+        low = keys.astype(np.uint32)[:, None]
+        high = (keys >> np.uint64(32)).astype(np.uint32)[:, None]
+        x = _counters(n) + low
+        x ^= x >> np.uint32(16)
+        x *= np.uint32(0x7FEB352D)
+        x += high
+        x ^= x >> np.uint32(15)
+        x *= np.uint32(0x846CA68B)
+        x ^= x >> np.uint32(16)
+        return x
+
+    def uniform(self, name: str, n: int | None = None) -> NDArray[np.float64]:
+        """Numbers in [0, 1) with 32 random bits, (B,) or (B, n)."""
+        return self.bits(name, n) * 2.0**-32
+
+    def integers(self, name: str, high: int | NDArray[np.integer], n: int | None = None) -> NDArray[np.int64]:
+        """Integers in [0, high), by multiply and shift; `high` may be an array that broadcasts."""
+        wide = self.bits(name, n).astype(np.uint64)
+        return ((wide * np.asarray(high).astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
+
+
+@lru_cache(maxsize=64)
+def _counters(n: int) -> UInt32:
+    counters = np.arange(n, dtype=np.uint32) * np.uint32(0x9E3779B9)
+    counters.flags.writeable = False
+    return counters

@@ -1,0 +1,120 @@
+"""A block of rows: what sources give and edits work on. Arrays, padded, with lengths; immutable; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import fields
+
+Array = NDArray[Any]
+
+
+class Rows(Mapping[str, Array]):
+    """An immutable mapping from full field names to arrays whose first axis is the row.
+
+    Token-aligned fields are (B, L) and padded: what lies at or beyond `length` is meaningless. Answers are padded too:
+    `targets/<set>` and `places/<set>` are (B, K), and a place of -1 says "no answer here". Views and companions are
+    prefixes: `hole.tokens`, `distractor.length`. One row is simply a block of one.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], *, checked: bool = False) -> None:
+        self._arrays = dict(arrays)
+        if not checked:
+            self._check()
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @property
+    def count(self) -> int:
+        """How many rows the block has."""
+        return len(next(iter(self._arrays.values())))
+
+    def having(self, **arrays: Array) -> Rows:
+        """A new block with these fields added or replaced; names with `/` or `.` go through `having_all`."""
+        return self.having_all(arrays)
+
+    def having_all(self, arrays: Mapping[str, Array]) -> Rows:
+        """A new block with these fields added or replaced."""
+        return Rows({**self._arrays, **arrays}, checked=True)
+
+    def without(self, *names: str) -> Rows:
+        """A new block without these fields."""
+        return Rows({k: v for k, v in self._arrays.items() if k not in names}, checked=True)
+
+    def view(self, name: str) -> Rows:
+        """The fields of one view or companion, without its prefix; `main` is everything that has none."""
+        if name == "main":
+            return Rows({k: v for k, v in self._arrays.items() if "." not in k}, checked=True)
+        start = name + "."
+        return Rows({k[len(start):]: v for k, v in self._arrays.items() if k.startswith(start)}, checked=True)
+
+    def with_view(self, name: str, rows: Rows) -> Rows:
+        """A new block in which the view `name` consists of the fields of `rows` exactly."""
+        if name == "main":
+            kept = {k: v for k, v in self._arrays.items() if "." in k}
+            return Rows({**rows._arrays, **kept}, checked=True)
+        start = name + "."
+        kept = {k: v for k, v in self._arrays.items() if not k.startswith(start)}
+        return Rows({**kept, **{start + k: v for k, v in rows._arrays.items()}}, checked=True)
+
+    def take(self, index: Any) -> Rows:
+        """Some of the rows: a slice, a boolean mask or an index array."""
+        return Rows({k: v[index] for k, v in self._arrays.items()}, checked=True)
+
+    def splice(self, index: Array, length: Array, tokens: Array | None = None) -> Rows:
+        """Move every token-aligned field of this view at once.
+
+        `index` (B, L') names the source column of every new place, -1 where a token is inserted; `tokens` (B, L') holds
+        the inserted ids. `places/<set>` follow the tokens they name; an answer whose token is gone gets place -1.
+        """
+        inserted = index < 0
+        any_inserted = bool(inserted.any())
+        flat = np.maximum(index, 0) if any_inserted else index
+        width = next(v.shape[1] for k, v in self._arrays.items() if k == "tokens")
+        flat = flat + (np.arange(len(index), dtype=np.intp) * width)[:, None]
+        moved: dict[str, Array] = {}
+        for name, value in self._arrays.items():
+            field = fields.find(name)
+            if field.aligned and "." not in name:
+                new = np.take(value.reshape((-1, *value.shape[2:])), flat, axis=0)
+                if any_inserted:
+                    if field.name == "tokens" and tokens is not None:
+                        np.copyto(new, tokens, where=inserted, casting="unsafe")
+                    else:
+                        new[inserted] = field.inserted
+                moved[name] = new
+            elif field.name == "places" and "." not in name:
+                moved[name] = _follow(value, index, width)
+            else:
+                moved[name] = value
+        moved["length"] = length
+        return Rows(moved, checked=True)
+
+    def _check(self) -> None:
+        counts = set()
+        for name, value in self._arrays.items():
+            fields.find(name)
+            counts.add((fields.split(name).view, len(value)))
+        by_view = {view: {n for v, n in counts if v == view} for view, _ in counts}
+        for view, found in by_view.items():
+            if len(found) > 1:
+                raise ValueError(f"the fields of view {view!r} disagree on the number of rows: {sorted(found)}")
+
+
+def _follow(places: Array, index: Array, width: int) -> Array:
+    """Where each old place stands after a splice, -1 if it is gone. The first copy wins."""
+    rows, columns = np.nonzero(index >= 0)
+    inverse = np.full((len(index), width + 1), -1, dtype=places.dtype)
+    inverse[rows[::-1], index[rows, columns][::-1]] = columns[::-1]
+    return np.take_along_axis(inverse, np.where(places < 0, width, places), axis=1)
