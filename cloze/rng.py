@@ -91,14 +91,14 @@ class Draw:
             return (keys >> np.uint64(32)).astype(np.uint32)
         low = keys.astype(np.uint32)[:, None]
         high = (keys >> np.uint64(32)).astype(np.uint32)[:, None]
-        x = _counters(n) + low
-        x ^= x >> np.uint32(16)
-        x *= np.uint32(0x7FEB352D)
-        x += high
-        x ^= x >> np.uint32(15)
-        x *= np.uint32(0x846CA68B)
-        x ^= x >> np.uint32(16)
-        return x
+        return _mix32(_counters(n) + low, high)
+
+    def bits_at(self, name: str, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> UInt32:
+        """The words `bits(name, n)[rows, columns]`, computed only there; (M,)."""
+        keys = mix_keys(self.keys, fold(self.view, name))
+        low, high = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
+        counters = columns.astype(np.uint32) * np.uint32(0x9E3779B9)
+        return _mix32(counters + low[rows], high[rows])
 
     def uniform(self, name: str, n: int | None = None) -> NDArray[np.float64]:
         """Numbers in [0, 1) with 32 random bits, (B,) or (B, n)."""
@@ -108,6 +108,17 @@ class Draw:
         """Integers in [0, high), by multiply and shift; `high` may be an array that broadcasts."""
         wide = self.bits(name, n).astype(np.uint64)
         return ((wide * np.asarray(high).astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
+
+
+def _mix32(x: UInt32, high: UInt32) -> UInt32:
+    """Two rounds of multiply and xor-shift, the second half of the key between them; changes `x` in place."""
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x7FEB352D)
+    x += high
+    x ^= x >> np.uint32(15)
+    x *= np.uint32(0x846CA68B)
+    x ^= x >> np.uint32(16)
+    return x
 
 
 @lru_cache(maxsize=64)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,20 @@ from cloze import fields
 Array = NDArray[Any]
 
 
+class Inserted(NamedTuple):
+    """Places where a token is put into a row: three arrays of equal length."""
+
+    rows: Array
+    columns: Array
+    ids: Array
+
+
 class Rows(Mapping[str, Array]):
     """An immutable mapping from full field names to arrays whose first axis is the row.
 
-    Token-aligned fields are (B, L) and padded: what lies at or beyond `length` is meaningless. Answers are padded too:
-    `targets/<set>` and `places/<set>` are (B, K), and a place of -1 says "no answer here". Views and companions are
+    Token-aligned fields are (B, L) and padded: what lies at or beyond `length` is meaningless. Answers about tokens are
+    padded too: `targets/<set>` and `places/<set>` are (B, K), and a place of -1 says "no answer here". An answer about the
+    whole row, `targets/<set>` of shape (B,), has no place. Views and companions are
     prefixes: `hole.tokens`, `distractor.length`. One row is simply a block of one.
     """
 
@@ -72,34 +81,47 @@ class Rows(Mapping[str, Array]):
         """Some of the rows: a slice, a boolean mask or an index array."""
         return Rows({k: v[index] for k, v in self._arrays.items()}, checked=True)
 
-    def splice(self, index: Array, length: Array, tokens: Array | None = None) -> Rows:
+    def splice(self, index: Array, length: Array, inserted: Inserted | None = None) -> Rows:
         """Move every token-aligned field of this view at once.
 
-        `index` (B, L') names the source column of every new place, -1 where a token is inserted; `tokens` (B, L') holds
-        the inserted ids. `places/<set>` follow the tokens they name; an answer whose token is gone gets place -1.
+        `index` (B, L') names the source column of every new place; what it says of inserted places and of padding does not
+        matter, as long as it is an integer. `inserted` lists the places where a token is inserted, and its id.
+        `places/<set>` follow the tokens they name; an answer whose token is gone gets place -1.
         """
-        inserted = index < 0
-        any_inserted = bool(inserted.any())
-        flat = np.maximum(index, 0) if any_inserted else index
-        width = next(v.shape[1] for k, v in self._arrays.items() if k == "tokens")
-        flat = flat + (np.arange(len(index), dtype=np.intp) * width)[:, None]
+        width = self._arrays["tokens"].shape[1]
+        flat = index + (np.arange(len(index), dtype=np.intp) * width)[:, None]
         moved: dict[str, Array] = {}
         for name, value in self._arrays.items():
             field = fields.find(name)
             if field.aligned and "." not in name:
-                new = np.take(value.reshape((-1, *value.shape[2:])), flat, axis=0)
-                if any_inserted:
-                    if field.name == "tokens" and tokens is not None:
-                        np.copyto(new, tokens, where=inserted, casting="unsafe")
-                    else:
-                        new[inserted] = field.inserted
+                new = value.reshape((-1, *value.shape[2:])).take(flat, axis=0, mode="clip")
+                if inserted is not None:
+                    new[inserted.rows, inserted.columns] = inserted.ids if name == "tokens" else field.inserted
                 moved[name] = new
             elif field.name == "places" and "." not in name:
-                moved[name] = _follow(value, index, width)
+                moved[name] = _follow(value, index, length, inserted, width)
             else:
                 moved[name] = value
         moved["length"] = length
         return Rows(moved, checked=True)
+
+    @staticmethod
+    def below(blocks: Sequence[Rows]) -> Rows:
+        """Blocks of the same fields below each other; narrower ones are padded (places with -1, "no answer")."""
+        if len(blocks) == 1:
+            return blocks[0]
+        joined = {}
+        for name in blocks[0]:
+            values = [block[name] for block in blocks]
+            if values[0].ndim > 1:
+                width = max(value.shape[1] for value in values)
+                empty = -1 if fields.find(name).name == "places" else 0
+                values = [
+                    np.pad(v, [(0, 0), (0, width - v.shape[1])] + [(0, 0)] * (v.ndim - 2), constant_values=empty)
+                    for v in values
+                ]
+            joined[name] = np.concatenate(values)
+        return Rows(joined, checked=True)
 
     def _check(self) -> None:
         counts = set()
@@ -112,9 +134,12 @@ class Rows(Mapping[str, Array]):
                 raise ValueError(f"the fields of view {view!r} disagree on the number of rows: {sorted(found)}")
 
 
-def _follow(places: Array, index: Array, width: int) -> Array:
+def _follow(places: Array, index: Array, length: Array, inserted: Inserted | None, width: int) -> Array:
     """Where each old place stands after a splice, -1 if it is gone. The first copy wins."""
-    rows, columns = np.nonzero(index >= 0)
+    real = (np.arange(index.shape[1]) < length[:, None]) & (index >= 0) & (index < width)
+    if inserted is not None:
+        real[inserted.rows, inserted.columns] = False
+    rows, columns = np.nonzero(real)
     inverse = np.full((len(index), width + 1), -1, dtype=places.dtype)
     inverse[rows[::-1], index[rows, columns][::-1]] = columns[::-1]
     return np.take_along_axis(inverse, np.where(places < 0, width, places), axis=1)

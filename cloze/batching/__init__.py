@@ -1,0 +1,11 @@
+"""Examples → batches: padding, packing, dealing to ranks and micro-batches, cursors.
+May import: exercises, corpus, text and the foundation; never networks or objectives.
+Add one: a way to lay examples into rows is a function in `collate.py`; a way to deal them is a method of `Feed`.
+Contract: tests/batching and tests/contracts.
+"""
+
+from cloze.batching.collate import collate
+from cloze.batching.data import Data, MicroBatch
+from cloze.batching.feed import Cursor, Feed
+
+__all__ = ["Cursor", "Data", "Feed", "MicroBatch", "collate"]

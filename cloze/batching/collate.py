@@ -1,0 +1,121 @@
+"""Lay examples into the rows of a batch: one per row, or several packed, and turn columns into flat places. numpy only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import fields
+from cloze.rows import Rows
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Layout(NamedTuple):
+    """Where each example of a view starts: `base` flat places (E,), in `rows` rows of `width` tokens."""
+
+    base: NDArray[np.int64]
+    rows: int
+    width: int
+    packed: bool
+
+
+def one_per_row(length: NDArray[Any], width: int | None = None) -> Layout:
+    """Every example in a row of its own; `width` defaults to the longest."""
+    width = int(length.max()) if width is None else width
+    return Layout(np.arange(len(length), dtype=np.int64) * width, len(length), width, packed=False)
+
+
+def several_per_row(length: NDArray[Any], row: NDArray[np.int64], width: int) -> Layout:
+    """Examples one after another in the rows that `row` (E,), ascending, assigns them to."""
+    before = np.cumsum(length, dtype=np.int64) - length
+    first = np.searchsorted(row, row, side="left")
+    rows = int(row[-1]) + 1 if len(row) else 0
+    return Layout(row * width + before - before[first], rows, width, packed=True)
+
+
+def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int = 0) -> Arrays:
+    """The arrays of one view: token fields (R, W), answers (M,), all with names of the ledger and without a view prefix.
+
+    `takes` says which token-aligned fields are wanted (those the networks take); answers always travel. `block` is given
+    when rows hold padding or several examples; `positions` restart with every packed example; `summaries` names each
+    example's first token when rows are packed. Tokens of padding are `padding`, everything else 0.
+    """
+    length = rows["length"].astype(np.int64)
+    source = rows["tokens"].shape[1]
+    columns = np.arange(source)
+    inside = columns < length[:, None]
+    full = not layout.packed and bool((length == layout.width).all())
+    flat = None if full else (layout.base[:, None] + columns)[inside]
+    out: Arrays = {}
+
+    def lay(value: NDArray[Any], empty: int = 0) -> NDArray[Any]:
+        if full:
+            return np.ascontiguousarray(value[:, : layout.width])
+        laid = np.full((layout.rows * layout.width, *value.shape[2:]), empty, value.dtype)
+        laid[flat] = np.broadcast_to(value, (*inside.shape, *value.shape[2:]))[inside]
+        return laid.reshape(layout.rows, layout.width, *value.shape[2:])
+
+    for name, value in rows.items():
+        field = fields.find(name)
+        if "." in name or not field.travels:
+            continue
+        if field.aligned:
+            if name in takes:
+                out[name] = lay(value, padding if name == "tokens" else 0)
+        elif field.name in ("targets", "places", "weights"):
+            continue
+        else:
+            out[name] = value
+    if not full:
+        ordinal = np.ones(len(length), np.int32)
+        if layout.packed:
+            row = layout.base // layout.width
+            ordinal = (np.arange(len(row)) - np.searchsorted(row, row) + 1).astype(np.int32)
+        out["block"] = lay(np.broadcast_to(ordinal[:, None], inside.shape))
+    if layout.packed:
+        if "positions" not in out:
+            out["positions"] = lay(np.broadcast_to(columns.astype(np.int32), inside.shape))
+        out["summaries"] = layout.base
+    out.update(_answers(rows, layout))
+    return out
+
+
+def _answers(rows: Rows, layout: Layout) -> Arrays:
+    """`targets`, `places` and `weights` of every set, flattened to the answers that exist."""
+    out: Arrays = {}
+    for name, targets in rows.items():
+        view, field, chosen = fields.split(name)
+        if field != "targets" or view != "main":
+            continue
+        weights = rows.get(f"weights/{chosen}")
+        if targets.ndim == 1:
+            out[name] = targets
+            out[f"places/{chosen}"] = np.arange(len(targets), dtype=np.int64)
+            asked: Any = slice(None)
+        else:
+            places = rows[f"places/{chosen}"]
+            asked = places >= 0
+            out[name] = targets[asked]
+            out[f"places/{chosen}"] = (layout.base[:, None] + places)[asked]
+        if weights is not None:
+            out[f"weights/{chosen}"] = weights[asked]
+    return out
+
+
+def pad_answers(arrays: Mapping[str, NDArray[Any]], multiple: int) -> Arrays:
+    """The same arrays with every set of answers padded to a multiple, by answers of weight 0 (for compiled graphs)."""
+    out = dict(arrays)
+    for name, targets in arrays.items():
+        _, field, chosen = fields.split(name)
+        if field != "targets":
+            continue
+        missing = -len(targets) % multiple
+        weights = arrays.get(f"weights/{chosen}", np.ones(len(targets), np.float32))
+        out[name] = np.pad(targets, (0, missing))
+        out[f"places/{chosen}"] = np.pad(arrays[f"places/{chosen}"], (0, missing))
+        out[f"weights/{chosen}"] = np.pad(weights.astype(np.float32), (0, missing))
+    return out

@@ -1,0 +1,12 @@
+"""Passages → examples: pure edits that decide what is hidden, what is shown, who may be seen and what is asked.
+May import: text, corpus and the foundation (fields, rows, rng, registry, errors); never torch, never networks.
+Add one: a file with one frozen dataclass, `@register("edit", name)`, `takes`, `gives`, `__call__`; its import line below.
+Contract: tests/contracts/test_edits.py walks the registry.
+"""
+
+from cloze.exercises import bring, copy, corrupt, frame, mask, order, pair, predict
+from cloze.exercises.edit import Edit
+from cloze.exercises.exercise import Exercise
+from cloze.exercises.facts import TokenFacts
+
+__all__ = ["Edit", "Exercise", "TokenFacts", "bring", "copy", "corrupt", "frame", "mask", "order", "pair", "predict"]

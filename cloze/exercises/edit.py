@@ -1,0 +1,26 @@
+"""What an edit is: a pure function from a block of rows to a block of rows."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@runtime_checkable
+class Edit(Protocol):
+    """One step of an exercise.
+
+    `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws only
+    from `draw`, and is vectorised over rows and tokens. Two optional methods: `room(length)`, how many tokens may come in
+    so that at most `length` come out; `at(length)`, the same edit knowing that at most `length` tokens may come out of it.
+    """
+
+    @property
+    def takes(self) -> frozenset[str]: ...
+
+    @property
+    def gives(self) -> frozenset[str]: ...
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows: ...

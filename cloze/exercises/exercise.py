@@ -1,0 +1,89 @@
+"""A list of edits as one function: from a block of passages to a block of examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cloze import fields
+from cloze.exercises.edit import Edit
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An edit and the view it works on (`in:` in a recipe)."""
+
+    edit: Edit
+    view: str = "main"
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        if self.view == "main":
+            return self.edit(rows, draw)
+        return rows.with_view(self.view, self.edit(rows.view(self.view), draw.inside(self.view)))
+
+
+class Exercise:
+    """The edits of one entry, applied in order for rows of at most `length` tokens.
+
+    Assembling it works out, backwards, how many tokens each edit may let through (`at`), how many the source may give
+    (`room`), and after which edit a field is of no further use.
+    """
+
+    def __init__(self, edits: Sequence[Placed], length: int) -> None:
+        self.length = length
+        placed: list[Placed] = []
+        room = {view: length for view in {p.view for p in edits} | {"main"}}
+        for p in reversed(edits):
+            edit = p.edit
+            bound = edit.at(room[p.view]) if hasattr(edit, "at") else edit
+            if hasattr(edit, "room"):
+                room[p.view] = edit.room(room[p.view])
+            placed.append(Placed(bound, p.view))
+        self.edits = tuple(reversed(placed))
+        self.room = room["main"]
+        self.wants = self._wants()
+        self._dead = [self._useless_after(place) for place in range(len(self.edits))]
+
+    def _names(self, p: Placed) -> set[str]:
+        """The full names of the fields that an edit reads."""
+        taken = set(p.edit.takes) | set(getattr(p.edit, "optional", ()))
+        return {fields.join(p.view, name) if "." not in name else name for name in taken}
+
+    def _wants(self) -> frozenset[str]:
+        """Everything that some edit takes and no earlier edit gives: what the source must read."""
+        given: set[str] = set()
+        wanted: set[str] = {"tokens", "length"}
+        for p in self.edits:
+            for name in self._names(p):
+                view, field, chosen = fields.split(name)
+                source = fields.join("main", field, chosen) if (view, "copied") in given else name
+                if name not in given and source not in given:
+                    wanted.add(source)
+            given |= {fields.join(p.view, name) if "." not in name else name for name in p.edit.gives}
+            if hasattr(p.edit, "copies"):
+                given.add((p.edit.copies, "copied"))  # type: ignore[arg-type]
+        return frozenset(name for name in wanted if name not in given or name in ("tokens", "length"))
+
+    def _useless_after(self, place: int) -> frozenset[str]:
+        later: set[str] = set()
+        copies = False
+        for p in self.edits[place + 1:]:
+            later |= self._names(p)
+            copies |= hasattr(p.edit, "copies")
+        names = self._names(self.edits[place]) | self.wants
+        if copies:  # a later copy takes whatever is there
+            return frozenset()
+        return frozenset(
+            name for name in names
+            if name not in later and (not fields.find(name).travels or name.startswith("distractor."))
+            and fields.split(name).field != "length"
+        )
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        for edit, dead in zip(self.edits, self._dead, strict=True):
+            rows = edit(rows, draw)
+            if dead:
+                rows = rows.without(*dead)
+        return rows

@@ -1,0 +1,1 @@
+from conftest_exercises import facts  # noqa: F401
