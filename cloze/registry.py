@@ -37,18 +37,11 @@ class PartMark:
         self.kind = kind
 
 
-class Given:
-    """`Given[int]` annotates a parameter that assembly fills in."""
+#: `Given[int]` annotates a parameter that assembly fills in.
+Given = Annotated[T, GivenMark()]
 
-    def __class_getitem__(cls, item: Any) -> Any:
-        return Annotated[item, GivenMark()]
-
-
-class Live:
-    """`Live[float]` annotates a number that a recipe may give as a schedule."""
-
-    def __class_getitem__(cls, item: Any) -> Any:
-        return Annotated[item, LiveMark()]
+#: `Live[float]` annotates a number that a recipe may give as a schedule.
+Live = Annotated[T, LiveMark()]
 
 
 class Part:

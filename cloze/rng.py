@@ -43,6 +43,11 @@ def fold(*parts: int | str) -> int:
     return key
 
 
+@lru_cache(maxsize=4096)
+def _salt(view: str, name: str) -> int:
+    return fold(view, name)
+
+
 def mix_keys(keys: UInt64, salt: int) -> UInt64:
     """Fold a 64-bit `salt` into an array of keys (any shape); vectorised splitmix64 finaliser."""
     x = keys ^ np.uint64(salt)
@@ -86,7 +91,7 @@ class Draw:
 
     def bits(self, name: str, n: int | None = None) -> UInt32:
         """Uniform 32-bit words, (B,) or (B, n)."""
-        keys = mix_keys(self.keys, fold(self.view, name))
+        keys = mix_keys(self.keys, _salt(self.view, name))
         if n is None:
             return (keys >> np.uint64(32)).astype(np.uint32)
         low = keys.astype(np.uint32)[:, None]
@@ -95,14 +100,14 @@ class Draw:
 
     def bits_at(self, name: str, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> UInt32:
         """The words `bits(name, n)[rows, columns]`, computed only there; (M,)."""
-        keys = mix_keys(self.keys, fold(self.view, name))
+        keys = mix_keys(self.keys, _salt(self.view, name))
         low, high = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
         counters = columns.astype(np.uint32) * np.uint32(0x9E3779B9)
         return _mix32(counters + low[rows], high[rows])
 
     def uniform(self, name: str, n: int | None = None) -> NDArray[np.float64]:
         """Numbers in [0, 1) with 32 random bits, (B,) or (B, n)."""
-        return self.bits(name, n) * 2.0**-32
+        return self.bits(name, n).astype(np.float64) * 2.0**-32
 
     def integers(self, name: str, high: int | NDArray[np.integer], n: int | None = None) -> NDArray[np.int64]:
         """Integers in [0, high), by multiply and shift; `high` may be an array that broadcasts."""

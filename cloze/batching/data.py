@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,11 +13,23 @@ from numpy.typing import NDArray
 
 from cloze.batch import Batch
 from cloze.batching.feed import Cursor, Feed, Part
+from cloze.errors import RecipeError
 
 Run = tuple[int, NDArray[np.int64]]
+Step = tuple[Cursor, list[Part], Cursor]
 
 #: Examples made in one block: larger blocks leave the cache, smaller ones pay numpy's fixed cost per call.
 BLOCK = 256
+
+
+class Place(Protocol):
+    """A cursor of whatever class."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def item(self) -> int: ...
 
 
 class MicroBatch(NamedTuple):
@@ -43,34 +54,62 @@ class Data:
         workers: int = 0, held_out: Mapping[str, Feed] | None = None, held_out_rows: int = 512,
     ) -> None:
         self.feeds = dict(feeds)
-        self.batch = batch
-        self.micro_batch = micro_batch or -(-batch // ranks)
-        self.rank, self.ranks = rank, ranks
         self.held_out_feeds = dict(held_out or {})
         self.held_out_rows = held_out_rows
+        self._micro_batch = micro_batch
+        self.rank, self.ranks = rank, ranks
         self.workers = workers
-        self._made: OrderedDict[tuple[str, Cursor], tuple[list[Part], Cursor]] = OrderedDict()
-        self._ordered: dict[tuple[str, Cursor], Future[list[tuple[Cursor, list[Part], Cursor]]]] = {}
+        self._made: dict[tuple[str, Cursor], tuple[list[Part], Cursor]] = {}
+        self._ordered: dict[tuple[str, Cursor], Future[list[Step]]] = {}
         self._pool: ProcessPoolExecutor | None = None
+        self._set_batch(batch)
+
+    def _set_batch(self, batch: int) -> None:
+        if batch % self.ranks:
+            raise RecipeError(
+                f"training.batch: {batch} rows cannot be dealt evenly to {self.ranks} processes; "
+                f"expected a multiple of {self.ranks}."
+            )
+        self.batch = batch
+        self.micro_batch = min(self._micro_batch or batch, batch // self.ranks)
 
     def close(self) -> None:
         """Stop the data workers."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
+        self._ordered.clear()
+        self._made.clear()
+
+    def change(self, values: Mapping[str, Any]) -> bool:
+        """Apply a phase's `length` and `batch`; true if the length is new, so that the next epoch has to begin."""
+        self.close()
+        if "batch" in values:
+            self._set_batch(int(values["batch"]))
+        length = int(values.get("length", 0))
+        longer = [name for name, feed in self.feeds.items() if length and feed.length != length]
+        for name in longer:
+            self.feeds[name] = self.feeds[name].at(length)
+            if name in self.held_out_feeds:
+                self.held_out_feeds[name] = self.held_out_feeds[name].at(length)
+        return bool(longer)
+
+    def items(self, entry: str) -> int:
+        """How many rows the first epoch of an entry has at the present length."""
+        return self.feeds[entry].rows(0)
 
     def spans(self) -> list[tuple[int, int]]:
-        """(first row, rows) of each of this rank's micro-batches within a step."""
-        share = -(-self.batch // self.ranks)
-        start, stop = min(self.rank * share, self.batch), min((self.rank + 1) * share, self.batch)
-        return [(row, min(self.micro_batch, stop - row)) for row in range(start, stop, self.micro_batch)]
+        """(first row, rows) of each of this rank's micro-batches within a step; as many on every rank."""
+        share = self.batch // self.ranks
+        start = self.rank * share
+        return [(row, min(self.micro_batch, start + share - row)) for row in range(start, start + share, self.micro_batch)]
 
-    def next(self, entry: str, cursor: Cursor) -> tuple[list[MicroBatch], Cursor]:
+    def next(self, entry: str, cursor: Place) -> tuple[list[MicroBatch], Cursor]:
         """The micro-batches of the step that starts at `cursor`, and the cursor of the next one."""
-        cursor = Cursor(*cursor)
-        if (entry, cursor) not in self._made:
-            self._fill(entry, cursor)
-        parts, after = self._made.pop((entry, cursor))
+        begin = Cursor(cursor.epoch, cursor.item)
+        if (entry, begin) not in self._made:
+            self._fill(entry, begin)
+        parts, after = self._made.pop((entry, begin))
         batches = [
             MicroBatch(to_batch(part), first, part.tokens, part.examples)
             for part, (first, _) in zip(parts, self.spans(), strict=True)
@@ -78,13 +117,14 @@ class Data:
         return batches, after
 
     def held_out(self, entry: str) -> Iterator[MicroBatch]:
-        """The held-out rows of an entry, the same ones every time, this rank's share of them."""
+        """This rank's share of the held-out rows of an entry: the same rows every time, as many on every rank."""
         feed = self.held_out_feeds.get(entry)
         if feed is None:
             return
-        rows = np.arange(min(feed.rows(0), self.held_out_rows))
-        for start in range(self.rank * self.micro_batch, len(rows), self.micro_batch * self.ranks):
-            chosen = rows[start:start + self.micro_batch]
+        share = min(feed.rows(0), self.held_out_rows) // self.ranks
+        first = self.rank * share
+        for start in range(first, first + share, self.micro_batch):
+            chosen = np.arange(start, min(start + self.micro_batch, first + share))
             (part,) = feed.parts([(0, chosen)], [len(chosen)])
             yield MicroBatch(to_batch(part), start, part.tokens, part.examples)
 
@@ -103,28 +143,29 @@ class Data:
 
     def _from_workers(
         self, entry: str, cursor: Cursor, spans: list[tuple[int, int]], ahead: int
-    ) -> list[tuple[Cursor, list[Part], Cursor]]:
+    ) -> list[Step]:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
                 self.workers, mp_context=get_context("spawn"), initializer=_receive, initargs=(self.feeds,)
             )
-        feed, begin, wanted = self.feeds[entry], cursor, {}
+        feed, begin = self.feeds[entry], cursor
+        wanted: dict[tuple[str, Cursor], Future[list[Step]]] = {}
         for _ in range(self.workers + 1):
             key = entry, begin
-            wanted[key] = self._ordered.pop(key, None) or self._pool.submit(
-                _make_there, entry, begin, self.batch, spans, ahead
-            )
+            if key in self._ordered:
+                wanted[key] = self._ordered.pop(key)
+            else:
+                wanted[key] = self._pool.submit(_make_there, entry, begin, self.batch, spans, ahead)
             _, begin = feed.advance(begin, self.batch * ahead)
-        for stale in self._ordered.values():
-            stale.cancel()
         now = wanted.pop((entry, cursor))
-        self._ordered = wanted
+        # What was ordered for other entries stays ordered: entries of a mixture take turns.
+        self._ordered.update(wanted)
         return now.result()
 
 
 def make_steps(
     feed: Feed, cursor: Cursor, batch: int, spans: list[tuple[int, int]], ahead: int
-) -> list[tuple[Cursor, list[Part], Cursor]]:
+) -> list[Step]:
     """`ahead` consecutive steps from `cursor`, made in one block: (cursor, this rank's parts, cursor behind) of each."""
     steps, runs = [], []
     for _ in range(ahead):
@@ -169,5 +210,5 @@ def _receive(feeds: dict[str, Feed]) -> None:
 
 def _make_there(
     entry: str, cursor: Cursor, batch: int, spans: list[tuple[int, int]], ahead: int
-) -> list[tuple[Cursor, list[Part], Cursor]]:
+) -> list[Step]:
     return make_steps(_feeds[entry], cursor, batch, spans, ahead)

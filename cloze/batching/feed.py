@@ -18,10 +18,10 @@ from cloze.rows import Rows
 
 
 class Cursor(NamedTuple):
-    """Where an entry stands: the epoch, and the next row of it. Two integers; the whole state of the data."""
+    """Where an entry stands: the epoch, and the next row (a row of the batch) of it. The whole state of the data."""
 
     epoch: int = 0
-    row: int = 0
+    item: int = 0
 
 
 class Part(NamedTuple):
@@ -55,6 +55,7 @@ class Feed:
         packing: bool = False, fixed: bool = False, answers_multiple: int = 1,
     ) -> None:
         self.source = source
+        self._edits = tuple(edits)
         self.exercise = Exercise(edits, length)
         self.length = length
         self.takes = takes
@@ -63,6 +64,13 @@ class Feed:
         self.fixed = fixed
         self.answers_multiple = answers_multiple
         self._plans = lru_cache(maxsize=2)(self._make_plan)
+
+    def at(self, length: int) -> Feed:
+        """The same feed for rows of another length."""
+        return Feed(
+            self.source, self._edits, length=length, takes=self.takes, padding=self.padding, packing=self.packing,
+            fixed=self.fixed, answers_multiple=self.answers_multiple,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_plans"}
@@ -76,7 +84,7 @@ class Feed:
         plan = self.source.plan(epoch, self.exercise.room)
         if not self.packing:
             return plan, None, None
-        sizes = np.minimum((plan.stop - plan.start)[plan.order], self.exercise.room) + self.length - self.exercise.room
+        sizes = np.minimum(plan.passages.length[plan.order], self.exercise.room) + self.length - self.exercise.room
         dealt = pack(sizes, self.length)
         rows = int(dealt[-1, 0]) + 1 if len(dealt) else 0
         return plan, dealt[:, 1], np.searchsorted(dealt[:, 0], np.arange(rows + 1))

@@ -11,7 +11,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows
+from cloze.rows import Rows, where
 
 
 @register("edit", "corrupt")
@@ -49,7 +49,7 @@ class Corrupt:
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         facts = needed(self.tokenizer, "corrupt")
         original = rows["tokens"]
-        row, column = np.nonzero(rows["masked"])
+        row, column = where(rows["masked"])
         deciding = column
         if self.per == "word":
             starts = np.where(rows["word_start"], np.arange(original.shape[1]), 0)

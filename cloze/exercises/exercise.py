@@ -34,7 +34,7 @@ class Exercise:
     def __init__(self, edits: Sequence[Placed], length: int) -> None:
         self.length = length
         placed: list[Placed] = []
-        room = {view: length for view in {p.view for p in edits} | {"main"}}
+        room = dict.fromkeys({p.view for p in edits} | {"main"}, length)
         for p in reversed(edits):
             edit = p.edit
             bound = edit.at(room[p.view]) if hasattr(edit, "at") else edit
@@ -54,16 +54,17 @@ class Exercise:
     def _wants(self) -> frozenset[str]:
         """Everything that some edit takes and no earlier edit gives: what the source must read."""
         given: set[str] = set()
+        copied: set[str] = set()
         wanted: set[str] = {"tokens", "length"}
         for p in self.edits:
             for name in self._names(p):
                 view, field, chosen = fields.split(name)
-                source = fields.join("main", field, chosen) if (view, "copied") in given else name
+                source = fields.join("main", field, chosen) if view in copied else name
                 if name not in given and source not in given:
                     wanted.add(source)
             given |= {fields.join(p.view, name) if "." not in name else name for name in p.edit.gives}
             if hasattr(p.edit, "copies"):
-                given.add((p.edit.copies, "copied"))  # type: ignore[arg-type]
+                copied.add(p.edit.copies)
         return frozenset(name for name in wanted if name not in given or name in ("tokens", "length"))
 
     def _useless_after(self, place: int) -> frozenset[str]:

@@ -87,7 +87,7 @@ class Pair:
 
     def _trimmed(self, rows: Rows, draw: Draw, a: Ints, b: Ints, start: Ints) -> Rows:
         """`parts` after dropping what exceeds the limit from the longer segment (ties: from B)."""
-        front_a = front_b = np.int64(0)
+        front_a = front_b = np.zeros_like(a)
         if self.limit is not None and bool((a + b > self.limit).any()):
             over = a + b > self.limit
             short_a = np.where(over, np.minimum(a, np.maximum(self.limit - b, (self.limit + 1) // 2)), a)
@@ -95,7 +95,7 @@ class Pair:
             front_a = _heads(draw, "pair.trim_a", a - short_a)
             front_b = _heads(draw, "pair.trim_b", b - short_b)
             a, b = short_a, short_b
-        parts = np.stack([front_a + np.zeros_like(a), front_a + a, start + front_b, start + front_b + b], axis=1)
+        parts = np.stack([front_a, front_a + a, start + front_b, start + front_b + b], axis=1)
         return rows.having(parts=parts.reshape(-1, 2, 2))
 
 

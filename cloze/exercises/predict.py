@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows
+from cloze.rows import Rows, where
 
 
 @register("edit", "predict")
@@ -49,7 +49,7 @@ class Predict:
             chosen = rows["masked"]
         else:
             chosen = (np.arange(answers.shape[1]) < rows["length"][:, None]) & ~rows["special"]
-        row, column = np.nonzero(chosen)
+        row, column = where(chosen)
         number = np.bincount(row, minlength=len(chosen))
         slot = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
         places = np.full((len(chosen), int(number.max(initial=0))), -1, np.int32)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest_exercises import draw, passages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,12 +18,12 @@ from cloze.exercises.predict import Predict
 from cloze.rows import Rows
 
 
-def framed(facts, count=64, template="[CLS] {A} [SEP]", **kwargs):
+def framed(passages, draw, facts, count=64, template="[CLS] {A} [SEP]", **kwargs):
     rows = passages(count, distractor=False, **kwargs)
     return Frame(template, tokenizer=facts)(rows, draw(count))
 
 
-def test_frame_inserts_roles_around_the_passage(facts):
+def test_frame_inserts_roles_around_the_passage(draw, facts):
     rows = Rows({"tokens": np.array([[7, 8, 9]], np.int32), "length": np.array([2], np.int32)})
     out = Frame("[CLS] {A} [SEP]", tokenizer=facts)(rows, draw(1))
     assert out["tokens"][0, :4].tolist() == [2, 7, 8, 3]
@@ -32,7 +31,7 @@ def test_frame_inserts_roles_around_the_passage(facts):
     assert out["special"][0, :4].tolist() == [True, False, False, True]
 
 
-def test_frame_numbers_segments_by_part_and_gives_the_separator_to_the_part_before(facts):
+def test_frame_numbers_segments_by_part_and_gives_the_separator_to_the_part_before(draw, facts):
     rows = Rows({
         "tokens": np.array([[7, 8, 9, 10]], np.int32), "length": np.array([4], np.int32),
         "parts": np.array([[[0, 1], [1, 4]]]),
@@ -42,7 +41,7 @@ def test_frame_numbers_segments_by_part_and_gives_the_separator_to_the_part_befo
     assert out["segments"][0].tolist() == [0, 0, 0, 1, 1, 1, 1]
 
 
-def test_frame_leaves_out_an_empty_part_with_its_separator(facts):
+def test_frame_leaves_out_an_empty_part_with_its_separator(draw, facts):
     rows = Rows({
         "tokens": np.array([[7, 8], [7, 8]], np.int32), "length": np.array([2, 2], np.int32),
         "parts": np.array([[[0, 2], [0, 0]], [[0, 1], [1, 2]]]),
@@ -53,7 +52,7 @@ def test_frame_leaves_out_an_empty_part_with_its_separator(facts):
     assert out["tokens"][1].tolist() == [2, 7, 3, 8, 3]
 
 
-def test_frame_restarts_positions_and_splits_two_separators_between_the_parts(facts):
+def test_frame_restarts_positions_and_splits_two_separators_between_the_parts(draw, facts):
     rows = Rows({
         "tokens": np.array([[7, 8, 9]], np.int32), "length": np.array([3], np.int32),
         "parts": np.array([[[0, 1], [1, 3]]]),
@@ -63,7 +62,7 @@ def test_frame_restarts_positions_and_splits_two_separators_between_the_parts(fa
     assert out["positions"][0].tolist() == [0, 1, 2, 0, 1, 2, 3]
 
 
-def test_frame_reads_literal_text_and_moves_layers_and_places_along(facts):
+def test_frame_reads_literal_text_and_moves_layers_and_places_along(draw, facts):
     rows = Rows({
         "tokens": np.array([[7, 8]], np.int32), "length": np.array([2], np.int32),
         "word_start": np.array([[True, False]]), "targets/x": np.array([[70, 80]]), "places/x": np.array([[0, -1]]),
@@ -85,23 +84,23 @@ def test_frame_without_a_part_is_refused():
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.5])
-def test_mask_chooses_exactly_the_rounded_share_of_ordinary_tokens(facts, rate):
-    rows = framed(facts, 200)
+def test_mask_chooses_exactly_the_rounded_share_of_ordinary_tokens(passages, draw, facts, rate):
+    rows = framed(passages, draw, facts, 200)
     masked = Mask(rate=rate)(rows, draw(200))["masked"]
     ordinary = rows["length"] - 2
     expected = np.minimum(np.maximum(np.rint(rate * ordinary), 1), ordinary)
     assert masked.sum(1).tolist() == expected.tolist()
 
 
-def test_mask_counts_special_tokens_when_the_share_is_of_all(facts):
-    rows = framed(facts, 200)
+def test_mask_counts_special_tokens_when_the_share_is_of_all(passages, draw, facts):
+    rows = framed(passages, draw, facts, 200)
     masked = Mask(of="all", most=4)(rows, draw(200))["masked"]
     expected = np.minimum(np.minimum(np.maximum(np.rint(0.15 * rows["length"]), 1), 4), rows["length"] - 2)
     assert masked.sum(1).tolist() == expected.tolist()
 
 
-def test_mask_rounds_stochastically_to_the_right_mean(facts):
-    rows = framed(facts, 20000)
+def test_mask_rounds_stochastically_to_the_right_mean(passages, draw, facts):
+    rows = framed(passages, draw, facts, 20000)
     masked = Mask(rounding="stochastic")(rows, draw(20000))["masked"]
     ordinary = rows["length"] - 2
     number = masked.sum(1)
@@ -109,8 +108,8 @@ def test_mask_rounds_stochastically_to_the_right_mean(facts):
     assert abs(number.mean() - (0.15 * ordinary).mean()) < 0.02
 
 
-def test_mask_chooses_every_place_equally_often(facts):
-    rows = framed(facts, 20000, width=10, sentence=10)
+def test_mask_chooses_every_place_equally_often(passages, draw, facts):
+    rows = framed(passages, draw, facts, 20000, width=10, sentence=10)
     rows = rows.take(rows["length"] == 12)
     masked = Mask(rate=0.3)(rows, draw(rows.count))["masked"]
     share = masked.mean(0)[1:11]
@@ -118,8 +117,8 @@ def test_mask_chooses_every_place_equally_often(facts):
     assert np.abs(share - 0.3).max() < 5 * np.sqrt(0.3 * 0.7 / rows.count)
 
 
-def test_whole_word_mask_never_splits_a_word_and_never_exceeds_the_number(facts):
-    rows = framed(facts, 500)
+def test_whole_word_mask_never_splits_a_word_and_never_exceeds_the_number(passages, draw, facts):
+    rows = framed(passages, draw, facts, 500)
     masked = Mask(unit="whole_word")(rows, draw(500))["masked"]
     limit = np.minimum(np.maximum(np.rint(0.15 * (rows["length"] - 2)), 1), rows["length"] - 2)
     assert (masked.sum(1) <= limit).all()
@@ -138,14 +137,14 @@ def test_whole_word_mask_never_splits_a_word_and_never_exceeds_the_number(facts)
             assert masked[row, word].all() or not masked[row, word].any()
 
 
-def test_whole_word_mask_uses_up_the_number_when_words_are_single_tokens(facts):
-    rows = framed(facts, 100).having(word_start=np.ones((100, 42), bool))
+def test_whole_word_mask_uses_up_the_number_when_words_are_single_tokens(passages, draw, facts):
+    rows = framed(passages, draw, facts, 100).having(word_start=np.ones((100, 42), bool))
     masked = Mask(unit="whole_word")(rows, draw(100))["masked"]
     assert masked.sum(1).tolist() == Mask()(rows, draw(100))["masked"].sum(1).tolist()
 
 
-def test_corrupt_shows_masks_random_tokens_and_originals_at_the_stated_odds(facts):
-    rows = Mask(rate=0.5)(framed(facts, 6000), draw(6000))
+def test_corrupt_shows_masks_random_tokens_and_originals_at_the_stated_odds(passages, draw, facts):
+    rows = Mask(rate=0.5)(framed(passages, draw, facts, 6000), draw(6000))
     out = Corrupt(tokenizer=facts)(rows, draw(6000))
     at = rows["masked"]
     shown, original = out["tokens"][at], out["original"][at]
@@ -157,8 +156,8 @@ def test_corrupt_shows_masks_random_tokens_and_originals_at_the_stated_odds(fact
     assert shown[shown != 4].min() >= 5
 
 
-def test_corrupt_per_word_treats_the_pieces_of_a_word_alike(facts):
-    rows = Mask(unit="whole_word", rate=0.5)(framed(facts, 500), draw(500))
+def test_corrupt_per_word_treats_the_pieces_of_a_word_alike(passages, draw, facts):
+    rows = Mask(unit="whole_word", rate=0.5)(framed(passages, draw, facts, 500), draw(500))
     out = Corrupt(mask=0.5, random=0.0, keep=0.5, per="word", tokenizer=facts)(rows, draw(500))
     hidden = out["tokens"] == 4
     follows = rows["masked"][:, 1:] & rows["masked"][:, :-1] & ~rows["word_start"][:, 1:]
@@ -171,8 +170,8 @@ def test_corrupt_refuses_odds_that_do_not_add_up():
         Corrupt(mask=0.8, random=0.3, keep=0.1)
 
 
-def test_predict_lists_the_original_of_every_masked_token_in_order(facts):
-    rows = Mask(rate=0.3)(framed(facts, 50), draw(50))
+def test_predict_lists_the_original_of_every_masked_token_in_order(passages, draw, facts):
+    rows = Mask(rate=0.3)(framed(passages, draw, facts, 50), draw(50))
     out = Predict()(Corrupt(tokenizer=facts)(rows, draw(50)), draw(50))
     for row in range(50):
         columns = np.flatnonzero(rows["masked"][row])
@@ -181,7 +180,7 @@ def test_predict_lists_the_original_of_every_masked_token_in_order(facts):
         assert out["targets/main"][row, : len(columns)].tolist() == rows["tokens"][row, columns].tolist()
 
 
-def test_predict_next_asks_at_every_token_but_the_last():
+def test_predict_next_asks_at_every_token_but_the_last(draw):
     rows = Rows({"tokens": np.array([[5, 6, 7, 0], [8, 9, 0, 0]], np.int32), "length": np.array([3, 2], np.int32)})
     out = Predict(what="next")(rows, draw(2))
     assert out["places/main"].tolist() == [[0, 1, -1], [0, -1, -1]]
@@ -189,7 +188,7 @@ def test_predict_next_asks_at_every_token_but_the_last():
     assert out["targets/main"][1, 0] == 9
 
 
-def test_orders_are_what_the_table_says():
+def test_orders_are_what_the_table_says(draw):
     rows = Rows({
         "tokens": np.zeros((1, 4), np.int32), "length": np.array([3], np.int32),
         "segments": np.array([[0, 0, 1, 1]], np.int32),
@@ -202,7 +201,7 @@ def test_orders_are_what_the_table_says():
     assert orders["source_to_target"] == [0, 0, 1, 2]
 
 
-def test_pair_cuts_at_a_sentence_border_and_labels_the_true_continuation_zero():
+def test_pair_cuts_at_a_sentence_border_and_labels_the_true_continuation_zero(passages, draw):
     rows = passages(400)
     out = Pair()(rows, draw(400))
     parts, label = out["parts"], out["targets/next"]
@@ -213,19 +212,19 @@ def test_pair_cuts_at_a_sentence_border_and_labels_the_true_continuation_zero():
     assert (parts[~true, 1, 0] == 40).all()
 
 
-def test_pair_gives_a_random_second_segment_to_every_passage_of_one_sentence():
+def test_pair_gives_a_random_second_segment_to_every_passage_of_one_sentence(passages, draw):
     rows = passages(400, sentence=40)
     assert (Pair()(rows, draw(400))["targets/next"] == 1).all()
 
 
-def test_pair_is_wrong_at_the_stated_rate():
+def test_pair_is_wrong_at_the_stated_rate(passages, draw):
     rows = passages(4000)
     several = rows["length"] > 8
     label = Pair(rate=0.5)(rows, draw(4000))["targets/next"][several]
     assert abs(label.mean() - 0.5) < 4 * np.sqrt(0.25 / several.sum())
 
 
-def test_pair_trims_the_longer_segment_at_both_ends():
+def test_pair_trims_the_longer_segment_at_both_ends(passages, draw):
     rows = passages(2000)
     out, whole = Pair(rate=0.01).at(20)(rows, draw(2000)), Pair(rate=0.01)(rows, draw(2000))
     true = out["targets/next"] == 0
@@ -243,7 +242,7 @@ def test_pair_trims_the_longer_segment_at_both_ends():
     assert abs(front[dropped > 0].sum() / dropped.sum() - 0.5) < 0.03
 
 
-def test_pair_with_rate_zero_asks_nothing_and_may_leave_one_segment():
+def test_pair_with_rate_zero_asks_nothing_and_may_leave_one_segment(passages, draw):
     rows = passages(2000, distractor=False)
     out = Pair(rate=0.0, single=0.25)(rows, draw(2000))
     assert "targets/next" not in out
@@ -259,7 +258,7 @@ def bert(facts, length=43):
 
 @settings(max_examples=25, deadline=None)
 @given(count=st.integers(1, 20), cut=st.integers(0, 20), length=st.integers(8, 43), seed=st.integers(0, 10**6))
-def test_a_row_is_the_same_alone_and_in_any_block(count, cut, length, seed):
+def test_a_row_is_the_same_alone_and_in_any_block(passages, draw, count, cut, length, seed):
     from cloze.exercises import TokenFacts
 
     roles = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
@@ -276,7 +275,7 @@ def test_a_row_is_the_same_alone_and_in_any_block(count, cut, length, seed):
     assert whole["targets/next"][chosen] == alone["targets/next"][0]
 
 
-def test_the_example_alone_rebuilds_the_framed_text(facts):
+def test_the_example_alone_rebuilds_the_framed_text(passages, draw, facts):
     rows = passages(300)
     out = bert(facts)(rows, draw(300))
     rebuilt = out["tokens"].copy()
@@ -287,7 +286,7 @@ def test_the_example_alone_rebuilds_the_framed_text(facts):
     assert (rebuilt[inside] == paired["tokens"][:, : rebuilt.shape[1]][inside]).all()
 
 
-def test_masks_differ_between_epochs_and_repeat_for_the_same_address(facts):
+def test_masks_differ_between_epochs_and_repeat_for_the_same_address(passages, draw, facts):
     rows = passages(50)
     first, again, other = (bert(facts)(rows, draw(50, epoch=e)) for e in (0, 0, 1))
     assert (first["tokens"] == again["tokens"]).all()

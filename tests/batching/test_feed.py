@@ -1,0 +1,179 @@
+"""Rows laid into batches: padding, packing, flat places, dealing to ranks, cursors over epochs, data workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloze.batching import Cursor, Data, Feed, collate
+from cloze.batching.collate import one_per_row, pad_answers, several_per_row
+from cloze.batching.packing import pack
+from cloze.errors import RecipeError
+from cloze.exercises import TokenFacts
+from cloze.exercises.corrupt import Corrupt
+from cloze.exercises.exercise import Placed
+from cloze.exercises.frame import Frame
+from cloze.exercises.mask import Mask
+from cloze.exercises.predict import Predict
+from cloze.rng import Draw, permutation, row_keys
+from cloze.rows import Rows
+
+FACTS = TokenFacts(1000, {"[CLS]": 2, "[SEP]": 3, "[MASK]": 4}, np.arange(5, 1000, dtype=np.int32), lambda text: [])
+
+
+class Planned(SimpleNamespace):
+    """A plan: `order`, `epoch` and `passages.length`."""
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+
+@dataclass
+class Numbers:
+    """A source whose passage k has 3 + k % 9 tokens, all with id 10 + k."""
+
+    count: int = 23
+    seed: int = 0
+
+    def plan(self, epoch: int, room: int) -> Any:
+        length = np.minimum(3 + np.arange(self.count) % 9, room)
+        order = permutation(self.count, self.seed, "main", "order", epoch)
+        return Planned(epoch=epoch, order=order, passages=SimpleNamespace(length=length))
+
+    def read(self, plan: Any, items: np.ndarray, want: frozenset[str]) -> Rows:
+        k = plan.order[items]
+        length = plan.passages.length[k].astype(np.int32)
+        return Rows({"tokens": np.repeat(10 + k[:, None], int(length.max()), axis=1).astype(np.int32), "length": length})
+
+    def draw(self, plan: Any, items: np.ndarray) -> Draw:
+        return Draw(row_keys(self.seed, "main", plan.epoch, items=plan.order[items]))
+
+
+def feed(count: int = 23, **options: Any) -> Feed:
+    edits = [Frame("[CLS] {A} [SEP]", tokenizer=FACTS), Mask(rate=0.3), Corrupt(tokenizer=FACTS), Predict()]
+    options = {"length": 14, "takes": frozenset({"tokens", "segments"}), "padding": 0, **options}
+    return Feed(Numbers(count), [Placed(e) for e in edits], **options)
+
+
+def test_collate_pads_and_names_the_padding_block_zero():
+    rows = Rows({
+        "tokens": np.array([[5, 6, 7], [8, 9, 99]], np.int32), "length": np.array([3, 2], np.int32),
+        "targets/main": np.array([[1], [2]]), "places/main": np.array([[2], [1]]),
+    })
+    laid = collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens"}), padding=77)
+    assert laid["tokens"].tolist() == [[5, 6, 7], [8, 9, 77]]
+    assert laid["block"].tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert laid["places/main"].tolist() == [2, 4] and laid["targets/main"].tolist() == [1, 2]
+
+
+def test_collate_leaves_out_the_block_of_full_rows():
+    rows = Rows({"tokens": np.array([[5, 6], [8, 9]], np.int32), "length": np.array([2, 2], np.int32)})
+    assert set(collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens"}))) == {"tokens"}
+
+
+def test_packed_examples_keep_their_answers_and_restart_positions():
+    rows = Rows({
+        "tokens": np.array([[5, 6, 0], [7, 8, 9], [3, 0, 0]], np.int32), "length": np.array([2, 3, 1], np.int32),
+        "targets/main": np.array([[50], [70], [30]]), "places/main": np.array([[1], [2], [-1]]),
+        "targets/next": np.array([0, 1, 0]),
+    })
+    layout = several_per_row(rows["length"], np.array([0, 0, 1]), 6)
+    laid = collate(rows, layout, takes=frozenset({"tokens"}))
+    assert laid["tokens"].tolist() == [[5, 6, 7, 8, 9, 0], [3, 0, 0, 0, 0, 0]]
+    assert laid["block"].tolist() == [[1, 1, 2, 2, 2, 0], [1, 0, 0, 0, 0, 0]]
+    assert laid["positions"].tolist() == [[0, 1, 0, 1, 2, 0], [0] * 6]
+    assert laid["summaries"].tolist() == [0, 2, 6]
+    assert laid["places/main"].tolist() == [1, 4] and laid["targets/main"].tolist() == [50, 70]
+    assert laid["places/next"].tolist() == [0, 1, 2] and laid["targets/next"].tolist() == [0, 1, 0]
+
+
+def test_answers_padded_to_a_multiple_weigh_nothing():
+    padded = pad_answers({"targets/main": np.array([4, 5, 6]), "places/main": np.array([1, 2, 3])}, 4)
+    assert padded["targets/main"].tolist() == [4, 5, 6, 0]
+    assert padded["weights/main"].tolist() == [1, 1, 1, 0]
+
+
+def test_packing_loses_no_example_and_never_overfills_a_row():
+    length = np.random.default_rng(0).integers(3, 60, 500)
+    dealt = pack(length, 64)
+    assert sorted(dealt[:, 1].tolist()) == list(range(500))
+    sums = np.bincount(dealt[:, 0], weights=length[dealt[:, 1]])
+    assert sums.max() <= 64 and (np.diff(dealt[:, 0]) >= 0).all()
+    assert length.sum() / (len(sums) * 64) > 0.9
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_an_epoch_visits_every_passage_once(packing):
+    source = feed(packing=packing)
+    rows = source.rows(0)
+    block, _ = source.examples(0, np.arange(rows))
+    original = np.where(block["tokens"][:, 1] == 4, 0, block["tokens"][:, 1])
+    assert block.count == 23
+    assert len(set(original[original > 5].tolist())) == (original > 5).sum()
+
+
+def batches(data: Data, steps: int, cursor: Cursor = Cursor()) -> list[dict[str, list]]:
+    out = []
+    for _ in range(steps):
+        parts, cursor = data.next("main", cursor)
+        out.append([{k: v.tolist() for k, v in part.batch.items()} for part in parts])
+    return out
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_resuming_at_a_cursor_gives_the_same_batches_over_the_end_of_an_epoch(packing):
+    def data() -> Data:
+        return Data({"main": feed(packing=packing)}, batch=4)
+
+    straight = batches(data(), 12)
+    cursor, resumed = Cursor(), []
+    for _ in range(12):  # a fresh object every step: nothing but the cursor is carried
+        fresh = data()
+        parts, cursor = fresh.next("main", cursor)
+        resumed.append([{k: v.tolist() for k, v in part.batch.items()} for part in parts])
+    assert straight == resumed
+    assert cursor.epoch >= 1
+
+
+def test_ranks_and_micro_batches_share_out_the_rows_of_one_process():
+    whole = Data({"main": feed(fixed=True)}, batch=8).next("main", Cursor())[0]
+    tokens = whole[0].batch["tokens"].tolist()
+    dealt, first_rows = [], []
+    for rank in range(2):
+        for part in Data({"main": feed(fixed=True)}, batch=8, micro_batch=2, rank=rank, ranks=2).next("main", Cursor())[0]:
+            dealt += part.batch["tokens"].tolist()
+            first_rows.append(part.first_row)
+    assert dealt == tokens
+    assert first_rows == [0, 2, 4, 6]
+
+
+def test_data_workers_make_the_same_batches():
+    alone = Data({"main": feed()}, batch=4)
+    helped = Data({"main": feed()}, batch=4, workers=2)
+    try:
+        assert batches(helped, 9) == batches(alone, 9)
+    finally:
+        helped.close()
+
+
+def test_a_batch_that_ranks_cannot_share_evenly_is_refused():
+    with pytest.raises(RecipeError, match="expected a multiple of 2"):
+        Data({"main": feed()}, batch=5, ranks=2)
+
+
+def test_a_phase_changes_length_and_batch():
+    data = Data({"main": feed()}, batch=4)
+    assert data.change({"batch": 6}) is False
+    assert data.change({"length": 8}) is True
+    parts, _ = data.next("main", Cursor())
+    assert parts[0].batch["tokens"].shape == (6, 8)
+
+
+def test_held_out_rows_are_the_same_every_time():
+    data = Data({"main": feed()}, batch=4, held_out={"main": feed(9)})
+    first, second = ([m.batch["tokens"].tolist() for m in data.held_out("main")] for _ in range(2))
+    assert first == second and sum(map(len, first)) == 9
