@@ -18,6 +18,9 @@ UInt64 = NDArray[np.uint64]
 
 _GOLDEN64 = 0x9E3779B97F4A7C15
 _MASK64 = (1 << 64) - 1
+_GOLDEN32 = np.uint32(0x9E3779B9)
+_M1, _M2 = np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
+_S15, _S16 = np.uint32(15), np.uint32(16)
 
 
 @lru_cache(maxsize=4096)
@@ -44,8 +47,9 @@ def fold(*parts: int | str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _salt(view: str, name: str) -> int:
-    return fold(view, name)
+def _salt(view: str, name: str) -> tuple[np.uint32, np.uint32]:
+    key = fold(view, name)
+    return np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
 
 
 def mix_keys(keys: UInt64, salt: int) -> UInt64:
@@ -80,6 +84,9 @@ class Draw:
     def __init__(self, keys: UInt64, view: str = "main") -> None:
         self.keys = keys
         self.view = view
+        # Views into the same memory: the two halves of every key (which is which does not matter).
+        halves = np.ascontiguousarray(keys).view(np.uint32).reshape(-1, 2)
+        self._low, self._high = halves[:, 0], halves[:, 1]
 
     def inside(self, view: str) -> Draw:
         """The draw of another view of the same rows."""
@@ -91,19 +98,18 @@ class Draw:
 
     def bits(self, name: str, n: int | None = None) -> UInt32:
         """Uniform 32-bit words, (B,) or (B, n)."""
-        keys = mix_keys(self.keys, _salt(self.view, name))
+        low, high = _salt(self.view, name)
         if n is None:
-            return (keys >> np.uint64(32)).astype(np.uint32)
-        low = keys.astype(np.uint32)[:, None]
-        high = (keys >> np.uint64(32)).astype(np.uint32)[:, None]
-        return _mix32(_counters(n) + low, high)
+            return _mix32(self._low ^ low, self._high ^ high)
+        return _mix32(_counters(n) + (self._low ^ low)[:, None], (self._high ^ high)[:, None])
 
     def bits_at(self, name: str, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> UInt32:
         """The words `bits(name, n)[rows, columns]`, computed only there; (M,)."""
-        keys = mix_keys(self.keys, _salt(self.view, name))
-        low, high = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
-        counters = columns.astype(np.uint32) * np.uint32(0x9E3779B9)
-        return _mix32(counters + low[rows], high[rows])
+        low, high = _salt(self.view, name)
+        x = columns.astype(np.uint32)
+        x *= _GOLDEN32
+        x += (self._low ^ low)[rows]
+        return _mix32(x, (self._high ^ high)[rows])
 
     def uniform(self, name: str, n: int | None = None) -> NDArray[np.float64]:
         """Numbers in [0, 1) with 32 random bits, (B,) or (B, n)."""
@@ -111,23 +117,27 @@ class Draw:
 
     def integers(self, name: str, high: int | NDArray[np.integer], n: int | None = None) -> NDArray[np.int64]:
         """Integers in [0, high), by multiply and shift; `high` may be an array that broadcasts."""
-        wide = self.bits(name, n).astype(np.uint64)
-        return ((wide * np.asarray(high).astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
+        return below(self.bits(name, n), high)
 
 
 def _mix32(x: UInt32, high: UInt32) -> UInt32:
     """Two rounds of multiply and xor-shift, the second half of the key between them; changes `x` in place."""
-    x ^= x >> np.uint32(16)
-    x *= np.uint32(0x7FEB352D)
+    x ^= x >> _S16
+    x *= _M1
     x += high
-    x ^= x >> np.uint32(15)
-    x *= np.uint32(0x846CA68B)
-    x ^= x >> np.uint32(16)
+    x ^= x >> _S15
+    x *= _M2
+    x ^= x >> _S16
     return x
+
+
+def below(bits: UInt32, high: int | NDArray[np.integer]) -> NDArray[np.int64]:
+    """Random 32-bit words → integers in [0, high), by multiply and shift."""
+    return (bits.astype(np.int64) * high) >> 32
 
 
 @lru_cache(maxsize=64)
 def _counters(n: int) -> UInt32:
-    counters = np.arange(n, dtype=np.uint32) * np.uint32(0x9E3779B9)
+    counters = np.arange(n, dtype=np.uint32) * _GOLDEN32
     counters.flags.writeable = False
     return counters

@@ -10,7 +10,7 @@ import numpy as np
 from cloze.errors import RecipeError
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.registry import Given, register
-from cloze.rng import Draw
+from cloze.rng import Draw, below
 from cloze.rows import Rows, where
 
 
@@ -54,13 +54,13 @@ class Corrupt:
         if self.per == "word":
             starts = np.where(rows["word_start"], np.arange(original.shape[1]), 0)
             deciding = np.maximum.accumulate(starts, axis=1)[row, column]
-        coin = draw.bits_at("corrupt", row, deciding) * 2.0**-32
-        shown = original[row, column]
-        shown[coin < self.mask] = facts.role("[MASK]")
+        coin = draw.bits_at("corrupt", row, deciding)
+        masks = coin < self.mask * 2.0**32
+        shown = np.where(masks, np.int32(facts.role("[MASK]")), original[row, column])
         if self.random:
-            swap = np.nonzero((coin >= self.mask) & (coin < self.mask + self.random))[0]
-            words = draw.bits_at("corrupt.random", row[swap], column[swap]).astype(np.uint64)
-            shown[swap] = facts.ordinary[(words * np.uint64(len(facts.ordinary))) >> np.uint64(32)]
+            swap = np.flatnonzero(~masks & (coin < (self.mask + self.random) * 2.0**32))
+            words = draw.bits_at("corrupt.random", row[swap], column[swap])
+            shown[swap] = facts.ordinary[below(words, len(facts.ordinary))]
         tokens = original.copy()
         tokens[row, column] = shown
         return rows.having(tokens=tokens, original=original)

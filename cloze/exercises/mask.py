@@ -54,7 +54,7 @@ class Mask:
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         length = rows["length"]
         width = rows["tokens"].shape[1]
-        free = np.arange(width) < length[:, None]
+        free = np.arange(width, dtype=np.int32) < length[:, None]
         if self.spare == "special":
             free &= ~rows["special"]
         available = np.count_nonzero(free, axis=1)

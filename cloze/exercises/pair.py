@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.registry import register
-from cloze.rng import Draw
+from cloze.rng import Draw, below
 from cloze.rows import Rows
 
 Ints = NDArray[np.int64]
@@ -64,39 +64,41 @@ class Pair:
         length = rows["length"].astype(np.int64)
         sentence = rows["sentence"]
         count, width = sentence.shape
-        last = sentence[np.arange(count), length - 1].astype(np.int64)
-        cut = 1 + draw.integers("pair.cut", np.maximum(last, 1))
-        valid = np.arange(width) < length[:, None]
-        a = np.count_nonzero((sentence < cut[:, None]) & valid, axis=1)
+        coins = draw.bits("pair", 3)
+        last = sentence[np.arange(count), length - 1]
+        cut = 1 + below(coins[:, 0], np.maximum(last, 1)).astype(np.int32)
+        before = sentence < cut[:, None]
+        before &= np.arange(width, dtype=np.int32) < rows["length"][:, None]
+        a = np.count_nonzero(before, axis=1)
         alone = last == 0
         if self.single:
-            stays = draw.uniform("pair.single") < self.single
+            stays = coins[:, 1] < self.single * 2.0**32
             a, alone = np.where(stays, length, a), alone | stays
-        b, start = length - a, a
         if not self.asks:
-            return self._trimmed(rows, draw, a, b, start)
-        wrong = alone | (draw.uniform("pair.wrong") < self.rate)
+            return rows.having(parts=self._trimmed(draw, a, length - a, a))
+        wrong = alone | (coins[:, 2] < self.rate * 2.0**32)
         elsewhere = _reach(rows, np.minimum(length, self.limit or length) - a)
+        b, start = np.where(wrong, elsewhere, length - a), np.where(wrong, width, a)
         wide = {
             name: np.concatenate([rows[name], rows[f"distractor.{name}"]], axis=1)
             for name in ("tokens", "word_start")
             if name in rows and f"distractor.{name}" in rows
         }
-        paired = self._trimmed(rows, draw, a, np.where(wrong, elsewhere, b), np.where(wrong, width, start))
-        return paired.having_all({**wide, f"targets/{self.set}": wrong.astype(np.int32)})
+        parts = self._trimmed(draw, a, b, start)
+        return rows.having_all({**wide, "parts": parts, f"targets/{self.set}": wrong.astype(np.int32)})
 
-    def _trimmed(self, rows: Rows, draw: Draw, a: Ints, b: Ints, start: Ints) -> Rows:
-        """`parts` after dropping what exceeds the limit from the longer segment (ties: from B)."""
-        front_a = front_b = np.zeros_like(a)
-        if self.limit is not None and bool((a + b > self.limit).any()):
+    def _trimmed(self, draw: Draw, a: Ints, b: Ints, start: Ints) -> Ints:
+        """`parts` (B, 2, 2) after dropping what exceeds the limit from the longer segment (ties: from B)."""
+        sizes = np.stack([a, b], axis=1)
+        begins = np.stack([np.zeros_like(a), start], axis=1)
+        if self.limit is not None:
             over = a + b > self.limit
-            short_a = np.where(over, np.minimum(a, np.maximum(self.limit - b, (self.limit + 1) // 2)), a)
-            short_b = np.where(over, self.limit - short_a, b)
-            front_a = _heads(draw, "pair.trim_a", a - short_a)
-            front_b = _heads(draw, "pair.trim_b", b - short_b)
-            a, b = short_a, short_b
-        parts = np.stack([front_a, front_a + a, start + front_b, start + front_b + b], axis=1)
-        return rows.having(parts=parts.reshape(-1, 2, 2))
+            if over.any():
+                short_a = np.minimum(a, np.maximum(self.limit - b, (self.limit + 1) // 2))
+                kept = np.where(over[:, None], np.stack([short_a, self.limit - short_a], axis=1), sizes)
+                begins += _heads(draw, sizes - kept)
+                sizes = kept
+        return np.stack([begins, begins + sizes], axis=2)
 
 
 def _reach(rows: Rows, wanted: Ints) -> Ints:
@@ -105,14 +107,15 @@ def _reach(rows: Rows, wanted: Ints) -> Ints:
     sentence = rows["distractor.sentence"]
     index = np.clip(wanted - 1, 0, np.maximum(length - 1, 0))
     chosen = sentence[np.arange(len(length)), index]
-    valid = np.arange(sentence.shape[1]) < length[:, None]
-    return np.count_nonzero((sentence <= chosen[:, None]) & valid, axis=1)
+    reached = sentence <= chosen[:, None]
+    reached &= np.arange(sentence.shape[1], dtype=np.int32) < rows["distractor.length"][:, None]
+    return np.count_nonzero(reached, axis=1)
 
 
-def _heads(draw: Draw, name: str, tosses: Ints) -> Ints:
-    """How many of `tosses` fair coins fall on heads, per row: bits counted in whole words and one partial word."""
+def _heads(draw: Draw, tosses: Ints) -> Ints:
+    """How many of `tosses` (B, 2) fair coins fall on heads: bits counted in whole words and one partial word."""
     words = int(tosses.max()) // 32 + 1
-    bits = draw.bits(name, words)
-    left = np.clip(tosses[:, None] - 32 * np.arange(words), 0, 32).astype(np.uint64)
-    masks = ((np.uint64(1) << left) - np.uint64(1)).astype(np.uint32)
-    return np.bitwise_count(bits & masks).sum(axis=1).astype(np.int64)
+    bits = draw.bits("pair.trim", 2 * words).reshape(-1, words, 2)
+    left = np.clip(tosses[:, None, :] - 32 * np.arange(words)[:, None], 0, 32)
+    masks = ((np.int64(1) << left) - 1).astype(np.uint32)
+    return np.bitwise_count(bits & masks).sum(axis=1, dtype=np.int64)

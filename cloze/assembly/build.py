@@ -1,0 +1,230 @@
+"""A checked recipe → live parts: networks and heads in one `Step`, sources and exercises in `Feed`s."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from cloze import fields
+from cloze.assembly.given import build
+from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.batching import Data, Feed
+from cloze.corpus import Store
+from cloze.errors import RecipeError
+from cloze.exercises import TokenFacts
+from cloze.exercises.exercise import Placed
+from cloze.exercises.order import CONSTANT, Order
+from cloze.networks.blocks.dropout import name_dropouts
+from cloze.networks.clock import Clock
+from cloze.registry import lookup
+from cloze.rng import fold
+from cloze.text import Tokenizer
+from cloze.training.step import Pass, Rewrite, Step, Weighted, tie
+
+
+def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with nested parts built: a `PartSpec` becomes what its builder returns."""
+    return {
+        name: lookup(value.kind, value.name)(**plain(value.arguments)) if isinstance(value, PartSpec) else value
+        for name, value in arguments.items()
+    }
+
+
+def head_key(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> str:
+    """The key of an objective's parameters in `Step.objectives`; a module's name cannot hold a dot."""
+    return recipe.head_name(run, objective).replace(".", ":")
+
+
+def build_step(recipe: Recipe, *, vocab_size: int, seed: int = 0, device: torch.device | str = "cpu") -> Step:
+    """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module."""
+    clock = Clock(seed)
+    with torch.random.fork_rng(devices=[]), torch.device("cpu" if str(device) != "meta" else "meta"):
+        torch.manual_seed(fold(seed, "initial") >> 1)
+        networks = {name: _network(recipe, name, vocab_size, clock) for name in recipe.networks}
+        tie(networks, recipe.tie)
+        objectives: dict[str, nn.Module] = {}
+        rewriters: dict[str, nn.Module] = {}
+        for entry in recipe.entries.values():
+            for run in entry.passes:
+                for objective in run.objectives:
+                    _add_objective(recipe, run, objective, networks[run.network], vocab_size, objectives)
+                for name, take in run.take.items():
+                    if isinstance(take, RewriterSpec):
+                        rewriters.setdefault(f"{run.name}:{name}", _part(take.part, {"clock": clock}))
+        entries = {name: [_pass(recipe, entry, run) for run in entry.passes] for name, entry in recipe.entries.items()}
+        step = Step(networks=networks, objectives=objectives, rewriters=rewriters, entries=entries, clock=clock)
+    name_dropouts(step)
+    if str(device) not in ("cpu", "meta"):
+        step.to(device)
+        clock.to(device)
+    return step
+
+
+def _part(spec: PartSpec, available: Mapping[str, Any]) -> Any:
+    return build(lookup(spec.kind, spec.name), plain(spec.arguments), available)
+
+
+def _network(recipe: Recipe, name: str, vocab_size: int, clock: Clock) -> nn.Module:
+    part = recipe.networks[name].part
+    if part is None:
+        raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
+    network: nn.Module = _part(part, {"vocab_size": vocab_size, "clock": clock})
+    return network
+
+
+def _add_objective(
+    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, vocab_size: int, objectives: dict[str, nn.Module]
+) -> None:
+    """Build an objective unless its head stands already under the same key; two sets of one head share parameters."""
+    key = head_key(recipe, run, spec)
+    if key in objectives:
+        return
+    available = {"width": network.width, "vocab_size": vocab_size, "table": network.tables.get("tokens")}
+    objectives[key] = _part(spec.part, available)
+
+
+def _pass(recipe: Recipe, entry: EntrySpec, run: PassSpec) -> Pass:
+    states = {f"{p.name}.{o.state}": f"{p.name}.{o.name}" for p, o in entry.objectives()}
+
+    def bound(read: Mapping[str, str], reads: tuple[str, ...]) -> dict[str, str]:
+        return {name or reads[0]: states.get(path, path) for name, path in read.items()}
+
+    take: dict[str, str | Rewrite] = {}
+    for name, source in run.take.items():
+        if isinstance(source, RewriterSpec):
+            reads = _part(source.part, {"clock": Clock()}).reads
+            take[name] = Rewrite(f"{run.name}:{name}", bound(source.read, reads))
+        else:
+            take[name] = states.get(source, source)
+    objectives = tuple(
+        Weighted(
+            name=spec.name, objective=head_key(recipe, run, spec), weight=live(spec.weight),
+            read=bound(spec.read, ("summary",) if spec.part.name == "relation_prediction" else ("hidden",)),
+        )
+        for spec in run.objectives
+    )
+    order = entry.order if entry.order in CONSTANT else "open"
+    return Pass(run.name, run.network, run.view, take, objectives, order, run.grad)
+
+
+def live(value: Any) -> Any:
+    """A number, or a schedule part as the function of the share spent that its builder returns."""
+    return _part(value, {}) if isinstance(value, PartSpec) else value
+
+
+def edits_of(entry: EntrySpec, facts: TokenFacts) -> list[Placed]:
+    """The edits of an entry, with an `order` edit for every view when the order is not the same for all rows."""
+    edits = [Placed(_part(spec.part, {"tokenizer": facts}), spec.view) for spec in entry.exercise]
+    if entry.order not in CONSTANT:
+        edits += [Placed(Order(entry.order), view) for view in dict.fromkeys(run.view for run in entry.passes)]
+    return edits
+
+
+def build_feed(
+    recipe: Recipe, entry: EntrySpec, store: Store, step: Step, facts: TokenFacts, *, length: int, seed: int,
+    part: Literal["train", "held_out"] = "train", compiled: bool = False,
+) -> Feed:
+    """One entry's examples over a store at one length."""
+    source = _part(recipe.sources[entry.source], {})
+    takes: set[str] = set()
+    for run in entry.passes:
+        takes |= step.networks[run.network].takes  # type: ignore[arg-type]
+    return Feed(
+        source.bind(store, seed=seed, entry=entry.name, held_out=recipe.training.held_out, part=part),
+        edits_of(entry, facts),
+        length=length,
+        takes=frozenset(fields.split(name).field for name in takes),
+        padding=facts.roles.get("[PAD]", 0),
+        packing=recipe.training.packing,
+        fixed=compiled,
+        answers_multiple=64 if compiled else 1,
+    )
+
+
+def first_length(recipe: Recipe) -> int:
+    """The length that training begins with: the first phase's, else the source's own."""
+    for phase in recipe.schedule[:1]:
+        if "length" in phase.set:
+            return int(phase.set["length"])
+    if recipe.length is None:
+        raise RecipeError(
+            f"{recipe.name}: no length. Set it in the source (`corpus: {{passages: {{length: 128}}}}`) or in the first phase."
+        )
+    return recipe.length
+
+
+def build_data(
+    recipe: Recipe, stores: Mapping[str, Store], step: Step, tokenizer: Tokenizer, *, seed: int, rank: int = 0,
+    ranks: int = 1, compiled: bool = False,
+) -> Data:
+    """The training and held-out examples of every entry, for one rank."""
+    facts = TokenFacts.of(tokenizer)
+    length = first_length(recipe)
+    feeds: dict[str, dict[str, Feed]] = {"train": {}, "held_out": {}}
+    for part in ("train", "held_out"):
+        for name, entry in recipe.entries.items():
+            feed = build_feed(
+                recipe, entry, stores[entry.source], step, facts, length=length, seed=seed, part=part,  # type: ignore[arg-type]
+                compiled=compiled,
+            )
+            if part == "train" or feed.rows(0):
+                feeds[part][name] = feed
+    batch = recipe.training.batch
+    for phase in recipe.schedule[:1]:
+        batch = int(phase.set.get("batch", batch))
+    return Data(
+        feeds["train"], batch=batch, micro_batch=recipe.training.micro_batch, rank=rank, ranks=ranks,
+        workers=recipe.training.workers, held_out=feeds["held_out"],
+    )
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint, ready for use: the network in eval mode, its heads by name, its tokenizer and how it reads text."""
+
+    recipe: Mapping[str, Any] | None
+    network: nn.Module
+    heads: Mapping[str, nn.Module]
+    tokenizer: Tokenizer
+    reading: Any
+    order: str
+    folder: Any
+    network_arguments: Mapping[str, Any]
+    clock: Clock
+    imported: Any
+
+
+def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
+    """Open a run folder, a fine-tuned folder or any Hugging Face folder that `cloze import` reads.
+
+    Errors: `CheckpointError` for whatever is missing, damaged or of an unknown architecture.
+    """
+    from cloze.assembly.document import read_yaml
+    from cloze.interop import import_folder
+    from cloze.training.precision import choose_device
+
+    place = choose_device(device)
+    imported = import_folder(folder)
+    model, clock = imported.model, Clock()
+    available = {"vocab_size": imported.vocab_size, "clock": clock}
+    network: Any = build(lookup("network", model.part), model.arguments, available)
+    network.load_state_dict(dict(model.network))
+    heads = {}
+    for name, head in model.heads.items():
+        table = network.tables.get("tokens")
+        given = {**available, "width": network.width, "table": table}
+        heads[name] = build(lookup("objective", head.part), head.arguments, given)
+        heads[name].load_state_dict(dict(head.state))
+        heads[name].to(place).eval()
+    network.to(place).eval()
+    clock.to(place)
+    recipe = imported.folder / "cloze" / "recipe.yaml"
+    return Loaded(
+        recipe=read_yaml(recipe.read_text(encoding="utf-8"), str(recipe)).plain() if recipe.is_file() else None, network=network, heads=heads,
+        tokenizer=imported.tokenizer, reading=imported.reading, order=model.order, folder=imported.folder,
+        network_arguments=model.arguments, clock=clock, imported=imported,
+    )

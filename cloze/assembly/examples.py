@@ -1,0 +1,79 @@
+"""Built examples as plain data for people: what `cloze peek` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cloze import fields
+from cloze.assembly.build import edits_of, first_length
+from cloze.assembly.given import build
+from cloze.assembly.recipe import EntrySpec, Recipe
+from cloze.corpus import Store
+from cloze.exercises import Exercise, TokenFacts
+from cloze.registry import lookup
+from cloze.rows import Rows
+from cloze.text import Tokenizer
+
+_SEES = {
+    "open": "every token sees every token",
+    "left_to_right": "every token sees itself and what stands to its left",
+    "right_to_left": "every token sees itself and what stands to its right",
+    "source_to_target": "the first segment sees itself; the second sees the first and what stands to its left",
+}
+
+
+def examples(
+    recipe: Recipe, store: Store, tokenizer: Tokenizer, *, rows: int, length: int | None, epoch: int, seed: int
+) -> list[dict[str, Any]]:
+    """The first `rows` examples of an epoch of every entry, as dictionaries (one per view)."""
+    shown = []
+    for entry in recipe.entries.values():
+        spec = recipe.sources[entry.source]
+        source = build(lookup(spec.kind, spec.name), spec.arguments, {})
+        bound = source.bind(store, seed=seed, entry=entry.name, held_out=0.0)
+        exercise = Exercise(edits_of(entry, TokenFacts.of(tokenizer)), length or first_length(recipe))
+        plan = bound.plan(epoch, exercise.room)
+        items = np.arange(min(rows, len(plan)))
+        block = exercise(bound.read(plan, items, exercise.wants), bound.draw(plan, items))
+        views = [name for name in dict.fromkeys(run.view for run in entry.passes)]
+        for row in range(len(items)):
+            for view in views:
+                shown.append(_example(entry, view, block.take(slice(row, row + 1)).view(view), tokenizer))
+    return shown
+
+
+def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer) -> dict[str, Any]:
+    length = int(row["length"][0])
+    asked = dict(_asked(row, tokenizer))
+    special = row["special"][0] if "special" in row else np.isin(row["tokens"][0], tokenizer.special_ids)
+    hides = any(edit.part.name in ("corrupt", "mask") for edit in entry.exercise)
+    tokens = []
+    for place, token in enumerate(row["tokens"][0, :length].tolist()):
+        one: dict[str, Any] = {"shown": tokenizer.piece(token), "special": bool(special[place])}
+        if "segments" in row:
+            one["segment"] = int(row["segments"][0, place])
+        if place in asked:
+            one["asked"] = asked[place]
+        tokens.append(one)
+    answers = {
+        fields.split(name).set: int(value[0])
+        for name, value in row.items() if fields.split(name).field == "targets" and value.ndim == 1
+    }
+    return {
+        "entry": entry.name, "view": view, "length": length, "tokens": tokens, "hides": hides,
+        "sees": _SEES[entry.order], "answers": answers,
+        "asked": f"{len(asked)} of {length} tokens" + (f", {len(asked) / length:.1%}" if hides else ""),
+    }
+
+
+def _asked(row: Rows, tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
+    """(place, piece asked there) of every answer about a token."""
+    for name, targets in row.items():
+        part = fields.split(name)
+        if part.field == "targets" and targets.ndim == 2:
+            for place, target in zip(row[f"places/{part.set}"][0].tolist(), targets[0].tolist(), strict=True):
+                if place >= 0:
+                    yield place, tokenizer.piece(target)
