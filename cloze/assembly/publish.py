@@ -1,0 +1,72 @@
+"""A run's state → Hugging Face folders: the exported network at the top, the recipe's other networks beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from cloze.assembly.build import head_key, plain
+from cloze.assembly.canonical import to_yaml
+from cloze.assembly.recipe import Recipe
+from cloze.interop import Card, Head, Model, complete, export_folder
+from cloze.text import Tokenizer
+from cloze.training.step import part_state
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """Writes checkpoint folders of one recipe. `remarks` collects what transformers cannot express, in plain words."""
+
+    recipe: Recipe
+    tokenizer: Tokenizer
+
+    def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
+        """Write `folder` from a step's full state; returns the remarks on the exported network."""
+        remarks = self._write(folder, self.recipe.export, state, step)
+        for name in self.recipe.networks:
+            if name != self.recipe.export:
+                self._write(folder / "cloze" / "networks" / name, name, state, step)
+        (folder / "cloze").mkdir(parents=True, exist_ok=True)
+        (folder / "cloze" / "recipe.yaml").write_text(to_yaml(self.recipe.canonical()), encoding="utf-8")
+        return remarks
+
+    def _write(self, folder: Path, name: str, state: Mapping[str, Tensor], step: int) -> list[str]:
+        card = Card(
+            name=self.recipe.name if name == self.recipe.export else f"{self.recipe.name}, {name}",
+            step=step, paper=self.recipe.paper, notes=self.recipe.notes or "",
+        )
+        alone = len(self.recipe.networks) == 1
+        return export_folder(
+            folder, model=self.model(name, state), tokenizer=self.tokenizer, reading=self.recipe.reading, card=card,
+            architecture=None if alone or name == self.recipe.export else self._kin(),
+        )
+
+    def model(self, name: str, state: Mapping[str, Tensor]) -> Model:
+        """One network of the recipe with the heads of its passes, as plain tensors."""
+        part = self.recipe.networks[name].part
+        assert part is not None  # build_step refuses a network without a part
+        heads, order = {}, "open"
+        for entry in self.recipe.entries.values():
+            for run in entry.passes:
+                if run.network != name:
+                    continue
+                order = entry.order
+                for spec in run.objectives:
+                    key = head_key(self.recipe, run, spec)
+                    heads[spec.state] = Head(
+                        spec.part.name, plain(spec.part.arguments), part_state(state, f"objectives.{key}")
+                    )
+        return Model(
+            arguments=complete(plain(part.arguments)), order=order, network=part_state(state, f"networks.{name}"),
+            heads=heads, part=part.name,
+        )
+
+    def _kin(self) -> str | None:
+        """The architecture that a helper network shares with the exported one: ELECTRA's generator is an ELECTRA model."""
+        labels = any(
+            spec.part.name == "token_labelling" for entry in self.recipe.entries.values() for _, spec in entry.objectives()
+        )
+        return "electra" if labels else None

@@ -1,0 +1,73 @@
+"""`cloze peek`: built examples in the terminal: what is hidden, what is shown, who sees whom, what is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name or file.")],
+    corpus: Annotated[list[str], typer.Option("--corpus", help="Text files, folders, globs, or a token store.")],
+    rows: Annotated[int, typer.Option(min=1, help="How many examples to show.")] = 3,
+    length: Annotated[int | None, typer.Option(min=8, help="Tokens per example; default: the recipe's first length.")] = None,
+    epoch: Annotated[int, typer.Option(min=0, help="Which epoch to look at: dynamic masks differ between epochs.")] = 0,
+    tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the text.")] = None,
+    text_format: Annotated[str, typer.Option("--format", help="How the text marks documents; default: detected.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per example.")] = False,
+) -> None:
+    """Show examples as a recipe makes them from your text."""
+    import tempfile
+
+    from cloze.assembly.corpora import open_corpus
+    from cloze.assembly.examples import examples
+    from cloze.assembly.load import load_recipe
+
+    plan = load_recipe(recipe, overrides=overrides or [])
+    with tempfile.TemporaryDirectory(prefix="cloze-peek-") as folder:
+        store, chosen = open_corpus(
+            plan, corpus, Path(folder), tokenizer=tokenizer, text_format=text_format, report=lambda text: None
+        )
+        shown = examples(plan, store, chosen, rows=rows, length=length, epoch=epoch, seed=seed)
+        if as_json:
+            import json
+
+            for example in shown:
+                typer.echo(json.dumps(example, ensure_ascii=False))
+            return
+        for number, example in enumerate(shown):
+            _print(number, example)
+
+
+def _print(number: int, example: dict[str, Any]) -> None:
+    """One example: a line of pieces with the hidden ones marked, then what is asked and who sees whom."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    names = example["view"] if example["view"] != "main" else ""
+    console.rule(f"[bold]{example['entry']}[/] {names} · example {number + 1} · {example['length']} tokens", align="left")
+    line = Text()
+    for token in example["tokens"]:
+        piece = token["shown"]
+        if token.get("asked") is not None and token["shown"] != token["asked"]:
+            line.append(piece, style="bold red")
+            line.append(f"‹{token['asked']}›", style="green")
+        elif token.get("asked") is not None and example["hides"]:
+            line.append(f"{piece}‹=›", style="bold yellow")
+        elif token["special"]:
+            line.append(piece, style="cyan")
+        else:
+            line.append(piece, style="dim" if token.get("segment") else "")
+        line.append(" ")
+    console.print(line)
+    console.print(f"  [bold]sees[/]   {example['sees']}")
+    console.print(f"  [bold]asked[/]  {example['asked']}")
+    for name, answer in example["answers"].items():
+        console.print(f"  [bold]{name}[/]   {answer}")
+    if example["hides"]:
+        console.print("  [dim]red: shown instead ‹what is asked›; yellow ‹=›: asked but left as it is[/]")

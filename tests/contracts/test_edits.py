@@ -1,0 +1,97 @@
+"""The contract of every registered edit (DESIGN §9), so that a new edit is tested by being registered."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import cloze.exercises  # noqa: F401  the import registers the edits
+from cloze import fields, registry
+from cloze.exercises import TokenFacts
+from cloze.registry import GivenMark, mark_of, parameters
+from cloze.rng import Draw, row_keys
+from cloze.rows import Rows
+
+FACTS = TokenFacts(1000, {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}, np.arange(5, 1000, dtype=np.int32), lambda t: [])
+REQUIRED = {"template": "[CLS] {A} [SEP]", "to": "other", "companion": "next"}
+ROWS, WIDTH = 64, 30
+
+
+def block() -> Rows:
+    """Rows that hold every field that some edit takes."""
+    g = np.random.default_rng(3)
+    columns = np.broadcast_to(np.arange(WIDTH, dtype=np.int32), (ROWS, WIDTH))
+    length = g.integers(5, WIDTH + 1, ROWS).astype(np.int32)
+    length[0] = WIDTH
+    special = (columns == 0) | (columns == length[:, None] - 1)
+    passage = {
+        "tokens": np.where(special, 2, g.integers(5, 1000, (ROWS, WIDTH))).astype(np.int32), "length": length,
+        "sentence": columns // 7, "word_start": g.random((ROWS, WIDTH)) < 0.6,
+    }
+    masked = (g.random((ROWS, WIDTH)) < 0.2) & ~special & (columns < length[:, None])
+    companions = {f"{c}.{k}": v for c in ("next", "distractor") for k, v in passage.items()}
+    return Rows({**passage, **companions, "special": special, "masked": masked, "segments": columns // 15})
+
+
+def build(name: str):
+    builder = registry.lookup("edit", name)
+    arguments = {}
+    for key, p in parameters(builder).items():
+        if isinstance(mark_of(p), GivenMark):
+            arguments[key] = FACTS
+        elif p.default is inspect.Parameter.empty:
+            arguments[key] = REQUIRED[key]
+    return builder(**arguments)
+
+
+def draw(rows: int = ROWS, epoch: int = 0) -> Draw:
+    return Draw(row_keys(7, "main", epoch, items=np.arange(rows)))
+
+
+@pytest.mark.parametrize("name", registry.names("edit"))
+class TestEdit:
+    def test_same_address_gives_the_same_rows(self, name):
+        first, second = build(name)(block(), draw()), build(name)(block(), draw())
+        assert set(first) == set(second)
+        assert all((first[k] == second[k]).all() for k in first)
+
+    def test_the_input_is_not_changed(self, name):
+        rows, before = block(), {k: v.copy() for k, v in block().items()}
+        for value in rows.values():
+            value.flags.writeable = False
+        build(name)(rows, draw())
+        assert all((rows[k] == before[k]).all() for k in before)
+
+    def test_it_gives_what_it_declares_and_every_name_is_legal(self, name):
+        edit, rows = build(name), block()
+        out = edit(rows, draw())
+        for field in edit.takes | edit.gives:
+            fields.find(field)
+        assert edit.gives <= set(out)
+        copied = getattr(edit, "copies", None) or getattr(edit, "to", None)
+        fresh = {k for k in out if k not in rows and not (copied and k.startswith(copied + "."))}
+        assert fresh <= edit.gives
+
+    def test_special_tokens_stay_what_they_are(self, name):
+        rows = block()
+        out = build(name)(rows, draw())
+        if out["tokens"].shape == rows["tokens"].shape:
+            assert (out["tokens"][rows["special"]] == rows["tokens"][rows["special"]]).all()
+
+    def test_rows_come_out_alike_alone_and_in_a_block(self, name):
+        edit, rows = build(name), block()
+        whole = edit(rows, draw())
+        for row in (1, 17):
+            alone = edit(rows.take(slice(row, row + 1)), draw().take(np.array([row])))
+            size = int(alone["length"][0])
+            assert (alone["tokens"][0, :size] == whole["tokens"][row, :size]).all()
+
+    def test_it_fits_the_room_it_asks_for(self, name):
+        edit, rows = build(name), block()
+        if hasattr(edit, "at") and hasattr(edit, "room"):
+            fitted = edit.at(20)
+            assert fitted.room(20) <= 20
+            out = fitted(rows.having(length=np.minimum(rows["length"], fitted.room(20)).astype(np.int32)), draw())
+            assert out["length"].max() <= 20 or "parts" in edit.gives
