@@ -51,11 +51,11 @@ def build_step(recipe: Recipe, *, vocab_size: int, seed: int = 0, device: torch.
         for entry in recipe.entries.values():
             for run in entry.passes:
                 for objective in run.objectives:
-                    _add_objective(recipe, run, objective, networks[run.network], vocab_size, objectives)
+                    _add_objective(recipe, run, objective, networks[run.network], vocab_size, clock, objectives)
                 for name, take in run.take.items():
                     if isinstance(take, RewriterSpec):
                         rewriters.setdefault(f"{run.name}:{name}", _part(take.part, {"clock": clock}))
-        entries = {name: [_pass(recipe, entry, run) for run in entry.passes] for name, entry in recipe.entries.items()}
+        entries = {name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes] for name, entry in recipe.entries.items()}
         step = Step(networks=networks, objectives=objectives, rewriters=rewriters, entries=entries, clock=clock)
     name_dropouts(step)
     if str(device) not in ("cpu", "meta"):
@@ -77,38 +77,39 @@ def _network(recipe: Recipe, name: str, vocab_size: int, clock: Clock) -> nn.Mod
 
 
 def _add_objective(
-    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, vocab_size: int, objectives: dict[str, nn.Module]
+    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, vocab_size: int, clock: Clock,
+    objectives: dict[str, nn.Module],
 ) -> None:
     """Build an objective unless its head stands already under the same key; two sets of one head share parameters."""
     key = head_key(recipe, run, spec)
     if key in objectives:
         return
-    available = {"width": network.width, "vocab_size": vocab_size, "table": network.tables.get("tokens")}
+    available = {"width": network.width, "vocab_size": vocab_size, "table": network.tables.get("tokens"), "clock": clock}
     objectives[key] = _part(spec.part, available)
 
 
-def _pass(recipe: Recipe, entry: EntrySpec, run: PassSpec) -> Pass:
+def _pass(
+    recipe: Recipe, entry: EntrySpec, run: PassSpec, objectives: Mapping[str, Any], rewriters: Mapping[str, Any]
+) -> Pass:
+    """A pass whose readings name states as `Step` knows them: an objective's scores by its name in the log."""
     states = {f"{p.name}.{o.state}": f"{p.name}.{o.name}" for p, o in entry.objectives()}
 
-    def bound(read: Mapping[str, str], reads: tuple[str, ...]) -> dict[str, str]:
-        return {name or reads[0]: states.get(path, path) for name, path in read.items()}
+    def bound(read: Mapping[str, str], part: Any) -> dict[str, str]:
+        return {name or part.reads[0]: states.get(path, path) for name, path in read.items()}
 
     take: dict[str, str | Rewrite] = {}
     for name, source in run.take.items():
         if isinstance(source, RewriterSpec):
-            reads = _part(source.part, {"clock": Clock()}).reads
-            take[name] = Rewrite(f"{run.name}:{name}", bound(source.read, reads))
+            key = f"{run.name}:{name}"
+            take[name] = Rewrite(key, bound(source.read, rewriters[key]))
         else:
             take[name] = states.get(source, source)
-    objectives = tuple(
-        Weighted(
-            name=spec.name, objective=head_key(recipe, run, spec), weight=live(spec.weight),
-            read=bound(spec.read, ("summary",) if spec.part.name == "relation_prediction" else ("hidden",)),
-        )
-        for spec in run.objectives
-    )
+    weighted = []
+    for spec in run.objectives:
+        key = head_key(recipe, run, spec)
+        weighted.append(Weighted(spec.name, key, live(spec.weight), bound(spec.read, objectives[key])))
     order = entry.order if entry.order in CONSTANT else "open"
-    return Pass(run.name, run.network, run.view, take, objectives, order, run.grad)
+    return Pass(run.name, run.network, run.view, take, tuple(weighted), order, run.grad)
 
 
 def live(value: Any) -> Any:
@@ -126,15 +127,16 @@ def edits_of(entry: EntrySpec, facts: TokenFacts) -> list[Placed]:
 
 def build_feed(
     recipe: Recipe, entry: EntrySpec, store: Store, step: Step, facts: TokenFacts, *, length: int, seed: int,
-    part: Literal["train", "held_out"] = "train", compiled: bool = False,
+    part: Literal["train", "held_out"] = "train", compiled: bool = False, share: float | None = None,
 ) -> Feed:
-    """One entry's examples over a store at one length."""
+    """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's)."""
+    share = recipe.training.held_out if share is None else share
     source = _part(recipe.sources[entry.source], {})
     takes: set[str] = set()
     for run in entry.passes:
         takes |= step.networks[run.network].takes  # type: ignore[arg-type]
     return Feed(
-        source.bind(store, seed=seed, entry=entry.name, held_out=recipe.training.held_out, part=part),
+        source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part),
         edits_of(entry, facts),
         length=length,
         takes=frozenset(fields.split(name).field for name in takes),

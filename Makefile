@@ -1,0 +1,64 @@
+# Every target sets up what it needs: make demo · make test · make lint · make bench · make docs
+PYTHON ?= python3
+# Build trees and caches live beside the sources; one environment serves every target.
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# torch's own index, asked for the small CPU build; left out where a GPU is present or the index cannot be reached.
+INDEX  := https://download.pytorch.org/whl/cpu
+# Test workers: one per core, one thread each.
+JOBS   ?= auto
+
+.PHONY: demo test slow gpu lint format bench docs clean
+demo: $(VENV)/.core
+	$(BIN)/cloze demo
+
+test: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+gpu: $(VENV)/.dev
+	$(BIN)/python -m pytest -m gpu
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.bench
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+docs: $(VENV)/.core
+	$(BIN)/python -m cloze.assembly.pages
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+# torch goes first and alone: the other packages then find it installed and never choose another build.
+$(VENV)/.torch: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("cloze needs Python 3.11 or later; name one with: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
+	@echo "installing into $(VENV) (once) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@extra=""; \
+	if ! command -v nvidia-smi >/dev/null 2>&1 && $(BIN)/python -c 'import socket; socket.create_connection(("download.pytorch.org", 443), 3)' 2>/dev/null; \
+	then extra="--extra-index-url $(INDEX)"; fi; \
+	$(PIP) $$extra "$$(grep '^torch==' constraints.txt)"
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.torch pyproject.toml
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.core
+	@$(PIP) --editable '.[bench]'
+	@touch $@

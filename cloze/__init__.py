@@ -1,0 +1,65 @@
+"""cloze: pre-trains the family of language models from a corpus, a budget and a recipe.
+
+May import: nothing when it is imported (no torch); each public name loads its module on first use.
+To add a public name: one line in `_PUBLIC`, naming the module that defines it.
+Contract: tests/docs/test_contracts.py (every public name resolves; importing cloze imports no torch).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cloze.assembly.build import load_checkpoint as load
+    from cloze.assembly.load import load_recipe
+    from cloze.assembly.run import pretrain
+    from cloze.errors import ClozeError
+    from cloze.registry import Given, Live, Part, register
+    from cloze.reports.page import write_report as report
+    from cloze.tasks.finetune import finetune
+
+__version__ = "0.1.0"
+
+# public name -> module, and its name there when that differs
+_PUBLIC: dict[str, tuple[str, str]] = {
+    "pretrain": ("cloze.assembly.run", "pretrain"),
+    "finetune": ("cloze.tasks.finetune", "finetune"),
+    "load": ("cloze.assembly.build", "load_checkpoint"),
+    "load_recipe": ("cloze.assembly.load", "load_recipe"),
+    "report": ("cloze.reports.page", "write_report"),
+    "register": ("cloze.registry", "register"),
+    "Given": ("cloze.registry", "Given"),
+    "Live": ("cloze.registry", "Live"),
+    "Part": ("cloze.registry", "Part"),
+    "ClozeError": ("cloze.errors", "ClozeError"),
+}
+
+__all__ = [
+    "ClozeError",
+    "Given",
+    "Live",
+    "Part",
+    "__version__",
+    "finetune",
+    "load",
+    "load_recipe",
+    "pretrain",
+    "register",
+    "report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use; an unknown one is an ordinary `AttributeError`."""
+    try:
+        module, attribute = _PUBLIC[name]
+    except KeyError:
+        raise AttributeError(f"module 'cloze' has no attribute {name!r}; it has {', '.join(__all__)}") from None
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,336 @@
+"""Do the parts of a recipe fit? Fields edit by edit, then states pass by pass, before any tensor holds a number.
+
+Networks and heads are built on torch's meta device, where a tensor has a shape and no content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloze import fields
+from cloze.assembly import parts
+from cloze.assembly.document import Where
+from cloze.assembly.faults import Faults
+from cloze.assembly.given import build
+from cloze.assembly.load import phase_recipes
+from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.structure import views
+from cloze.errors import ClozeError, nearest
+
+#: Fields that batching makes for every view, so that no edit has to give them.
+BATCHING = frozenset({"positions", "order", "block", "summaries", "restarts"})
+
+
+@dataclass(frozen=True)
+class EditLine:
+    """What one edit of an entry takes and gives, as full field names."""
+
+    path: str
+    takes: frozenset[str]
+    gives: frozenset[str]
+
+
+@dataclass
+class Checked:
+    """What the check found out on its way: fields by entry, parameters by network and by head."""
+
+    recipe: Recipe
+    edits: dict[str, list[EditLine]] = field(default_factory=dict)
+    batch: dict[str, frozenset[str]] = field(default_factory=dict)
+    networks: dict[str, int] = field(default_factory=dict)
+    heads: dict[str, int] = field(default_factory=dict)
+
+
+def check_recipe(recipe: Recipe) -> Checked:
+    """Check that every field and state that is taken is given, and every part can be built.
+
+    Raises one `RecipeError` with every fault. Imports torch.
+    """
+    faults = Faults()
+    checked = Checked(recipe)
+    _check_text(recipe, faults)
+    available = {name: _check_fields(recipe, entry, checked, faults) for name, entry in recipe.entries.items()}
+    _check_room(recipe, faults)
+    _made(recipe.training.optimizer, {}, faults)
+    _made(recipe.training.rate, {}, faults)
+    _check_model(recipe, available, checked, faults)
+    faults.raise_if_any()
+    return checked
+
+
+def _made(part: PartSpec, available: Mapping[str, Any], faults: Faults) -> Any:
+    """A part as its builder makes it, or None and a fault."""
+    try:
+        with faults.catching(part.where, part.path):
+            arguments = {
+                name: _made(value, {}, faults) if isinstance(value, PartSpec) else value
+                for name, value in part.arguments.items()
+            }
+            return build(parts.builder_of(part.kind, part.name), arguments, available)
+    except (ValueError, TypeError) as error:
+        faults.add(part.where, part.path, f"{error}.")
+    return None
+
+
+# ---- the data tower --------------------------------------------------------------------------------------------------
+
+
+def _check_text(recipe: Recipe, faults: Faults) -> None:
+    from cloze.exercises.frame import split_template
+    from cloze.text.roles import ROLES
+
+    for text in recipe.texts.values():
+        _made(text.tokenizer, {}, faults)
+    where = next(iter(recipe.texts.values())).tokenizer.where
+    templates = [(where, f"reading.{key}", getattr(recipe.reading, key)) for key in ("single", "pair")]
+    for entry in recipe.entries.values():
+        for edit in entry.exercise:
+            if "template" in edit.part.arguments:
+                templates.append((edit.part.where, f"{edit.part.path}.template", edit.part.arguments["template"]))
+    for place, path, template in templates:
+        if not isinstance(template, str):
+            continue
+        pieces = split_template(template)
+        for kind, text_piece in pieces:
+            if kind == "role" and text_piece not in ROLES:
+                faults.add(place, path, f"{text_piece} is not a role.", nearest(text_piece, ROLES))
+        named = {piece for kind, piece in pieces if kind == "part"}
+        wanted = {"reading.single": {"A"}, "reading.pair": {"A", "B"}}.get(path, set())
+        if wanted - named:
+            missing = " and no ".join(f"{{{name}}}" for name in sorted(wanted - named))
+            faults.add(place, path, f"{template!r} has no {missing}.")
+
+
+def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Faults) -> frozenset[str]:
+    """Walk the edits of an entry; returns every field that stands at the end."""
+    source = recipe.sources[entry.source]
+    made = _made(source, {}, faults)
+    available = set() if made is None else set(made.gives)
+    lines = checked.edits.setdefault(entry.name, [])
+    sound = made is not None
+    for spec in entry.exercise:
+        edit = _made(spec.part, {}, faults)
+        if edit is None:
+            sound = False
+            continue
+        takes, gives = (_in_view(names, spec.view) for names in (edit.takes, edit.gives))
+        for name in sorted(takes - available if sound else ()):
+            _report_missing_field(name, spec.part, available, faults)
+        copied = getattr(edit, "copies", None)
+        if copied is not None:
+            gives |= {f"{copied}.{name}" for name in available if "." not in name}
+        brought = spec.part.arguments.get("companion")
+        if brought is not None:
+            start = f"{brought}."
+            gives |= {f"{spec.part.arguments['to']}.{n[len(start):]}" for n in available if n.startswith(start)}
+        for name in gives:
+            with faults.catching(spec.part.where, spec.part.path):
+                fields.find(name)
+        available |= gives
+        lines.append(EditLine(spec.part.path, frozenset(takes), frozenset(gives)))
+    if entry.order == "source_to_target" and "segments" not in available:
+        faults.add(source.where, f"{entry.name}: order", "source_to_target needs segments, which no edit gives.")
+    checked.batch[entry.name] = frozenset(
+        name for name in available if fields.find(name).travels and fields.split(name).view in views(entry)
+    )
+    return frozenset(available) if sound else frozenset({"?"})
+
+
+def _in_view(names: frozenset[str], view: str) -> set[str]:
+    return {name if "." in name else fields.join(view, name) for name in names}
+
+
+def _report_missing_field(name: str, part: PartSpec, available: set[str], faults: Faults) -> None:
+    """Say that an edit takes a field nobody gave, and who could give it."""
+    givers = [known for known in parts.names("edit") if fields.split(name).field in _usual_gives(known)]
+    way_out = f"Edits that give {fields.split(name).field}: {', '.join(givers)}; put one before it." if givers else ""
+    shown = ", ".join(sorted(n for n in available if "." not in n))
+    faults.add(part.where, part.path, f'{part.name} takes "{name}", which nothing before it gives.',
+               way_out or f"Given so far: {shown}.")
+
+
+def _usual_gives(edit: str) -> set[str]:
+    """The fields that an edit gives with its default arguments; nothing for edits that have none."""
+    try:
+        return {fields.split(name).field for name in build(parts.builder_of("edit", edit), _template(edit), {}).gives}
+    except (ClozeError, TypeError, ValueError):
+        return set()
+
+
+def _template(edit: str) -> dict[str, Any]:
+    from cloze.assembly.schema import part_slots
+
+    return {"template": "{A}"} if "template" in part_slots("edit", edit) else {}
+
+
+def _check_room(recipe: Recipe, faults: Faults) -> None:
+    """Every phase's length must leave room for text inside the frame."""
+    for phase, stage in enumerate(phase_recipes(recipe)):
+        for entry in stage.entries.values():
+            length = stage.sources[entry.source].arguments.get("length")
+            room = length
+            for spec in reversed(entry.exercise):
+                edit = _made(spec.part, {}, Faults())
+                if room is not None and hasattr(edit, "room") and spec.view == "main":
+                    room = edit.room(room)
+            if room is not None and room < 1:
+                source = recipe.sources[entry.source]
+                at = f" in schedule[{phase}]" if recipe.schedule else ""
+                faults.add(source.where, f"{source.path}.length", f"{length} tokens{at} leave no room for text in the frame.")
+
+
+# ---- the model tower -------------------------------------------------------------------------------------------------
+
+
+def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked: Checked, faults: Faults) -> None:
+    import torch
+
+    from cloze.networks.clock import Clock
+    from cloze.training.step import tie
+
+    size = next(iter(recipe.texts.values())).tokenizer.arguments.get("size")
+    given: dict[str, Any] = {"vocab_size": size if isinstance(size, int) and size > 0 else 1000, "clock": Clock()}
+    with torch.device("meta"):
+        networks: dict[str, Any] = {}
+        for name, spec in recipe.networks.items():
+            networks[name] = None if spec.part is None else _made(spec.part, given, faults)
+        if all(network is not None for network in networks.values()):
+            with faults.catching(Where(recipe.name), ""):
+                tie(networks, recipe.tie)
+        seen: set[int] = set()
+        for name, network in networks.items():
+            checked.networks[name] = 0 if network is None else sum(p.numel() for p in network.parameters())
+            seen |= set() if network is None else {id(p) for p in network.parameters()}
+        for entry in recipe.entries.values():
+            _check_entry(recipe, entry, networks, given, available[entry.name], checked, seen, faults)
+
+
+def _check_entry(
+    recipe: Recipe, entry: EntrySpec, networks: Mapping[str, Any], given: Mapping[str, Any], available: frozenset[str],
+    checked: Checked, seen: set[int], faults: Faults,
+) -> None:
+    states: dict[str, frozenset[str]] = {}  # by pass
+    for run in entry.passes:
+        network = networks[run.network]
+        if network is None:  # from a checkpoint, or reported already
+            states[run.name] = frozenset({"?"})
+            continue
+        present = {n for n in BATCHING} | {
+            fields.join("main", *fields.split(n)[1:]) for n in available if fields.split(n).view == run.view
+        }
+        present |= {f"places/{fields.split(n).set}" for n in present if fields.split(n).field == "targets"}
+        where = run.objectives[0].part.where if run.objectives else recipe.networks[run.network].part.where  # type: ignore[union-attr]
+        present |= _taken(run, states, given, present, faults)
+        sound = "?" not in available
+        for name in sorted(getattr(network, "needs", network.takes) - present if sound else ()):
+            faults.add(where, f"passes.{run.name}", f'network "{run.network}" takes "{name}", which no edit gives.')
+        heads = set()
+        for objective in run.objectives:
+            built = _objective(recipe, run, objective, network, given, checked, seen, faults)
+            heads.add(objective.state)
+            if built is None:
+                continue
+            if sound:
+                _check_answers(objective, built, present, faults)
+            _check_readings(recipe, run, objective, built.reads, {**states, run.name: frozenset(network.gives)}, faults)
+        states[run.name] = frozenset(network.gives) | frozenset(heads)
+
+
+def _taken(
+    run: PassSpec, states: Mapping[str, frozenset[str]], given: Mapping[str, Any], present: set[str], faults: Faults
+) -> set[str]:
+    """The fields that `take` supplies."""
+    supplied: set[str] = set()
+    for name, origin in run.take.items():
+        if isinstance(origin, str):
+            supplied.add(name)
+            continue
+        rewriter = _made(origin.part, given, faults)
+        if rewriter is None:
+            continue
+        for missing in sorted(rewriter.takes - present):
+            faults.add(origin.part.where, origin.part.path, f'{origin.part.name} takes "{missing}", which no edit gives.',
+                       _sets_given(present))
+        _check_states(origin, rewriter.reads, states, faults)
+        supplied |= set(rewriter.gives)
+    return supplied
+
+
+def _check_states(
+    origin: RewriterSpec, reads: tuple[str, ...], states: Mapping[str, frozenset[str]], faults: Faults
+) -> None:
+    for reading, path in origin.read.items():
+        if reading and reading not in reads:
+            faults.add(origin.part.where, f"{origin.part.path}.from", f"{origin.part.name} has no reading {reading!r}.",
+                       nearest(reading, reads))
+        owner, _, state = path.rpartition(".")
+        known = states.get(owner, frozenset({"?"}))
+        if state not in known and "?" not in known:
+            faults.add(origin.part.where, f"{origin.part.path}.from",
+                       f'pass "{owner}" has no state "{state}"; it has: {", ".join(sorted(known))}.')
+
+
+def _objective(
+    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, given: Mapping[str, Any], checked: Checked,
+    seen: set[int], faults: Faults,
+) -> Any:
+    built = _made(spec.part, {**given, "width": network.width, "table": network.tables.get("tokens")}, faults)
+    name = recipe.head_name(run, spec)
+    if built is not None and name not in checked.heads:
+        own = [p for p in built.parameters() if id(p) not in seen]
+        checked.heads[name] = sum(p.numel() for p in own)
+    return built
+
+
+def _check_answers(spec: ObjectiveSpec, built: Any, present: set[str], faults: Faults) -> None:
+    for name in sorted(built.takes - present):
+        faults.add(spec.part.where, spec.part.path, f'{spec.part.name} takes "{name}", which no edit gives.',
+                   _sets_given(present))
+
+
+def _sets_given(present: set[str]) -> str:
+    sets = sorted({fields.split(name).set for name in present if fields.split(name).field == "targets"})
+    if not sets:
+        return "Nothing is asked yet; `predict` asks for tokens."
+    return f"Sets of answers that are given: {', '.join(sets)}. Write `set:` with one of them."
+
+
+def _check_readings(
+    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, reads: tuple[str, ...], states: Mapping[str, frozenset[str]],
+    faults: Faults,
+) -> None:
+    """Every reading of an objective must be a state of its pass or of an earlier one."""
+    bound = {name: name for name in reads}
+    for reading, path in spec.read.items():
+        if reading and reading not in reads:
+            faults.add(spec.part.where, f"{spec.part.path}.read", f"{spec.part.name} has no reading {reading!r}.",
+                       nearest(reading, reads))
+        else:
+            bound[reading or reads[0]] = path
+    for path in bound.values():
+        owner, _, state = path.rpartition(".")
+        owner = owner or run.name
+        known = states.get(owner, frozenset({"?"}))
+        if state in known or "?" in known:
+            continue
+        network = recipe.networks[next((p.network for e in recipe.entries.values() for p in e.passes if p.name == owner), owner)]
+        kind = network.part.name if network.part is not None else network.origin
+        givers = [name for name in parts.names("network") if state in _usual_states(name)]
+        faults.add(spec.part.where, spec.part.path,
+                   f'{spec.part.name} reads "{state}", but network "{network.name}" ({kind}) gives: {", ".join(sorted(known))}.',
+                   f'Networks that give "{state}": {", ".join(givers) or "none"}.')
+
+
+def _usual_states(name: str) -> frozenset[str]:
+    """The states of a registered network at its smallest size; nothing for one that states no size."""
+    from cloze.networks.clock import Clock
+
+    builder = parts.builder_of("network", name)
+    sizes: Mapping[str, Mapping[str, int]] = getattr(builder, "sizes", {})
+    try:
+        made = build(builder, dict(next(iter(sizes.values()), {})), {"vocab_size": 8, "clock": Clock()})
+    except (ClozeError, TypeError, ValueError):
+        return frozenset()
+    return frozenset(made.gives)

@@ -1,0 +1,226 @@
+"""A YAML file as a tree of nodes, each of which knows its line and column.
+
+YAML 1.2, read strictly: `1e-4` is a number, `no` stays text (it is also a language code), a repeated key, a merge key, a
+tag or a second document is an error. Aliases (`&x`, `*x`) inside a file are allowed. Integer keys stay integers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cloze.errors import RecipeError
+
+Key = str | int
+
+# The core schema of YAML 1.2 (§10.3.2), which knows neither `yes` and `no` nor dates nor numbers in base 60.
+_null = re.compile(r"~|null|Null|NULL|")
+_boolean = re.compile(r"true|True|TRUE|false|False|FALSE")
+_integer = re.compile(r"[-+]?[0-9]+")
+_float = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_based: tuple[tuple[str, int], ...] = (("0o", 8), ("0x", 16))
+_special = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan")}
+
+MOST_NODES = 20_000  # a file whose aliases unfold to more than this is not a recipe
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in a file; lines and columns count from 1, line 0 means the file as a whole."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass
+class Node:
+    """A scalar, a list of nodes or a mapping of nodes. `part` is its kind once it has been expanded to `{name: {…}}`."""
+
+    value: Any
+    where: Where
+    keys: dict[Key, Where] = field(default_factory=dict)
+    part: str | None = None
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether the node is a mapping."""
+        return isinstance(self.value, dict)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the node is a list."""
+        return isinstance(self.value, list)
+
+    def items(self) -> Iterator[tuple[Key, Node]]:
+        """The pairs of a mapping; none for anything else."""
+        return iter(self.value.items() if self.is_mapping else ())
+
+    def put(self, key: Key, node: Node) -> None:
+        """Set one value of a mapping."""
+        self.value[key] = node
+        self.keys.setdefault(key, node.where)
+
+    def place(self, key: Key) -> Where:
+        """Where a key of this mapping stands."""
+        return self.keys.get(key, self.where)
+
+    def plain(self) -> Any:
+        """The tree as plain Python data."""
+        if self.is_mapping:
+            return {key: node.plain() for key, node in self.value.items()}
+        return [node.plain() for node in self.value] if self.is_list else self.value
+
+    def copy(self) -> Node:
+        """A tree that shares no container with this one."""
+        value = self.value
+        if self.is_mapping:
+            value = {key: node.copy() for key, node in value.items()}
+        elif self.is_list:
+            value = [node.copy() for node in value]
+        return Node(value, self.where, dict(self.keys), self.part)
+
+
+def from_data(data: Any, where: Where) -> Node:
+    """Plain Python data (mappings, sequences, scalars) as a tree that stands at one place."""
+    if isinstance(data, dict):
+        pairs = {key: from_data(value, where) for key, value in data.items()}
+        return Node(pairs, where, dict.fromkeys(pairs, where))
+    if isinstance(data, (list, tuple)):
+        return Node([from_data(value, where) for value in data], where)
+    return Node(data, where)
+
+
+def read_yaml(text: str, file: str) -> Node:
+    """The tree of one YAML document; anything that is not strict YAML is a `RecipeError` with file and line."""
+    from ruamel.yaml import YAML, YAMLError
+    from ruamel.yaml.error import MarkedYAMLError
+
+    try:
+        return _Composer(YAML(typ="safe", pure=True).parse(text), file).document()
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = Where(file, mark.line + 1, mark.column + 1) if mark else Where(file)
+        why = " ".join(str(reason) for reason in (error.context, error.problem) if reason)
+        raise RecipeError(f"{where}: not YAML: {why}.\n  Check indentation, brackets and quotes near this line.") from None
+    except YAMLError as error:
+        raise RecipeError(f"{file}: not YAML: {str(error).splitlines()[0]}.") from None
+
+
+def read_plain(path: Path) -> Any:
+    """The plain data of a YAML file."""
+    return read_yaml(path.read_text(encoding="utf-8"), str(path)).plain()
+
+
+class _Composer:
+    """Builds nodes from ruamel's events, so that every rule of strictness stands in one place."""
+
+    def __init__(self, events: Iterator[Any], file: str) -> None:
+        self._events = events
+        self._file = file
+        self._anchors: dict[str, Node | None] = {}
+        self._count = 0
+
+    def document(self) -> Node:
+        root: Node | None = None
+        for event in self._events:
+            name = type(event).__name__
+            if name in ("StreamStartEvent", "StreamEndEvent", "DocumentStartEvent", "DocumentEndEvent"):
+                continue
+            if root is not None:
+                raise self._error(event, "a second YAML document begins here", "A file holds one recipe.")
+            root = self._node(event)
+        if root is None or root.value is None:
+            raise RecipeError(f"{self._file}: the file is empty. Start from `cloze show bert`.")
+        return root
+
+    def _node(self, event: Any) -> Node:
+        self._count += 1
+        if type(event).__name__ == "AliasEvent":
+            return self._alias(event)
+        if event.tag is not None:
+            raise self._error(event, f"the tag {event.tag} is not part of the recipe language", "Leave it out.")
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        builders: dict[str, Callable[[Any], Node]] = {
+            "ScalarEvent": self._scalar,
+            "SequenceStartEvent": self._list,
+            "MappingStartEvent": self._mapping,
+        }
+        node = builders[type(event).__name__](event)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _alias(self, event: Any) -> Node:
+        if event.anchor not in self._anchors:
+            raise self._error(event, f"the alias *{event.anchor} has no anchor before it", f"Write &{event.anchor} first.")
+        node = self._anchors[event.anchor]
+        if node is None:
+            raise self._error(event, f"the alias *{event.anchor} stands inside its own anchor", "Write it out.")
+        self._count += _size(node)
+        if self._count > MOST_NODES:
+            raise self._error(event, f"aliases unfold to more than {MOST_NODES} values", "Write a smaller file.")
+        return node.copy()
+
+    def _scalar(self, event: Any) -> Node:
+        plain = event.style is None or event.style == ""
+        return Node(_scalar(event.value) if plain else event.value, self._where(event))
+
+    def _list(self, event: Any) -> Node:
+        items: list[Node] = []
+        for inner in self._events:
+            if type(inner).__name__ == "SequenceEndEvent":
+                break
+            items.append(self._node(inner))
+        return Node(items, self._where(event))
+
+    def _mapping(self, event: Any) -> Node:
+        pairs: dict[Key, Node] = {}
+        keys: dict[Key, Where] = {}
+        for inner in self._events:
+            if type(inner).__name__ == "MappingEndEvent":
+                break
+            key = self._node(inner)
+            if key.value == "<<":
+                raise self._error(inner, "merge keys (<<) are not part of the recipe language", "Write the keys out.")
+            if isinstance(key.value, bool) or not isinstance(key.value, (str, int)):
+                raise self._error(inner, f"a key must be text or a whole number, not {key.plain()!r}", "Quote it.")
+            if key.value in pairs:
+                before = keys[key.value].line
+                raise self._error(inner, f"the key {key.value!r} is repeated (first on line {before})", "Keep one.")
+            keys[key.value] = key.where
+            pairs[key.value] = self._node(next(self._events))
+        return Node(pairs, self._where(event), keys)
+
+    def _where(self, event: Any) -> Where:
+        return Where(self._file, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def _error(self, event: Any, what: str, way_out: str) -> RecipeError:
+        return RecipeError(f"{self._where(event)}: {what}.\n  {way_out}")
+
+
+def _scalar(text: str) -> Any:
+    if _null.fullmatch(text):
+        return None
+    if _boolean.fullmatch(text):
+        return text[0] in "tT"
+    if _integer.fullmatch(text):
+        return int(text)
+    if _float.fullmatch(text):
+        return float(text)
+    for prefix, base in _based:
+        if text.startswith(prefix) and re.fullmatch(r"[0-9a-fA-F]+", text[2:]):
+            return int(text[2:], base)
+    return _special.get(text.lower(), text)
+
+
+def _size(node: Node) -> int:
+    inner = node.value.values() if node.is_mapping else node.value if node.is_list else ()
+    return 1 + sum(_size(child) for child in inner)

@@ -1,0 +1,153 @@
+"""A recipe as written → the same recipe with every short form written out, still as a tree with places.
+
+Plural keys, parts as `{name: {argument: value}}`, reserved arguments of networks beside the part. Value overrides are
+applied between this step and reading, so that a path means the same whichever form the author chose.
+"""
+
+from __future__ import annotations
+
+from cloze.assembly.document import Node
+from cloze.assembly.faults import Faults
+from cloze.assembly.paths import SINGULAR
+from cloze.assembly.recipe import TrainingSpec
+from cloze.assembly.schema import expand_arguments, expand_part, slots, unknown_keys
+
+KEYS = (
+    "name", "paper", "notes", "sources", "corpus", "texts", "text", "networks", "network", "tie", "reading", "order",
+    "exercise", "passes", "objectives", "mixture", "mixing", "schedule", "training", "export",
+)
+ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds")
+PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
+TEXT_KEYS = ("normalise", "tokenizer")
+BESIDE = frozenset({"from", "change", "train"})
+
+
+def expand(root: Node, faults: Faults) -> None:
+    """Write out every short form, in place."""
+    if not root.is_mapping:
+        faults.add(root.where, "", "a recipe is a mapping of keys such as name, network and training.")
+        return
+    unknown_keys(root, KEYS, "", faults)
+    for singular, plural in SINGULAR.items():
+        _plural(root, singular, plural, faults)
+    for name, text in _children(root, "texts", faults):
+        _text(text, f"texts.{name}", faults)
+    for name, source in _children(root, "sources", faults):
+        expand_part("source", source, f"sources.{name}", faults)
+    for name, network in _children(root, "networks", faults):
+        _network(network, f"networks.{name}", faults)
+    _entry(root, "", faults)
+    for name, entry in _children(root, "mixture", faults):
+        if entry.value is None:
+            entry.value = {}
+        if _is_mapping(entry, f"mixture.{name}", faults):
+            unknown_keys(entry, ENTRY_KEYS, f"mixture.{name}", faults)
+            _entry(entry, f"mixture.{name}.", faults)
+    training = root.value.get("training")
+    if training is not None and _is_mapping(training, "training", faults):
+        expand_arguments(slots(TrainingSpec), training, "training", faults)
+
+
+def _plural(root: Node, singular: str, plural: str, faults: Faults) -> None:
+    node = root.value.get(singular)
+    if node is None:
+        return
+    if plural in root.value:
+        faults.add(root.place(singular), singular, f"{singular} and {plural} are both written.", f"Keep {plural}.")
+        return
+    where = root.place(singular)
+    del root.value[singular]
+    root.put(plural, Node({"main": node}, where, {"main": where}))
+
+
+def _children(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
+    node = root.value.get(key)
+    if node is None or not _is_mapping(node, key, faults):
+        return []
+    if not node.value:
+        faults.add(node.where, key, "is empty.", f"Name at least one under {key}.")
+    for name in node.value:
+        if not isinstance(name, str) or not name.replace("_", "").replace("-", "").isalnum():
+            faults.add(node.place(name), f"{key}.{name}", "a name has letters, digits, _ and - only.")
+    return [(str(name), inner) for name, inner in node.items()]
+
+
+def _is_mapping(node: Node, path: str, faults: Faults) -> bool:
+    if not node.is_mapping:
+        faults.add(node.where, path, f"expected a mapping, got {node.plain()!r}.")
+    return node.is_mapping
+
+
+def _text(text: Node, path: str, faults: Faults) -> None:
+    if not _is_mapping(text, path, faults):
+        return
+    unknown_keys(text, TEXT_KEYS, path, faults)
+    if text.value.get("normalise") is None or text.value["normalise"].value is None:
+        text.put("normalise", Node({}, text.where))
+    if "tokenizer" in text.value:
+        expand_part("tokenizer", text.value["tokenizer"], f"{path}.tokenizer", faults)
+    else:
+        faults.add(text.where, path, 'needs "tokenizer".', "For example `tokenizer: {wordpiece: {size: 30522}}`.")
+
+
+def _network(network: Node, path: str, faults: Faults) -> None:
+    if network.is_mapping and set(network.value) <= BESIDE and "from" in network.value:
+        named = None
+    else:
+        for key, inner in list(network.items()):
+            if key not in BESIDE and inner.is_mapping:
+                _lift(network, inner)
+        expand_part("network", network, path, faults, BESIDE)
+        named = network.part
+    changes = network.value.get("change") if network.is_mapping else None
+    if changes is not None:
+        _parts("change", changes, f"{path}.change", faults)
+    network.part = named
+
+
+def _lift(network: Node, inner: Node) -> None:
+    """Reserved arguments written among a network's own arguments stand beside the part in the full form."""
+    for key in sorted(BESIDE & set(inner.value)):
+        network.put(key, inner.value.pop(key))
+
+
+def _entry(node: Node, prefix: str, faults: Faults) -> None:
+    if "exercise" in node.value:
+        _parts("edit", node.value["exercise"], f"{prefix}exercise", faults)
+    if "objectives" in node.value:
+        _parts("objective", node.value["objectives"], f"{prefix}objectives", faults)
+    passes = node.value.get("passes")
+    if passes is None:
+        return
+    if "objectives" in node.value:
+        faults.add(node.place("objectives"), f"{prefix}objectives", "objectives and passes are both written.",
+                   "`objectives` is short for one pass; keep `passes`.")
+    if not passes.is_list:
+        faults.add(passes.where, f"{prefix}passes", "expected a list of passes.", "For example `- {network: main}`.")
+        return
+    for index, run in enumerate(passes.value):
+        path = f"{prefix}passes[{index}]"
+        if not _is_mapping(run, path, faults):
+            continue
+        unknown_keys(run, PASS_KEYS, path, faults)
+        if "objectives" in run.value:
+            _parts("objective", run.value["objectives"], f"{path}.objectives", faults)
+        if "take" in run.value and _is_mapping(run.value["take"], f"{path}.take", faults):
+            _take(run.value["take"], f"{path}.take", faults)
+
+
+def _take(take: Node, path: str, faults: Faults) -> None:
+    """`field: pass.state` stays; `name: {from: …}` is a rewriter."""
+    for name, value in list(take.items()):
+        if value.is_mapping:
+            part = Node({name: value}, value.where, {name: take.place(name)})
+            expand_part("rewriter", part, path, faults)
+            take.value[name] = part
+
+
+def _parts(kind: str, node: Node, path: str, faults: Faults) -> None:
+    if not node.is_list:
+        faults.add(node.where, path, f"expected a list of parts of kind {kind}.", "Begin each with `- `.")
+        return
+    for index, item in enumerate(node.value):
+        expand_part(kind, item, f"{path}[{index}]", faults)

@@ -1,0 +1,45 @@
+"""The faults of a recipe, collected so that they can be printed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cloze.assembly.document import Where
+from cloze.errors import ClozeError, RecipeError
+
+
+class Faults:
+    """A list of messages, each with its place in the file and its value path."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Where, str]] = []
+
+    def add(self, where: Where, path: str, what: str, way_out: str = "") -> None:
+        """Note a fault: where it stands, what is wrong, and (on a second line) what to do."""
+        text = f"{where}: {path}: {what}" if path else f"{where}: {what}"
+        text = text + (f"\n  {way_out}" if way_out else "")
+        if all(text != known for _, known in self._found):
+            self._found.append((where, text))
+
+    @contextmanager
+    def catching(self, where: Where, path: str) -> Iterator[None]:
+        """Turn an error raised inside into a fault at this place."""
+        try:
+            yield
+        except ClozeError as error:
+            first, _, rest = str(error).partition("\n")
+            self.add(where, path, first, rest.strip())
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def raise_if_any(self) -> None:
+        """Raise one `RecipeError` that holds every fault, in the order of the file."""
+        if self._found:
+            ordered = sorted(self._found, key=lambda fault: (fault[0].file, fault[0].line, fault[0].column))
+            raise RecipeError("\n".join(text for _, text in ordered))
+
+    def take(self, others: Faults) -> None:
+        """Add the faults of another collection."""
+        self._found += [fault for fault in others._found if fault not in self._found]

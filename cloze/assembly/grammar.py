@@ -1,0 +1,304 @@
+"""An expanded recipe → `Recipe`: every section read, every value checked, every default filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.assembly.document import Node
+from cloze.assembly.expand import BESIDE
+from cloze.assembly.faults import Faults
+from cloze.assembly.recipe import (
+    EditSpec,
+    EntrySpec,
+    Mixing,
+    NetworkSpec,
+    ObjectiveSpec,
+    OrderName,
+    PartSpec,
+    PassSpec,
+    Phase,
+    Reading,
+    Recipe,
+    RewriterSpec,
+    TextSpec,
+    TrainingSpec,
+)
+from cloze.assembly.schema import Slot, Slots, read_arguments, read_part, slots
+
+_head: Slots = {
+    "name": Slot(str),
+    "paper": Slot(str | None, None),
+    "notes": Slot(str | None, None),
+    "tie": Slot(list[list[str]], ()),
+    "mixing": Slot(Mixing, "step"),
+    "export": Slot(str | None, None),
+}
+_entry: Slots = {
+    "source": Slot(str | None, None),
+    "order": Slot(OrderName, "open"),
+    "odds": Slot(float, 1.0),
+}
+_pass: Slots = {
+    "name": Slot(str | None, None),
+    "network": Slot(str),
+    "view": Slot(str, "main"),
+    "grad": Slot(bool, True),
+}
+_network: Slots = {
+    "from": Slot(str | None, None),
+    "train": Slot(str | list[str], "all"),
+}
+_phase: Slots = {
+    "steps": Slot(int | None, None),
+    "share": Slot(float | None, None),
+    "epochs": Slot(float | None, None),
+}
+_examples = {
+    "texts": "text: {tokenizer: {wordpiece: {size: 30522}}}",
+    "sources": "corpus: {passages: {length: 128}}",
+    "networks": "network: {transformer: {layers: 4, width: 256, heads: 4}}",
+    "exercise": 'exercise: [frame: "[CLS] {A} [SEP]", mask: {}, corrupt: {}, predict: masked]',
+    "training": "training: {optimizer: {adamw: {}}, rate: {linear: {peak: 1e-4}}, batch: 256}",
+    "reading": 'reading: {single: "[CLS] {A} [SEP]", summary: first}',
+    "passes": "objectives: [token_prediction: {tie: true}]",
+}
+
+
+def read(root: Node, faults: Faults) -> Recipe | None:
+    """The recipe, or None and faults. Only keys are read here; whether names meet is checked in `structure`."""
+    head = read_arguments("A recipe", _head, _only(root, _head), "", faults)
+    texts = {name: _text(node, f"texts.{name}", faults) for name, node in _section(root, "texts", faults)}
+    sources = {name: _part(node, f"sources.{name}", faults) for name, node in _section(root, "sources", faults)}
+    networks = {
+        name: _network_spec(name, node, f"networks.{name}", faults) for name, node in _section(root, "networks", faults)
+    }
+    reading = _built(Reading, root, "reading", faults)
+    training = _built(TrainingSpec, root, "training", faults)
+    context = (list(sources), list(networks))
+    entries = {name: _read_entry(name, node, root, prefix, context, faults) for name, node, prefix in _entries(root)}
+    schedule = _schedule(root, faults)
+    everything = [head, reading, training, *texts.values(), *sources.values(), *networks.values(), *entries.values()]
+    if len(faults) or head is None or any(found is None for found in everything):
+        return None
+    export = head["export"]
+    if export is None:
+        export = next(iter(networks))
+        if len(networks) > 1:
+            faults.add(root.where, "export", f"there are {len(networks)} networks: which is the result?",
+                       f"Write `export:` with one of {', '.join(networks)}.")
+    return Recipe(
+        name=head["name"], paper=head["paper"], notes=head["notes"], texts=texts, sources=sources, networks=networks,  # type: ignore[arg-type]
+        tie=tuple(tuple(group) for group in head["tie"]), reading=reading, entries=entries, mixing=head["mixing"],  # type: ignore[arg-type]
+        schedule=schedule, training=training, export=export,  # type: ignore[arg-type]
+    )
+
+
+def _only(node: Node, keys: Slots) -> Node:
+    """The part of a mapping that has these keys."""
+    return Node({key: value for key, value in node.items() if key in keys}, node.where, node.keys)
+
+
+def _missing(root: Node, key: str, faults: Faults) -> None:
+    shown = {"texts": "text", "sources": "corpus", "networks": "network", "passes": "objectives"}.get(key, key)
+    faults.add(root.where, shown, "is missing.", f"For example `{_examples[key]}`.")
+
+
+def _section(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
+    node = root.value.get(key)
+    if node is None or node.value is None:
+        _missing(root, key, faults)
+        return []
+    return [(str(name), inner) for name, inner in node.items()]
+
+
+def _part(node: Node, path: str, faults: Faults) -> PartSpec | None:
+    found = read_part(node, path, faults)
+    return None if found is None else found[0]
+
+
+def _text(node: Node, path: str, faults: Faults) -> TextSpec | None:
+    from cloze.text.normalise import Normalise
+
+    if not node.is_mapping or "tokenizer" not in node.value:
+        return None
+    switches = read_arguments("normalise", slots(Normalise), node.value["normalise"], f"{path}.normalise", faults)
+    tokenizer = _part(node.value["tokenizer"], f"{path}.tokenizer", faults)
+    return None if switches is None or tokenizer is None else TextSpec(switches, tokenizer)
+
+
+def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:
+    if not node.is_mapping:
+        return None
+    beside = read_arguments(name, _network, _only(node, _network), path, faults)
+    part = _part(Node({k: v for k, v in node.items() if k not in BESIDE}, node.where, node.keys, node.part), path, faults)
+    changes = node.value["change"].value if "change" in node.value and node.value["change"].is_list else []
+    change = [_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(changes)]
+    if beside is None or (part is None and (node.part is not None or beside["from"] is None)):
+        return None
+    train = beside["train"] if isinstance(beside["train"], str) else tuple(beside["train"])
+    return NetworkSpec(name, part, beside["from"], tuple(c for c in change if c is not None), train)
+
+
+def _built(cls: Any, root: Node, key: str, faults: Faults) -> Any:
+    node = root.value.get(key)
+    if node is None:
+        _missing(root, key, faults)
+        return None
+    values = read_arguments(key, slots(cls), node, key, faults)
+    return None if values is None else cls(**values)
+
+
+# ---- entries and passes ----------------------------------------------------------------------------------------------
+
+
+def _entries(root: Node) -> list[tuple[str, Node, str]]:
+    """(name, node, path prefix) of every entry; without a mixture the recipe itself is the entry `main`."""
+    mixture = root.value.get("mixture")
+    if mixture is None or not mixture.is_mapping:
+        return [("main", root, "")]
+    return [(str(name), node, f"mixture.{name}.") for name, node in mixture.items() if node.is_mapping]
+
+
+def _read_entry(
+    name: str, node: Node, root: Node, prefix: str, context: tuple[list[str], list[str]], faults: Faults
+) -> EntrySpec | None:
+    sources, networks = context
+    values = read_arguments(name, _entry, _inherited(node, root, ("source", "order", "odds")), prefix.rstrip("."), faults)
+    exercise = _exercise(*_whose(node, root, prefix, "exercise"), faults)
+    passes = _passes(node, root, prefix, networks, faults)
+    if values is None or exercise is None or passes is None:
+        return None
+    source = values["source"]
+    if source is None:
+        if len(sources) > 1:
+            faults.add(node.where, f"{prefix}source", f"there are {len(sources)} sources: which is read here?",
+                       f"Write `source:` with one of {', '.join(sources)}.")
+        source = sources[0] if sources else ""
+    return EntrySpec(name, source, values["order"], exercise, passes, values["odds"])
+
+
+def _inherited(node: Node, root: Node, keys: tuple[str, ...]) -> Node:
+    """An entry's own keys, and from the top level those it does not write; `odds` is never inherited."""
+    pairs = {key: root.value[key] for key in keys if key in root.value and key != "odds"}
+    pairs |= {key: node.value[key] for key in keys if key in node.value}
+    return Node(pairs, node.where, {**root.keys, **node.keys})
+
+
+def _whose(node: Node, root: Node, prefix: str, key: str) -> tuple[Node, str, str]:
+    return (node, prefix, key) if key in node.value else (root, "", key)
+
+
+def _exercise(owner: Node, prefix: str, key: str, faults: Faults) -> tuple[EditSpec, ...] | None:
+    node = owner.value.get(key)
+    if node is None:
+        _missing(owner, key, faults)
+        return None
+    edits = []
+    for index, item in enumerate(node.value if node.is_list else ()):
+        found = read_part(item, f"{prefix}exercise[{index}]", faults)
+        if found is not None:
+            edits.append(EditSpec(found[0], found[1]["in"]))
+    return tuple(edits)
+
+
+def _passes(
+    node: Node, root: Node, prefix: str, networks: list[str], faults: Faults
+) -> tuple[PassSpec, ...] | None:
+    own = any(key in node.value for key in ("passes", "objectives"))
+    owner, at = (node, prefix) if own else (root, "")
+    if "passes" in owner.value:
+        runs = owner.value["passes"]
+        if not runs.is_list or not runs.value:
+            faults.add(runs.where, f"{at}passes", "is empty.", f"For example `{_examples['passes']}`.")
+            return None
+        named: list[ObjectiveSpec] = []
+        passes = [_pass_spec(run, f"{at}passes[{i}]", named, faults) for i, run in enumerate(runs.value)]
+        return None if any(run is None for run in passes) else tuple(run for run in passes if run is not None)
+    if "objectives" not in owner.value:
+        _missing(owner, "passes", faults)
+        return None
+    if len(networks) != 1:
+        faults.add(owner.place("objectives"), f"{at}objectives", f"there are {len(networks)} networks.",
+                   "Write `passes:`, one for each network that runs.")
+        return None
+    objectives = _objectives(owner.value["objectives"], networks[0], f"{at}objectives", [], faults)
+    return (PassSpec(networks[0], networks[0], objectives=objectives),)
+
+
+def _pass_spec(node: Node, path: str, named: list[ObjectiveSpec], faults: Faults) -> PassSpec | None:
+    if not node.is_mapping:
+        return None
+    values = read_arguments("a pass", _pass, _only(node, _pass), path, faults)
+    if values is None:
+        return None
+    name = values["name"] or values["network"]
+    objectives: tuple[ObjectiveSpec, ...] = ()
+    if "objectives" in node.value:
+        objectives = _objectives(node.value["objectives"], name, f"{path}.objectives", named, faults)
+    take: dict[str, str | RewriterSpec] = {}
+    for field, value in node.value["take"].items() if "take" in node.value else ():
+        if value.part == "rewriter":
+            found = read_part(value, f"{path}.take", faults)
+            if found is not None:
+                take[str(field)] = RewriterSpec(found[0], _bindings(found[1]["from"]))
+        elif isinstance(value.value, str):
+            take[str(field)] = value.value
+        elif not value.is_mapping:
+            faults.add(value.where, f"{path}.take.{field}", f"expected `pass.state` or `view.field`, got {value.plain()!r}.")
+    return PassSpec(name, values["network"], values["view"], take, objectives, values["grad"])
+
+
+def _objectives(
+    node: Node, run: str, path: str, named: list[ObjectiveSpec], faults: Faults
+) -> tuple[ObjectiveSpec, ...]:
+    """The objectives of one pass; each gets a name that no objective before it in the entry has."""
+    made = []
+    for index, item in enumerate(node.value if node.is_list else ()):
+        found = read_part(item, f"{path}[{index}]", faults)
+        if found is None:
+            continue
+        part, reserved = found
+        name = _unused(part, reserved["head"], run, [objective.name for objective in named])
+        made.append(ObjectiveSpec(part, name, _bindings(reserved["read"]), reserved["head"], reserved["weight"]))
+        named.append(made[-1])
+    return tuple(made)
+
+
+def _unused(part: PartSpec, head: str | None, run: str, taken: list[str]) -> str:
+    plain = head or part.name
+    chosen = part.arguments.get("set")
+    candidates = [plain, f"{plain}/{chosen}", f"{run}.{plain}", f"{run}.{plain}/{chosen}"]
+    return next((name for name in candidates if name not in taken and not name.endswith("/None")), f"{plain}#{len(taken)}")
+
+
+def _bindings(read: str | Mapping[str, str] | None) -> dict[str, str]:
+    return {} if read is None else {"": read} if isinstance(read, str) else dict(read)
+
+
+# ---- schedule --------------------------------------------------------------------------------------------------------
+
+
+def _schedule(root: Node, faults: Faults) -> tuple[Phase, ...]:
+    node = root.value.get("schedule")
+    if node is None or node.value is None:
+        return ()
+    if not node.is_list:
+        faults.add(node.where, "schedule", "expected a list of phases.", "For example `- {share: 0.9, set: {length: 128}}`.")
+        return ()
+    phases = []
+    for index, item in enumerate(node.value):
+        path = f"schedule[{index}]"
+        accepted = {**_phase, "set": Slot(dict[str, Any], {})}
+        values = read_arguments("a phase", accepted, item, path, faults)
+        if values is None:
+            continue
+        written = [key for key in _phase if values[key] is not None]
+        if len(written) != 1:
+            faults.add(item.where, path, f"a phase has one of steps, share, epochs; this one has {len(written)}.")
+            continue
+        phases.append(Phase(**values))
+    shares = [phase.share for phase in phases if phase.share is not None]
+    if shares and len(shares) == len(phases) and abs(sum(shares) - 1) > 1e-6:
+        faults.add(node.where, "schedule", f"the shares add up to {sum(shares):g}, expected 1.")
+    return tuple(phases)

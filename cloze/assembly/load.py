@@ -1,0 +1,203 @@
+"""`load_recipe`: a name, a file, a run folder or plain data → a checked `Recipe`.
+
+Importing this module imports no torch; reading a recipe imports the modules of the parts it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from cloze.assembly import parts, paths
+from cloze.assembly.document import Node, Where, from_data, read_yaml
+from cloze.assembly.expand import expand
+from cloze.assembly.faults import Faults
+from cloze.assembly.grammar import read
+from cloze.assembly.recipe import Recipe
+from cloze.assembly.structure import check_length, check_structure
+from cloze.errors import RecipeError, nearest
+
+IN_RUN = Path("cloze") / "recipe.yaml"
+
+
+def recipe_names() -> list[str]:
+    """The names of the recipes that come with cloze."""
+    folder = resources.files("cloze") / "recipes"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def load_recipe(
+    name_or_path: str | Path,
+    *,
+    size: str | None = None,
+    overrides: Sequence[str] = (),
+    with_files: Iterable[str | Path] = (),
+) -> Recipe:
+    """A recipe by name (`bert`), file (`mine.yaml`) or run folder, rescaled (`--size`) and with values set (`--set`).
+
+    Raises one `RecipeError` that holds every fault, each with file, line and value path.
+    """
+    parts.import_files(with_files)
+    return _assemble(read_tree(name_or_path), size, overrides)
+
+
+def recipe_from_data(
+    data: Mapping[str, Any], *, origin: str = "<data>", size: str | None = None, overrides: Sequence[str] = ()
+) -> Recipe:
+    """A recipe from plain data, such as the canonical form that a checkpoint holds."""
+    return _assemble(from_data(dict(data), Where(origin)), size, overrides)
+
+
+def phase_recipes(recipe: Recipe) -> list[Recipe]:
+    """The recipe as it stands in each phase, the phase's values set; a recipe without a schedule has one phase."""
+    if not recipe.schedule:
+        return [recipe]
+    found = []
+    for index, phase in enumerate(recipe.schedule):
+        root = from_data(recipe.canonical(), Where(recipe.name))
+        faults = Faults()
+        expand(root, faults)
+        _apply_phase(root, phase.set, Where(recipe.name), f"schedule[{index}].set", faults)
+        made = read(root, faults)
+        faults.raise_if_any()
+        assert made is not None  # no faults
+        found.append(made)
+    return found
+
+
+def read_tree(name_or_path: str | Path) -> Node:
+    """The tree of a recipe file as written."""
+    text, shown = _text_of(name_or_path)
+    return read_yaml(text, shown)
+
+
+def _text_of(name_or_path: str | Path) -> tuple[str, str]:
+    given = str(name_or_path)
+    path = Path(name_or_path)
+    if path.is_dir() and (path / IN_RUN).is_file():
+        path = path / IN_RUN
+    if path.is_file():
+        try:
+            return path.read_text(encoding="utf-8-sig"), str(path)
+        except UnicodeDecodeError as error:
+            raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}). A recipe is a YAML file.") from None
+    if given in recipe_names():
+        file = resources.files("cloze") / "recipes" / f"{given}.yaml"
+        return file.read_text(encoding="utf-8"), f"{given}.yaml"
+    if path.is_dir():
+        raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
+    if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
+        raise RecipeError(f"{given}: there is no such file. Named recipes: {', '.join(recipe_names())}.")
+    raise RecipeError(f"unknown recipe {given!r}. {nearest(given, recipe_names())}\n  `cloze list` shows all; a file ends in .yaml.")
+
+
+def _assemble(root: Node, size: str | None, overrides: Sequence[str]) -> Recipe:
+    faults = Faults()
+    expand(root, faults)
+    if len(faults) and root.is_mapping:
+        read(root, faults)  # what else is wrong
+    faults.raise_if_any()
+    if size is not None:
+        from cloze.assembly.size import rescale
+
+        rescale(root, _read(root), size)
+    for override in overrides:
+        _override(root, override, faults)
+    faults.raise_if_any()
+    recipe = _read(root)
+    check_structure(recipe, root.where, faults)
+    if recipe.schedule:
+        _check_phases(root, recipe, faults)
+    else:
+        check_length(recipe, root.where, faults)
+    faults.raise_if_any()
+    return recipe
+
+
+def _read(root: Node) -> Recipe:
+    faults = Faults()
+    recipe = read(root, faults)
+    faults.raise_if_any()
+    assert recipe is not None  # no faults
+    return recipe
+
+
+# ---- setting values --------------------------------------------------------------------------------------------------
+
+
+def _override(root: Node, override: str, faults: Faults) -> None:
+    """Apply one `path=value`; a phase that sets the same path takes the new value too."""
+    path, equals, text = override.partition("=")
+    where = Where(f"--set {override}")
+    with faults.catching(where, ""):
+        if not equals:
+            raise RecipeError("a value is set as path=value, for example training.batch=64.")
+        value = read_yaml(f"x: {text}", str(where)).value["x"]
+        value = from_data(value.plain(), where)
+        path = path.strip()
+        for one in paths.lengths(root) if path == "length" else [path]:
+            _set(root, one, value.copy())
+            _set_in_phases(root, one, value)
+
+
+def _set(root: Node, path: str, value: Node) -> str:
+    slot = paths.find(root, path)
+    old = slot.node
+    if _structural(value) or (old is not None and (old.part is not None or _structural(old))):
+        raise RecipeError(
+            f"{slot.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
+            f"  Write a recipe of your own: `cloze show NAME > mine.yaml`, and change it there."
+        )
+    if isinstance(slot.container.value, list):
+        slot.container.value[int(slot.key)] = value
+    else:
+        slot.container.put(slot.key, value)
+        slot.container.keys[slot.key] = value.where
+    return slot.path
+
+
+def _structural(node: Node) -> bool:
+    return node.is_mapping or (node.is_list and any(item.is_mapping or item.part is not None for item in node.value))
+
+
+def _set_in_phases(root: Node, path: str, value: Node) -> None:
+    schedule = root.value.get("schedule")
+    target = paths.find(root, path).path
+    for phase in schedule.value if schedule is not None and schedule.is_list else ():
+        chosen = phase.value.get("set") if phase.is_mapping else None
+        for key in list(chosen.value) if chosen is not None and chosen.is_mapping else ():
+            if target in _targets(root, str(key)):
+                chosen.put(key, value.copy())
+
+
+def _targets(root: Node, path: str) -> list[str]:
+    """The full paths that a phase's path stands for; none if it leads nowhere, which the phase's own check reports."""
+    try:
+        return [paths.find(root, one).path for one in (paths.lengths(root) if path == "length" else [path])]
+    except RecipeError:
+        return []
+
+
+def _apply_phase(root: Node, values: Mapping[str, Any], where: Where, prefix: str, faults: Faults) -> None:
+    for path, value in values.items():
+        with faults.catching(where, f"{prefix}.{path}"):
+            for one in paths.lengths(root) if path == "length" else [path]:
+                _set(root, one, from_data(value, where))
+    root.value.pop("schedule", None)
+
+
+def _check_phases(root: Node, recipe: Recipe, faults: Faults) -> None:
+    """Read the recipe as each phase sets it, so that a wrong value is found now and not after days of training."""
+    schedule = root.value["schedule"]
+    for index, phase in enumerate(recipe.schedule):
+        where = schedule.value[index].where
+        tree = root.copy()
+        own = Faults()
+        _apply_phase(tree, phase.set, where, f"schedule[{index}].set", own)
+        made = read(tree, own) if not len(own) else None
+        if made is not None:
+            check_structure(made, where, own)
+            check_length(made, where, own, index)
+        faults.take(own)

@@ -1,0 +1,70 @@
+"""Which module registers which kind of part, imported only when a recipe names that kind.
+
+Networks, objectives, rewriters and optimizers need torch; sources, edits and tokenizers do not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from cloze import registry
+from cloze.errors import RecipeError
+
+MODULES: dict[str, str] = {
+    "tokenizer": "cloze.text",
+    "source": "cloze.corpus",
+    "edit": "cloze.exercises",
+    "network": "cloze.networks",
+    "objective": "cloze.objectives",
+    "rewriter": "cloze.objectives",
+    "optimizer": "cloze.training.optimizers",
+    "rate": "cloze.training.rates",
+}
+
+
+def load_kind(kind: str) -> None:
+    """Import the module whose parts are of this kind; kinds that only user code registers need no import."""
+    module = MODULES.get(kind)
+    if module is not None:
+        importlib.import_module(module)
+
+
+def builder_of(kind: str, name: str) -> Callable[..., Any]:
+    """The builder of a part; an unknown name is a `RecipeError` with the nearest names."""
+    load_kind(kind)
+    return registry.lookup(kind, name)
+
+
+def names(kind: str) -> list[str]:
+    """The known parts of one kind."""
+    load_kind(kind)
+    return registry.names(kind)
+
+
+def import_files(files: Iterable[str | Path]) -> None:
+    """Import user code (`--with FILE`), which registers parts; a file is imported once per process."""
+    for file in files:
+        path = Path(file).resolve()
+        if not path.is_file():
+            raise RecipeError(f"--with {file}: there is no such file.")
+        name = f"cloze_user_{path.stem}_{abs(hash(str(path))):x}"
+        if name in sys.modules:
+            continue
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise RecipeError(f"--with {file}: not a Python file (its name must end in .py).")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except RecipeError:
+            del sys.modules[name]
+            raise
+        except Exception as error:
+            del sys.modules[name]
+            raise RecipeError(f"--with {file}: importing it failed: {type(error).__name__}: {error}") from error

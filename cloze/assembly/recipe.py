@@ -1,0 +1,224 @@
+"""A recipe: a tree of frozen dataclasses. YAML is only one way to write it.
+
+Every `arguments` mapping is complete: defaults are filled in, values are checked against the builder's signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Literal
+
+from cloze.assembly.document import Where
+from cloze.registry import Part
+
+OrderName = Literal["open", "left_to_right", "right_to_left", "source_to_target"]
+Mixing = Literal["step", "row", "all"]
+
+
+@dataclass(frozen=True)
+class PartSpec:
+    """A part by kind and name, its arguments (nested parts are `PartSpec`s), and where it stands."""
+
+    kind: str
+    name: str
+    arguments: Mapping[str, Any]
+    where: Where = field(default=Where("<data>"), compare=False, repr=False)
+    path: str = field(default="", compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class TextSpec:
+    """How strings become tokens: switches of the normaliser, and the tokenizer."""
+
+    normalise: Mapping[str, Any]
+    tokenizer: PartSpec
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """A network: a part, or a checkpoint it comes `from` (`origin`), what is changed in it and which of it moves."""
+
+    name: str
+    part: PartSpec | None
+    origin: str | None = None
+    change: tuple[PartSpec, ...] = ()
+    train: str | tuple[str, ...] = "all"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the system reads text once trained: templates for one text and for a pair, and which place sums a text up."""
+
+    single: str
+    pair: str | None = None
+    summary: Literal["first", "last"] = "first"
+
+
+@dataclass(frozen=True)
+class EditSpec:
+    """An edit and the view it works on."""
+
+    part: PartSpec
+    view: str = "main"
+
+
+@dataclass(frozen=True)
+class RewriterSpec:
+    """A part that turns earlier states into fields of a pass; `read` binds its readings, "" means the first of them."""
+
+    part: PartSpec
+    read: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ObjectiveSpec:
+    """An objective of a pass.
+
+    `read` binds readings to states (the key "" means the first reading); unbound readings are states of that name in the
+    pass itself. `head` names parameters shared with other objectives; None: a head of its own network's, named after the
+    part. `name` is unique within the entry: it names the loss in the log.
+    """
+
+    part: PartSpec
+    name: str
+    read: Mapping[str, str] = field(default_factory=dict)
+    head: str | None = None
+    weight: Any = 1.0
+
+    @property
+    def set(self) -> str | None:
+        """The set of answers it takes, if the builder has such an argument."""
+        return self.part.arguments.get("set")
+
+    @property
+    def state(self) -> str:
+        """The name under which its scores are a state of the pass."""
+        return self.head or self.part.name
+
+
+@dataclass(frozen=True)
+class PassSpec:
+    """One network run inside a step. `take` maps fields to `pass.state` or `view.field`, or rewriters by their name."""
+
+    name: str
+    network: str
+    view: str = "main"
+    take: Mapping[str, str | RewriterSpec] = field(default_factory=dict)
+    objectives: tuple[ObjectiveSpec, ...] = ()
+    grad: bool = True
+
+
+@dataclass(frozen=True)
+class EntrySpec:
+    """One entry of the mixture: a source, who sees whom, an exercise, passes; `odds` is its share of the steps."""
+
+    name: str
+    source: str
+    order: OrderName
+    exercise: tuple[EditSpec, ...]
+    passes: tuple[PassSpec, ...]
+    odds: float | Literal["by_size"] = 1.0
+
+    def objectives(self) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
+        """Every objective with its pass."""
+        return ((run, objective) for run in self.passes for objective in run.objectives)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training (`steps`, `epochs`, or a `share` of the budget) and the value paths it sets."""
+
+    set: Mapping[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+    share: float | None = None
+    epochs: float | None = None
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """How the recipe is trained. The signature is the schema of `training:`.
+
+    `batch` counts examples per update over all ranks; `micro_batch` those that one device holds at once. `steps`, `epochs`
+    or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget.
+    """
+
+    optimizer: Part["optimizer"]
+    rate: Part["rate"]
+    batch: int
+    micro_batch: int | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    tokens: int | None = None
+    clip: float | None = None
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    compile: Literal["auto"] | bool = "auto"
+    packing: bool = False
+    workers: int = 0
+    held_out: float = 0.01
+    evaluate_every: float = 0.05
+    checkpoint_every: int | None = None
+    keep: int = 2
+    keep_steps: tuple[int, ...] = ()
+    log_every: int | None = None
+
+
+# What may change without changing a single weight of the result, or belongs to the run's record: not part of the hash.
+RECORD_ONLY = frozenset(
+    {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A checked recipe."""
+
+    name: str
+    paper: str | None
+    notes: str | None
+    texts: Mapping[str, TextSpec]
+    sources: Mapping[str, PartSpec]
+    networks: Mapping[str, NetworkSpec]
+    tie: tuple[tuple[str, ...], ...]
+    reading: Reading
+    entries: Mapping[str, EntrySpec]
+    mixing: Mixing
+    schedule: tuple[Phase, ...]
+    training: TrainingSpec
+    export: str
+
+    @property
+    def exported(self) -> NetworkSpec:
+        """The network that the checkpoint is named after."""
+        return self.networks[self.export]
+
+    @property
+    def length(self) -> int | None:
+        """Tokens per example that the networks see (the longest of the sources'); in a phase, see `phase_recipes`."""
+        lengths = [source.arguments.get("length") for source in self.sources.values()]
+        return max((length for length in lengths if length is not None), default=None)
+
+    def canonical(self) -> dict[str, Any]:
+        """The full form with every default filled in, as plain data that is itself a legal recipe."""
+        from cloze.assembly.canonical import canonical
+
+        return canonical(self)
+
+    @property
+    def hash(self) -> str:
+        """sha256 of what decides the result: the canonical form without name, paper, notes, budget and book-keeping."""
+        from cloze.assembly.canonical import identity, to_json
+
+        return sha256(to_json(identity(self)).encode()).hexdigest()
+
+    def head_name(self, run: PassSpec, objective: ObjectiveSpec) -> str:
+        """The name of an objective's parameters, unique in the recipe: its `head`, else the part's name, preceded by the
+        network's where several networks have such a head of their own."""
+        if objective.head is not None:
+            return objective.head
+        owners = {
+            p.network for entry in self.entries.values() for p, o in entry.objectives()
+            if o.head is None and o.part.name == objective.part.name
+        }
+        return objective.part.name if len(owners) == 1 else f"{run.network}.{objective.part.name}"

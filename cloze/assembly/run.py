@@ -1,0 +1,219 @@
+"""`pretrain`: a recipe, a corpus and a budget in; a run folder that transformers opens out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cloze.assembly.build import Loaded, build_data, build_step, first_length, load_checkpoint, plain
+from cloze.assembly.check import check_recipe
+from cloze.assembly.corpora import open_corpus
+from cloze.assembly.load import load_recipe
+from cloze.assembly.publish import Publisher
+from cloze.assembly.recipe import Recipe
+from cloze.assembly.samples import sampler
+from cloze.assembly.watching import reading_corpus
+from cloze.corpus import Store
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, nearest
+from cloze.registry import lookup
+from cloze.text import Tokenizer
+from cloze.training.budget import Budget
+from cloze.training.loop import Outcome, train
+from cloze.training.phases import phases_from_shares
+from cloze.training.precision import choose_device
+from cloze.training.run import Record, Run, Training
+from cloze.training.step import Step
+
+Say = Callable[[str], None]
+
+
+def pretrain(
+    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str, budget: str | None = None,
+    size: str | None = None, overrides: Sequence[str] = (), tokenizer: Path | None = None,
+    held_out: Sequence[str] | None = None, init: Path | None = None, text_format: str = "auto",
+    binds: Sequence[str] = (), seed: int = 0, device: str = "auto", extend: bool = False,
+    with_files: Sequence[Path] = (), report: Say | None = None,
+) -> Outcome:
+    """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
+
+    `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with
+    `tokenizer` or one trained on it. `held_out` replaces the share of documents that is otherwise held out. `init` begins
+    with the weights of a checkpoint. Raises a `ClozeError` for whatever cannot be run, before anything is trained.
+    """
+    say = report or print
+    out = Path(out)
+    paths = [str(corpus)] if isinstance(corpus, (str, Path)) else [str(path) for path in corpus]
+    loaded = load_recipe(recipe, size=size, overrides=overrides, with_files=[str(path) for path in with_files])
+    check_recipe(loaded)
+    spend = the_budget(loaded, budget)
+    choose_device(device)
+    stores, chosen = open_stores(loaded, paths, binds, out, tokenizer=tokenizer, text_format=text_format, seed=seed, say=say)
+    step = build_step(loaded, vocab_size=chosen.size, seed=seed)
+    if init is not None:
+        begin_with(step, loaded, init, chosen)
+    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    device_type = choose_device(device).type
+    compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and device_type == "cuda")
+    data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled)
+    if held_out:
+        put_aside(data, loaded, held_out, out, chosen, step, text_format=text_format, seed=seed, compiled=compiled, say=say)
+    run = Run(
+        folder=out, step=step, data=data, export=Publisher(loaded, chosen), budget=spend,
+        optimizer=lookup("optimizer", loaded.training.optimizer.name)(**plain(loaded.training.optimizer.arguments)),
+        rate=lookup("rate", loaded.training.rate.name)(**plain(loaded.training.rate.arguments)),
+        record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
+        training=training_of(loaded), phases=phases_of(loaded, data),
+        odds=odds_of(loaded, stores), mixing=loaded.mixing,  # type: ignore[arg-type]
+        seed=seed, device=device, bytes_per_token=bytes_per_token(stores), extend=extend,
+        samples=sampler(loaded, step, next(iter(stores.values())), chosen, seed=seed), say=report,
+    )
+    try:
+        return train(run)
+    finally:
+        data.close()
+
+
+def the_budget(recipe: Recipe, given: str | None) -> Budget:
+    """What was asked for, else what the recipe publishes."""
+    if given is not None:
+        return Budget.parse(given)
+    training = recipe.training
+    for amount, unit in ((training.steps, "steps"), (training.epochs, "epochs"), (training.tokens, "tokens")):
+        if amount:
+            return Budget.parse(f"{amount}{unit}")
+    raise BudgetError(f"{recipe.name}: names no budget of its own. Give one with --budget, such as 10m or 50Mtokens.")
+
+
+def open_stores(
+    recipe: Recipe, paths: Sequence[str], binds: Sequence[str], out: Path, *, tokenizer: Path | None, text_format: str,
+    seed: int, say: Say,
+) -> tuple[dict[str, Store], Tokenizer]:
+    """The stores of all sources by name, and the one tokenizer they share. Text is read by rank 0 alone."""
+    named = {"main": list(paths)}
+    for bind in binds:
+        name, equals, path = bind.partition("=")
+        if not equals or not path:
+            raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
+        named.setdefault(name, []).append(path)
+    unknown = [name for name in named if name not in recipe.sources]
+    if unknown:
+        raise RecipeError(f"--bind {unknown[0]}: {recipe.name} has no such source. {nearest(unknown[0], recipe.sources)}")
+    missing = [name for name in recipe.sources if name not in named]
+    if missing:
+        raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
+    stores: dict[str, Store] = {}
+    shared: Tokenizer | None = None
+    for name in recipe.sources:
+        folder = out / "cloze" / "corpus" / name
+        wait_for_first_rank(named[name], folder)
+        with reading_corpus() as progress:
+            stores[name], found = open_corpus(
+                recipe, named[name], folder, tokenizer=tokenizer, text_format=text_format, seed=seed, report=say,
+                progress=progress,
+            )
+        if shared is not None and found.hash != shared.hash:
+            raise CorpusError(f"--bind {name}: the store was built with another tokenizer than the main corpus.")
+        shared = found
+    assert shared is not None  # a recipe has at least one source
+    return stores, shared
+
+
+def wait_for_first_rank(paths: Sequence[str], folder: Path) -> None:
+    """Under torchrun: every rank but the first waits until the store has been built."""
+    if int(os.environ.get("RANK", 0)) == 0 or (len(paths) == 1 and Store.is_store(paths[0])):
+        return
+    while not Store.is_store(folder / "store"):
+        time.sleep(0.5)
+
+
+def begin_with(step: Step, recipe: Recipe, folder: Path, tokenizer: Tokenizer) -> None:
+    """Load the weights of a checkpoint into the exported network, and into its heads where they have the same shape."""
+    given: Loaded = load_checkpoint(folder)
+    if given.tokenizer.hash != tokenizer.hash:
+        raise CheckpointError(
+            f"{folder}: has a tokenizer of {given.tokenizer.size} ids, the corpus one of {tokenizer.size}, and they differ.\n"
+            f"  Build the corpus with the checkpoint's: --tokenizer {folder}"
+        )
+    network = step.networks[recipe.export]
+    mine, theirs = network.state_dict(), given.network.state_dict()
+    wrong = [name for name in mine if name not in theirs or mine[name].shape != theirs[name].shape]
+    if wrong:
+        raise CheckpointError(
+            f"{folder}: does not fit the network {recipe.export!r} of {recipe.name}: {wrong[0]} is "
+            f"{tuple(theirs[wrong[0]].shape) if wrong[0] in theirs else 'missing'} there and {tuple(mine[wrong[0]].shape)} here."
+        )
+    network.load_state_dict(theirs)
+    for name, head in given.heads.items():
+        own = step.objectives[name] if name in step.objectives else None
+        if own is not None and {k: v.shape for k, v in own.state_dict().items()} == {
+            k: v.shape for k, v in head.state_dict().items()
+        }:
+            own.load_state_dict(head.state_dict())
+
+
+def put_aside(
+    data: Any, recipe: Recipe, paths: Sequence[str], out: Path, tokenizer: Tokenizer, step: Step, *, text_format: str,
+    seed: int, compiled: bool, say: Say,
+) -> None:
+    """Take the held-out examples from a text or store of their own."""
+    from cloze.assembly.build import build_feed
+    from cloze.corpus.build import build_store
+    from cloze.exercises import TokenFacts
+
+    if len(paths) == 1 and Store.is_store(paths[0]):
+        store = Store.open(paths[0])
+        store.require_tokenizer(tokenizer.hash, whose="the training corpus")
+    else:
+        folder = out / "cloze" / "corpus" / "held_out" / "store"
+        store = Store.open(folder) if Store.is_store(folder) else build_store(
+            list(paths), tokenizer, folder, format=text_format, report=say
+        )
+    facts = TokenFacts.of(tokenizer)
+    for name, entry in recipe.entries.items():
+        data.held_out_feeds[name] = build_feed(
+            recipe, entry, store, step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0
+        )
+
+
+def training_of(recipe: Recipe) -> Training:
+    """The values of `training:` that the loop reads."""
+    t = recipe.training
+    return Training(
+        clip=t.clip, precision=t.precision, compile=t.compile, evaluate_every=t.evaluate_every,
+        checkpoint_every=t.checkpoint_every, keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
+        nominal_steps=t.steps,
+    )
+
+
+def phases_of(recipe: Recipe, data: Any) -> Any:
+    """The schedule as shares of the budget. Phases in steps or epochs are taken in proportion to each other."""
+    if not recipe.schedule:
+        return ()
+    sizes = [(phase.share or phase.steps or phase.epochs or 0.0, phase.set) for phase in recipe.schedule]
+    return phases_from_shares(sizes)
+
+
+def odds_of(recipe: Recipe, stores: dict[str, Store]) -> dict[str, float]:
+    """How often each entry of the mixture comes up; `by_size` means in proportion to its corpus."""
+    return {
+        name: float(len(stores[entry.source].tokens)) if entry.odds == "by_size" else float(entry.odds)
+        for name, entry in recipe.entries.items()
+    }
+
+
+def describe(stores: dict[str, Store]) -> dict[str, Any]:
+    """What a run folder records of its corpora."""
+    return {
+        name: {"documents": store.documents, "sentences": store.sentences, "tokens": len(store.tokens)}
+        for name, store in stores.items()
+    }
+
+
+def bytes_per_token(stores: dict[str, Store]) -> float | None:
+    """Bytes of text behind a token, over all corpora that know their size."""
+    texts = [(store.report.get("bytes"), len(store.tokens)) for store in stores.values()]
+    known = [(size, tokens) for size, tokens in texts if size and tokens]
+    return sum(size for size, _ in known) / sum(tokens for _, tokens in known) if known else None

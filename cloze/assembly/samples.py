@@ -1,0 +1,99 @@
+"""What a run shows of itself while it trains: filled masks, or continuations, on a few held-out sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cloze.assembly.recipe import Recipe
+from cloze.corpus import Store
+from cloze.corpus.passages import split_documents
+from cloze.decoding.filling import fill
+from cloze.decoding.generation import generate
+from cloze.decoding.reader import Reader
+from cloze.rng import permutation
+from cloze.text import Tokenizer
+from cloze.training.step import Step
+
+_SENTENCES = 4
+_TOKENS = (8, 28)
+
+
+class Speaker(NamedTuple):
+    """The network that can predict tokens, and its head."""
+
+    network: str
+    head: str
+    order: str
+
+
+def speaker(recipe: Recipe, step: Step) -> Speaker | None:
+    """The first pass that predicts tokens, if there is one."""
+    for name, entry in recipe.entries.items():
+        for run, wired in zip(entry.passes, step.entries[name], strict=True):
+            for spec, weighted in zip(run.objectives, wired.objectives, strict=True):
+                if spec.part.name == "token_prediction" and entry.order in ("open", "left_to_right"):
+                    return Speaker(run.network, weighted.objective, entry.order)
+    return None
+
+
+def sampler(
+    recipe: Recipe, step: Step, store: Store, tokenizer: Tokenizer, *, seed: int
+) -> Callable[[int], Mapping[str, Any]] | None:
+    """A function of the step that gives `samples`: text and answers, for the run's log; None if nothing predicts tokens."""
+    chosen = speaker(recipe, step)
+    texts = sentences(store, tokenizer, share=recipe.training.held_out, seed=seed)
+    if chosen is None or not texts:
+        return None
+    reader = Reader(step.networks[chosen.network], tokenizer, recipe.reading, chosen.order)
+    head = step.objectives[chosen.head]
+
+    @torch.no_grad()
+    def samples(at_step: int) -> Mapping[str, Any]:
+        if chosen.order == "left_to_right":
+            prompts = [" ".join(text.split()[:5]) for text in texts]
+            made = generate(reader, head, prompts, tokens=20, seed=seed)
+            return {"samples": [{"text": p, "answers": [g.text]} for p, g in zip(prompts, made, strict=True)]}
+        filled = fill(reader, head, texts, top=3)
+        return {
+            "samples": [
+                {"text": f.given, "answers": [f"{c.word} {c.probability:.0%}" for c in f.masks[0]]} for f in filled
+            ]
+        }
+
+    return samples
+
+
+def sentences(store: Store, tokenizer: Tokenizer, *, share: float, seed: int) -> list[str]:
+    """A few sentences, from held-out documents where there are any, each with its longest inner word masked."""
+    parts = split_documents(store.documents, share)
+    documents = parts["held_out"] if len(parts["held_out"]) else parts["train"]
+    found: list[str] = []
+    for document in documents[permutation(len(documents), seed, "samples")][:200]:
+        first, last = store.document_sentences[document], store.document_sentences[document + 1]
+        for sentence in range(int(first) + 1, int(min(last, first + 4))):  # the first is often a title
+            start, stop = store.sentence_starts[sentence], store.sentence_starts[sentence + 1]
+            if _TOKENS[0] <= stop - start <= _TOKENS[1]:
+                text = _masked(np.asarray(store.tokens[start:stop]), store.words(np.arange(start, stop)), tokenizer)
+                if text is not None:
+                    found.append(text)
+                    break
+        if len(found) == _SENTENCES:
+            break
+    return found
+
+
+def _masked(ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer) -> str | None:
+    """The sentence as text, with the longest word of one piece behind its first word masked; the plain text without a mask."""
+    if "[MASK]" not in tokenizer.roles:
+        return tokenizer.decode(ids)
+    whole = np.flatnonzero(starts & np.append(starts[1:], True))
+    whole = whole[(whole > 0) & (whole < len(ids) - 1)]
+    if not len(whole):
+        return None
+    place = max(whole.tolist(), key=lambda i: len(tokenizer.piece(int(ids[i]))))
+    before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1:])
+    return f"{before} {tokenizer.literals['[MASK]']} {after}"

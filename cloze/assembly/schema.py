@@ -1,0 +1,276 @@
+"""A builder's signature as the schema of its arguments: short forms, types, defaults, nearest names."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Annotated, Any, Literal, NamedTuple, Union
+
+from cloze.assembly import parts
+from cloze.assembly.document import Node
+from cloze.assembly.faults import Faults
+from cloze.assembly.recipe import PartSpec
+from cloze.errors import RecipeError, nearest
+from cloze.registry import GivenMark, LiveMark, PartMark, parameters
+
+_REQUIRED: Any = inspect.Parameter.empty
+
+
+class Slot(NamedTuple):
+    """One argument that a recipe may write: its annotation and its default."""
+
+    annotation: Any
+    default: Any = _REQUIRED
+
+    @property
+    def required(self) -> bool:
+        """Whether the recipe must write it."""
+        return self.default is _REQUIRED
+
+    @property
+    def part(self) -> str | None:
+        """The kind of part it holds, if it is a `Part[kind]`."""
+        return next((mark.kind for mark in self._marks() if isinstance(mark, PartMark)), None)
+
+    @property
+    def live(self) -> bool:
+        """Whether a schedule part may stand for the number."""
+        return any(isinstance(mark, LiveMark) for mark in self._marks())
+
+    @property
+    def given(self) -> bool:
+        """Whether assembly fills it in, so that a recipe may not."""
+        return any(isinstance(mark, GivenMark) for mark in self._marks())
+
+    def _marks(self) -> tuple[Any, ...]:
+        return getattr(self.annotation, "__metadata__", ())
+
+
+Slots = Mapping[str, Slot]
+
+# Arguments that assembly reads itself and does not pass to the builder.
+RESERVED: Mapping[str, Slots] = {
+    "edit": {"in": Slot(str, "main")},
+    "objective": {
+        "read": Slot(str | dict[str, str] | None, None),
+        "head": Slot(str | None, None),
+        "weight": Slot(Annotated[float, LiveMark()], 1.0),
+    },
+    "rewriter": {"from": Slot(str | dict[str, str])},
+}
+
+
+def slots(builder: Callable[..., Any]) -> dict[str, Slot]:
+    """What a recipe may write for a builder: its parameters that are neither given by assembly nor private."""
+    try:
+        found = parameters(builder)
+    except NameError as error:
+        raise RecipeError(f"the signature of {builder.__module__}.{builder.__qualname__} cannot be read: {error}.") from None
+    made = {
+        name: Slot(p.annotation, p.default) for name, p in found.items()
+        if not name.startswith("_") and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+    return {name: slot for name, slot in made.items() if not slot.given}
+
+
+def part_slots(kind: str, name: str) -> dict[str, Slot]:
+    """The arguments of a part, then those that assembly reads for its kind."""
+    return {**slots(parts.builder_of(kind, name)), **RESERVED.get(kind, {})}
+
+
+# ---- expanding short forms ------------------------------------------------------------------------------------------
+
+
+def expand_part(kind: str, node: Node, path: str, faults: Faults, beside: frozenset[str] = frozenset()) -> None:
+    """Rewrite a part in place as `{name: {argument: node}}` and mark it; keys in `beside` stay where they are."""
+    if isinstance(node.value, str):
+        name, inner = node.value, Node({}, node.where)
+        node.value, node.keys = {}, {}
+    elif node.is_mapping and len(named := [key for key in node.value if key not in beside]) == 1:
+        name, inner = str(named[0]), node.value[named[0]]
+    else:
+        found = f"the keys {', '.join(map(repr, node.value))}" if node.is_mapping and node.value else _shown(node)
+        faults.add(node.where, path, f"expected one {kind}, got {found}.", "Write `name`, or `name: {argument: value}`.")
+        return
+    try:
+        accepted = part_slots(kind, name)
+    except RecipeError as error:
+        faults.add(node.place(name), path, str(error))
+        return
+    if inner.value is None:
+        inner = Node({}, inner.where)
+    elif not inner.is_mapping:
+        first = next((p for p in accepted if p not in RESERVED.get(kind, {})), None)
+        if first is None:
+            faults.add(inner.where, f"{path}.{name}", f"{name} takes no arguments, got {_shown(inner)}.")
+            return
+        inner = Node({first: inner}, inner.where, {first: inner.where})
+    node.put(name, inner)
+    node.part = kind
+    expand_arguments(accepted, inner, f"{path}.{name}", faults)
+
+
+def expand_arguments(accepted: Slots, node: Node, path: str, faults: Faults) -> None:
+    """Expand the nested parts among the arguments of one part or section."""
+    for key, value in node.items():
+        p = accepted.get(str(key))
+        if p is not None and p.part and not (value.value is None and p.default is None):
+            expand_part(p.part, value, f"{path}.{key}", faults)
+        elif p is not None and p.live and value.is_mapping:
+            expand_part("schedule", value, f"{path}.{key}", faults)
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_part(node: Node, path: str, faults: Faults) -> tuple[PartSpec, dict[str, Any]] | None:
+    """An expanded part as a `PartSpec`, and the reserved arguments apart; None if it could not be read."""
+    if node.part is None:
+        return None
+    kind = node.part
+    name = next(str(key) for key, inner in node.items() if inner.is_mapping)
+    inner = node.value[name]
+    values = read_arguments(name, part_slots(kind, name), inner, f"{path}.{name}", faults)
+    if values is None:
+        return None
+    apart = {key: values.pop(key) for key in RESERVED.get(kind, {})}
+    return PartSpec(kind, name, values, node.place(name), f"{path}.{name}"), apart
+
+
+def read_arguments(
+    owner: str, accepted: Slots, node: Node, path: str, faults: Faults
+) -> dict[str, Any] | None:
+    """Every parameter's value: checked where written, its default elsewhere. None, and faults, if any is wrong."""
+    if not node.is_mapping:
+        faults.add(node.where, path, f"expected a mapping, got {_shown(node)}.", f"{owner} accepts: {_listed(accepted)}.")
+        return None
+    sound = True
+    for key in node.value:
+        if key not in accepted:
+            sound = False
+            hint = nearest(str(key), map(str, accepted)) if accepted else ""
+            hint = hint if hint.startswith("Did") else ""
+            way_out = f"{owner} accepts: {_listed(accepted)}. {hint}".rstrip()
+            faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown argument "{key}".', way_out)
+    values: dict[str, Any] = {}
+    for name, p in accepted.items():
+        if name in node.value:
+            good, values[name] = _read_value(p, node.value[name], f"{path}.{name}".lstrip("."), faults)
+            sound &= good
+        elif p.required:
+            sound = False
+            faults.add(node.where, path, f'{owner} needs "{name}" ({describe(p.annotation)}).', f"Add `{name}: …` here.")
+        else:
+            values[name] = p.default
+    return values if sound else None
+
+
+def _read_value(p: Slot, node: Node, path: str, faults: Faults) -> tuple[bool, Any]:
+    if node.part is not None:
+        read = read_part(node, path, faults)
+        return read is not None, None if read is None else read[0]
+    if p.part is not None:  # a part that could not be expanded has been reported already
+        return node.value is None and p.default is None, None
+    if p.live and node.is_mapping:
+        return False, None
+    try:
+        return True, check_value(p.annotation, node.plain())
+    except ValueError as error:
+        faults.add(node.where, path, *_why(error, p, node))
+        return False, None
+
+
+def check_value(annotation: Any, value: Any) -> Any:
+    """The value, checked and coerced as strictly as JSON allows: a whole number may stand for a float, a list for a tuple.
+
+    Raises `ValueError` (pydantic's) if it does not fit.
+    """
+    if annotation in (inspect.Parameter.empty, Any):
+        return value
+    return _adapter(annotation).validate_json(json.dumps(value, allow_nan=False), strict=True)
+
+
+@lru_cache(maxsize=512)
+def _adapter(annotation: Any) -> Any:
+    from pydantic import PydanticSchemaGenerationError, TypeAdapter
+
+    try:
+        return TypeAdapter(annotation)
+    except PydanticSchemaGenerationError:
+        raise RecipeError(
+            f"a parameter is annotated {describe(annotation)}, which no recipe can write; annotate it Given[…] or as plain data."
+        ) from None
+
+
+def _why(error: ValueError, p: Slot, node: Node) -> tuple[str, str]:
+    choices = [c for c in _choices(p.annotation) if isinstance(c, str)]
+    hint = nearest(node.value, choices) if choices and isinstance(node.value, str) else ""
+    hint = hint if hint.startswith("Did") else ""
+    inner = ""
+    details = error.errors(include_url=False) if hasattr(error, "errors") else []
+    if details and (node.is_list or node.is_mapping):
+        inner = f" ({'.'.join(str(part) for part in details[0]['loc'])}: {details[0]['msg'].lower()})"
+    return f"got {_shown(node)}, expected {describe(p.annotation)}{inner}.", hint
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+_words: dict[Any, str] = {Any: "any value", int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+_plurals: dict[Any, str] = {Any: "values", int: "whole numbers", float: "numbers", str: "texts", bool: "truth values"}
+
+
+def describe(annotation: Any) -> str:
+    """An annotation in words: `a whole number or null`, `one of post, pre`, `a list of numbers`."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation in _words:
+        return _words[annotation]
+    if origin is typing.Annotated:
+        mark = next((m for m in arguments[1:] if isinstance(m, (PartMark, LiveMark))), None)
+        return f"a part: {mark.kind}" if isinstance(mark, PartMark) else describe(arguments[0])
+    if origin is Literal:
+        return ("one of " if len(arguments) > 1 else "") + ", ".join(str(value) for value in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(option) for option in arguments)
+    if origin in (list, tuple, set, frozenset):
+        inner = [a for a in arguments if a is not Ellipsis]
+        if origin is tuple and Ellipsis not in arguments:
+            return f"a list of {len(inner)} values: {', '.join(describe(a) for a in inner)}"
+        return f"a list of {_several(inner[0])}" if inner else "a list"
+    if origin is dict:
+        return f"a mapping from {_several(arguments[0])} to {_several(arguments[1])}"
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def _several(annotation: Any) -> str:
+    return _plurals.get(annotation) or describe(annotation).replace("a list of", "lists of", 1)
+
+
+def _choices(annotation: Any) -> list[Any]:
+    if typing.get_origin(annotation) is Literal:
+        return list(typing.get_args(annotation))
+    return [choice for option in typing.get_args(annotation) for choice in _choices(option)]
+
+
+def _listed(accepted: Slots) -> str:
+    return ", ".join(accepted) or "nothing"
+
+
+def _shown(node: Node) -> str:
+    if node.value is None:
+        return "nothing"
+    text = json.dumps(node.plain(), ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def unknown_keys(node: Node, known: tuple[str, ...], path: str, faults: Faults) -> None:
+    """Report keys of a section that the language does not have."""
+    for key in node.value:
+        if key not in known:
+            hint = nearest(str(key), known)
+            way_out = f"{path or 'A recipe'} has the keys: {', '.join(known)}."
+            way_out += f" {hint}" if hint.startswith("Did") else ""
+            faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown key "{key}".', way_out)

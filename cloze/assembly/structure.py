@@ -1,0 +1,146 @@
+"""Whether the names inside a recipe meet: networks, passes, views, heads, sources, ties, lengths. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cloze.assembly.document import Where
+from cloze.assembly.faults import Faults
+from cloze.assembly.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.errors import nearest
+
+
+def check_structure(recipe: Recipe, where: Where, faults: Faults) -> None:
+    """Add a fault for every name that leads nowhere and every pair of settings that contradict each other."""
+    _known("export", recipe.export, recipe.networks, "network", where, faults)
+    for entry in recipe.entries.values():
+        prefix = "" if list(recipe.entries) == ["main"] else f"mixture.{entry.name}."
+        if entry.source:
+            _known(f"{prefix}source", entry.source, recipe.sources, "source", where, faults)
+        if not entry.odds > 0:
+            faults.add(where, f"{prefix}odds", f"got {entry.odds:g}, expected a number above 0.")
+        _check_passes(recipe, entry, prefix, where, faults)
+    _check_heads(recipe, where, faults)
+    _check_ties(recipe, where, faults)
+    _check_training(recipe, where, faults)
+
+
+def views(entry: EntrySpec) -> list[str]:
+    """The views of an entry: `main` and those that its edits make (their argument `to`)."""
+    made = [str(edit.part.arguments["to"]) for edit in entry.exercise if edit.part.arguments.get("to")]
+    return ["main", *dict.fromkeys(made)]
+
+
+def _known(path: str, name: str, known: Iterable[str], what: str, where: Where, faults: Faults) -> None:
+    if name not in list(known):
+        faults.add(where, path, f"there is no {what} {name!r}.", nearest(name, known))
+
+
+def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, where: Where, faults: Faults) -> None:
+    known = views(entry)
+    for index, edit in enumerate(entry.exercise):
+        made = views(EntrySpec(entry.name, entry.source, entry.order, entry.exercise[:index], ()))
+        _known(f"{edit.part.path}.in", edit.view, made, "view", edit.part.where, faults)
+    earlier: list[str] = []
+    for index, run in enumerate(entry.passes):
+        path = f"{prefix}passes[{index}]"
+        place = run.objectives[0].part.where if run.objectives else where
+        _known(f"{path}.network", run.network, recipe.networks, "network", place, faults)
+        _known(f"{path}.view", run.view, known, "view", place, faults)
+        if run.name in earlier:
+            faults.add(place, path, f"there is already a pass {run.name!r}.", "Give this one a `name:` of its own.")
+        if run.name in known and run.name != run.view:
+            faults.add(place, path, f"the pass {run.name!r} has the name of a view on which it does not run.",
+                       "Give the pass a `name:` of its own.")
+        _check_references(run, earlier, known, path, place, faults)
+        earlier.append(run.name)
+
+
+def _check_references(
+    run: PassSpec, earlier: list[str], known: list[str], path: str, where: Where, faults: Faults
+) -> None:
+    """`pass.state` names an earlier pass, `view.field` a view."""
+    references = [(f"{path}.take.{field}", origin, where) for field, origin in run.take.items() if isinstance(origin, str)]
+    for taken in run.take.values():
+        if isinstance(taken, RewriterSpec):
+            references += [(f"{taken.part.path}.from", state, taken.part.where) for state in taken.read.values()]
+    for place, reference, at in references:
+        owner, dot, _ = reference.rpartition(".")
+        if not dot:
+            faults.add(at, place, f"got {reference!r}, expected `pass.state` or `view.field`.")
+        elif owner not in (*earlier, *known):
+            faults.add(at, place, f"{reference!r} names no earlier pass and no view.", nearest(owner, [*earlier, *known]))
+    for objective in run.objectives:
+        for state in objective.read.values():
+            owner, dot, _ = state.rpartition(".")
+            if dot and owner not in (*earlier, run.name):
+                faults.add(objective.part.where, f"{objective.part.path}.read", f"{state!r} names no earlier pass.",
+                           nearest(owner, [*earlier, run.name]))
+
+
+def _check_heads(recipe: Recipe, where: Where, faults: Faults) -> None:
+    """The same head asked for with different settings is a contradiction; the set of answers may differ."""
+    first: dict[str, PartSpec] = {}
+    for entry in recipe.entries.values():
+        for run, objective in entry.objectives():
+            name = recipe.head_name(run, objective)
+            known = first.setdefault(name, objective.part)
+            if known.name != objective.part.name:
+                faults.add(objective.part.where, objective.part.path,
+                           f"the head {name!r} is a {known.name} at {known.path} and a {objective.part.name} here.",
+                           "Name the heads apart with `head:`.")
+                continue
+            for key, value in objective.part.arguments.items():
+                if key != "set" and value != known.arguments[key]:
+                    faults.add(objective.part.where, f"{objective.part.path}.{key}",
+                               f"the head {name!r} has {key} {known.arguments[key]!r} at {known.path} and {value!r} here.",
+                               "Name the heads apart with `head:`, or give both the same settings.")
+
+
+def _check_ties(recipe: Recipe, where: Where, faults: Faults) -> None:
+    for index, group in enumerate(recipe.tie):
+        if len(group) < 2:
+            faults.add(where, f"tie[{index}]", "ties one thing; a tie joins two or more.",
+                       "For example `tie: [[generator.embeddings, discriminator.embeddings]]`.")
+        for member in group:
+            owner, dot, _ = member.partition(".")
+            if not dot or owner not in recipe.networks:
+                faults.add(where, f"tie[{index}]", f"{member!r} does not begin with the name of a network.",
+                           nearest(owner, recipe.networks))
+
+
+def _check_training(recipe: Recipe, where: Where, faults: Faults) -> None:
+    training = recipe.training
+    for name in ("batch", "micro_batch", "steps", "epochs", "tokens", "clip"):
+        value = getattr(training, name)
+        if value is not None and not value > 0:
+            faults.add(where, f"training.{name}", f"got {value}, expected a number above 0.")
+    for name in ("held_out", "evaluate_every"):
+        if not 0 <= getattr(training, name) < 1:
+            faults.add(where, f"training.{name}", f"got {getattr(training, name)}, expected a share from 0 to below 1.")
+    if training.micro_batch is not None and training.micro_batch > training.batch > 0:
+        faults.add(where, "training.micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
+    budgets = [name for name in ("steps", "epochs", "tokens") if getattr(training, name) is not None]
+    if len(budgets) > 1:
+        faults.add(where, f"training.{budgets[1]}", f"{' and '.join(budgets)} are both written; a recipe has one budget.")
+
+
+def check_length(recipe: Recipe, where: Where, faults: Faults, phase: int | None = None) -> None:
+    """Every source that has a length has one by now, and no network is asked for more positions than it has."""
+    at = "" if phase is None else f" in schedule[{phase}]"
+    for name, source in recipe.sources.items():
+        if "length" not in source.arguments:
+            continue
+        length = source.arguments["length"]
+        if length is None:
+            faults.add(source.where, f"{source.path}.length", f"is missing{at}: how many tokens do the networks see?",
+                       "Write it here, or in every phase: `schedule: [{share: 1.0, set: {length: 128}}]`.")
+            continue
+        if length < 2:
+            faults.add(source.where, f"{source.path}.length", f"got {length}{at}, expected at least 2.")
+        for network in recipe.networks.values():
+            longest = None if network.part is None else network.part.arguments.get("longest")
+            if longest is not None and length > longest:
+                faults.add(source.where, f"{source.path}.length",
+                           f"{length} tokens{at}, but network {network.name!r} has {longest} positions.",
+                           f"Set networks.{network.name}.longest, or a shorter length.")

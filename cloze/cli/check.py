@@ -1,0 +1,70 @@
+"""`cloze check`: is my recipe legal, and what will it do?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from cloze.assembly.check import Checked
+
+
+def command(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name or file, or a run folder.")],
+    size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base, large.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
+    with_files: Annotated[list[Path] | None, typer.Option("--with", help="A Python file that registers parts.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check a recipe: keys, types, fields edit by edit, states pass by pass. Exit code 2 and every fault if it is not legal."""
+    from cloze.assembly.check import check_recipe
+    from cloze.assembly.load import load_recipe
+
+    checked = check_recipe(load_recipe(recipe, size=size, overrides=overrides or [], with_files=with_files or []))
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(_data(checked), ensure_ascii=False, indent=2))
+        return
+    _print(checked)
+
+
+def _data(checked: Checked) -> dict[str, Any]:
+    edits = {
+        name: [{"path": line.path, "takes": sorted(line.takes), "gives": sorted(line.gives)} for line in lines]
+        for name, lines in checked.edits.items()
+    }
+    return {
+        "name": checked.recipe.name,
+        "hash": checked.recipe.hash,
+        "edits": edits,
+        "fields": {name: sorted(found) for name, found in checked.batch.items()},
+        "networks": checked.networks,
+        "heads": checked.heads,
+    }
+
+
+def _print(checked: Checked) -> None:
+    recipe = checked.recipe
+    typer.echo(f"{recipe.name} is legal.  {recipe.hash[:16]}")
+    for name, entry in recipe.entries.items():
+        typer.echo(f"\nentry {name}: source {entry.source}, order {entry.order}")
+        for line in checked.edits[name]:
+            typer.echo(f"  {line.path:<24} takes {', '.join(sorted(line.takes))}")
+            typer.echo(f"  {'':<24} gives {', '.join(sorted(line.gives))}")
+        typer.echo(f"  {'the batch may carry':<24} {', '.join(sorted(checked.batch[name]))}")
+        for run in entry.passes:
+            named = ", ".join(f"{o.name} x {o.weight}" if o.weight != 1 else o.name for o in run.objectives) or "none"
+            typer.echo(f"  pass {run.name:<19} network {run.network}, view {run.view}, objectives: {named}")
+    typer.echo("")
+    for name, count in checked.networks.items():
+        exported = " (exported)" if name == recipe.export and len(checked.networks) > 1 else ""
+        shown = f"{count:>13,} parameters" if count else "from a checkpoint"
+        typer.echo(f"network {name:<20} {shown}{exported}")
+    for name, count in checked.heads.items():
+        typer.echo(f"head    {name:<20} {count:>13,} parameters of its own")
+    for index, phase in enumerate(recipe.schedule):
+        size = next(f"{key} {value:g}" for key in ("share", "steps", "epochs") if (value := getattr(phase, key)) is not None)
+        typer.echo(f"phase   {index:<20} {size}: {', '.join(f'{path} = {value}' for path, value in phase.set.items())}")

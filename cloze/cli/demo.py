@@ -1,0 +1,190 @@
+"""`cloze demo`: the whole story on the documentation that Python carries, in a few minutes on two cores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+CORPUS = "python-docs"  # the corpus readers know this name
+BLANKS = (
+    "Return True if the object is a [MASK], False otherwise.",
+    "Raise a [MASK] if the argument is not a string.",
+    "If the file does not [MASK], an exception is raised.",
+    "The default value is [MASK].",
+)
+EPOCHS = 4
+LENGTH = 64  # most docstrings are shorter, and the rest say early where they come from
+
+
+def command(
+    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("demo-run"),
+    budget: Annotated[str, typer.Option(help="What pre-training may spend: 2m, 500steps, 1Mtokens.")] = "2m",
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 1,
+) -> None:
+    """Pre-train a tiny BERT on Python's own documentation, fine-tune it, and compare it with a random start.
+
+    Needs no data and no network: the text is the standard library's docstrings and help topics. The task: from which
+    package does a docstring come? Under five minutes on two cores.
+    """
+    started = time.monotonic()
+    say("cloze demo: a BERT from nothing, on the documentation that Python carries")
+    with chapter("1  Text"):
+        packages = write_task(out)
+    with chapter(f"2  Pre-training: bert, size tiny, budget {budget}"):
+        run = pretrain(out / "bert", budget=budget, seed=seed)
+    with chapter("3  Filled masks"):
+        fill_blanks(run)
+    with chapter("4  Fine-tuning: from which package does a docstring come?"):
+        rows, note = compare_starts(run, packages, out / "packages", seed=seed)
+    with chapter("5  Report"):
+        record_table(run, rows, note)
+        say(f"   {write_page(run)}    open it in a browser")
+    say(f"\nDone in {time.monotonic() - started:.0f} s. What to try next:")
+    for line in what_next(run, out):
+        say(f"   {line}")
+
+
+def say(text: str) -> None:
+    """Print a line at once, also into a pipe."""
+    print(text, flush=True)
+
+
+@contextmanager
+def chapter(title: str) -> Iterator[None]:
+    """A heading, and below the chapter the seconds it took."""
+    say(f"\n{title}")
+    started = time.monotonic()
+    yield
+    say(f"   ({time.monotonic() - started:.1f} s)")
+
+
+# --- 1 text -----------------------------------------------------------------------------------------------------------
+
+
+def write_task(out: Path) -> dict[str, Path]:
+    """Say what the text is, and write the labelled docstrings, one JSON-lines file per part."""
+    import json
+
+    from cloze.corpus.readers.python_docs import python_docs, python_docs_records
+
+    documents = list(python_docs())
+    size = sum(len(document.text.encode()) for document in documents) / 1e6
+    say(
+        f"   docstrings of the standard library and the language reference: {len(documents):,} documents, {size:.1f} MB"
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    records = python_docs_records()
+    parts = {}
+    for part in ("train", "dev", "test"):
+        lines = [json.dumps({"text": r.text, "label": r.package}) for r in records if r.part == part]
+        parts[part] = out / f"packages-{part}.jsonl"
+        parts[part].write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return parts
+
+
+# --- 2 pre-training ---------------------------------------------------------------------------------------------------
+
+
+def pretrain(out: Path, *, budget: str, seed: int) -> Path:
+    """Pre-train; a finished run in the same folder is taken as it is."""
+    from cloze.assembly.run import pretrain as run
+
+    return Path(run("bert", corpus=[CORPUS], out=out, budget=budget, size="tiny", seed=seed))
+
+
+# --- 3 filled masks ---------------------------------------------------------------------------------------------------
+
+
+def fill_blanks(run: Path) -> None:
+    """Print what the network puts into a few blanks."""
+    from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.filling import fill
+    from cloze.decoding.reader import Reader, prediction_head
+
+    loaded = load_checkpoint(run)
+    for filled in fill(Reader.of(loaded), prediction_head(loaded, verb="fill"), BLANKS, top=4):
+        say(f"   {filled.given}")
+        for candidates in filled.masks:
+            say("      " + " · ".join(f"{c.word} {100 * c.probability:.0f} %" for c in candidates))
+
+
+# --- 4 fine-tuning ----------------------------------------------------------------------------------------------------
+
+
+def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int) -> tuple[list[list[str]], str]:
+    """Fine-tune the pre-trained network, kept in `out`, and a random twin; returns a table and a note under it."""
+    from cloze.assembly.build import load_checkpoint
+    from cloze.tasks.classification import task
+    from cloze.tasks.evaluation import baseline, evaluate
+    from cloze.tasks.finetune import Settings, finetune
+    from cloze.tasks.result import save_result
+
+    loaded = load_checkpoint(run)
+    kind = task("sentence_classification")
+    train, dev, test = (kind.read(packages[part]) for part in ("train", "dev", "test"))
+    always = baseline(train, test)
+    rows = [_row(f"always {always['label']!r}", always)]
+    for name, scratch in (("random start", True), ("pre-trained", False)):
+        settings = Settings(epochs=EPOCHS, length=LENGTH, from_scratch=scratch, patience=None)
+        result = finetune(loaded, kind, train, dev, settings=settings, seed=seed)
+        rows.append(_row(name, evaluate(result.classifier, test).metrics))
+        if not scratch:
+            facts = {"label_counts": always["counts"], "baseline": {k: v for k, v in always.items() if k != "counts"}}
+            save_result(out, result, loaded, facts=facts, overwrite=True)
+    return rows, (
+        f"{len(always['counts'])} packages; {len(train):,} docstrings to train on, {len(dev):,} to choose the epoch, "
+        f"{len(test):,} to test; no module is in two parts. Both starts: {EPOCHS} epochs, seed {seed}."
+    )
+
+
+def _row(name: str, metrics: Mapping[str, Any]) -> list[str]:
+    """A table row, printed as it is made."""
+    row = [name, f"{100 * metrics['accuracy']:.1f} %", f"{100 * metrics['macro_f1']:.1f} %"]
+    say(f"   {row[0]:<24}accuracy {row[1]:>7}   macro-F1 {row[2]:>7}")
+    return row
+
+
+# --- 5 report ---------------------------------------------------------------------------------------------------------
+
+
+def record_table(run: Path, rows: list[list[str]], note: str) -> None:
+    """Write the comparison into the run's log, where the report finds it."""
+    import json
+
+    path = run / "cloze" / "log.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    record = {
+        "event": "table",
+        "step": max(json.loads(line).get("step", 0) for line in lines),
+        "title": "From which package does a docstring come?",
+        "columns": ["start", "accuracy", "macro-F1"],
+        "rows": rows,
+        "note": note,
+    }
+    with path.open("a", encoding="utf-8") as log:
+        log.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def write_page(run: Path) -> Path:
+    """The report of the run."""
+    from cloze.reports.page import write_report
+
+    return write_report(run)
+
+
+def what_next(run: Path, out: Path) -> list[str]:
+    """Commands that use what the demo made."""
+    return [
+        f'cloze fill {run} "Return the [MASK] of the list."',
+        f"cloze evaluate {out / 'packages'} {out / 'packages-test.jsonl'}",
+        f"cloze peek bert --corpus {CORPUS}",
+        "cloze diff roberta bert",
+        f"cloze pretrain electra-small --size tiny --corpus {CORPUS} --budget 2m --out {out / 'electra'}",
+        f"cloze report {run} {out / 'electra'}",
+        "cloze pretrain bert --size mini --corpus YOUR_TEXT --budget 10m --out my-bert",
+    ]

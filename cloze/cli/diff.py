@@ -1,0 +1,42 @@
+"""`cloze diff`: what two recipes do differently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    left: Annotated[str, typer.Argument(metavar="A", help="A recipe's name or file.")],
+    right: Annotated[str, typer.Argument(metavar="B", help="The recipe to compare it with.")],
+    with_files: Annotated[list[Path] | None, typer.Option("--with", help="A Python file that registers parts.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of path, left, right.")] = False,
+) -> None:
+    """Print every value in which two recipes differ, by value path."""
+    from cloze.assembly.diff import ABSENT, diff
+    from cloze.assembly.load import load_recipe
+
+    first, second = (load_recipe(name, with_files=with_files or []) for name in (left, right))
+    changes = diff(first, second)
+    if as_json:
+        import json
+
+        rows = [
+            {"path": c.path} | {side: value for side, value in (("left", c.left), ("right", c.right)) if value is not ABSENT}
+            for c in changes
+        ]
+        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    if not changes:
+        typer.echo(f"{first.name} and {second.name} do the same.")
+        return
+    table = [("", first.name, second.name), *(change.shown() for change in changes)]
+    path_width = max(len(row[0]) for row in table)
+    left_width = min(44, max(len(row[1]) for row in table))
+    for path, before, after in table:
+        wide = len(before) > left_width
+        typer.echo(f"{path:<{path_width}}  {before:<{left_width}}" + ("" if wide else f"  {after}"))
+        if wide:
+            typer.echo(f"{'':<{path_width}}  {'':<{left_width}}  {after}")

@@ -1,0 +1,62 @@
+"""`cloze embed`: sentences into vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file or standard input.")] = None,
+    file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
+    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
+    json_input: Annotated[bool, typer.Option("--jsonl", help="Standard input is JSON lines.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A .npy file for the vectors, float32 (texts, width).")] = None,
+    layer: Annotated[int, typer.Option(help="0 is the embeddings, -1 the top layer.")] = -1,
+    pooling: Annotated[str, typer.Option(help="mean, max, first, or summary: the token the reading names.")] = "mean",
+    normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1: products are cosines.")] = False,
+    length: Annotated[int | None, typer.Option(min=1, help="Cut texts to this many tokens.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
+    precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+) -> None:
+    """Turn texts into vectors. Example: cloze embed RUN --file sentences.txt --out vectors.npy"""
+    from cloze.decoding.texts import gather
+    from cloze.errors import UserError
+
+    given = gather(texts or [], file, field=field, json_input=json_input or None)
+    if out is not None and not out.parent.is_dir():
+        raise UserError(f"{out}: its folder does not exist. Make it first, or choose another --out.")
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.embedding import embed, save_vectors
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.reader import Reader
+    from cloze.tasks.finetune import as_dtype
+
+    loaded = load_checkpoint(checkpoint, device)
+    reader = Reader.of(loaded, precision=as_dtype(precision, loaded.clock.seed.device))
+    framed = reader.encode(given, longest=length)
+    cut = sum(row.cut > 0 for row in framed)
+    if cut:
+        typer.echo(f"{cut} of {len(given)} texts were too long and lost their end.", err=True)
+    with Progress(len(given), "texts") as progress:
+        vectors = embed(
+            reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed
+            normalise=normalise, rows=batch, report=progress,
+        )
+    if out is not None:
+        written = save_vectors(out, vectors)
+        typer.echo(f"{written}: {vectors.shape[0]} vectors of width {vectors.shape[1]}")
+        return
+    for text, vector in zip(given, vectors.tolist(), strict=True):
+        if as_json:
+            import json
+
+            print(json.dumps({"text": text, "vector": vector}, ensure_ascii=False))
+        else:
+            print("\t".join(f"{number:.6g}" for number in vector))

@@ -1,0 +1,55 @@
+"""`cloze evaluate`: measure a fine-tuned checkpoint on labelled text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A folder that cloze finetune wrote.")],
+    files: Annotated[list[str], typer.Argument(help="Labelled text: TSV, CSV or JSON lines, also .gz and .xz.")],
+    text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
+    text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column with the label.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of files without a header.")] = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the name.")] = None,
+    quoting: Annotated[str, typer.Option(help="auto, none (a quote is a letter) or standard (quotes enclose).")] = "auto",
+    batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure accuracy, macro-F1 and the Matthews correlation. Example: cloze evaluate SENTIMENT test.tsv"""
+    from cloze.tasks.result import task_of
+    from cloze.tasks.table import as_format, as_quoting
+
+    task = task_of(checkpoint, text=text, text_b=text_b, label=label).reading(
+        columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
+    )
+    examples = [task.read(file) for file in files]
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.progress import Progress
+    from cloze.tasks.evaluation import evaluate
+    from cloze.tasks.result import load_classifier
+
+    classifier, described = load_classifier(load_checkpoint(checkpoint, device))
+    found = {}
+    for file, part in zip(files, examples, strict=True):
+        with Progress(len(part), "texts") as progress:
+            found[file] = evaluate(classifier, part, counts=described.get("label_counts"), rows=batch, report=progress)
+    if as_json:
+        import json
+        from dataclasses import asdict
+
+        print(json.dumps({file: asdict(one) for file, one in found.items()}, indent=2, ensure_ascii=False))
+        return
+    for file, one in found.items():
+        print(f"{file}: {one.examples} examples")
+        always = f"always {one.baseline['label']!r}" if one.baseline else ""
+        print(f"  {'':<11}  {'':<8}{always}")
+        for name, value in one.metrics.items():
+            beside = f"{one.baseline[name]:.4f}" if one.baseline else ""
+            print(f"  {name:<11}  {value:<8.4f}{beside}")

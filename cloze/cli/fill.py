@@ -1,0 +1,43 @@
+"""`cloze fill`: the most probable words at every [MASK] of a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts with [MASK] where a word is missing.")] = None,
+    file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
+    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
+    top: Annotated[int, typer.Option(min=1, help="How many words for every mask.")] = 5,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
+) -> None:
+    """Fill masked words, with probabilities. Example: cloze fill RUN "Paris is the capital of [MASK]." """
+    from cloze.decoding.texts import gather
+
+    given = gather(texts or [], file, field=field)
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.filling import fill
+    from cloze.decoding.reader import Reader, prediction_head, require_order
+
+    loaded = load_checkpoint(checkpoint, device)
+    require_order(loaded, "open", verb="fill", instead=f"To continue a text: cloze generate {checkpoint} TEXT")
+    head = prediction_head(loaded, verb="fill")
+    for filled in fill(Reader.of(loaded), head, given, top=top):
+        if as_json:
+            import json
+            from dataclasses import asdict
+
+            print(json.dumps(asdict(filled), ensure_ascii=False))
+            continue
+        print(filled.best)
+        for number, candidates in enumerate(filled.masks, start=1):
+            for candidate in candidates:
+                lead = f"  {number}  " if len(filled.masks) > 1 else "  "
+                print(f"{lead}{candidate.probability:7.2%}  {candidate.word}")

@@ -1,0 +1,132 @@
+"""`cloze finetune`: teach a checkpoint a task from a table of labelled text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from cloze.tasks.finetune import Moment, Result
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
+    train: Annotated[str, typer.Option(help="Labelled text: TSV, CSV or JSON lines, also .gz and .xz.")],
+    dev: Annotated[str, typer.Option(help="More of it, to choose the best epoch by.")],
+    out: Annotated[Path, typer.Option(help="The folder to write: it opens in transformers.")],
+    task: Annotated[str, typer.Option(help="sentence_classification or pair_classification.")] = "sentence_classification",
+    test: Annotated[str | None, typer.Option(help="Still more of it, measured once at the end.")] = None,
+    text: Annotated[str | None, typer.Option(help="The column with the text; default: text.")] = None,
+    text_b: Annotated[str | None, typer.Option("--text-b", help="The second text's column; default: text_b.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column with the label; default: label.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of files without a header.")] = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the name.")] = None,
+    quoting: Annotated[str, typer.Option(help="auto, none (a quote is a letter) or standard (quotes enclose).")] = "auto",
+    epochs: Annotated[int, typer.Option(help="At most this many passes over the training text.")] = 4,
+    batch: Annotated[int, typer.Option(help="Texts per step.")] = 32,
+    rate: Annotated[float | None, typer.Option(help="Peak learning rate; default: 5e-5 · 768 / width.")] = None,
+    length: Annotated[int, typer.Option(help="Cut texts to this many tokens.")] = 128,
+    patience: Annotated[int, typer.Option(help="Stop after this many epochs without a better dev metric; 0: never.")] = 2,
+    metric: Annotated[str, typer.Option(help="What chooses the epoch: accuracy, macro_f1 or matthews.")] = "accuracy",
+    dropout: Annotated[float, typer.Option(min=0.0, max=0.9, help="In the classifier.")] = 0.1,
+    seeds: Annotated[str, typer.Option(help="Seeds, 1,2,3: mean and spread are shown, the best is kept.")] = "1",
+    from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Train a randomly initialised twin.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
+    precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Fine-tune on labelled text. Example: cloze finetune RUN --train train.tsv --dev dev.tsv --out SENTIMENT"""
+    from cloze.tasks.classification import task as make_task
+    from cloze.tasks.finetune import Settings, as_dtype, finetune_seeds
+    from cloze.tasks.result import check_new, save_result
+    from cloze.tasks.table import as_format, as_quoting
+
+    settings = Settings(
+        epochs=epochs, batch=batch, rate=rate, length=length, patience=patience or None, metric=metric, dropout=dropout,
+        from_scratch=from_scratch,
+    )
+    chosen = make_task(task, text=text, text_b=text_b, label=label).reading(
+        columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
+    )
+    check_new(out, overwrite=overwrite)
+    examples = {name: chosen.read(path) for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.tasks.evaluation import baseline, evaluate
+
+    loaded = load_checkpoint(checkpoint, device)
+    show = _Show(quiet=as_json)
+    result = finetune_seeds(
+        loaded, chosen, examples["train"], examples["dev"], settings=settings, seeds=_seeds(seeds),
+        precision=as_dtype(precision, next(loaded.network.parameters()).device), report=show,
+    )
+    show.clear()
+    facts: dict[str, Any] = {"examples": {name: len(part) for name, part in examples.items()}}
+    facts["baseline"] = baseline(examples["train"], examples["dev"])
+    facts["label_counts"] = facts["baseline"].pop("counts")
+    if "test" in examples:
+        facts["test"] = evaluate(result.classifier, examples["test"]).metrics
+    remarks = save_result(out, result, loaded, facts=facts, overwrite=overwrite)
+    _print(result, facts, remarks, out, as_json)
+
+
+def _seeds(given: str) -> list[int]:
+    from cloze.errors import TaskError
+
+    try:
+        return [int(seed) for seed in given.split(",") if seed.strip()]
+    except ValueError:
+        raise TaskError(f"--seeds {given!r}: expected whole numbers, such as 1,2,3.") from None
+
+
+class _Show:
+    """A progress line while an epoch runs, a lasting line when it ends."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        from cloze.decoding.progress import Progress
+
+        self.quiet = quiet
+        self.make = Progress
+        self.progress: Any = None
+        self.seed: int | None = None
+
+    def __call__(self, moment: Moment) -> None:
+        if moment.seed != self.seed:
+            self.seed, self.progress = moment.seed, self.make(moment.steps, "steps")
+        if moment.dev is None:
+            self.progress(1, f"  loss {moment.loss:.4f}")
+        elif not self.quiet:
+            self.progress.clear()
+            figures = "  ".join(f"{name} {value:.4f}" for name, value in moment.dev.items())
+            typer.echo(f"seed {moment.seed}  epoch {moment.epoch}  loss {moment.loss:.4f}  dev: {figures}", err=True)
+
+    def clear(self) -> None:
+        if self.progress is not None:
+            self.progress.clear()
+
+
+def _print(result: Result, facts: dict[str, Any], remarks: list[str], out: Path, as_json: bool) -> None:
+    import json
+    from dataclasses import asdict
+
+    from cloze.tasks.metrics import spread
+
+    summary = spread([trial.metrics for trial in result.trials])
+    if as_json:
+        trials = [asdict(trial) for trial in result.trials]
+        print(json.dumps({"out": str(out), "trials": trials, "spread": summary, **facts, "remarks": remarks}, indent=2))
+        return
+    base = facts["baseline"]
+    print(f"{'':<11}  dev       always {base['label']!r}")
+    for name, one in summary.items():
+        value = f"{one['mean']:.4f}"
+        more = f" ± {one['deviation']:.4f} over {len(result.trials)} seeds" if len(result.trials) > 1 else ""
+        print(f"{name:<11}  {value:<8}  {base[name]:.4f}{more}")
+    for name, value in facts.get("test", {}).items():
+        print(f"test {name}: {value:.4f}")
+    for remark in remarks:
+        print(f"note: {remark}")
+    print(f"{out}: seed {result.best.seed}, epoch {result.best.epoch} of {result.best.epochs}")

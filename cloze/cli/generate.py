@@ -1,0 +1,53 @@
+"""`cloze generate`: continue texts with a left-to-right network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
+    prompts: Annotated[list[str] | None, typer.Argument(help="Beginnings of texts; none: start from nothing.")] = None,
+    file: Annotated[str | None, typer.Option(help="A file with a prompt per line, or JSON lines; - for stdin.")] = None,
+    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the prompt.")] = "text",
+    tokens: Annotated[int, typer.Option(min=1, help="At most this many new tokens.")] = 64,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the most probable token.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Choose among this many tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Choose among the fewest tokens that have this probability.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
+    count: Annotated[int, typer.Option(min=1, help="Continuations per prompt.")] = 1,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per continuation.")] = False,
+) -> None:
+    """Continue texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100"""
+    from cloze.decoding.texts import gather
+
+    given = gather(prompts or [], file, field=field) if prompts or file else [""]
+    given = [prompt for prompt in given for _ in range(count)]
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.generation import generate
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.reader import Reader, prediction_head, require_order
+    from cloze.decoding.sampling import Sampling
+
+    sampling = Sampling(0.0 if greedy else temperature, top_k, top_p)
+    loaded = load_checkpoint(checkpoint, device)
+    require_order(loaded, "left_to_right", verb="generate", instead=f'To fill a gap: cloze fill {checkpoint} "… [MASK] …"')
+    head = prediction_head(loaded, verb="generate")
+    with Progress(len(given), "texts") as progress:
+        made = generate(Reader.of(loaded), head, given, tokens=tokens, sampling=sampling, seed=seed, report=progress)
+    for number, one in enumerate(made):
+        if as_json:
+            import json
+            from dataclasses import asdict
+
+            print(json.dumps(asdict(one), ensure_ascii=False))
+            continue
+        if number:
+            print("---")
+        print(one.prompt + one.text)

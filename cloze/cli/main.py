@@ -1,0 +1,160 @@
+"""The `cloze` executable: finds the verb, loads only its module, turns errors into one or two lines and an exit code.
+
+Exit codes: 0 done, 1 the work failed, 2 the input was wrong, 130 interrupted. `CLOZE_DEBUG=1` shows the traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from cloze.errors import ClozeError, UserError, nearest
+
+if TYPE_CHECKING:
+    import typer
+
+
+class Verb(NamedTuple):
+    """Where a verb lives and what the overview says of it."""
+
+    module: str
+    help: str
+
+
+SECTIONS: dict[str, dict[str, Verb]] = {
+    "Recipes": {
+        "list": Verb("list_", "every recipe in one table"),
+        "show": Verb("show", "one recipe in full, every default filled in"),
+        "diff": Verb("diff", "what two recipes do differently"),
+        "check": Verb("check", "is my recipe legal, and what will it do"),
+    },
+    "Text": {
+        "corpus": Verb("corpus", "build: text files into a token store; check: what is odd in them"),
+        "peek": Verb("peek", "built examples in the terminal: what is hidden, shown, asked"),
+    },
+    "Train": {
+        "pretrain": Verb("pretrain", "pre-train a recipe on a corpus, within a budget; resumes by itself"),
+        "finetune": Verb("finetune", "teach a checkpoint a task from a table of labelled text"),
+        "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint on labelled text"),
+        "predict": Verb("predict", "label text, with probabilities"),
+    },
+    "Use": {
+        "fill": Verb("fill", "fill masked words"),
+        "generate": Verb("generate", "continue a text"),
+        "embed": Verb("embed", "sentences into vectors"),
+        "score": Verb("score", "how likely a sentence is; minimal pairs"),
+        "import": Verb("import_", "read a Hugging Face folder"),
+    },
+    "Look": {
+        "report": Verb("report", "run folders into one self-contained HTML page"),
+        "demo": Verb("demo", "the whole story in a few minutes, no data needed"),
+    },
+}
+VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, verb in section.items()}
+
+
+def overview() -> str:
+    """The text of `cloze --help`: every verb in one screen, written without loading any of them."""
+    lines = [
+        "cloze: pre-train language models from a corpus, a budget and a recipe.",
+        "",
+        "Usage: cloze VERB [ARGUMENTS]      cloze VERB --help explains one verb",
+    ]
+    for title, verbs in SECTIONS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:<10}{verb.help}" for name, verb in verbs.items()]
+    lines += [
+        "",
+        "Start here:  cloze demo",
+        "Then:        cloze pretrain bert --size mini --corpus TEXT --budget 10m --out RUN",
+    ]
+    return "\n".join(lines)
+
+
+def load_verb(name: str) -> typer.Typer:
+    """The typer application of one verb; an unknown verb is a `UserError` naming the nearest."""
+    import typer
+
+    if name not in VERBS:
+        raise UserError(f"unknown verb {name!r}. {nearest(name, VERBS)}\n  cloze --help lists every verb.")
+    module = import_module(f"cloze.cli.{VERBS[name].module}")
+    app = getattr(module, "app", None)
+    if app is None:
+        # plain help: one line per option instead of boxes, and no need to load rich
+        app = typer.Typer(
+            add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+        )
+        app.command()(module.command)
+    made: typer.Typer = app
+    return made
+
+
+def run(arguments: list[str]) -> None:
+    """Run one command line; errors propagate. Usage errors leave through `SystemExit(2)`, printed by typer."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(overview())
+        return
+    if arguments[0] in ("-V", "--version"):
+        from cloze import __version__
+
+        print(f"cloze {__version__}")
+        return
+    from typer.main import get_command
+
+    name, *rest = arguments
+    get_command(load_verb(name)).main(args=rest, prog_name=f"cloze {name}")
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error means that no space is left; safetensors and torch report it in words of their own."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return "No space left on device" in str(error)
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """The message and the exit code for an error that reached the top."""
+    if isinstance(error, ClozeError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 130
+    if is_disk_full(error):
+        place = f" while writing {name}" if (name := getattr(error, "filename", None)) else ""
+        return f"disk full{place}. Earlier checkpoints are whole; free some space and run the same command again.", 1
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {(error.strerror or str(error)).lower()}.", 2
+    if isinstance(error, MemoryError):
+        return "out of memory. Try a smaller --set training.micro_batch=N, or a smaller --size.", 1
+    return (
+        f"unexpected {type(error).__name__}: {error}\n"
+        "  This is a fault of cloze. CLOZE_DEBUG=1 shows where it happened; please report it with the command."
+    ), 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point of the executable: returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        run(arguments)
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+    except BrokenPipeError:
+        # The reader of our output has gone (`cloze list | head`): keep the interpreter from flushing into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("CLOZE_DEBUG"):
+            traceback.print_exc()
+        message, code = explain(error)
+        verb = arguments[0] if arguments and arguments[0] in VERBS else ""
+        print(f"cloze {verb}".rstrip() + f": {message}", file=sys.stderr)
+        return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""`cloze pretrain`: the main job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name (see `cloze list`) or file.")],
+    corpus: Annotated[list[str], typer.Option("--corpus", help="Text files, folders, globs, - or a token store.")],
+    out: Annotated[Path, typer.Option("--out", help="The run's folder, a Hugging Face folder from the first checkpoint on.")],
+    budget: Annotated[
+        str | None, typer.Option(help="10m, 2h, 2000steps, 50Mtokens, 1e18flops or 3epochs; default: the recipe's own.")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base or large.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a value, such as training.batch=64; may be repeated.")
+    ] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the corpus.")] = None,
+    held_out: Annotated[
+        list[str] | None, typer.Option("--held-out", help="Text or store for the held-out loss; default: a share of the corpus.")
+    ] = None,
+    init: Annotated[Path | None, typer.Option(help="Begin with the weights of this checkpoint.")] = None,
+    text_format: Annotated[
+        str, typer.Option("--format", help="blank, line, sentence, wiki, jsonl or parquet; default: detected.")
+    ] = "auto",
+    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    extend: Annotated[bool, typer.Option("--extend", help="Go on with a finished run under a larger budget.")] = False,
+    with_files: Annotated[list[Path] | None, typer.Option("--with", help="Python files that register parts.")] = None,
+) -> None:
+    """Pre-train a recipe on a corpus within a budget. A folder that holds a run of the same recipe is resumed."""
+    from cloze.assembly.run import pretrain
+
+    pretrain(
+        recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
+        held_out=held_out, init=init, text_format=text_format, binds=binds or [], seed=seed, device=device, extend=extend,
+        with_files=with_files or [],
+    )

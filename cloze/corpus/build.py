@@ -1,0 +1,189 @@
+"""Building a store from text: blocks are read here, encoded by workers, and written here, in order and in constant memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cloze.corpus.encode import BlockEncoder, Encoded
+from cloze.corpus.readers.blocks import Block, corpus_size, read_blocks
+from cloze.corpus.readers.documents import add_faults, documents_of
+from cloze.corpus.report import Faults, Report
+from cloze.corpus.store import Store
+from cloze.corpus.workers import Workers
+from cloze.corpus.writer import StoreWriter
+from cloze.errors import CorpusError, RunError
+from cloze.text import Tokenizer
+from cloze.text import train as train_tokenizer
+
+Say = Callable[[str], None]
+Progress = Callable[[int, "int | None"], None]
+
+_SMALL = 6_000_000      # bytes below which starting processes costs more than it brings
+_DICTIONARY_MB = 160    # for the chunk dictionaries of all workers together
+
+
+def build_store(
+    paths: Sequence[str | Path], tokenizer: Tokenizer, out: str | Path, *, format: str = "auto",
+    workers: int | None = None, report: Say = lambda line: None, progress: Progress = lambda done, total: None,
+) -> Store:
+    """Encode a corpus into a store at `out`, which appears only when it is whole.
+
+    `workers`: processes; None takes one per core, and none besides this one for a small corpus. `report` is told formats,
+    counts and odd things line by line; `progress` bytes done and in all (None where unknown). Nothing is truncated. Memory
+    does not depend on the size of the corpus. Raises `CorpusError` for input that is missing, empty, binary or in another
+    encoding, `RunError` if the disk is full.
+    """
+    account = Report()
+    total = corpus_size(paths)
+    blocks = read_blocks(paths, format, account)
+    count = _workers(workers, total)
+    with ExitStack() as stack:
+        writer = stack.enter_context(_writer(out, tokenizer))
+        if count > 1:
+            pool = stack.enter_context(Workers(tokenizer, count, memory_mb=_DICTIONARY_MB // count))
+            encoded: Iterable[tuple[Block, Encoded]] = pool.encode(_counted(blocks, account))
+        else:
+            encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB)
+            encoded = ((block, encode(block)) for block in _counted(blocks, account))
+        try:
+            _write(encoded, writer, account, lambda: progress(account.bytes, total))
+            store = _finish(writer, tokenizer, account)
+        except OSError as error:
+            raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was left behind.") from error
+    for line in account.lines():
+        report(line)
+    return store
+
+
+def build_store_from_texts(
+    texts: Iterable[str], tokenizer: Tokenizer, out: str | Path, *, origin: str = "texts", report: Say = lambda line: None
+) -> Store:
+    """Encode documents that are already strings; blank lines end their paragraphs. One process."""
+    account = Report()
+    account.add_file(origin, "texts", "given as strings")
+    encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB)
+    with _writer(out, tokenizer) as writer:
+        blocks = _counted(_text_blocks(texts, origin), account)
+        _write(((block, encode(block)) for block in blocks), writer, account, lambda: None)
+        store = _finish(writer, tokenizer, account)
+    for line in account.lines():
+        report(line)
+    return store
+
+
+def train_tokenizer_from(
+    paths: Sequence[str | Path], spec: Any, *, format: str = "auto", size: int | None = None,
+    budget_bytes: int = 200_000_000, seed: int = 0, report: Say = lambda line: None,
+) -> Tokenizer:
+    """Train a tokenizer on a corpus, or on an even, deterministic sample of its blocks if it exceeds the budget.
+
+    `spec` is what `cloze.text.train` takes. A sample is taken block by block (4 MB), spread evenly over the corpus, and
+    `report` is told.
+    """
+    total = corpus_size(paths)
+    account = Report()
+    blocks: Iterator[Block] = read_blocks(paths, format, account)
+    if total is not None and total > budget_bytes:
+        report(
+            f"the tokenizer learns from an even sample of about {budget_bytes / 1e6:,.0f} MB "
+            f"of the corpus's {total / 1e6:,.0f} MB"
+        )
+        blocks = _spread(blocks, budget_bytes / total)
+    sentences = (sentence for document in documents_of(blocks, account) for sentence in document.sentences)
+    return train_tokenizer(spec, sentences, size=size, budget_bytes=budget_bytes, seed=seed, report=report)
+
+
+def _workers(asked: int | None, total: int | None) -> int:
+    if asked is not None:
+        if asked < 1:
+            raise CorpusError(f"workers: {asked}; expected 1 or more.")
+        return asked
+    if total is not None and total < _SMALL:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 32, -(-(total or 1 << 40) // _SMALL))
+
+
+def _writer(out: str | Path, tokenizer: Tokenizer) -> StoreWriter:
+    return StoreWriter(out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash)
+
+
+def _write(
+    encoded: Iterable[tuple[Block, Encoded]], writer: StoreWriter, account: Report, progress: Callable[[], None]
+) -> None:
+    file = Faults("")
+    is_open = False   # the last document may go on
+    written = False   # ... and some of it has been written
+    for block, found in encoded:
+        account.odd.add(found.odd)
+        file = add_faults(file, found.faults)
+        if block.last or file.bytes > 1 << 24:
+            file.check()
+        counts = found.document_lengths
+        goes_on = is_open and found.goes_on and len(counts) > 0
+        merged = goes_on and written
+        words = np.unpackbits(found.word_bits, count=len(found.ids), bitorder="little").view(np.bool_)
+        kept = counts > 0
+        first_counts = bool(len(counts)) and bool(kept[0])
+        writer.append(
+            found.ids, words, found.sentence_lengths, counts[kept], continues=merged and first_counts
+        )
+        # Whether the last document has something written after this block.
+        if len(counts) > 1 or not goes_on:
+            written = bool(len(counts)) and bool(kept[-1])
+        else:
+            written = written or bool(kept[-1])
+        _note_empty(found, kept, goes_on, block, account)
+        is_open = found.open_end
+        progress()
+
+
+def _note_empty(found: Encoded, kept: Any, goes_on: bool, block: Block, account: Report) -> None:
+    """Note documents that are empty for certain: those cut by a block border are not judged."""
+    certain = ~kept
+    if goes_on:
+        certain[0] = False
+    if found.open_end and len(certain):
+        certain[-1] = False
+    for line in found.lines[certain].tolist():
+        account.odd.note("empty_document", f"{block.path}:{line}")
+
+
+def _finish(writer: StoreWriter, tokenizer: Tokenizer, account: Report) -> Store:
+    if writer.tokens == 0:
+        raise CorpusError(f"the corpus is empty: no token in {account.bytes:,} bytes of text. Nothing was written.")
+    account.documents, account.sentences, account.tokens = writer.documents, writer.sentences, writer.tokens
+    return writer.finish(
+        account.as_dict(), lambda folder: tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}")
+    )
+
+
+def _counted(blocks: Iterable[Block], account: Report) -> Iterator[Block]:
+    for block in blocks:
+        account.bytes += block.bytes
+        yield block
+
+
+def _spread(blocks: Iterator[Block], share: float) -> Iterator[Block]:
+    """Every block whose number lifts the running share over the next whole number."""
+    for number, block in enumerate(blocks):
+        if int((number + 1) * share) > int(number * share) or number == 0:
+            yield block
+
+
+def _text_blocks(texts: Iterable[str], origin: str) -> Iterator[Block]:
+    held: list[str] = []
+    size, number = 0, 1
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size >= 1 << 22:
+            yield Block(origin, "texts", held, number, last=False)
+            held, size, number = [], 0, number + len(held)
+    yield Block(origin, "texts", held, number, last=True)

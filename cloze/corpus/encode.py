@@ -1,0 +1,58 @@
+"""Encoding one block: what a worker does. Bytes in, ids with their bounds out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.blocks import Block
+from cloze.corpus.readers.parse import parse_block
+from cloze.corpus.report import Faults, Oddities
+from cloze.text import ChunkEncoder, Tokenizer
+
+
+@dataclass
+class Encoded:
+    """The ids of a block. Sentences without a token are left out; a document may have none."""
+
+    ids: NDArray[Any]                       # uint16 or uint32
+    word_bits: NDArray[np.uint8]            # packed, little bit order
+    sentence_lengths: NDArray[np.int32]     # tokens
+    document_lengths: NDArray[np.int32]     # sentences
+    lines: NDArray[np.int64]                # where each document begins in its file
+    goes_on: bool
+    open_end: bool
+    odd: Oddities
+    faults: Faults
+
+
+class BlockEncoder:
+    """A tokenizer with its dictionary of chunks, kept from block to block."""
+
+    def __init__(self, tokenizer: Tokenizer, *, memory_mb: int) -> None:
+        self.encoder = ChunkEncoder(tokenizer, memory_mb=memory_mb)
+        self.dtype = np.uint16 if tokenizer.size <= 1 << 16 else np.uint32
+        # WordPiece drops white space at the ends; the others would give other ids without the space before a word.
+        self.spaces = tokenizer.kind != "wordpiece"
+
+    def __call__(self, block: Block) -> Encoded:
+        """The encoded block."""
+        parsed = parse_block(block, spaces=self.spaces)
+        sentences = [sentence for document in parsed.documents for sentence in document]
+        counts = np.fromiter(map(len, parsed.documents), dtype=np.int64, count=len(parsed.documents))
+        ids, word_start, offsets = self.encoder.encode_lines(sentences)
+        lengths = np.diff(offsets)
+        full = lengths > 0
+        if not full.all():
+            owner = np.repeat(np.arange(len(counts)), counts)
+            counts = np.bincount(owner[full], minlength=len(counts))
+            lengths = lengths[full]
+        return Encoded(
+            ids=ids.astype(self.dtype), word_bits=np.packbits(word_start, bitorder="little"),
+            sentence_lengths=lengths.astype(np.int32), document_lengths=counts.astype(np.int32),
+            lines=np.array(parsed.lines, dtype=np.int64), goes_on=parsed.goes_on, open_end=parsed.open_end,
+            odd=parsed.odd, faults=parsed.faults,
+        )

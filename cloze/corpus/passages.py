@@ -1,0 +1,219 @@
+"""The source of passages: whole sentences or plain stretches of running text, with companions on request."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.corpus import plan as plans
+from cloze.corpus.gather import Gatherer
+from cloze.corpus.plan import Int64, Plan, Stretch
+from cloze.corpus.store import Store
+from cloze.errors import CorpusError, RecipeError
+from cloze.registry import register
+from cloze.rows import Rows
+
+Value = TypeVar("Value")
+_FIELDS = ("tokens", "length", "document", "sentence", "word_start")
+_FEWEST = 20  # documents below which nothing is held out
+
+
+@register("source", "passages")
+class Passages:
+    """Passages of running text, as BERT, RoBERTa, GPT-2 and ELECTRA are trained on.
+
+    length: what the network sees; phases may set it instead.
+    short: share of documents whose passages get a random target of 2 … room tokens instead of the room (BERT §A.2,
+      `short_seq_prob`; drawn per document, as in the authors' code).
+    across_documents: a passage may run on into the next document of the store (RoBERTa §4.2, FULL-SENTENCES).
+    separator: role inserted between the documents of one passage, for example "[SEP]".
+    break_at: "sentence" keeps sentences whole; "anywhere" cuts every `room` tokens (GPT-2).
+    overrun: the sentence that reaches the target is taken whole and the exercise trims (BERT's code); false stops
+      before it, so that nothing is ever trimmed (RoBERTa).
+    static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
+    """
+
+    gives: frozenset[str] = frozenset(_FIELDS) | {f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS}
+
+    def __init__(
+        self, *, length: int | None = None, short: float = 0.0, across_documents: bool = False,
+        break_at: Literal["sentence", "anywhere"] = "sentence", separator: str | None = None,
+        overrun: bool = True, static: bool = False,
+    ) -> None:
+        if not 0.0 <= short <= 1.0:
+            raise RecipeError(f"passages.short: {short} is not a share; expected 0 to 1.")
+        if short and (break_at == "anywhere" or across_documents):
+            raise RecipeError("passages.short: needs whole sentences of single documents; leave it at 0 here.")
+        if separator is not None and not across_documents:
+            raise RecipeError("passages.separator: stands between documents; it needs across_documents: true.")
+        if break_at not in ("sentence", "anywhere"):
+            raise RecipeError(f"passages.break_at: {break_at!r}; expected sentence or anywhere.")
+        self.length = length
+        self.short = short
+        self.across_documents = across_documents
+        self.break_at = break_at
+        self.separator = separator
+        self.overrun = overrun
+        self.static = static
+
+    def bind(
+        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
+        part: Literal["train", "held_out"] = "train",
+    ) -> BoundPassages:
+        """This source over one store. Raises `CorpusError` if the training part holds no passage of two tokens."""
+        return BoundPassages(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+
+
+class BoundPassages:
+    """A source over one store, seed and entry: plans epochs and reads rows at random."""
+
+    def __init__(
+        self, source: Passages, store: Store, *, seed: int, entry: str, held_out: float,
+        part: Literal["train", "held_out"],
+    ) -> None:
+        self.source = source
+        self.store = store
+        self.seed = seed
+        self.entry = entry
+        self.part = part
+        documents = split_documents(store.documents, held_out)[part]
+        separator = None if source.separator is None else store.role(source.separator)
+        self.stretch = Stretch.of(
+            store, documents, joined=source.across_documents, separated=separator is not None
+        )
+        if part == "train" and not (self.stretch.stop - self.stretch.start >= 2).any():
+            raise CorpusError(
+                f"{store.path}: the corpus is smaller than one example: no document has two tokens "
+                f"({store.documents:,} documents, {len(store.tokens):,} tokens).\n  Build the store from more text."
+            )
+        self._gather = Gatherer(store, self.stretch, separator)
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._cuts: OrderedDict[Any, plans.Cuts] = OrderedDict()
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Full names of the fields that `read` can give."""
+        return self.source.gives
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of this part of the corpus."""
+        return int((self.stretch.stop - self.stretch.start).sum())
+
+    def plan(self, epoch: int, room: int) -> Plan:
+        """The passages of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch and room."""
+        if room < 2:
+            raise RecipeError(f"passages: {room} tokens of room per row; a passage needs 2 (is `length` too small?).")
+
+        def make() -> Plan:
+            cut_epoch = epoch if self.source.short and not self.source.static else 0
+            cut = _remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
+            order = rng.permutation(len(cut.start), self.seed, self.entry, "order", epoch)
+            return Plan(epoch, room, cut, order)
+
+        return _remember(self._plans, (epoch, room), make)
+
+    def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items (B positions in the plan's order), in a block as wide as its longest row.
+
+        `tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; `sentence` (B, L) int32, the ordinal
+        of the token's sentence within its passage (-1 at a separator), and `word_start` (B, L) bool if wanted. What
+        stands at or beyond `length` is meaningless. Companions are read if any of their fields is wanted:
+        `distractor.*`, sentences from a random place of another document, up to the room; `next.*`, the passage that
+        follows in the document, with length 0 after the last.
+        """
+        index = plan.order[items]
+        arrays = self._gather.passages(plan.passages, index, want)
+        by_companion: dict[str, set[str]] = {}
+        for name in want:
+            companion, dot, field = name.partition(".")
+            if dot:
+                by_companion.setdefault(companion, set()).add(field)
+        if "distractor" in by_companion:
+            found = self._distractors(plan, items, index, frozenset(by_companion["distractor"]))
+            arrays.update({f"distractor.{name}": value for name, value in found.items()})
+        if "next" in by_companion:
+            found = self._next(plan, index, frozenset(by_companion["next"]))
+            arrays.update({f"next.{name}": value for name, value in found.items()})
+        return Rows(arrays, checked=True)
+
+    def draw(self, plan: Plan, items: Int64) -> rng.Draw:
+        """The random numbers of some items: addressed by seed, entry, epoch (0 if static) and passage."""
+        epoch = 0 if self.source.static else plan.epoch
+        return rng.Draw(rng.row_keys(self.seed, self.entry, epoch, items=plan.order[items]))
+
+    def _cut(self, epoch: int, room: int) -> plans.Cuts:
+        if self.source.break_at == "anywhere":
+            return plans.by_length(self.store, self.stretch, room)
+        targets = None
+        if self.source.short:
+            keys = rng.row_keys(self.seed, self.entry, epoch, "short", items=self.stretch.documents)
+            draw = rng.Draw(keys)
+            targets = np.full(len(keys), room, dtype=np.int64)
+            brief = draw.uniform("whether") < self.source.short
+            targets[brief] = 2 + draw.integers("target", room - 1)[brief]
+        return plans.by_sentence(self.store, self.stretch, room, targets, overrun=self.source.overrun)
+
+    def _distractors(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        stretch, draw = self.stretch, self.draw(plan, items)
+        own = np.searchsorted(stretch.documents, plan.passages.document[index])
+        spanned: Any = 1
+        if self.source.across_documents:
+            spanned = np.searchsorted(stretch.start, plan.passages.stop[index], "left") - own
+        others = len(stretch.documents) - spanned
+        if np.min(others) < 1:
+            raise CorpusError(
+                f"{self.store.path}: a random document was asked for (pair, wrong: random_document), but the corpus has "
+                f"no document besides the passage's own ({len(stretch.documents)} in the {self.part} part).\n"
+                f"  Give a corpus of at least two documents, or pair with rate: 0."
+            )
+        other = draw.integers("distractor/document", others)
+        other += np.where(other >= own, spanned, 0)
+        first, last = stretch.first[other], stretch.last[other]
+        sentence = first + draw.integers("distractor/sentence", last - first)
+        start = self.store.sentence_starts[sentence]
+        length = np.minimum(stretch.stop[other] - start, plan.room)
+        return self._gather.stretches(start, length, sentence, stretch.documents[other], want)
+
+    def _next(self, plan: Plan, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        passages = plan.passages
+        following = np.minimum(index + 1, len(plan) - 1)
+        follows = (index + 1 < len(plan)) & (passages.start[following] == passages.stop[index])
+        if not self.source.across_documents:
+            follows &= passages.document[following] == passages.document[index]
+        arrays = self._gather.passages(passages, following, want)
+        arrays["length"] = np.where(follows, arrays["length"], 0).astype(np.int32)
+        return arrays
+
+
+def split_documents(count: int, held_out: float) -> dict[str, Int64]:
+    """Document numbers of the parts `train` and `held_out`, the same for every seed, so that runs can be compared.
+
+    A document is held out if its hashed number falls under the share. At least one is where there are twenty or more;
+    none where there are fewer.
+    """
+    if not 0.0 <= held_out < 1.0:
+        raise RecipeError(f"held_out: {held_out} is not a share below 1.")
+    documents = np.arange(count, dtype=np.int64)
+    if held_out == 0.0 or count < _FEWEST:
+        return {"train": documents, "held_out": documents[:0]}
+    place = rng.Draw(rng.row_keys("held_out", items=documents)).uniform("place")
+    chosen = place < held_out
+    chosen[place.argmin()], chosen[place.argmax()] = True, False
+    return {"train": documents[~chosen], "held_out": documents[chosen]}
+
+
+def _remember(cache: OrderedDict[Any, Value], key: Any, make: Callable[[], Value]) -> Value:
+    """The cached value, or a new one; two are kept: a phase border or an epoch's end needs the old and the new."""
+    if key in cache:
+        cache.move_to_end(key)
+        return cache[key]
+    value = cache[key] = make()
+    if len(cache) > 2:
+        cache.popitem(last=False)
+    return value

@@ -1,0 +1,212 @@
+"""Plans: where every passage of an epoch starts and stops. Made from sentence lengths in one pass, never from tokens.
+
+A `Stretch` is the text that passages are cut from: the documents of one part (train or held out) in store order, grouped
+into runs that a passage may not leave. Without `across_documents` every document is a run of its own.
+
+Two coordinates: *physical* is the flat token index in the store; *linear* counts the tokens of the part and, where a
+separator stands between documents, the separators too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.store import Store
+
+Int64 = NDArray[np.int64]
+Int32 = NDArray[np.int32]
+
+_CHUNK = 1 << 20  # sentences turned into Python integers at a time: bounds memory, not results
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """The passages of an epoch in canonical order; N of each array. Shared by all epochs that cut alike."""
+
+    start: Int64            # first token in the store
+    stop: Int64             # one past the last token
+    length: Int32           # tokens of the row: stop - start and the separators inserted
+    document: Int64         # document of the first token
+    sentence: Int64         # sentence of the first token
+    sentences: Int32        # sentences touched
+    lead: NDArray[np.bool_] | None  # the row begins with a separator; None where that cannot be
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One epoch: the passages and the order in which they come. Item i of the epoch is passage `order[i]`."""
+
+    epoch: int
+    room: int
+    passages: Cuts
+    order: Int64
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def start(self) -> Int64:
+        """First token of every passage, canonical order, (N,)."""
+        return self.passages.start
+
+    @property
+    def stop(self) -> Int64:
+        """One past the last token of every passage, canonical order, (N,)."""
+        return self.passages.stop
+
+    @property
+    def document(self) -> Int64:
+        """Document of every passage's first token, canonical order, (N,)."""
+        return self.passages.document
+
+    def lengths(self, items: Int64) -> Int32:
+        """Row lengths of items of the epoch, before any edit: what packing plans with."""
+        return self.passages.length[self.order[items]]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The documents of one part and the runs they form; K documents, R runs. Empty documents are left out."""
+
+    documents: Int64    # (K,) document numbers in the store, ascending
+    start: Int64        # (K,) first token
+    stop: Int64         # (K,) one past the last token
+    first: Int64        # (K,) first sentence
+    last: Int64         # (K,) one past the last sentence
+    runs: Int64         # (R + 1,) index into the arrays above of each run's first document, K at the end
+    borders: Int64      # (G,) physical start of documents that continue a run, if a separator precedes them
+
+    @classmethod
+    def of(cls, store: Store, documents: Int64, *, joined: bool, separated: bool) -> Stretch:
+        """The stretch of these documents. `joined`: neighbours in the store form runs; `separated`: by a separator."""
+        first, last = store.document_sentences[documents], store.document_sentences[documents + 1]
+        full = last > first
+        documents, first, last = documents[full], first[full], last[full]
+        start, stop = store.sentence_starts[first], store.sentence_starts[last]
+        new_run = np.ones(len(documents), dtype=np.bool_)
+        if joined:
+            new_run[1:] = start[1:] != stop[:-1]
+        runs = np.append(np.flatnonzero(new_run), len(documents))
+        return cls(documents, start, stop, first, last, runs, start[~new_run] if separated else start[:0])
+
+
+def by_sentence(
+    store: Store, stretch: Stretch, room: int, targets: Int64 | None, *, overrun: bool
+) -> Cuts:
+    """Passages of whole sentences.
+
+    A passage takes sentences until it has at least its target of tokens, which is `room` or, where given, its
+    document's entry in `targets` (K,). With `overrun` the sentence that reaches the target is taken whole, so that a
+    passage may have up to twice the room; without it the passage stops before that sentence. A sentence longer than
+    the room is cut into pieces of `room`: nothing is dropped.
+    """
+    units = _units(store, stretch, room)
+    ends = units.linear_end
+    cuts: list[int] = []
+    stops: list[Int64] = []
+    cursor = 0
+    for low in range(0, len(ends), _CHUNK):
+        high = min(low + _CHUNK, len(ends))
+        begin = ends[low:high] - units.size[low:high]
+        goal = begin + (room if targets is None else targets[units.document[low:high]])
+        if overrun:
+            reach = np.searchsorted(ends, goal, "left") + 1
+        else:
+            reach = np.maximum(np.searchsorted(ends, goal, "right"), np.arange(low + 1, high + 1))
+        reach = np.minimum(reach, units.run_end[low:high])
+        found, cursor = _follow(reach, low, cursor)
+        cuts += found
+        stops.append(reach[np.array(found, dtype=np.int64) - low])
+    head = np.array(cuts, dtype=np.int64)
+    tail = (np.concatenate(stops) if stops else head) - 1
+    length = ends[tail] - ends[head] + units.size[head]
+    sentences = units.sentence[tail] - units.sentence[head] + 1
+    return Cuts(
+        start=units.start[head], stop=units.start[tail] + units.size[tail], length=length.astype(np.int32),
+        document=stretch.documents[units.document[head]], sentence=units.sentence[head],
+        sentences=sentences.astype(np.int32), lead=None,
+    )
+
+
+def by_length(store: Store, stretch: Stretch, room: int) -> Cuts:
+    """Passages of exactly `room` tokens, separators counted, wherever that cuts; the last of each run is shorter."""
+    first, last = stretch.runs[:-1], stretch.runs[1:] - 1
+    sizes = stretch.stop[last] - stretch.start[first]
+    before = np.searchsorted(stretch.borders, stretch.start[first])          # separators in earlier runs
+    inside = np.searchsorted(stretch.borders, stretch.stop[last]) - before   # separators in this run
+    pieces = -(-(sizes + inside) // room)
+    run = np.repeat(np.arange(len(sizes)), pieces)
+    begin = (np.arange(len(run)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * room
+    end = np.minimum(begin + room, (sizes + inside)[run])
+    # Within a run, separator g stands in front of borders[g], pushed on by the separators before it.
+    offset = stretch.start[first]
+    shift = np.repeat(offset, inside)
+    of_run = np.repeat(np.arange(len(sizes)), inside)
+    rank = np.arange(len(stretch.borders)) - np.repeat(before, inside)
+    stride = int((sizes + inside).max(initial=0)) + 1
+    places = stretch.borders - shift + rank + of_run * stride  # runs laid out apart, so that one search serves all
+    left, right = np.searchsorted(places, begin + run * stride), np.searchsorted(places, end + run * stride)
+    padded = np.append(places, -1)
+    start, stop = offset[run] + begin - (left - before[run]), offset[run] + end - (right - before[run])
+    sentence = np.searchsorted(store.sentence_starts, start, "right") - 1
+    final = np.searchsorted(store.sentence_starts, stop, "left") - 1
+    return Cuts(
+        start=start, stop=stop, length=(end - begin).astype(np.int32),
+        document=stretch.documents[np.searchsorted(stretch.start, start, "right") - 1],
+        sentence=sentence, sentences=(final - sentence + 1).astype(np.int32),
+        lead=padded[left] == begin + run * stride if len(places) else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Units:
+    """Sentences of a stretch in order, those longer than the room cut into pieces; U of each."""
+
+    start: Int64        # physical
+    size: Int64         # tokens
+    sentence: Int64     # number in the store
+    document: NDArray[np.intp]  # index into the stretch
+    run_end: Int64      # one past the last unit of the run
+    linear_end: Int64   # one past the unit's last token, linear
+
+
+def _units(store: Store, stretch: Stretch, room: int) -> _Units:
+    counts = stretch.last - stretch.first
+    document = np.repeat(np.arange(len(counts)), counts)
+    sentence = _ranges(stretch.first, counts)
+    start = store.sentence_starts[sentence]
+    size = store.sentence_starts[sentence + 1] - start
+    pieces = -(-size // room)
+    if len(pieces) and pieces.max() > 1:
+        nth = _ranges(np.zeros(len(pieces), dtype=np.int64), pieces)
+        document, sentence = np.repeat(document, pieces), np.repeat(sentence, pieces)
+        start = np.repeat(start, pieces) + nth * room
+        size = np.minimum(np.repeat(size, pieces) - nth * room, room)
+    opens = np.searchsorted(document, np.arange(len(counts)))  # first unit of each document
+    linear_end = np.cumsum(size)
+    if len(stretch.borders):
+        ahead = np.searchsorted(stretch.borders, stretch.start, "right")  # separators up to each document's start
+        linear_end += ahead[document]
+    run_sizes = np.diff(np.append(opens[stretch.runs[:-1]], len(size)))
+    run_end = np.repeat(np.cumsum(run_sizes), run_sizes)
+    return _Units(start, size, sentence, document, run_end, linear_end)
+
+
+def _ranges(first: Int64, counts: Int64) -> Int64:
+    """first[0], first[0]+1, … counts[0] of them, then first[1], …"""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total, dtype=np.int64) + np.repeat(first - (ends - counts), counts)
+
+
+def _follow(reach: Int64, low: int, cursor: int) -> tuple[list[int], int]:
+    """Follow the chain cursor → reach[cursor] through the units from `low`; the cuts found and where it left off."""
+    jumps, high = reach.tolist(), low + len(reach)
+    cuts = []
+    while cursor < high:
+        cuts.append(cursor)
+        cursor = jumps[cursor - low]
+    return cuts, cursor

@@ -1,0 +1,201 @@
+"""Cutting files into blocks of a few megabytes, at document borders where there are any: memory does not grow.
+
+A block is bytes as they came (line ends made "\\n"). Where a document is longer than a block, the next block goes on with it;
+who puts the results together learns from the parsed block whether its last document is still open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from cloze.corpus.readers.detect import SAMPLE, check_format, check_text, find_layout
+from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
+from cloze.corpus.report import Report
+from cloze.errors import CorpusError, MissingExtra
+
+BLOCK = 4 << 20
+LONG_LINE = 1_000_000
+_LONGEST_RECORD = 64 << 20
+_BORDERS = {"blank": b"\n\n", "sentence": b"\n\n", "book": b"\n\n", "wiki": b"</doc>\n"}
+
+
+@dataclass
+class Block:
+    """A piece of one file, of one format. `data` is text as bytes, or texts (documents) already taken from a table."""
+
+    path: str
+    format: str
+    data: bytes | list[str]
+    line: int               # number of its first line, from 1
+    last: bool              # the last of its file: whatever document is open ends here
+    broken: bool = False    # it ends within a line, which the next block goes on with
+
+    @property
+    def bytes(self) -> int:
+        """How much text it holds."""
+        return len(self.data) if isinstance(self.data, bytes) else sum(map(len, self.data))
+
+
+def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, size: int = BLOCK) -> Iterator[Block]:
+    """The blocks of a corpus in order. Formats and odd things found on the way go into `report`."""
+    check_format(format)
+    files = find_files(paths, report.odd)
+    some = False
+    for file in files:
+        for block in _file_blocks(file, format, report, size, alone=len(files) == 1):
+            some = True
+            yield block
+    if not some:
+        raise CorpusError(f"{files[0].path}: the corpus is empty: no text in {len(files):,} files.")
+
+
+def corpus_size(paths: Sequence[str | Path]) -> int | None:
+    """Bytes of text, estimated for packed files; None where it cannot be known beforehand."""
+    sizes = [file.size for file in find_files(paths, Report().odd)]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _file_blocks(file: TextFile, format: str, report: Report, size: int, *, alone: bool) -> Iterator[Block]:
+    name = "standard input" if file.path == STDIN else file.path
+    if file.path == PYTHON_DOCS:
+        yield from _python_docs(report, size)
+        return
+    if format == "parquet" or (format == "auto" and file.ending == ".parquet"):
+        report.add_file(name, "parquet", "by its ending" if format == "auto" else "as asked for")
+        yield from _parquet(file.path, size)
+        return
+    with file.open() as stream:
+        sample = _read_exactly(stream, SAMPLE)
+        if not sample.strip():
+            if alone:
+                raise CorpusError(f"{name}: the file is empty; expected text.")
+            report.odd.note("empty_file", name)
+            return
+        if sample.startswith(b"PAR1"):
+            report.add_file(name, "parquet", "by its first bytes")
+            yield from _parquet(file.path, size)
+            return
+        check_text(sample, name)
+        layout = find_layout(sample, name, format)
+        report.add_file(name, *layout)
+        yield from _cut(stream, sample, name, layout.format, report, size)
+
+
+def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Report, size: int) -> Iterator[Block]:
+    line, carry, fresh = 1, b"", sample.removeprefix(b"\xef\xbb\xbf")
+    while True:
+        more = stream.read(max(1, size - len(fresh)))
+        at_end = not more
+        # A carriage return at the very end may be half of a line end: it waits for its other half.
+        fresh += more
+        held = b"\r" if fresh.endswith(b"\r") and not at_end else b""
+        data = carry + _line_ends(fresh[: len(fresh) - len(held)])
+        if at_end:
+            if data:
+                _note_long_lines(data, name, line, report)
+                yield Block(name, format, data, line, last=True)
+            return
+        cut, broken = _cut_at(data, format, size)
+        if format == "jsonl" and broken:
+            cut = 0
+            if len(data) > _LONGEST_RECORD:
+                raise CorpusError(f"{name}:{line}: a record of more than {_LONGEST_RECORD >> 20} MB; expected JSON lines.")
+        if cut:
+            _note_long_lines(data[:cut], name, line, report)
+            yield Block(name, format, data[:cut], line, last=False, broken=broken)
+            line += data.count(b"\n", 0, cut)
+        carry, fresh = data[cut:], held
+
+
+def _cut_at(data: bytes, format: str, size: int) -> tuple[int, bool]:
+    """Where to end a block, and whether that is within a line. 0 asks for more data."""
+    border = _BORDERS.get(format)
+    if border is not None:
+        found = data.rfind(border)
+        if found >= len(data) // 2:
+            return found + len(border), False
+    found = data.rfind(b"\n")
+    if found >= 0:
+        return found + 1, False
+    if len(data) < 2 * size:
+        return 0, False
+    found = data.rfind(b" ")
+    if found > len(data) // 2:
+        return found + 1, True
+    cut = len(data)
+    while cut > 1 and data[cut - 1] & 0xC0 == 0x80:  # do not cut a character
+        cut -= 1
+    return cut - 1, True
+
+
+def _line_ends(data: bytes) -> bytes:
+    if b"\r" not in data:
+        return data
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _note_long_lines(data: bytes, name: str, line: int, report: Report) -> None:
+    start = 0
+    while start + LONG_LINE < len(data):
+        end = data.rfind(b"\n", start, start + LONG_LINE + 1)
+        if end < 0:
+            stop = data.find(b"\n", start)
+            stop = len(data) if stop < 0 else stop
+            number = line + data.count(b"\n", 0, start)
+            report.odd.note("long_line", f"{name}:{number} ({(stop - start) / 1e6:.1f} MB)")
+            end = stop
+        start = end + 1
+
+
+def _read_exactly(stream: IO[bytes], size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = stream.read(size - len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _parquet(path: str, size: int) -> Iterator[Block]:
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise MissingExtra("pyarrow", "parquet", f"reading {path}") from None
+    try:
+        table: Any = parquet.ParquetFile(path)
+        if "text" not in table.schema_arrow.names:
+            raise CorpusError(f"{path}: no column named text; it has: {', '.join(table.schema_arrow.names)}.")
+        texts: list[str] = []
+        number, waiting = 1, 0
+        for batch in table.iter_batches(batch_size=1024, columns=["text"]):
+            for value in batch.column(0).to_pylist():
+                texts.append(value or "")
+                waiting += len(texts[-1])
+                if waiting >= size:
+                    yield Block(path, "parquet", texts, number, last=False)
+                    number, waiting, texts = number + len(texts), 0, []
+        yield Block(path, "parquet", texts, number, last=True)
+    except pyarrow.ArrowException as error:
+        reason = re.split(r"[\n.]", str(error))[0]
+        raise CorpusError(f"{path}: a damaged Parquet file ({reason}).\n  Copy or write it again.") from None
+
+
+def _python_docs(report: Report, size: int) -> Iterator[Block]:
+    from cloze.corpus.readers.python_docs import python_docs
+
+    report.add_file(PYTHON_DOCS, "python-docs", "the documentation that every Python installation carries")
+    texts: list[str] = []
+    number, waiting = 1, 0
+    for text, _ in python_docs():
+        texts.append(text)
+        waiting += len(text)
+        if waiting >= size:
+            yield Block(PYTHON_DOCS, "python-docs", texts, number, last=False)
+            number, waiting, texts = number + len(texts), 0, []
+    yield Block(PYTHON_DOCS, "python-docs", texts, number, last=True)

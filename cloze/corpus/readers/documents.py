@@ -1,0 +1,81 @@
+"""Documents one by one: the plain way to read a corpus, for training tokenizers, checking, and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloze.corpus.readers.blocks import BLOCK, Block, read_blocks
+from cloze.corpus.readers.parse import parse_block
+from cloze.corpus.report import Faults, Report
+
+
+@dataclass
+class Document:
+    """A document: its sentences in order, and where it begins."""
+
+    sentences: list[str]
+    file: str
+    line: int
+
+    @property
+    def text(self) -> str:
+        """The sentences, one per line."""
+        return "\n".join(sentence.strip() for sentence in self.sentences)
+
+
+def read_documents(
+    paths: Sequence[str | Path], *, format: str = "auto", report: Report | None = None, block_bytes: int = BLOCK
+) -> Iterator[Document]:
+    """The documents of files, folders, globs, "-" (standard input) or "python-docs", in order and in constant memory.
+
+    `format` is one of `readers.detect.FORMATS`, or "auto" to find it out file by file. Empty documents are left out and
+    noted in `report`, with everything else that is odd. Raises `CorpusError` for what cannot be read as text.
+    """
+    account = Report() if report is None else report
+    return documents_of(read_blocks(paths, format, account, size=block_bytes), account)
+
+
+def documents_of(blocks: Iterable[Block], report: Report) -> Iterator[Document]:
+    """The documents of blocks, those put together again that a block border cut."""
+    held: Document | None = None  # a document that may go on
+    file = Faults("")
+    for block in blocks:
+        parsed = parse_block(block)
+        report.bytes += block.bytes
+        report.odd.add(parsed.odd)
+        file = add_faults(file, parsed.faults)
+        if block.last:
+            file.check()
+        for number, (sentences, line) in enumerate(zip(parsed.documents, parsed.lines, strict=True)):
+            if number == 0 and held is not None and parsed.goes_on:
+                held.sentences += sentences
+                continue
+            yield from _finished(held, report)
+            held = Document(sentences, block.path, line)
+        if held is not None and not parsed.open_end:
+            yield from _finished(held, report)
+            held = None
+    yield from _finished(held, report)
+
+
+def add_faults(sum_: Faults, more: Faults) -> Faults:
+    """The faults of one file so far; a new file starts from zero."""
+    if sum_.path != more.path:
+        return more
+    return Faults(
+        sum_.path, sum_.bytes + more.bytes, sum_.undecodable + more.undecodable, sum_.records + more.records,
+        sum_.bad_records + more.bad_records,
+    )
+
+
+def _finished(document: Document | None, report: Report) -> Iterator[Document]:
+    if document is None:
+        return
+    if document.sentences:
+        report.documents += 1
+        report.sentences += len(document.sentences)
+        yield document
+    else:
+        report.odd.note("empty_document", f"{document.file}:{document.line}")

@@ -1,0 +1,179 @@
+"""Which files a corpus consists of, and opening them whatever their compression."""
+
+from __future__ import annotations
+
+import bz2
+import glob
+import gzip
+import io
+import lzma
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, cast
+
+from cloze.corpus.report import Oddities
+from cloze.errors import CorpusError, MissingExtra, nearest
+
+STDIN = "-"
+PYTHON_DOCS = "python-docs"
+
+_PACKED = (".gz", ".xz", ".zst", ".bz2")
+_ENDINGS = frozenset({"", ".txt", ".text", ".jsonl", ".ndjson", ".json", ".parquet"})
+_NOT_TEXT = ("readme", "license", "licence", "copying", "source_readme", "changelog", "citation")
+_OTHER_PARTS = frozenset({"valid", "validation", "dev", "val", "test", "heldout", "held_out", "eval"})
+# How much larger the text is than its packed file; only used to divide a sample evenly and to show progress.
+_EXPANSION = {".gz": 2.8, ".xz": 3.6, ".zst": 3.2, ".bz2": 3.6}
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """One input: a file, standard input ("-") or Python's documentation ("python-docs")."""
+
+    path: str
+
+    @property
+    def packing(self) -> str:
+        """The compression by the file's ending, or the empty string."""
+        return next((ending for ending in _PACKED if self.path.lower().endswith(ending)), "")
+
+    @property
+    def ending(self) -> str:
+        """The ending without the compression's."""
+        return Path(self.path[: len(self.path) - len(self.packing)]).suffix.lower()
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of text, estimated for packed files, None where unknown."""
+        if self.path in (STDIN, PYTHON_DOCS):
+            return None
+        return int(Path(self.path).stat().st_size * _EXPANSION.get(self.packing, 1.0))
+
+    @contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        """The bytes of the text. A damaged or cut off archive is a `CorpusError`."""
+        try:
+            with _open(self.path, self.packing) as stream:
+                yield stream
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            raise CorpusError(
+                f"{self.path}: damaged or cut off {self.packing[1:]} file ({error}).\n  Copy or download it again."
+            ) from None
+        except PermissionError:
+            raise CorpusError(f"{self.path}: no permission to read it.") from None
+        except OSError as error:
+            if self.packing == ".bz2" and error.errno is None:
+                raise CorpusError(f"{self.path}: damaged bz2 file ({error}).\n  Copy or download it again.") from None
+            raise
+
+
+def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
+    """The files named by paths, folders, globs, "-" and "python-docs", folders in the order of their names.
+
+    From a folder are left out, and noted: hidden files, files that by name or ending are no text, and where a file is
+    called train (train.txt, train.jsonl.xz …) its siblings called valid, dev, test: name those to read them too.
+    """
+    if not paths:
+        raise CorpusError("no corpus given; expected files, folders, globs or - for standard input.")
+    found: dict[str, TextFile] = {}
+    for given in map(str, paths):
+        for path in _expand(given, odd):
+            found.setdefault(path, TextFile(path))
+    return list(found.values())
+
+
+def _expand(given: str, odd: Oddities) -> list[str]:
+    path = Path(given)
+    if given == STDIN or (given == PYTHON_DOCS and not path.exists()):
+        return [given]
+    if path.is_dir():
+        return _folder(path, odd)
+    if path.exists():
+        if given.lower().endswith((".tar", ".zip", ".tgz")) or ".tar." in path.name.lower():
+            raise CorpusError(f"{given}: is an archive; expected text files.\n  Unpack it first and give the folder.")
+        return [given]
+    if glob.has_magic(given):
+        matches = sorted(glob.glob(given, recursive=True))
+        files = [m for m in matches if Path(m).is_file()]
+        if not files:
+            raise CorpusError(f"{given}: no file matches this pattern.")
+        return files
+    siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    hint = nearest(path.name, siblings) if siblings else f"The folder {path.parent} is not there either."
+    raise CorpusError(f"{given}: no such file or folder. {hint}")
+
+
+def _folder(folder: Path, odd: Oddities) -> list[str]:
+    inside = sorted(p for p in folder.rglob("*") if p.is_file() and not _hidden(p.relative_to(folder)))
+    with_train = {p.parent for p in inside if _stem(p) == "train" and _is_text(p)}
+    taken = []
+    for path in inside:
+        if not _is_text(path):
+            odd.note("left_out", f"{path}: not text by its name")
+        elif path.parent in with_train and _stem(path) in _OTHER_PARTS:
+            odd.note("left_out", f"{path}: kept apart from train; name the file to read it")
+        else:
+            taken.append(str(path))
+    if not taken:
+        raise CorpusError(
+            f"{folder}: holds no text file ({len(inside)} other files).\n"
+            f"  Expected .txt, .jsonl or .parquet, or files without an ending, also as {', '.join(_PACKED)}."
+        )
+    return taken
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "__")) for part in path.parts)
+
+
+def _stem(path: Path) -> str:
+    return path.name.lower().split(".")[0]
+
+
+def _is_text(path: Path) -> bool:
+    file = TextFile(str(path))
+    archive = any(s.lower() in (".tar", ".zip", ".tgz") for s in path.suffixes)
+    return file.ending in _ENDINGS and not archive and not path.name.lower().startswith(_NOT_TEXT)
+
+
+@contextmanager
+def _open(path: str, packing: str) -> Iterator[IO[bytes]]:
+    if path == STDIN:
+        copy = _standard_input()
+        copy.seek(0)
+        yield copy
+        return
+    if packing == ".zst":
+        with _open_zstd(path) as stream:
+            yield stream
+        return
+    openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, "": open}
+    with openers[packing](path, "rb") as stream:
+        yield cast(IO[bytes], stream)
+
+
+@lru_cache(maxsize=1)
+def _standard_input() -> IO[bytes]:
+    """A copy of standard input on disk: it is read twice when a tokenizer is trained on it first."""
+    copy = cast(IO[bytes], tempfile.TemporaryFile())  # noqa: SIM115: lives as long as the process
+    shutil.copyfileobj(sys.stdin.buffer, copy, 1 << 20)
+    return copy
+
+
+@contextmanager
+def _open_zstd(path: str) -> Iterator[IO[bytes]]:
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingExtra("zstandard", "zstd", f"reading {path}") from None
+    try:
+        with open(path, "rb") as packed, zstandard.ZstdDecompressor().stream_reader(packed) as stream:
+            yield io.BufferedReader(stream)
+    except zstandard.ZstdError as error:
+        raise EOFError(str(error)) from None

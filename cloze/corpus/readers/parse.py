@@ -1,0 +1,223 @@
+"""Blocks of text → documents → sentences, one function per format. Runs in the workers.
+
+Every function returns the documents of a block as lists of sentences, the first of them possibly the continuation of the
+previous block's last one. White space between the sentences of a line stays at the head of the later one, so that byte-level
+tokenizers see the text as it was written.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from cloze.corpus.readers.blocks import Block
+from cloze.corpus.readers.detect import is_wrapped
+from cloze.corpus.report import Faults, Oddities
+from cloze.text.sentences import split_sentences
+
+_BLANK = re.compile(r"(?:^|\n)(?:[^\S\n]*\n)+")
+_ENDS_BLANK = re.compile(r"(?:^|\n)[^\S\n]*\n\s*\Z")
+_HEADER = re.compile(r"<doc\s[^\n]*>[^\S\n]*(?:\n|$)")
+
+
+@dataclass
+class Parsed:
+    """The documents of a block."""
+
+    documents: list[list[str]]
+    lines: list[int]          # where each document begins in its file
+    goes_on: bool             # the first document is the rest of one left open by the previous block, if there is one
+    open_end: bool            # the last document may go on in the next block of the file
+    odd: Oddities = field(default_factory=Oddities)
+    faults: Faults = field(default_factory=lambda: Faults(""))
+
+
+def parse_block(block: Block, *, spaces: bool = True) -> Parsed:
+    """The documents of a block. With `spaces` a sentence keeps the white space before it within its line."""
+    split = _split_keeping_spaces if spaces else split_sentences
+    odd, faults = Oddities(), Faults(block.path, block.bytes)
+    if isinstance(block.data, list):
+        documents = [prose(text, split) for text in block.data]
+        lines = list(range(block.line, block.line + len(documents)))
+        return Parsed(documents, lines, False, False, odd, faults)
+    text = _decode(block, odd, faults)
+    if block.format == "jsonl":
+        documents, lines = _jsonl(text, block, split, odd, faults)
+        return Parsed(documents, lines, False, False, odd, faults)
+    documents, lines, open_end = _PARSERS[block.format](text, block.line, split)
+    goes_on = not _FRESH[block.format].match(text)
+    return Parsed(documents, lines, goes_on, (open_end or block.broken) and not block.last, odd, faults)
+
+
+def prose(text: str, split: Callable[[str], list[str]] = split_sentences) -> list[str]:
+    """The sentences of running text: blank lines end paragraphs, lines cut at a margin are joined first."""
+    sentences: list[str] = []
+    for paragraph in _BLANK.split(text) if "\n" in text else [text]:
+        lines = paragraph.split("\n")
+        if len(lines) > 2 and is_wrapped(lines):
+            lines = [" ".join(line.strip() for line in lines)]
+        for line in lines:
+            if line and not line.isspace():
+                sentences += split(line)
+    return sentences
+
+
+Split = Callable[[str], list[str]]
+_Found = tuple[list[list[str]], list[int], bool]
+
+
+def _blank(text: str, line: int, split: Split) -> _Found:
+    documents, lines = [], []
+    for start, piece in _pieces(text):
+        documents.append(prose(piece, split))
+        lines.append(line + start)
+    return documents, lines, not _ENDS_BLANK.search(text[-4096:])
+
+
+def _sentence(text: str, line: int, split: Split) -> _Found:
+    documents, lines = [], []
+    for start, piece in _pieces(text):
+        documents.append([s for s in map(str.strip, piece.split("\n")) if s])
+        lines.append(line + start)
+    return documents, lines, not _ENDS_BLANK.search(text[-4096:])
+
+
+def _book(text: str, line: int, split: Split) -> _Found:
+    return [prose(text, split)], [line], True
+
+
+def _line(text: str, line: int, split: Split) -> _Found:
+    rows = text.removesuffix("\n").split("\n")
+    return [split(row) for row in rows], list(range(line, line + len(rows))), False
+
+
+def _wiki(text: str, line: int, split: Split) -> _Found:
+    documents, lines = [], []
+    position, open_end, counted = 0, True, 0
+    while position < len(text):
+        header = _HEADER.search(text, position)
+        begin = header.start() if header else len(text)
+        before = text[position:begin]
+        if before and not before.isspace():  # the rest of the previous block's document, or text outside all documents
+            documents.append(_article(before, split))
+            lines.append(line)
+            open_end = "</doc>" not in before
+        if header is None:
+            break
+        end = text.find("</doc>", header.end())
+        open_end = end < 0
+        end = len(text) if open_end else end
+        documents.append(_article(text[header.end() : end], split))
+        line += text.count("\n", counted, begin)
+        counted = begin
+        lines.append(line)
+        position = end + len("</doc>")
+    return documents, lines, open_end
+
+
+def _article(text: str, split: Split) -> list[str]:
+    """Title, headings and paragraphs, each on a line of its own; entities are resolved."""
+    text = text.removesuffix("</doc>\n").replace("</doc>", "")
+    if "&" in text:
+        text = html.unescape(text)
+    return [s for row in text.split("\n") if row and not row.isspace() for s in split(row)]
+
+
+# What a block begins with if its first document is a new one whatever came before.
+_FRESH = {
+    "blank": re.compile(r"[^\S\n]*\n"), "sentence": re.compile(r"[^\S\n]*\n"), "book": re.compile(r"(?!)"),
+    "line": re.compile(r"(?!)"), "wiki": re.compile(r"\s*<doc\s"),
+}
+_PARSERS: dict[str, Callable[[str, int, Split], _Found]] = {
+    "blank": _blank, "sentence": _sentence, "book": _book, "line": _line, "wiki": _wiki,
+}
+
+
+def _jsonl(
+    text: str, block: Block, split: Split, odd: Oddities, faults: Faults
+) -> tuple[list[list[str]], list[int]]:
+    documents, lines = [], []
+    for number, row in enumerate(text.split("\n"), block.line):
+        if not row or row.isspace():
+            continue
+        faults.records += 1
+        try:
+            found = json.loads(row)["text"]
+        except (ValueError, KeyError, TypeError):
+            found = None
+        if not isinstance(found, str):
+            faults.bad_records += 1
+            odd.note("bad_record", f"{block.path}:{number}")
+            continue
+        documents.append(prose(found.replace("\r\n", "\n"), split))
+        lines.append(number)
+    return documents, lines
+
+
+def _decode(block: Block, odd: Oddities, faults: Faults) -> str:
+    data = block.data
+    assert isinstance(data, bytes)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = _decode_with_faults(data, block, odd, faults)
+    if "\0" in text:
+        odd.note("nul", f"{block.path}:{block.line + text.count(chr(10), 0, text.find(chr(0)))}", text.count("\0"))
+        text = text.replace("\0", "")
+    return text
+
+
+def _decode_with_faults(data: bytes, block: Block, odd: Oddities, faults: Faults) -> str:
+    """Replace what is not UTF-8 by U+FFFD, counting bytes and noting lines."""
+    pieces: list[str] = []
+    position = counted = 0
+    line = block.line
+    while position < len(data):
+        try:
+            pieces.append(data[position:].decode("utf-8"))
+            break
+        except UnicodeDecodeError as error:
+            bad, after = position + error.start, position + error.end
+            pieces.append(data[position:bad].decode("utf-8") + "\ufffd")
+            line += data.count(b"\n", counted, bad)
+            counted, position = bad, after
+            odd.note("undecodable", f"{block.path}:{line}", after - bad)
+            faults.undecodable += after - bad
+            if faults.undecodable > len(data) * 0.01 + 1000:  # another encoding: the verdict is already certain
+                pieces.append(data[position:].decode("utf-8", "replace"))
+                break
+    return "".join(pieces)
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """What stands between blank lines, with the number of lines before it."""
+    position = line = 0
+    for gap in _BLANK.finditer(text):
+        if gap.start() > position:
+            yield line, text[position : gap.start()]
+        line += text.count("\n", position, gap.end())
+        position = gap.end()
+    if not text[position:].isspace() and position < len(text):
+        yield line, text[position:]
+
+
+def _split_keeping_spaces(line: str) -> list[str]:
+    """`split_sentences` with the white space between two sentences at the head of the second."""
+    pieces = split_sentences(line)
+    if len(pieces) < 2:
+        return pieces
+    core = line.strip()
+    gaps = len(core) - sum(map(len, pieces))
+    if gaps == 0:
+        return pieces
+    if gaps == len(pieces) - 1 and " ".join(pieces) == core:
+        return [pieces[0], *[" " + piece for piece in pieces[1:]]]
+    kept, position = [], 0
+    for piece in pieces:
+        begin = core.index(piece, position)
+        kept.append(core[position:begin] + piece)
+        position = begin + len(piece)
+    return kept

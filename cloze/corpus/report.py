@@ -1,0 +1,119 @@
+"""What reading a corpus had to say: counts, formats and everything odd, with the first places of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloze.errors import CorpusError
+
+_EXAMPLES = 5  # places shown per kind of odd thing
+_FILES = 20    # files listed by name
+_TOLERATED = 0.01
+
+KINDS = {
+    "undecodable": "bytes that are not UTF-8, replaced by U+FFFD",
+    "nul": "NUL characters, removed",
+    "bad_record": "records without a readable text, left out",
+    "long_line": "lines over 1 MB",
+    "empty_document": "documents without text, left out",
+    "empty_file": "empty files",
+    "left_out": "files of the folder left out",
+}
+
+
+@dataclass
+class Oddities:
+    """Counts of odd things by kind and the first places where they were met."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    places: dict[str, list[str]] = field(default_factory=dict)
+
+    def note(self, kind: str, place: str, count: int = 1) -> None:
+        """Count something odd at `place` (file:line, or a file with a reason)."""
+        self.counts[kind] = self.counts.get(kind, 0) + count
+        shown = self.places.setdefault(kind, [])
+        if len(shown) < _EXAMPLES:
+            shown.append(place)
+
+    def add(self, other: Oddities) -> None:
+        """Take over what another block of the corpus found."""
+        for kind, count in other.counts.items():
+            self.counts[kind] = self.counts.get(kind, 0) + count
+            shown = self.places.setdefault(kind, [])
+            shown += other.places.get(kind, [])[: _EXAMPLES - len(shown)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: kind → count and places."""
+        return {kind: {"count": n, "places": self.places.get(kind, [])} for kind, n in sorted(self.counts.items())}
+
+
+@dataclass
+class Report:
+    """The account of one pass over a corpus."""
+
+    documents: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    formats: dict[str, int] = field(default_factory=dict)
+    files: list[dict[str, str]] = field(default_factory=list)
+    odd: Oddities = field(default_factory=Oddities)
+
+    def add_file(self, path: str, format: str, why: str) -> None:
+        """Record the format of a file and how it was found out."""
+        self.formats[format] = self.formats.get(format, 0) + 1
+        if len(self.files) < _FILES:
+            self.files.append({"path": path, "format": format, "why": why})
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON and for the header of a store."""
+        counts = {"documents": self.documents, "sentences": self.sentences, "tokens": self.tokens, "bytes": self.bytes}
+        return {**counts, "formats": dict(self.formats), "files": list(self.files), "odd": self.odd.as_dict()}
+
+    def lines(self) -> list[str]:
+        """For a person: a line of counts, one per format, one per kind of odd thing."""
+        return report_lines(self.as_dict())
+
+
+@dataclass
+class Faults:
+    """Faults of one file, to be judged against its size."""
+
+    path: str
+    bytes: int = 0
+    undecodable: int = 0
+    records: int = 0
+    bad_records: int = 0
+
+    def check(self) -> None:
+        """Raise `CorpusError` if more than one per cent of the file cannot be read as what it was taken for."""
+        if self.undecodable > self.bytes * _TOLERATED:
+            raise CorpusError(
+                f"{self.path}: {self.undecodable:,} of {self.bytes:,} bytes are not UTF-8: it looks like another encoding.\n"
+                f"  Convert it first, for example: iconv -f GB18030 -t UTF-8 IN > OUT"
+            )
+        if self.bad_records > max(1, self.records * _TOLERATED):
+            raise CorpusError(
+                f"{self.path}: {self.bad_records:,} of {self.records:,} lines are not JSON objects with a text field named "
+                f'"text".\n  Rename the field, or give --format line to read the lines as they are.'
+            )
+
+
+def report_lines(report: Mapping[str, Any]) -> list[str]:
+    """The lines of a report that came back from JSON."""
+    size = f"{report['bytes'] / 1e6:,.1f} MB"
+    counts = [f"{report['documents']:,} documents", f"{report['sentences']:,} sentences"]
+    if report["tokens"]:
+        counts.append(f"{report['tokens']:,} tokens")
+    lines = [f"{', '.join(counts)} from {size} of text"]
+    for name, number in report["formats"].items():
+        first = next((f for f in report["files"] if f["format"] == name), None)
+        why = f": {first['why']}" if first and number == 1 else ""
+        lines.append(f"read as {name}: {number:,} file{'s' if number > 1 else ''}{why}")
+    for kind, entry in report["odd"].items():
+        places = "; ".join(entry["places"])
+        more = " …" if entry["count"] > len(entry["places"]) else ""
+        lines.append(f"odd: {entry['count']:,} {KINDS.get(kind, kind)} ({places}{more})")
+    return lines

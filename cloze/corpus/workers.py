@@ -1,0 +1,137 @@
+"""Worker processes that encode blocks, results in the order of the blocks, a bounded number under way.
+
+Each worker is a fresh interpreter running this module, joined by a pipe: nothing is forked (the parent may hold threads) and
+nothing of the parent's main script is imported again. It runs its library with one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+
+import cloze
+from cloze.corpus.encode import BlockEncoder, Encoded
+from cloze.corpus.readers.blocks import Block
+from cloze.errors import ClozeError, RunError
+from cloze.text import Tokenizer
+
+_AHEAD = 2  # blocks read beyond those at work
+
+
+class Workers:
+    """`count` processes over one tokenizer. A context manager: leaving it ends them."""
+
+    def __init__(self, tokenizer: Tokenizer, count: int, *, memory_mb: int) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[Connection] = []
+        self._idle: SimpleQueue[Connection] = SimpleQueue()
+        # A thread per process, so that sending one block never waits for the answer to another.
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="cloze-encode")
+        for _ in range(count):
+            ours, theirs = socket.socketpair()
+            self._processes.append(_start(theirs))
+            theirs.close()
+            self._pipes.append(Connection(ours.detach()))
+        for pipe in self._pipes:
+            self._threads.submit(self._introduce, pipe, (tokenizer, memory_mb))
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is not None:
+            for process in self._processes:
+                process.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.wait()
+
+    def encode(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Encoded]]:
+        """Every block with its encoding, in order. The blocks come back without their data."""
+        waiting: deque[tuple[Block, Future[Encoded]]] = deque()
+        for block in blocks:
+            waiting.append((_emptied(block), self._threads.submit(self._ask, block)))
+            if len(waiting) >= len(self._pipes) + _AHEAD:
+                done, future = waiting.popleft()
+                yield done, future.result()
+        while waiting:
+            done, future = waiting.popleft()
+            yield done, future.result()
+
+    def _introduce(self, pipe: Connection, message: object) -> None:
+        with contextlib.suppress(OSError):  # a process that ended at once shows when it is asked
+            pipe.send(message)
+        self._idle.put(pipe)
+
+    def _ask(self, block: Block) -> Encoded:
+        pipe = self._idle.get()
+        try:
+            pipe.send(block)
+            answer = pipe.recv()
+        except (EOFError, OSError):
+            raise RunError(
+                "a worker process of the build ended unexpectedly, perhaps for lack of memory.\n"
+                "  Nothing was written. Try again with fewer: --workers 1"
+            ) from None
+        finally:
+            self._idle.put(pipe)
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, Encoded)
+        return answer
+
+
+def serve(pipe: Connection) -> None:
+    """Answer every block with its encoding until the pipe closes. Runs in the worker process."""
+    tokenizer, memory_mb = pipe.recv()
+    encoder = BlockEncoder(tokenizer, memory_mb=memory_mb)
+    while True:
+        try:
+            block = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer: object = encoder(block)
+        except ClozeError as error:
+            answer = error
+        except Exception as error:  # the parent must not wait for an answer that never comes
+            answer = RunError(f"{block.path}:{block.line}: encoding failed: {type(error).__name__}: {error}")
+        pipe.send(answer)
+
+
+def _start(theirs: socket.socket) -> subprocess.Popen[bytes]:
+    packages = str(Path(cloze.__file__).resolve().parent.parent)
+    path = os.pathsep.join(p for p in (packages, os.environ.get("PYTHONPATH", "")) if p)
+    # One thread per process, and few malloc arenas with early returns, so that memory does not grow with time.
+    environment = {
+        **os.environ, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2",
+    }
+    number = theirs.fileno()
+    return subprocess.Popen(
+        [sys.executable, "-m", "cloze.corpus.workers", str(number)], pass_fds=[number], env=environment,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def _emptied(block: Block) -> Block:
+    return Block(block.path, block.format, b"", block.line, block.last, block.broken)
+
+
+if __name__ == "__main__":
+    try:
+        serve(Connection(int(sys.argv[1])))
+    except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
+        sys.exit(1)

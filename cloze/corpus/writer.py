@@ -1,0 +1,125 @@
+"""Writing a token store block by block, in constant memory; nothing appears under its name until it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.store import FILES, HEADER, VERSION, Store
+from cloze.errors import CorpusError
+
+
+class StoreWriter:
+    """Appends documents to a store under construction. Use as a context manager; `finish` makes it visible.
+
+    Leaving the block without `finish` (an error, Ctrl-C) removes everything that was written.
+    """
+
+    def __init__(self, out: str | Path, *, vocab_size: int, roles: Mapping[str, int], tokenizer_hash: str) -> None:
+        self.out = Path(out)
+        _refuse_to_replace(self.out)
+        self.dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
+        self.header: dict[str, Any] = {
+            "format": "cloze token store", "version": VERSION, "dtype": self.dtype.name, "vocab_size": vocab_size,
+            "roles": dict(roles), "tokenizer_hash": tokenizer_hash,
+        }
+        self.tokens = self.sentences = self.documents = 0
+        self._bits = np.zeros(0, dtype=np.bool_)  # word starts that do not fill a byte yet
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix=f".{self.out.name}.", dir=self.out.parent))
+        self._files = {name: _HashedFile(self.folder / name) for name in FILES}
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for file in self._files.values():
+            with contextlib.suppress(OSError):  # a full disk complains again when the buffer is flushed
+                file.close()
+        if self.folder.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def append(
+        self, ids: NDArray[np.integer], word_start: NDArray[np.bool_], sentence_lengths: NDArray[np.integer],
+        document_lengths: NDArray[np.integer], *, continues: bool = False,
+    ) -> None:
+        """Add documents.
+
+        `ids` and `word_start` (tokens) are concatenated; `sentence_lengths` (sentences) counts tokens per sentence and
+        `document_lengths` (documents) sentences per document. Sentences without a token must have been left out. With
+        `continues` the first document goes on with the last one added before.
+        """
+        self._files["tokens.bin"].write(ids.astype(self.dtype))
+        bits = np.concatenate([self._bits, word_start])
+        whole = len(bits) & ~7
+        self._files["words.bin"].write(np.packbits(bits[:whole], bitorder="little"))
+        self._bits = bits[whole:]
+        ends = np.cumsum(sentence_lengths, dtype=np.int64) + self.tokens
+        self._files["sentences.bin"].write(ends - sentence_lengths)
+        ends = np.cumsum(document_lengths, dtype=np.int64) + self.sentences
+        starts = (ends - document_lengths)[int(continues):]
+        self._files["documents.bin"].write(starts)
+        self.tokens += len(ids)
+        self.sentences += len(sentence_lengths)
+        self.documents += len(starts)
+
+    def finish(self, report: Mapping[str, Any], save_tokenizer: Callable[[Path], None]) -> Store:
+        """Close the files, write the tokenizer and the header, and move the folder to its name. Returns the store."""
+        self._files["words.bin"].write(np.packbits(self._bits, bitorder="little"))
+        self._files["sentences.bin"].write(np.array([self.tokens], dtype=np.int64))
+        self._files["documents.bin"].write(np.array([self.sentences], dtype=np.int64))
+        for file in self._files.values():
+            file.close()
+        save_tokenizer(self.folder / "tokenizer")
+        counts = {"tokens": self.tokens, "sentences": self.sentences, "documents": self.documents}
+        files = {name: {"bytes": file.bytes, "sha256": file.hash.hexdigest()} for name, file in self._files.items()}
+        header = {**self.header, **counts, "files": files, "report": dict(report)}
+        (self.folder / HEADER).write_text(json.dumps(header, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        self.folder.chmod(0o755)  # mkdtemp makes it private
+        _replace(self.folder, self.out)
+        return Store.open(self.out)
+
+
+class _HashedFile:
+    """A file that is only appended to, with its size and its sha256 so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.stream: IO[bytes] = path.open("wb")
+        self.hash = hashlib.sha256()
+        self.bytes = 0
+
+    def write(self, array: NDArray[Any]) -> None:
+        data = np.ascontiguousarray(array).data
+        self.stream.write(data)
+        self.hash.update(data)
+        self.bytes += data.nbytes
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+def _refuse_to_replace(out: Path) -> None:
+    if out.exists() and not Store.is_store(out) and (not out.is_dir() or any(out.iterdir())):
+        raise CorpusError(f"{out}: already exists and is not a token store; give another --out or remove it yourself.")
+
+
+def _replace(folder: Path, out: Path) -> None:
+    """Rename, moving an older store out of the way first so that there is never a mixture of two."""
+    old = None
+    if out.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
+        os.replace(out, old / "store")
+    os.replace(folder, out)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)

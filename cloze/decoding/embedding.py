@@ -1,0 +1,102 @@
+"""Vectors of texts: any layer, pooled over the tokens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Reader
+from cloze.errors import UserError, nearest
+
+Pooling = Literal["mean", "max", "first", "summary"]
+
+
+def embed(
+    reader: Reader,
+    texts: Sequence[str] | Sequence[Framed],
+    *,
+    layer: int = -1,
+    pooling: Pooling = "mean",
+    normalise: bool = False,
+    length: int | None = None,
+    rows: int = 64,
+    report: Callable[[int], None] = lambda done: None,
+) -> NDArray[np.float32]:
+    """One vector per text: (N, D) float32, in the order of the texts.
+
+    `layer` counts from 0, the embeddings, to the number of layers; negative numbers count from the top. `pooling`: `mean`
+    and `max` over every token that is not padding, [CLS] and [SEP] included (as sentence-transformers does), `first` the
+    first token, `summary` the token that the system's reading names. `normalise` gives vectors of length 1. Texts are cut
+    to what the network can read, or to `length` tokens.
+    """
+    if pooling not in get_args(Pooling):
+        raise UserError(f"unknown pooling {pooling!r}. {nearest(pooling, get_args(Pooling))}")
+    framed = [t if isinstance(t, Framed) else reader.encode([t], longest=length)[0] for t in texts]
+    vectors: NDArray[np.float32] | None = None
+    for index in by_length([len(row) for row in framed], rows=rows):
+        made = _embed_batch(reader, [framed[i] for i in index], layer, pooling).cpu().numpy()
+        if vectors is None:
+            vectors = np.empty((len(framed), made.shape[1]), np.float32)
+        vectors[index] = made
+        report(len(index))
+    if vectors is None:
+        raise UserError("no text to embed.")
+    if normalise:
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return vectors
+
+
+@torch.inference_mode()
+def _embed_batch(reader: Reader, framed: Sequence[Framed], layer: int, pooling: Pooling) -> Tensor:
+    batch = reader.batch(framed)
+    return pool(layer_states(reader, batch, layer).float(), batch, pooling)
+
+
+def layer_states(reader: Reader, batch: Batch, layer: int) -> Tensor:
+    """The states (B, L, D) of one layer; only the top layer avoids keeping the others."""
+    if layer == -1:
+        hidden: Tensor = reader.states(batch, {"hidden"})["hidden"]
+        return hidden
+    layers: Any = reader.states(batch, {"layers"})["layers"]
+    count = len(layers)
+    if not -count <= layer < count:
+        raise UserError(f"layer {layer}: this network has layers 0 (embeddings) to {count - 1}, or -1 to {-count}.")
+    chosen: Tensor = layers[layer]
+    return chosen
+
+
+def pool(states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+    """States (B, L, D) of a batch as one vector per row (B, D)."""
+    if pooling == "first":
+        return states[:, 0]
+    if pooling == "summary":
+        return states.flatten(0, 1)[batch["summaries"]]
+    if "block" not in batch:
+        return states.mean(1) if pooling == "mean" else states.amax(1)
+    real = (batch["block"] > 0)[:, :, None]
+    if pooling == "max":
+        return states.masked_fill(~real, -torch.inf).amax(1)
+    return (states * real).sum(1) / real.sum(1)
+
+
+def save_vectors(path: Path, vectors: NDArray[np.float32]) -> Path:
+    """Write vectors as a .npy file (the ending is added where it is missing), whole or not at all; returns its path."""
+    target = path if path.suffix == ".npy" else path.with_name(path.name + ".npy")
+    stage = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with stage.open("wb") as file:
+            np.save(file, vectors)
+        os.replace(stage, target)
+    finally:
+        stage.unlink(missing_ok=True)
+    return target

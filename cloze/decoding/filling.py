@@ -1,0 +1,100 @@
+"""Fill masks: the most probable tokens at every [MASK] of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Reader
+from cloze.errors import UserError
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that may stand at a mask. `word` is its text; `text` the whole text with this token at this mask."""
+
+    id: int
+    piece: str
+    word: str
+    probability: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A text and, for each of its masks in order, the candidates, the most probable first."""
+
+    given: str
+    masks: tuple[tuple[Candidate, ...], ...]
+    best: str
+
+
+def fill(reader: Reader, head: Any, texts: Sequence[str], *, top: int = 5, rows: int = 32) -> list[Filled]:
+    """The `top` most probable tokens for every mask of every text, with their probabilities.
+
+    Probabilities are over the whole vocabulary. Masks of one text are filled independently of each other, all others
+    staying masked, as in pre-training; `best` puts the most probable token at each. A text without a mask, or longer than
+    the network can read, is a `UserError`.
+    """
+    framed = [_frame(reader, text) for text in texts]
+    found: dict[int, Filled] = {}
+    for index in by_length([len(row) for row in framed], rows=rows):
+        made = _fill_batch(reader, head, [framed[i] for i in index], [texts[i] for i in index], top)
+        found.update(zip(index.tolist(), made, strict=True))
+    return [found[i] for i in range(len(texts))]
+
+
+def _frame(reader: Reader, text: str) -> Framed:
+    mask = reader.tokenizer.role("[MASK]")
+    ids = np.asarray(reader.tokenizer.encode_template(text).ids, np.int32)
+    literal = reader.tokenizer.literals.get("[MASK]", "[MASK]")
+    if not (ids == mask).any():
+        raise UserError(f"{text[:60]!r}: no mask to fill. Write {literal} where a word is missing.")
+    framed = reader.single([ids])
+    if reader.longest is not None and len(framed) > reader.longest:
+        raise UserError(
+            f"{text[:60]!r}…: {len(framed)} tokens; this network reads at most {reader.longest}. Shorten the text."
+        )
+    return framed
+
+
+@torch.inference_mode()
+def _fill_batch(
+    reader: Reader, head: Any, framed: Sequence[Framed], texts: Sequence[str], top: int
+) -> Iterator[Filled]:
+    batch = reader.batch(framed)
+    mask = reader.tokenizer.role("[MASK]")
+    places = torch.nonzero((batch["tokens"] == mask).flatten()).flatten()
+    scores = reader.token_scores(head, reader.states(batch, head.reads, asked=places), batch, places)
+    best = scores.softmax(-1).topk(min(top, scores.shape[-1]), dim=-1)
+    owner = (places // batch["tokens"].shape[1]).tolist()
+    answers: list[list[tuple[list[int], list[float]]]] = [[] for _ in framed]
+    for row, ids, probabilities in zip(owner, best.indices.tolist(), best.values.tolist(), strict=True):
+        answers[row].append((ids, probabilities))
+    for row, text, found in zip(framed, texts, answers, strict=True):
+        yield _filled(reader, row, text, found)
+
+
+def _filled(reader: Reader, row: Framed, given: str, answers: Sequence[tuple[list[int], list[float]]]) -> Filled:
+    tokenizer = reader.tokenizer
+    inner = row.ids[row.part == 0]
+    holes = np.flatnonzero(inner == tokenizer.role("[MASK]"))
+    masks = []
+    for hole, (ids, probabilities) in zip(holes, answers, strict=True):
+        candidates = []
+        for token, probability in zip(ids, probabilities, strict=True):
+            shown = inner.copy()
+            shown[hole] = token
+            word = tokenizer.decode([token], skip_special=False).strip()
+            text = tokenizer.decode(shown, skip_special=False)
+            candidates.append(Candidate(token, tokenizer.piece(token), word, probability, text))
+        masks.append(tuple(candidates))
+    best = inner.copy()
+    best[holes] = [ids[0] for ids, _ in answers]
+    return Filled(given, tuple(masks), tokenizer.decode(best, skip_special=False))

@@ -1,0 +1,148 @@
+"""Continue texts with a left-to-right network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cloze.decoding.layout import Ids
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Reader
+from cloze.decoding.sampling import Sampling
+from cloze.errors import UserError
+from cloze.networks import Cache
+from cloze.rng import Draw, row_keys
+
+Stopped = Literal["end", "count", "longest"]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A continuation. `stopped`: at the end token, at the number of tokens asked for, or at the network's longest."""
+
+    prompt: str
+    text: str
+    ids: tuple[int, ...]
+    stopped: Stopped
+
+
+def generate(
+    reader: Reader,
+    head: Any,
+    prompts: Sequence[str],
+    *,
+    tokens: int = 64,
+    sampling: Sampling | None = None,
+    seed: int = 0,
+    rows: int = 32,
+    cache: bool = True,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Generated]:
+    """Up to `tokens` new tokens for every prompt; an empty prompt starts at the beginning of a text.
+
+    Random numbers are addressed by (seed, number of the prompt, number of the token), so a continuation does not depend
+    on the batch it was made in. A row stops at the end token [EOS], which is not part of the text. A prompt that fills
+    the network's `longest` is a `UserError`. `cache=False` reads everything anew for each token and gives the same.
+    """
+    if tokens < 1:
+        raise UserError(f"{tokens} tokens: expected at least 1.")
+    starts = [_start(reader, prompt) for prompt in prompts]
+    made: dict[int, tuple[list[int], Stopped]] = {}
+    for index in by_length([len(start) for start in starts], rows=rows):
+        lane = Lanes(reader, head, [starts[i] for i in index], tokens)
+        keys = row_keys(seed, "generate", items=np.asarray(index, np.int64))
+        uniform = Draw(keys).uniform("token", max(1, tokens))
+        lane.run(sampling or Sampling(), torch.from_numpy(uniform).to(reader.device), cache=cache)
+        made.update(zip(index.tolist(), lane.results(), strict=True))
+        report(len(index))
+    results = []
+    for number, prompt in enumerate(prompts):
+        ids, stopped = made[number]
+        results.append(Generated(prompt, _continuation(reader, starts[number], prompt, ids), tuple(ids), stopped))
+    return results
+
+
+def _start(reader: Reader, prompt: str) -> Ids:
+    ids = np.asarray(reader.tokenizer.encode(prompt).ids, np.int32)
+    if not len(ids):
+        ids = np.array([reader.tokenizer.role("[BOS]")], np.int32)
+    if reader.longest is not None and len(ids) >= reader.longest:
+        raise UserError(
+            f"{prompt[:60]!r}…: {len(ids)} tokens; this network reads at most {reader.longest}. Shorten the prompt."
+        )
+    return ids
+
+
+def _continuation(reader: Reader, start: Ids, prompt: str, ids: list[int]) -> str:
+    """The new tokens as text that can be put behind the prompt: decoded together with it, so that spaces survive."""
+    before = reader.tokenizer.decode(start)
+    whole = reader.tokenizer.decode([*start.tolist(), *ids])
+    return whole[len(before) :] if whole.startswith(before) else reader.tokenizer.decode(ids)
+
+
+class Lanes:
+    """A batch of texts that grow by one token per step.
+
+    No padding: all rows start with as many tokens as the shortest prompt; a row whose prompt is longer takes its own next
+    token instead of a chosen one. Positions and cache are then the same for all rows, whatever their lengths.
+    """
+
+    def __init__(self, reader: Reader, head: Any, starts: Sequence[Ids], count: int) -> None:
+        self.reader, self.head = reader, head
+        self.lengths = np.array([len(start) for start in starts])
+        limit = self.lengths + count if reader.longest is None else np.minimum(self.lengths + count, reader.longest)
+        self.limit = torch.from_numpy(limit).to(reader.device)
+        self.count = count
+        width = int(limit.max())
+        given = np.full((len(starts), width), -1, np.int64)
+        for number, start in enumerate(starts):
+            given[number, : len(start)] = start
+        self.tokens = torch.from_numpy(given).to(reader.device)
+        self.ended = torch.full((len(starts),), width + 1, device=reader.device)
+        self.end = reader.tokenizer.roles.get("[EOS]", -1)
+        banned = [i for i in np.asarray(reader.tokenizer.special_ids).tolist() if i != self.end]
+        self.banned = torch.tensor(banned, dtype=torch.int64, device=reader.device)
+
+    @torch.inference_mode()
+    def run(self, sampling: Sampling, uniform: Tensor, *, cache: bool) -> None:
+        """Grow every row until it ends or is full. `uniform` (B, tokens) are the rows' random numbers."""
+        memory = Cache(len(self.reader.network.depth_groups()) - 1) if cache else None
+        lengths = torch.from_numpy(self.lengths).to(self.reader.device)
+        start, stop = 0, int(self.lengths.min())
+        while stop < self.tokens.shape[1]:
+            scores = self._next_scores(start, stop, memory)
+            number = (stop - lengths).clamp(min=0, max=uniform.shape[1] - 1)
+            chosen = sampling.choose(scores, uniform.gather(1, number[:, None])[:, 0])
+            given = self.tokens[:, stop]
+            growing = (given < 0) & (stop < self.limit) & (stop < self.ended)
+            self.ended = torch.where(growing & (chosen == self.end), stop, self.ended)
+            self.tokens[:, stop] = torch.where(given >= 0, given, chosen)
+            start, stop = (stop, stop + 1) if cache else (0, stop + 1)
+            if bool(((self.ended < stop) | (self.limit <= stop)).all()):
+                break
+
+    def _next_scores(self, start: int, stop: int, memory: Any) -> Tensor:
+        """Scores (B, V) of the token at `stop`, after reading the tokens from `start` to there."""
+        reader = self.reader
+        tokens = self.tokens[:, start:stop].clamp(min=0)
+        batch = reader.continued(tokens, start)
+        places = torch.arange(1, len(tokens) + 1, device=tokens.device) * tokens.shape[1] - 1
+        states = reader.states(batch, self.head.reads, cache=memory)
+        scores = reader.token_scores(self.head, states, batch, places)
+        return scores.index_fill(1, self.banned, -torch.inf) if len(self.banned) else scores
+
+    def results(self) -> list[tuple[list[int], Stopped]]:
+        """The new ids of every row and why it stopped."""
+        found: list[tuple[list[int], Stopped]] = []
+        for row, length, limit, ended in zip(
+            self.tokens.tolist(), self.lengths.tolist(), self.limit.tolist(), self.ended.tolist(), strict=True
+        ):
+            stop = min(limit, ended)
+            reason: Stopped = "end" if ended < limit else "count" if limit == length + self.count else "longest"
+            found.append((row[length:stop], reason))
+        return found

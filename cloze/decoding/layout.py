@@ -1,0 +1,110 @@
+"""Lay texts out as a network reads them: the template of `reading:` around one text or two."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import UserError
+from cloze.exercises import TokenFacts
+from cloze.exercises.frame import Frame
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+Ids = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Framed:
+    """One example as the network reads it; all arrays have one value per token.
+
+    `part` is 0 for tokens of the first text, 1 for those of the second and -1 for what the template inserts; `cut` counts
+    the tokens that did not fit.
+    """
+
+    ids: Ids
+    segments: Ids
+    part: Ids
+    cut: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def with_ids(self, ids: Ids) -> Framed:
+        """The same layout showing other ids."""
+        return Framed(ids, self.segments, self.part, self.cut)
+
+
+class Layout:
+    """A template with a tokenizer: `layout([a])` or `layout([a, b])` gives a `Framed`.
+
+    Which inserted token belongs to which segment is decided by the `frame` edit, as in pre-training; here the pieces are
+    only repeated. Unlike that edit, an empty text keeps the tokens around it: `[CLS] [SEP]` is what an empty line reads as.
+    """
+
+    def __init__(self, template: str, tokenizer: Any) -> None:
+        frame = Frame(template, tokenizer=TokenFacts.of(tokenizer))
+        self.template = template
+        self.parts = len(frame.part_names)
+        probe = np.arange(self.parts, dtype=np.int64)
+        bounds = np.stack([probe, probe + 1], axis=1)[None]
+        rows = Rows({
+            "tokens": np.zeros((1, self.parts), np.int32),
+            "length": np.array([self.parts], np.int32),
+            "parts": bounds,
+        })
+        framed = frame(rows, Draw(np.zeros(1, np.uint64)))
+        length = int(framed["length"][0])
+        ids = np.asarray(framed["tokens"][0, :length], np.int32)
+        self._segments = np.asarray(framed["segments"][0, :length], np.int32)
+        self._holes = np.flatnonzero(~framed["special"][0, :length])
+        edges = [0, *(self._holes + 1).tolist(), length + 1]
+        self._between = [ids[a : b - 1] for a, b in zip(edges, edges[1:], strict=False)]
+        self._between_segments = [self._segments[a : b - 1] for a, b in zip(edges, edges[1:], strict=False)]
+
+    @property
+    def added(self) -> int:
+        """How many tokens the template inserts."""
+        return sum(len(piece) for piece in self._between)
+
+    def __call__(self, texts: Sequence[Ids], *, longest: int | None = None) -> Framed:
+        """Lay out one example; when it exceeds `longest` tokens the longer text loses its end (ties: the second)."""
+        if len(texts) != self.parts:
+            raise UserError(f"the reading {self.template!r} takes {self.parts} texts, got {len(texts)}.")
+        kept = list(texts)
+        if longest is not None:
+            if longest <= self.added:
+                raise UserError(
+                    f"a length of {longest} leaves no room for text: {self.template!r} itself takes {self.added} tokens."
+                )
+            kept = [text[:n] for text, n in zip(texts, _shares([len(t) for t in texts], longest - self.added), strict=True)]
+        ids, segments, part = [self._between[0]], [self._between_segments[0]], [np.full(len(self._between[0]), -1)]
+        for number, text in enumerate(kept):
+            ids += [text, self._between[number + 1]]
+            segments += [np.full(len(text), self._segments[self._holes[number]]), self._between_segments[number + 1]]
+            part += [np.full(len(text), number), np.full(len(self._between[number + 1]), -1)]
+        cut = sum(len(t) for t in texts) - sum(len(t) for t in kept)
+        return Framed(_join(ids), _join(segments), _join(part), cut)
+
+
+def _join(pieces: Sequence[NDArray[Any]]) -> Ids:
+    return np.concatenate(pieces).astype(np.int32, copy=False)
+
+
+def _shares(lengths: Sequence[int], room: int) -> list[int]:
+    """How much of each text is kept: the longest gives way first, of equals the later one."""
+    if sum(lengths) <= room:
+        return list(lengths)
+    level = bisect_right(range(room + 1), room, key=lambda most: sum(min(n, most) for n in lengths)) - 1
+    kept = [min(n, level) for n in lengths]
+    spare = room - sum(kept)
+    for number, n in enumerate(lengths):
+        if spare > 0 and n > kept[number]:
+            kept[number] += 1
+            spare -= 1
+    return kept

@@ -1,0 +1,23 @@
+"""Group rows of like length, so that little is computed for padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def by_length(lengths: Sequence[int], *, rows: int = 64, tokens: int | None = None) -> Iterator[NDArray[np.int64]]:
+    """Indices of rows in batches of like length, longest first: at most `rows` rows, at most `tokens` padded tokens.
+
+    The longest come first, so that a batch which does not fit in memory fails at once and the time left is not
+    underestimated. Every index occurs exactly once; the order is a pure function of the lengths.
+    """
+    order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable")
+    start = 0
+    while start < len(order):
+        longest = max(1, int(lengths[order[start]]))
+        size = rows if tokens is None else max(1, min(rows, tokens // longest))
+        yield order[start : start + size]
+        start += size

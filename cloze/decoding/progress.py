@@ -1,0 +1,62 @@
+"""A progress line: what is done, how fast, how long it will take. Only on a terminal, only after two seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+
+class Progress:
+    """Counts work of `total` units; used as a context manager, and called with the number of units just done.
+
+    >>> with Progress(3, "texts") as progress:
+    ...     progress(3)
+    """
+
+    def __init__(self, total: int, unit: str, stream: TextIO | None = None) -> None:
+        self.total, self.unit = total, unit
+        self.stream = stream or sys.stderr
+        self.done = 0
+        self.started = self.shown = time.monotonic()
+        self.width = 0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __call__(self, done: int, note: str = "") -> None:
+        """Add `done` units; `note` is shown after the figures."""
+        self.done += done
+        now = time.monotonic()
+        if now - self.started < 2.0 or now - self.shown < 0.2 or not self.stream.isatty():
+            return
+        self.shown = now
+        rate = self.done / (now - self.started)
+        left = (self.total - self.done) / rate if rate else 0.0
+        text = f"  {self.done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s, {duration(left)} left{note}"
+        self._write(text)
+
+    def _write(self, text: str) -> None:
+        self.stream.write("\r" + text.ljust(self.width))
+        self.stream.flush()
+        self.width = len(text)
+
+    def clear(self) -> None:
+        """Take the line away, before something else is printed."""
+        if self.width:
+            self._write("")
+            self.stream.write("\r")
+            self.width = 0
+
+    def __exit__(self, *exception: object) -> None:
+        self.clear()
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `3 min 05 s`, `2 h 10 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

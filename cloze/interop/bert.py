@@ -1,0 +1,99 @@
+"""BERT ↔ transformers' `Bert*`.
+
+Source: BERT: Pre-training of Deep Bidirectional Transformers (Devlin et al., 2019); the published code's GELU is the tanh
+form, which transformers calls `gelu_new`; transformers' `gelu` is the erf form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop import encoder
+from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass
+from cloze.interop.mapping import Line
+from cloze.interop.model import Head
+
+
+def _masked_lm(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    return encoder.prediction_objections(head, arguments, arguments["activation"])
+
+
+def _masked_lm_arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    activation = ACTIVATIONS_BACK[config.get("hidden_act", "gelu")]
+    return {"transform": activation, "bias": True, "norm_epsilon": config.get("layer_norm_eps", 1e-12)}
+
+
+MASKED_LM = HeadTable(
+    role="masked_lm",
+    part="token_prediction",
+    sign=("cls.predictions.transform.dense.weight",),
+    lines=(
+        Line("head.dense.*", "cls.predictions.transform.dense.*", "D D"),
+        Line("head.norm.*", "cls.predictions.transform.LayerNorm.*", "D"),
+    ),
+    tied=(Line("head.bias", "cls.predictions.bias", "V"),),
+    untied=(
+        Line("head.bias", "cls.predictions.decoder.bias", "V"),
+        Line("head.output.weight", "cls.predictions.decoder.weight", "V D"),
+    ),
+    repeats={
+        "cls.predictions.decoder.weight": "{base}embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    copies={"cls.predictions.bias": "cls.predictions.decoder.bias"},
+    objections=_masked_lm,
+    arguments=_masked_lm_arguments,
+)
+
+NEXT_SENTENCE = HeadTable(
+    role="next_sentence",
+    part="relation_prediction",
+    sign=("cls.seq_relationship.weight",),
+    lines=(
+        Line("head.pool.*", "{base}pooler.dense.*", "D D"),
+        Line("head.output.*", "cls.seq_relationship.*", "2 D"),
+    ),
+    objections=lambda head, arguments: encoder.pooled_objections(head, 2),
+    arguments=lambda config, tensors: {"classes": 2, "set": "next", "pool": True},
+)
+
+CLASSIFIER = HeadTable(
+    role="classifier",
+    part="relation_prediction",
+    sign=("classifier.weight", "{base}pooler.dense.weight"),
+    lines=(
+        Line("head.pool.*", "{base}pooler.dense.*", "D D"),
+        Line("head.output.*", "classifier.*", "C D"),
+    ),
+    objections=lambda head, arguments: encoder.pooled_objections(head, None),
+    arguments=lambda config, tensors: {"classes": int(tensors["classifier.weight"].shape[0]), "pool": True},
+)
+
+BERT = Architecture(
+    name="bert",
+    title="BERT",
+    order="open",
+    settings=encoder.settings(layers=12, width=768, heads=12, inner=3072),
+    fixed=encoder.FIXED,
+    assumed=encoder.ASSUMED,
+    legal=encoder.LEGAL,
+    base="bert.",
+    body=encoder.body(),
+    segments=encoder.SEGMENTS,
+    heads=(MASKED_LM, NEXT_SENTENCE, CLASSIFIER),
+    classes=(
+        ModelClass("BertForPreTraining", frozenset({"masked_lm", "next_sentence"}), "AutoModelForPreTraining", "fill-mask"),
+        ModelClass("BertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
+        ModelClass("BertForNextSentencePrediction", frozenset({"next_sentence"}), "AutoModelForNextSentencePrediction"),
+        ModelClass(
+            "BertForSequenceClassification",
+            frozenset({"classifier"}),
+            "AutoModelForSequenceClassification",
+            "text-classification",
+        ),
+        ModelClass("BertModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="BertTokenizer",
+    ignored=encoder.IGNORED,
+)

@@ -1,0 +1,94 @@
+"""The model card, README.md: front matter for the hub, then what a reader needs to use the model and to trust it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from cloze.interop.model import Model
+
+if TYPE_CHECKING:
+    from cloze.interop.choice import Choice
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the card says beside the numbers: the recipe's name and paper, steps taken, notes in plain sentences."""
+
+    name: str
+    step: int = 0
+    paper: str | None = None
+    notes: str = ""
+
+
+def write_card(
+    path: Path, card: Card, choice: Choice | list[str], model: Model, vocab_size: int, remarks: list[str]
+) -> None:
+    """Write README.md. The licence is left open: only the owner of the text and the weights can choose it."""
+    lines = [*_front(card, choice), "", f"# {card.name}", "", _opening(card, choice, model, vocab_size), ""]
+    if card.paper:
+        lines += [f"Recipe after: {card.paper}", ""]
+    if card.notes:
+        lines += [card.notes.strip(), ""]
+    lines += ["## Use", "", "```python", *_usage(choice), "```", "", "```console", *_commands(model), "```", ""]
+    lines += ["## Training", "", "The full recipe is in `cloze/recipe.yaml`. The network's arguments:", "", *_table(model)]
+    if remarks:
+        lines += ["", "## What transformers does not see", "", *(f"- {remark}" for remark in remarks)]
+    lines += ["", "No licence is stated here. Choose one before you publish; it depends on the text of the training.", ""]
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def _front(card: Card, choice: Choice | list[str]) -> list[str]:
+    lines = ["---", "tags:", "- cloze", f"- {json.dumps(card.name, ensure_ascii=False)}"]
+    if not isinstance(choice, list):
+        lines += [f"- {choice.architecture.name}", "library_name: transformers"]
+        if choice.cls.pipeline:
+            lines.append(f"pipeline_tag: {choice.cls.pipeline}")
+    else:
+        lines.append("library_name: cloze")
+    return [*lines, "---"]
+
+
+def _opening(card: Card, choice: Choice | list[str], model: Model, vocab_size: int) -> str:
+    parameters = sum(tensor.numel() for tensor in _all(model))
+    kind = model.part if isinstance(choice, list) else choice.cls.name
+    size = f"{kind}, {parameters:,} parameters, {vocab_size:,} pieces"
+    trained = f"after {card.step:,} steps of" if card.step else "with the recipe"
+    return f"A language model ({size}) {trained} `{card.name}`, written by cloze."
+
+
+def _all(model: Model) -> Iterable[Tensor]:
+    yield from model.network.values()
+    for head in model.heads.values():
+        yield from head.state.values()
+    yield from model.spare.values()
+
+
+def _usage(choice: Choice | list[str]) -> list[str]:
+    if isinstance(choice, list):
+        return ["import cloze", "", 'model = cloze.load("FOLDER")']
+    return [
+        f"from transformers import {choice.cls.auto}, AutoTokenizer",
+        "",
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+        f'model = {choice.cls.auto}.from_pretrained("FOLDER")',
+    ]
+
+
+def _commands(model: Model) -> list[str]:
+    embed = "cloze embed FOLDER TEXTS.txt --out VECTORS.npy"
+    if all(head.part != "token_prediction" for head in model.heads.values()):
+        return [embed]
+    if model.order == "left_to_right":
+        return ['cloze generate FOLDER "Once upon a time"', embed]
+    return ['cloze fill FOLDER "The capital of France is [MASK]."', embed]
+
+
+def _table(model: Model) -> list[str]:
+    rows = [f"| {name} | {value} |" for name, value in sorted(model.arguments.items()) if value is not None]
+    return ["| argument | value |", "|---|---|", *rows]

@@ -1,0 +1,103 @@
+"""Which architecture of transformers a trained model is, judged by its shape, and which of its heads go along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cloze.errors import CheckpointError, nearest
+from cloze.interop.architecture import Architecture, HeadTable, ModelClass
+from cloze.interop.bert import BERT
+from cloze.interop.electra import ELECTRA
+from cloze.interop.gpt2 import GPT2
+from cloze.interop.model import Head, Model
+from cloze.interop.roberta import ROBERTA
+
+ARCHITECTURES: Mapping[str, Architecture] = {a.name: a for a in (BERT, ELECTRA, ROBERTA, GPT2)}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An architecture, its class, the heads that it takes (head name → table) and, for the others, the reason why not."""
+
+    architecture: Architecture
+    cls: ModelClass
+    placed: Mapping[str, HeadTable]
+    left: Mapping[str, str]
+
+
+def choose(model: Model, *, tokenizer_kind: str, pad: int | None, hint: str | None = None) -> Choice | list[str]:
+    """The architecture that expresses most of `model`; reasons in plain words when none expresses its network.
+
+    Among equals the usual one wins: `hint` if given, GPT-2 for left-to-right, ELECTRA for a head that labels replaced
+    tokens or for narrower embeddings, RoBERTa for byte-level BPE without segments, else BERT.
+    """
+    preferred = _usual(model, tokenizer_kind, hint)
+    if model.part != "transformer":
+        return [f"the network is {model.part!r}, and transformers has no class of that kind that cloze can write"]
+    order = [preferred, *(a for a in ARCHITECTURES.values() if a is not preferred)]
+    fitting = [a for a in order if not a.objections(model.arguments, model.order, pad)]
+    if not fitting:
+        return preferred.objections(model.arguments, model.order, pad)
+    choices = [place_heads(architecture, model) for architecture in fitting]
+    return min(choices, key=lambda choice: len(choice.left))  # the first of the smallest
+
+
+def _usual(model: Model, tokenizer_kind: str, hint: str | None) -> Architecture:
+    if hint is not None:
+        if hint not in ARCHITECTURES:
+            raise CheckpointError(f"architecture {hint!r} is not one that cloze writes. {nearest(hint, ARCHITECTURES)}")
+        return ARCHITECTURES[hint]
+    parts = {head.part for head in model.heads.values()}
+    if model.order == "left_to_right":
+        return GPT2
+    narrower = model.arguments["embedding_width"] != model.arguments["width"]
+    if narrower or ("token_labelling" in parts and "token_prediction" not in parts):
+        return ELECTRA
+    if tokenizer_kind == "byte_bpe" and not model.arguments["segments"]:
+        return ROBERTA
+    return BERT
+
+
+def place_heads(architecture: Architecture, model: Model) -> Choice:
+    """The class of `architecture` that takes most of the model's heads."""
+    fitting: dict[str, list[HeadTable]] = {}
+    left: dict[str, str] = {}
+    for name, head in model.heads.items():
+        tables = [table for table in architecture.heads if table.part == head.part]
+        fitting[name] = [table for table in tables if not table.objections(head, model.arguments)]
+        if not tables:
+            left[name] = f"transformers' {architecture.title} has no such head"
+        elif not fitting[name]:
+            left[name] = "; ".join(tables[0].objections(head, model.arguments))
+    best: tuple[ModelClass, dict[str, HeadTable]] = (architecture.classes[-1], {})
+    for cls in architecture.classes:
+        placed = _fill(cls, fitting, model.heads)
+        if placed is not None and len(placed) > len(best[1]):
+            best = (cls, placed)
+    for name in model.heads:
+        if name not in best[1] and name not in left:
+            left[name] = f"{best[0].name} has no second head of this kind"
+    return Choice(architecture, best[0], best[1], left)
+
+
+def _fill(
+    cls: ModelClass, fitting: Mapping[str, list[HeadTable]], heads: Mapping[str, Head]
+) -> dict[str, HeadTable] | None:
+    """One head for each role of `cls`, or None when a role stays empty."""
+    placed: dict[str, HeadTable] = {}
+    for role in sorted(cls.roles):
+        for name, tables in fitting.items():
+            table = next((table for table in tables if table.role == role), None)
+            if table is not None and name not in placed and _is_next(role, heads[name]):
+                placed[name] = table
+                break
+        else:
+            return None
+    return placed
+
+
+def _is_next(role: str, head: Head) -> bool:
+    """A classifier of pairs or texts is not called a next-sentence head: the question asked decides."""
+    asked = head.argument("set")
+    return {"next_sentence": asked == "next", "classifier": asked != "next"}.get(role, True)

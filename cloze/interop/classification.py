@@ -1,0 +1,77 @@
+"""Sequence classification in transformers: the heads of `…ForSequenceClassification` where they differ from ours in name.
+
+BERT and RoBERTa keep a dense layer with tanh (`relation_prediction` with `pool`) and have their tables beside their other
+heads. ELECTRA has dense, GELU, output: transformers added the first two, the authors' code has one linear map (Clark et
+al., 2020; google-research/electra `finetune/classification`). GPT-2 has one linear map without a bias on the last token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.interop.architecture import HeadTable, ModelClass
+from cloze.interop.mapping import Facts, Line, Move
+from cloze.interop.model import Head
+
+AUTO, PIPELINE, ROLE = "AutoModelForSequenceClassification", "text-classification", "classifier"
+
+
+class Absent(Move):
+    """A bias that transformers does not have: nothing is written, zeros are read."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        return ()
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        return torch.zeros(facts.sizes["C"])
+
+
+def _summary_objections(head: Head, transform: str | None) -> list[str]:
+    wrong = []
+    if head.argument("reading") != "summary":
+        wrong.append("it classifies tokens, not the whole text")
+    if head.argument("transform") != transform:
+        wrong.append(f"its transform is {head.argument('transform')}, transformers has {transform or 'none'} there")
+    if transform is None and bool(head.state["head.output.bias"].any()):
+        wrong.append("it has a bias, transformers has none")
+    return wrong
+
+
+def _arguments(sign: str, transform: str | None) -> Any:
+    def arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+        classes = int(tensors[sign].shape[0])
+        return {"classes": classes, "set": "label", "reading": "summary", "transform": transform}
+
+    return arguments
+
+
+ELECTRA_CLASSIFIER = HeadTable(
+    role=ROLE,
+    part="classify",
+    sign=("classifier.out_proj.weight",),
+    lines=(
+        Line("head.dense.*", "classifier.dense.*", "D D"),
+        Line("head.output.*", "classifier.out_proj.*", "C D"),
+    ),
+    objections=lambda head, arguments: _summary_objections(head, "gelu"),
+    arguments=_arguments("classifier.out_proj.weight", "gelu"),
+)
+
+GPT2_CLASSIFIER = HeadTable(
+    role=ROLE,
+    part="classify",
+    sign=("score.weight",),
+    lines=(
+        Line("head.output.weight", "score.weight", "C D"),
+        Line("head.output.bias", (), "C", Absent()),
+    ),
+    objections=lambda head, arguments: _summary_objections(head, None),
+    arguments=_arguments("score.weight", None),
+)
+
+ELECTRA_CLASS = ModelClass("ElectraForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE)
+GPT2_CLASS = ModelClass("GPT2ForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE)

@@ -1,0 +1,88 @@
+"""ELECTRA ↔ transformers' `Electra*`: the discriminator as `ElectraForPreTraining`, the generator as `ElectraForMaskedLM`.
+
+Source: ELECTRA (Clark et al., 2020). Embeddings of a width of their own are projected after their norm
+(`embeddings_project`). Each of the two networks is a whole folder with the embeddings in it, although training shares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop import encoder
+from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting
+from cloze.interop.classification import ELECTRA_CLASS, ELECTRA_CLASSIFIER
+from cloze.interop.mapping import Line
+from cloze.interop.model import Head
+
+
+def _labelling(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    wrong = []
+    if head.argument("classes") != 2:
+        wrong.append(f"it has {head.argument('classes')} classes, transformers has original and replaced")
+    if head.argument("transform") != arguments["activation"]:
+        wrong.append(f"its transform is not the network's activation {arguments['activation']}, as it is in transformers")
+    return wrong
+
+
+def _labelling_arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {"classes": 2, "set": "replaced", "transform": ACTIVATIONS_BACK[config.get("hidden_act", "gelu")]}
+
+
+REPLACED = HeadTable(
+    role="replaced",
+    part="token_labelling",
+    sign=("discriminator_predictions.dense_prediction.weight",),
+    lines=(
+        Line("head.dense.*", "discriminator_predictions.dense.*", "D D"),
+        Line("head.output.*", "discriminator_predictions.dense_prediction.*", "1 D"),
+    ),
+    objections=_labelling,
+    arguments=_labelling_arguments,
+)
+
+MASKED_LM = HeadTable(
+    role="masked_lm",
+    part="token_prediction",
+    sign=("generator_predictions.dense.weight",),
+    lines=(
+        Line("head.dense.*", "generator_predictions.dense.*", "E D"),
+        Line("head.norm.*", "generator_predictions.LayerNorm.*", "E"),
+        Line("head.bias", "generator_lm_head.bias", "V"),
+    ),
+    untied=(Line("head.output.weight", "generator_lm_head.weight", "V E"),),
+    repeats={"generator_lm_head.weight": "{base}embeddings.word_embeddings.weight"},
+    # transformers fixes the erf form in this head, whatever hidden_act says
+    objections=lambda head, arguments: encoder.prediction_objections(head, arguments, "gelu"),
+    arguments=lambda config, tensors: {
+        "transform": "gelu", "bias": True, "norm_epsilon": config.get("layer_norm_eps", 1e-12)
+    },
+)
+
+PROJECT = Line("project.*", "{base}embeddings_project.*", "D E")
+
+ELECTRA = Architecture(
+    name="electra",
+    title="ELECTRA",
+    order="open",
+    settings=(
+        *encoder.settings(layers=12, width=256, heads=4, inner=1024),
+        Setting("embedding_width", "embedding_size", 128),
+    ),
+    fixed=encoder.FIXED,
+    assumed=encoder.ASSUMED,
+    legal=encoder.LEGAL,
+    base="electra.",
+    body=encoder.body(),
+    segments=encoder.SEGMENTS,
+    project=PROJECT,
+    heads=(REPLACED, MASKED_LM, ELECTRA_CLASSIFIER),
+    classes=(
+        ModelClass("ElectraForPreTraining", frozenset({"replaced"}), "AutoModelForPreTraining"),
+        ModelClass("ElectraForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
+        ELECTRA_CLASS,
+        ModelClass("ElectraModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="ElectraTokenizer",
+    ignored=encoder.IGNORED,
+)

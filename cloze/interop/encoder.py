@@ -1,0 +1,82 @@
+"""The rows that BERT, RoBERTa and ELECTRA have in common: a post-norm encoder with learned positions and segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Setting
+from cloze.interop.mapping import SAME, STACKED, Line, Move
+from cloze.interop.model import Head
+
+SEGMENTS = Line("embeddings.segments.weight", "{base}embeddings.token_type_embeddings.weight", "S E")
+
+FIXED: Mapping[str, Any] = MappingProxyType(
+    {"norm": "post", "positions": "learned", "embedding_norm": True, "final_norm": False}
+)
+ASSUMED: Mapping[str, Any] = MappingProxyType({"initial": "truncated", "residual_scaling": False})
+LEGAL: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {"position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,)}
+)
+IGNORED = ("{base}embeddings.position_ids", "{base}embeddings.token_type_ids")
+
+
+def body(positions: Move = SAME) -> tuple[Line, ...]:
+    """Embeddings and layers. Separate query, key and value there, one fused matrix in that order here."""
+    theirs = "{base}encoder.layer.{i}."
+    return (
+        Line("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
+        Line("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P E", positions),
+        Line("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "E"),
+        Line(
+            "layers.{i}.attention.projections.*",
+            tuple(theirs + f"attention.self.{name}.*" for name in ("query", "key", "value")),
+            "3D D",
+            STACKED,
+        ),
+        Line("layers.{i}.attention.out.*", theirs + "attention.output.dense.*", "D D"),
+        Line("layers.{i}.attention_norm.*", theirs + "attention.output.LayerNorm.*", "D"),
+        Line("layers.{i}.inner.*", theirs + "intermediate.dense.*", "I D"),
+        Line("layers.{i}.outer.*", theirs + "output.dense.*", "D I"),
+        Line("layers.{i}.inner_norm.*", theirs + "output.LayerNorm.*", "D"),
+    )
+
+
+def settings(*, layers: int, width: int, heads: int, inner: int, longest: int = 512) -> tuple[Setting, ...]:
+    """The keys of config.json that the encoders share; the numbers are transformers' own defaults."""
+    return (
+        Setting("layers", "num_hidden_layers", layers),
+        Setting("width", "hidden_size", width),
+        Setting("heads", "num_attention_heads", heads),
+        Setting("inner", "intermediate_size", inner),
+        Setting("longest", "max_position_embeddings", longest),
+        Setting("segments", "type_vocab_size", 2, lambda rows: max(1, rows), lambda rows: 0 if rows == 1 else rows),
+        Setting("activation", "hidden_act", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
+        Setting("norm_epsilon", "layer_norm_eps", 1e-12),
+        Setting("dropout", "hidden_dropout_prob", 0.1),
+        Setting("attention_dropout", "attention_probs_dropout_prob", 0.1),
+        Setting("deviation", "initializer_range", 0.02),
+    )
+
+
+def prediction_objections(head: Head, arguments: Mapping[str, Any], activation: str) -> list[str]:
+    """Why a masked-LM head is not dense, `activation`, norm, table, bias."""
+    wrong = []
+    if head.argument("transform") != activation:
+        wrong.append(f"its transform is {head.argument('transform') or 'absent'}, transformers has {activation} there")
+    elif head.argument("norm_epsilon") != arguments["norm_epsilon"]:
+        wrong.append("the epsilon of its norm differs from the network's, transformers has one for both")
+    if "head.bias" not in head.state:
+        wrong.append("it has no bias, transformers has one")
+    return wrong
+
+
+def pooled_objections(head: Head, classes: int | None) -> list[str]:
+    """Why a head on the summary is not dense, tanh, linear to `classes` (None: any number)."""
+    wrong = []
+    if not head.argument("pool"):
+        wrong.append("it has no pooling layer, transformers has dense and tanh there")
+    if classes is not None and head.argument("classes") != classes:
+        wrong.append(f"it has {head.argument('classes')} classes, transformers has {classes}")
+    return wrong

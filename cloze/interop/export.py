@@ -1,0 +1,245 @@
+"""A trained model → a Hugging Face folder, and plain words on what does not fit into one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from cloze.errors import CheckpointError
+from cloze.interop.architecture import Architecture, HeadTable
+from cloze.interop.card import Card, write_card
+from cloze.interop.choice import Choice, choose
+from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
+from cloze.interop.mapping import Line, to_theirs
+from cloze.interop.model import Head, Model, ReadsText, complete
+from cloze.text.tokenizer import Tokenizer
+
+DESCRIPTION = "cloze/network.json"
+OWN_HEADS = "cloze/heads.safetensors"
+OWN_NETWORK = "cloze/network.safetensors"
+
+
+def export_folder(
+    folder: Path,
+    *,
+    model: Model,
+    tokenizer: Tokenizer,
+    reading: ReadsText,
+    card: Card,
+    architecture: str | None = None,
+    labels: Sequence[str] | None = None,
+) -> list[str]:
+    """Write everything that transformers needs to open `model`; return what it cannot express, in plain words.
+
+    Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json
+    for GPT-2, and beside them cloze/network.json (our arguments and heads) and cloze/heads.safetensors (heads that
+    transformers does not know). They appear whole or not at all. `architecture` prefers one of bert, roberta, gpt2,
+    electra where the shape leaves it open (the generator of ELECTRA); `labels` name a classifier's classes.
+
+    Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
+    """
+    folder = Path(folder)
+    model = _completed(model)
+    vocab_size = int(model.network["embeddings.tokens.weight"].shape[0]) if _has_table(model) else tokenizer.size
+    if tokenizer.size > vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has {tokenizer.size} ids and the network has vectors for {vocab_size}.\n"
+            "  Save the network with the tokenizer it was trained with."
+        )
+    pad = tokenizer.roles.get("[PAD]")
+    choice = choose(model, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture)
+    remarks = remarks_of(model, choice)
+    with staged(folder) as stage:
+        (stage / "cloze").mkdir()
+        if isinstance(choice, Choice):
+            tensors = tensors_there(model, choice, vocab_size=vocab_size, pad=pad)
+            write_tensors(stage / WEIGHTS, tensors)
+            write_json(stage / "config.json", config_of(model, choice, vocab_size, tokenizer.roles, labels))
+            if choice.architecture.order == "left_to_right":
+                write_json(stage / "generation_config.json", _generation(choice.architecture, tokenizer.roles))
+        else:
+            write_tensors(stage / OWN_NETWORK, model.network)
+        own = _own_heads(model, choice)
+        if own:
+            write_tensors(stage / OWN_HEADS, own)
+        _write_tokenizer(stage, tokenizer, reading, model, choice)
+        write_json(stage / DESCRIPTION, _description(model, choice, reading, card, labels, remarks))
+        write_card(stage / "README.md", card, choice, model, vocab_size, remarks)
+    if not own:
+        (folder / OWN_HEADS).unlink(missing_ok=True)  # of an earlier model in the same place
+    return remarks
+
+
+def tensors_there(model: Model, choice: Choice, *, vocab_size: int, pad: int | None) -> dict[str, Tensor]:
+    """All tensors of model.safetensors under transformers' names."""
+    architecture = choice.architecture
+    base = architecture.base if choice.cls.roles else ""
+    facts = architecture.facts(model.arguments, vocab_size, base=base, pad=pad)
+    result = to_theirs(architecture.rows(model.arguments), model.network, facts)
+    if architecture.segments is not None and not model.arguments["segments"]:
+        table = model.network["embeddings.tokens.weight"]
+        result[_there(architecture.segments, base)] = table.new_zeros(1, table.shape[1])  # a segment that says nothing
+    for name, table_ in choice.placed.items():
+        head = model.heads[name]
+        sized = facts.sized(C=int(head.argument("classes") or 0))
+        result.update(to_theirs(table_.rows(is_tied(head)), head.state, sized))
+        if not is_tied(head):
+            result.update({copy: result[source] for copy, source in table_.copies.items()})
+    for name, tensor in model.spare.items():
+        result.setdefault(base + name if not _outside(name, architecture) else name, tensor)
+    return result
+
+
+def config_of(
+    model: Model,
+    choice: Choice,
+    vocab_size: int,
+    roles: Mapping[str, int],
+    labels: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """config.json in the layout of transformers 5, which 4.57 reads too."""
+    architecture = choice.architecture
+    config: dict[str, Any] = {
+        "architectures": [choice.cls.name],
+        "model_type": architecture.name,
+        "dtype": "float32",
+        "vocab_size": vocab_size,
+        "pad_token_id": roles.get("[PAD]"),
+        "tie_word_embeddings": _tied(model, choice.placed),
+        **_boundaries(architecture, roles),
+    }
+    for setting in architecture.settings:
+        value = model.arguments[setting.ours]
+        if isinstance(value, Mapping):  # a number that follows a schedule: its last word is not a constant
+            value = 0.0
+        config[setting.theirs] = setting.there(value)
+    if architecture.shifted:
+        config["max_position_embeddings"] += (roles["[PAD]"]) + 1
+    for name, table in choice.placed.items():
+        if table.role == "classifier":
+            words = list(labels or (f"LABEL_{i}" for i in range(model.heads[name].argument("classes"))))
+            config["id2label"] = {str(i): word for i, word in enumerate(words)}
+            config["label2id"] = {word: i for i, word in enumerate(words)}
+            config["classifier_dropout"] = model.heads[name].argument("dropout")
+    return config
+
+
+def remarks_of(model: Model, choice: Choice | list[str]) -> list[str]:
+    """What the folder cannot say in transformers' own files, one sentence each."""
+    if not isinstance(choice, Choice):
+        return [
+            "transformers has no architecture for this network: "
+            + "; ".join(choice)
+            + f". Its parameters are in {OWN_NETWORK}; cloze opens the folder, transformers does not."
+        ]
+    remarks = [
+        f"{name}: {reason}. Its parameters are in {OWN_HEADS}; transformers opens the folder without this head."
+        for name, reason in choice.left.items()
+    ]
+    for setting in choice.architecture.settings:
+        if isinstance(model.arguments[setting.ours], Mapping):
+            remarks.append(f"{setting.ours} follows a schedule; config.json says 0.0.")
+    pooled = choice.architecture.name in ("bert", "roberta") and not choice.cls.roles
+    if pooled and "pooler.dense.weight" not in model.spare:
+        remarks.append(
+            f"{choice.cls.name} has a pooling layer that this model never had; transformers draws it at random and says so."
+        )
+    return remarks
+
+
+def is_tied(head: Head) -> bool:
+    """Whether the head projects by the token table."""
+    return head.part != "token_prediction" or bool(head.argument("tie"))
+
+
+def _tied(model: Model, placed: Mapping[str, HeadTable]) -> bool:
+    return all(is_tied(model.heads[name]) for name in placed)
+
+
+def _completed(model: Model) -> Model:
+    if model.part != "transformer":
+        return model
+    return Model(complete(model.arguments), model.order, model.network, model.heads, model.part, model.spare)
+
+
+def _has_table(model: Model) -> bool:
+    return "embeddings.tokens.weight" in model.network
+
+
+def _there(line: Line, base: str) -> str:
+    assert isinstance(line.theirs, str)
+    return line.theirs.replace("{base}", base)
+
+
+def _outside(name: str, architecture: Architecture) -> bool:
+    """Whether a tensor without a place here stood beside the body (a head) there."""
+    return not name.startswith(("pooler.", "embeddings.", "encoder.", "h."))
+
+
+def _boundaries(architecture: Architecture, roles: Mapping[str, int]) -> dict[str, int | None]:
+    found = {}
+    for key, names in zip(("bos_token_id", "eos_token_id"), architecture.boundaries, strict=True):
+        found[key] = next((roles[name] for name in names if name in roles), None)
+    return found
+
+
+def _generation(architecture: Architecture, roles: Mapping[str, int]) -> dict[str, Any]:
+    return {**_boundaries(architecture, roles), "pad_token_id": roles.get("[PAD]")}
+
+
+def _own_heads(model: Model, choice: Choice | list[str]) -> dict[str, Tensor]:
+    names = choice.left if isinstance(choice, Choice) else model.heads
+    return {f"{name}/{key}": tensor for name in names for key, tensor in model.heads[name].state.items()}
+
+
+def _write_tokenizer(
+    stage: Path, tokenizer: Tokenizer, reading: ReadsText, model: Model, choice: Choice | list[str]
+) -> None:
+    segments = bool(model.arguments.get("segments"))
+    usual = "BertTokenizer" if segments else None
+    tokenizer.save(
+        stage,
+        length=int(model.arguments.get("longest", 512)),
+        frame_single=reading.single,
+        frame_pair=reading.pair,
+        tokenizer_class=choice.architecture.tokenizer_class if isinstance(choice, Choice) else usual,
+    )
+    path = stage / "tokenizer_config.json"
+    settings = read_json(path, "the tokenizer's settings")
+    # A network without segments must not be handed segment 1, and GPT-2 would add a word vector for it.
+    names = ["input_ids", "token_type_ids", "attention_mask"] if segments else ["input_ids", "attention_mask"]
+    write_json(path, {**settings, "model_input_names": names})
+
+
+def _description(
+    model: Model,
+    choice: Choice | list[str],
+    reading: ReadsText,
+    card: Card,
+    labels: Sequence[str] | None,
+    remarks: list[str],
+) -> dict[str, Any]:
+    placed = choice.placed if isinstance(choice, Choice) else {}
+    return {
+        "version": 1,
+        "part": model.part,
+        "arguments": dict(model.arguments),
+        "order": model.order,
+        "architecture": choice.architecture.name if isinstance(choice, Choice) else None,
+        "reading": {"single": reading.single, "pair": reading.pair, "summary": reading.summary},
+        "heads": {
+            name: {
+                "part": head.part,
+                "arguments": dict(head.arguments),
+                "role": placed[name].role if name in placed else None,
+            }
+            for name, head in model.heads.items()
+        },
+        "labels": list(labels) if labels else None,
+        "name": card.name,
+        "step": card.step,
+        "remarks": remarks,
+    }

@@ -1,0 +1,85 @@
+"""GPT-2 ↔ transformers' `GPT2*`.
+
+Source: Language Models are Unsupervised Multitask Learners (Radford et al., 2019). `Conv1D` keeps its matrices turned, and
+`c_attn` has query, key and value one after the other on the output axis, as our fused projections do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting
+from cloze.interop.classification import GPT2_CLASS, GPT2_CLASSIFIER
+from cloze.interop.mapping import TURNED, Line
+from cloze.interop.model import Head
+
+
+def _next_token(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    wrong = []
+    if head.argument("transform"):
+        wrong.append("it has a transform, transformers' GPT-2 projects straight onto the vocabulary")
+    if "head.bias" in head.state:
+        wrong.append("it has a bias, transformers' GPT-2 has none")
+    return wrong
+
+
+CAUSAL_LM = HeadTable(
+    role="causal_lm",
+    part="token_prediction",
+    sign=("lm_head.weight",),
+    lines=(),
+    untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
+    repeats={"lm_head.weight": "{base}wte.weight"},
+    objections=_next_token,
+    arguments=lambda config, tensors: {"transform": None, "bias": False},
+)
+
+_BLOCK = "{base}h.{i}."
+
+GPT2 = Architecture(
+    name="gpt2",
+    title="GPT-2",
+    order="left_to_right",
+    settings=(
+        Setting("layers", "n_layer", 12),
+        Setting("width", "n_embd", 768),
+        Setting("heads", "n_head", 12),
+        Setting("inner", "n_inner", None),
+        Setting("longest", "n_positions", 1024),
+        Setting("activation", "activation_function", "gelu_new", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
+        Setting("norm_epsilon", "layer_norm_epsilon", 1e-5),
+        Setting("dropout", "embd_pdrop", 0.1),
+        Setting("dropout", "resid_pdrop", 0.1),
+        Setting("attention_dropout", "attn_pdrop", 0.1),
+        Setting("deviation", "initializer_range", 0.02),
+    ),
+    fixed={"norm": "pre", "positions": "learned", "embedding_norm": False, "final_norm": True},
+    assumed={"initial": "normal", "residual_scaling": True, "segments": 0},
+    legal={
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "add_cross_attention": (False,),
+    },
+    base="transformer.",
+    body=(
+        Line("embeddings.tokens.weight", "{base}wte.weight", "V D"),
+        Line("embeddings.positions.weight", "{base}wpe.weight", "P D"),
+        Line("layers.{i}.attention_norm.*", _BLOCK + "ln_1.*", "D"),
+        Line("layers.{i}.attention.projections.*", _BLOCK + "attn.c_attn.*", "3D D", TURNED),
+        Line("layers.{i}.attention.out.*", _BLOCK + "attn.c_proj.*", "D D", TURNED),
+        Line("layers.{i}.inner_norm.*", _BLOCK + "ln_2.*", "D"),
+        Line("layers.{i}.inner.*", _BLOCK + "mlp.c_fc.*", "I D", TURNED),
+        Line("layers.{i}.outer.*", _BLOCK + "mlp.c_proj.*", "D I", TURNED),
+        Line("norm.*", "{base}ln_f.*", "D"),
+    ),
+    heads=(CAUSAL_LM, GPT2_CLASSIFIER),
+    classes=(
+        ModelClass("GPT2LMHeadModel", frozenset({"causal_lm"}), "AutoModelForCausalLM", "text-generation"),
+        GPT2_CLASS,
+        ModelClass("GPT2Model", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="GPT2Tokenizer",
+    ignored=("{base}h.{i}.attn.bias", "{base}h.{i}.attn.masked_bias"),
+    boundaries=(("[BOS]", "[CLS]", "[EOS]"), ("[EOS]", "[SEP]", "[BOS]")),
+)

@@ -1,0 +1,168 @@
+"""Tables that translate parameter names and values, read in both directions.
+
+A `Line` pairs one of our parameters with one or more of theirs. `{i}` stands for a layer, `.*` for `.weight` and `.bias`,
+`{base}` for the prefix that transformers puts before the body of a model with heads (`bert.`). `shape` spells our shape in
+letters: V vocabulary, D width, E width of the embeddings, I inner, P positions, S segments, C classes; a bias has the
+first letter of its weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cloze.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The numbers that a table needs: sizes by letter, layers, the prefix, and the row of [PAD]."""
+
+    sizes: Mapping[str, int]
+    layers: int
+    base: str = ""
+    pad: int = 0
+
+    def sized(self, **sizes: int) -> Facts:
+        """The same facts with further sizes."""
+        return replace(self, sizes={**self.sizes, **sizes})
+
+
+class Move:
+    """How a value changes on the way; this one does not change it. Subclasses are final."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        """Our tensor → theirs."""
+        return (ours,)
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        """Their tensors → ours."""
+        return theirs[0]
+
+
+class Stacked(Move):
+    """Ours is one tensor, theirs are several of equal size, one after the other along the first axis."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        return tuple(ours.chunk(parts, dim=0))
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        return torch.cat(theirs, dim=0)
+
+
+class Turned(Move):
+    """Their `Conv1D` keeps its matrix as (in, out), `Linear` as (out, in); a bias stays."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        return (ours.t() if ours.dim() == 2 else ours,)
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        return theirs[0].t() if theirs[0].dim() == 2 else theirs[0]
+
+
+class Shifted(Move):
+    """RoBERTa counts positions from `pad + 1`: the rows before that are never read for real tokens and are zero."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        return (torch.cat([ours.new_zeros(facts.pad + 1, ours.shape[1]), ours]),)
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        return theirs[0][facts.pad + 1 :]
+
+
+SAME, STACKED, TURNED, SHIFTED = Move(), Stacked(), Turned(), Shifted()
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of a table: our name, their name or names, our shape, and how the value moves."""
+
+    ours: str
+    theirs: str | tuple[str, ...]
+    shape: str
+    move: Move = field(default=SAME)
+
+
+class Entry(NamedTuple):
+    """A line for one layer and one of weight and bias."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    shape: tuple[int, ...]
+    move: Move
+
+
+def entries(lines: Iterable[Line], facts: Facts) -> Iterator[Entry]:
+    """Every single pair of names that `lines` stand for."""
+    for line in lines:
+        theirs = (line.theirs,) if isinstance(line.theirs, str) else line.theirs
+        for layer in range(facts.layers) if "{i}" in line.ours else (0,):
+            for ending in ("weight", "bias") if line.ours.endswith("*") else ("",):
+                letters = line.shape.split()[:1] if ending == "bias" else line.shape.split()
+                yield Entry(
+                    _name(line.ours, layer, ending, facts),
+                    tuple(_name(name, layer, ending, facts) for name in theirs),
+                    tuple(_size(letter, facts) for letter in letters),
+                    line.move,
+                )
+
+
+def to_theirs(lines: Iterable[Line], ours: Mapping[str, Tensor], facts: Facts) -> dict[str, Tensor]:
+    """Their tensors for our state; a missing parameter is an error of the caller (KeyError)."""
+    result: dict[str, Tensor] = {}
+    for entry in entries(lines, facts):
+        tensor = ours[entry.ours]
+        if tuple(tensor.shape) != entry.shape:
+            raise CheckpointError(
+                f"{entry.ours}: the tensor is {_shape(tensor.shape)}, and the network's arguments make it "
+                f"{_shape(entry.shape)}.\n  Export the weights together with the arguments they were trained with."
+            )
+        result.update(zip(entry.theirs, entry.move.there(tensor, facts, len(entry.theirs)), strict=True))
+    return result
+
+
+def to_ours(lines: Iterable[Line], theirs: MutableMapping[str, Tensor], facts: Facts, place: str) -> dict[str, Tensor]:
+    """Our state for their tensors. What is used is taken out of `theirs`; what is missing is named, all of it at once."""
+    found = list(entries(lines, facts))
+    missing = [name for entry in found for name in entry.theirs if name not in theirs]
+    if missing:
+        raise CheckpointError(_missing(place, missing))
+    result: dict[str, Tensor] = {}
+    for entry in found:
+        tensor = entry.move.back(tuple(theirs.pop(name) for name in entry.theirs), facts)
+        if tuple(tensor.shape) != entry.shape:
+            raise CheckpointError(
+                f"{place}: {' + '.join(entry.theirs)}: the file gives {_shape(tensor.shape)}, config.json asks for "
+                f"{_shape(entry.shape)}.\n  The two files belong to different models: copy both again from one source."
+            )
+        result[entry.ours] = tensor
+    return result
+
+
+def _missing(place: str, missing: list[str]) -> str:
+    shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+    noun = "tensor is" if len(missing) == 1 else "tensors are"
+    return (
+        f"{place}: {len(missing)} {noun} missing that config.json asks for: {shown}.\n"
+        "  The copy is incomplete or config.json belongs to another model: copy the whole folder again."
+    )
+
+
+def _name(pattern: str, layer: int, ending: str, facts: Facts) -> str:
+    name = pattern.replace("{i}", str(layer)).replace("{base}", facts.base)
+    return name.removesuffix("*") + ending if ending else name
+
+
+def _size(letter: str, facts: Facts) -> int:
+    """`D` → width, `3D` → three times the width, `1` → 1."""
+    digits = letter.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    rest = letter[len(digits) :]
+    return (int(digits) if digits else 1) * (facts.sizes[rest] if rest else 1)
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return "(" + ", ".join(str(size) for size in shape) + ")"

@@ -1,0 +1,354 @@
+"""A Hugging Face folder of a known architecture → a model under our names, checked tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.errors import CheckpointError, nearest
+from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, Setting
+from cloze.interop.choice import ARCHITECTURES
+from cloze.interop.export import DESCRIPTION, OWN_HEADS, OWN_NETWORK
+from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
+from cloze.interop.mapping import Facts, to_ours
+from cloze.interop.model import Head, Model, Reading, complete
+from cloze.text.tokenizer import Tokenizer
+
+_ENCODER = Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first")
+_READINGS = {
+    "bert": _ENCODER,
+    "electra": _ENCODER,
+    "roberta": Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]", "first"),
+    "gpt2": Reading("{A}", None, "last"),
+}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A folder, read: the model, how it reads text, and in `remarks` whatever was left aside or decided."""
+
+    folder: Path
+    architecture: str | None
+    model: Model
+    tokenizer: Tokenizer
+    reading: Reading
+    labels: tuple[str, ...] = ()
+    step: int = 0
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the token table."""
+        return int(self.model.network["embeddings.tokens.weight"].shape[0])
+
+
+def import_folder(folder: Path | str) -> Imported:
+    """Read a folder written by cloze or by transformers: BERT, RoBERTa, GPT-2 or ELECTRA, with or without heads.
+
+    Every fault is a `CheckpointError`: no folder, unknown architecture, an option that our network lacks, missing or
+    misshapen tensors, damaged files, pickled weights, a tokenizer with another vocabulary.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise CheckpointError(_no_folder(folder))
+    own = _own_description(folder)
+    if own is not None and own["architecture"] is None:
+        return _read_own(folder, own)
+    config = read_json(folder / "config.json", "the description that transformers writes beside the weights")
+    architecture = _architecture(folder, config)
+    model, remarks = _model(folder, config, architecture, own)
+    tokenizer = Tokenizer.load(folder)
+    _check_vocabulary(folder, tokenizer, model)
+    return Imported(
+        folder=folder,
+        architecture=architecture.name,
+        model=model,
+        tokenizer=tokenizer,
+        reading=Reading(**own["reading"]) if own else _READINGS[architecture.name],
+        labels=_labels(config, model),
+        step=int(own.get("step") or 0) if own else 0,
+        remarks=tuple(remarks),
+    )
+
+
+def _own_description(folder: Path) -> dict[str, Any] | None:
+    """What cloze wrote beside the model, None for a folder of other making."""
+    path = folder / DESCRIPTION
+    if not path.exists():
+        return None
+    own = read_json(path, "what cloze knows of the model beside config.json")
+    expected = ("version", "part", "arguments", "order", "architecture", "reading", "heads")
+    missing = [key for key in expected if key not in own]
+    if missing:
+        raise CheckpointError(f"{path}: {', '.join(missing)} missing; expected what cloze writes. Copy the file again.")
+    if own["version"] != 1:
+        raise CheckpointError(f"{path}: version {own['version']!r}; this cloze reads version 1. Use a newer cloze.")
+    return own
+
+
+def _architecture(folder: Path, config: Mapping[str, Any]) -> Architecture:
+    place = folder / "config.json"
+    kind = str(config.get("model_type") or "")
+    if kind not in ARCHITECTURES:
+        given = f"model_type {kind!r}" if kind else "no model_type"
+        raise CheckpointError(f"{place}: {given}; cloze reads {', '.join(sorted(ARCHITECTURES))}. {_close(kind)}".rstrip())
+    architecture = ARCHITECTURES[kind]
+    if "quantization_config" in config:
+        raise CheckpointError(f"{place}: the weights are quantised; expected fp32, fp16 or bf16. Take the original folder.")
+    for key, values in architecture.legal.items():
+        if config.get(key, values[0]) not in values:
+            raise CheckpointError(
+                f"{place}: {key} is {config[key]!r}; cloze's transformer has {' or '.join(map(repr, values))} there, "
+                "so this model cannot be imported."
+            )
+    activation = architecture.setting("activation")
+    if config.get(activation.theirs, activation.default) not in ACTIVATIONS_BACK:
+        raise CheckpointError(
+            f"{place}: {activation.theirs} is {config[activation.theirs]!r}. "
+            f"{nearest(str(config[activation.theirs]), ACTIVATIONS_BACK)}"
+        )
+    return architecture
+
+
+def _close(kind: str) -> str:
+    hint = nearest(kind, ARCHITECTURES)
+    return hint if hint.startswith("Did") else ""
+
+
+def _model(
+    folder: Path, config: Mapping[str, Any], architecture: Architecture, own: Mapping[str, Any] | None
+) -> tuple[Model, list[str]]:
+    remarks: list[str] = []
+    arguments = _arguments(folder, config, architecture)
+    if own is not None and not _agrees(own["arguments"], config, architecture):
+        remarks.append(f"config.json was changed since cloze wrote {DESCRIPTION}; config.json is followed.")
+        own = None
+    if own is not None:
+        arguments = complete(own["arguments"])
+    tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
+    base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
+    pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
+    facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
+    place = str(folder / WEIGHTS)
+    _fold_segments(tensors, architecture, arguments, base, place)
+    network = to_ours(architecture.rows(arguments), tensors, facts, place)
+    found, said = _heads(architecture, config, tensors, network, facts, place)
+    remarks += said
+    heads = _own_names(found, own, folder)
+    for pattern in architecture.ignored:
+        for layer in range(facts.layers):
+            tensors.pop(pattern.replace("{base}", base).replace("{i}", str(layer)), None)
+    if tensors:
+        names = ", ".join(sorted(tensors)[:4]) + (" …" if len(tensors) > 4 else "")
+        remarks.append(f"carried along, but used by no part of cloze: {names}.")
+    spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
+    return Model(arguments, architecture.order, network, heads, "transformer", spare), remarks
+
+
+def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
+    place = folder / "config.json"
+    found: dict[str, Any] = {"segments": 0, **architecture.assumed, **architecture.fixed}
+    for setting in (*architecture.settings, Setting("vocab_size", "vocab_size", 30522)):
+        value = config.get(setting.theirs, setting.default)
+        if not _sound(value, setting.default):
+            raise CheckpointError(
+                f"{place}: {setting.theirs} is {value!r}; expected a value such as {setting.default!r}.\n"
+                "  Copy the file again."
+            )
+        found[setting.ours] = setting.back(value)
+    del found["vocab_size"]
+    if architecture.shifted:
+        pad = config.get("pad_token_id", 1)
+        if not isinstance(pad, int) or pad < 0 or found["longest"] <= pad + 1:
+            raise CheckpointError(
+                f"{place}: pad_token_id is {pad!r}, and RoBERTa counts its {found['longest']} positions from there.\n"
+                "  Copy the file again."
+            )
+        found["longest"] -= pad + 1
+    if found["width"] % found["heads"]:
+        raise CheckpointError(
+            f"{place}: {found['heads']} attention heads do not divide the width {found['width']}. Copy the file again."
+        )
+    return complete(found)
+
+
+def _sound(value: Any, example: Any) -> bool:
+    """Whether a value from config.json is of the kind of the default; whole numbers must be positive."""
+    if isinstance(example, float):
+        return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    if isinstance(example, str):
+        return isinstance(value, str)
+    return (value is None and example is None) or (isinstance(value, int) and not isinstance(value, bool) and value > 0)
+
+
+def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architecture: Architecture) -> bool:
+    """Whether config.json still says what these arguments say."""
+    full = complete(arguments)
+    shift = config.get("pad_token_id", 1) + 1 if architecture.shifted else 0
+    for setting in architecture.settings:
+        if isinstance(full[setting.ours], Mapping):  # a schedule, which config.json cannot say
+            continue
+        value = setting.there(full[setting.ours])
+        if config.get(setting.theirs, setting.default) != (value + shift if setting.ours == "longest" else value):
+            return False
+    return True
+
+
+def _modern(name: str) -> str:
+    """Names of files from before 2020: LayerNorm's gain and bias were called gamma and beta."""
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def _fold_segments(
+    tensors: dict[str, Tensor], architecture: Architecture, arguments: Mapping[str, Any], base: str, place: str
+) -> None:
+    """One segment says nothing: its vector is the same for every token and is added to the positions instead."""
+    if architecture.segments is None or arguments["segments"]:
+        return
+    theirs = architecture.segments.theirs
+    assert isinstance(theirs, str)
+    name = theirs.replace("{base}", base)
+    row = tensors.pop(name, None)
+    positions = f"{base}embeddings.position_embeddings.weight"
+    if row is not None and positions in tensors:
+        width = tensors[positions].shape[1]
+        if row.shape != (1, width):
+            raise CheckpointError(
+                f"{place}: {name}: the file gives {tuple(row.shape)}, config.json asks for (1, {width}).\n"
+                "  The two files belong to different models: copy both again from one source."
+            )
+        tensors[positions] = tensors[positions] + row
+
+
+def _heads(
+    architecture: Architecture,
+    config: Mapping[str, Any],
+    tensors: dict[str, Tensor],
+    network: Mapping[str, Tensor],
+    facts: Facts,
+    place: str,
+) -> tuple[dict[str, tuple[HeadTable, Head]], list[str]]:
+    """The heads whose signs are in the file, each by its table."""
+    tie = bool(config.get("tie_word_embeddings", True))
+    heads: dict[str, tuple[HeadTable, Head]] = {}
+    remarks: list[str] = []
+    for table in architecture.heads:
+        if tie:
+            remarks += _drop_repeats(table, tensors, network, facts)
+        if not _present(table, architecture, config, tensors, facts, tie):
+            continue
+        arguments = table.arguments(config, tensors)
+        if table.part == "token_prediction":
+            arguments["tie"] = tie
+        if not tie:
+            for copy, source in table.copies.items():  # 4.57 shares the two and keeps the copy's name alone
+                kept = tensors.pop(copy, None)
+                if kept is not None:
+                    tensors.setdefault(source, kept)
+        state = to_ours(table.rows(tie), tensors, facts.sized(C=arguments.get("classes", 0)), place)
+        heads[table.role] = (table, Head(table.part, arguments, state))
+    return heads, remarks
+
+
+def _present(
+    table: HeadTable,
+    architecture: Architecture,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    facts: Facts,
+    tie: bool,
+) -> bool:
+    if not table.rows(tie):  # nothing but the tied table: the class says whether the model predicts
+        without = {cls.name for cls in architecture.classes if table.role not in cls.roles}
+        return not without.intersection(config.get("architectures") or ())
+    return all(name.replace("{base}", facts.base) in tensors for name in table.sign)
+
+
+def _drop_repeats(
+    table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], facts: Facts
+) -> list[str]:
+    """Take out copies of tied tensors; transformers ignores them too, but a copy that differs is worth a word."""
+    remarks = []
+    for name, source in table.repeats.items():
+        copy = tensors.pop(name, None)
+        origin = network["embeddings.tokens.weight"] if "{base}" in source else tensors.get(source)
+        if copy is not None and origin is not None and not torch.equal(copy, origin):
+            remarks.append(
+                f"{name} differs from the tensor it is tied to by config.json (tie_word_embeddings) and was left out."
+            )
+    return remarks
+
+
+def _own_names(
+    heads: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None, folder: Path
+) -> dict[str, Head]:
+    """Heads under the names and arguments that cloze gave them, with those that transformers does not know."""
+    if own is None:
+        return {table.part: head for table, head in heads.values()}
+    stored = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).exists() else {}
+    result: dict[str, Head] = {}
+    for name, entry in own["heads"].items():
+        if entry["role"] in heads:
+            result[name] = Head(entry["part"], entry["arguments"], heads[entry["role"]][1].state)
+        elif entry["role"] is None:
+            state = {key.removeprefix(name + "/"): t for key, t in stored.items() if key.startswith(name + "/")}
+            result[name] = Head(entry["part"], entry["arguments"], state)
+        else:
+            raise CheckpointError(
+                f"{folder / WEIGHTS}: the head {name!r} is missing, which {DESCRIPTION} promises.\n"
+                "  The copy is incomplete: copy the whole folder again."
+            )
+    return result
+
+
+def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
+    """A network that transformers cannot express, as cloze wrote it."""
+    model = Model(
+        arguments=own["arguments"],
+        order=own["order"],
+        network=read_tensors(folder / OWN_NETWORK),
+        heads=_own_names({}, own, folder),
+        part=own["part"],
+    )
+    tokenizer = Tokenizer.load(folder)
+    _check_vocabulary(folder, tokenizer, model)
+    return Imported(
+        folder=folder, architecture=None, model=model, tokenizer=tokenizer, reading=Reading(**own["reading"]),
+        labels=tuple(own.get("labels") or ()), step=int(own.get("step") or 0),
+    )
+
+
+def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
+    """Ids must have vectors; up to the next multiple of 256 more vectors than ids are padding that trainers like."""
+    if "embeddings.tokens.weight" not in model.network:
+        return
+    rows = int(model.network["embeddings.tokens.weight"].shape[0])
+    if not tokenizer.size <= rows <= -(-tokenizer.size // 256) * 256:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has {tokenizer.size} ids and the network has vectors for {rows}.\n"
+            "  They belong to different models: put the tokenizer files of this checkpoint into the folder."
+        )
+
+
+def _labels(config: Mapping[str, Any], model: Model) -> tuple[str, ...]:
+    names = config.get("id2label")
+    if not isinstance(names, dict) or not any(head.part == "relation_prediction" for head in model.heads.values()):
+        return ()
+    return tuple(str(name) for _, name in sorted(names.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0))
+
+
+def _no_folder(folder: Path) -> str:
+    if folder.exists():
+        return f"{folder}: a file; expected a folder with config.json and {WEIGHTS} in it."
+    return (
+        f"{folder}: there is no such folder; expected one with config.json, {WEIGHTS} and a tokenizer in it.\n"
+        "  cloze does not download models: fetch one first, for example with `hf download NAME --local-dir FOLDER`."
+    )

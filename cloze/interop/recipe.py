@@ -1,0 +1,94 @@
+"""A recipe for a model that came from elsewhere: a named recipe with that model's network, vocabulary and heads."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop.model import Head
+from cloze.interop.read import Imported
+from cloze.text.tokenizer import Tokenizer
+
+
+def base_recipe(imported: Imported) -> str:
+    """The named recipe that such a model is trained by."""
+    parts = {head.part for head in imported.model.heads.values()}
+    if imported.architecture == "electra":
+        return "bert" if "token_prediction" in parts else "electra-small"
+    return imported.architecture or "bert"
+
+
+def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """`base`, a recipe as plain data, with what is known of the imported model put in.
+
+    Network and vocabulary are the model's; exercise, optimiser and budget are those of `base`, because no Hugging Face
+    folder says how its model was trained. A discriminator gets a new generator a quarter as wide.
+    """
+    recipe = copy.deepcopy(dict(base))
+    recipe["name"] = name
+    recipe["notes"] = (
+        f"Read from a Hugging Face folder of transformers' {imported.architecture}: its network and its vocabulary. "
+        f"Everything else is that of the recipe {base['name']}, because such a folder does not say how it was trained.\n"
+    )
+    recipe["text"] = _text(imported.tokenizer)
+    recipe["reading"] = {
+        key: value
+        for key, value in (
+            ("single", imported.reading.single), ("pair", imported.reading.pair), ("summary", imported.reading.summary)
+        )
+        if value is not None
+    }  # fmt: skip
+    arguments = dict(imported.model.arguments)
+    if "networks" in recipe:
+        parts = {"generator": _generator(arguments), "discriminator": arguments}
+        recipe["networks"] = {role: {"transformer": part} for role, part in parts.items()}
+    else:
+        recipe["network"] = {"transformer": arguments}
+        _put_heads(recipe, imported.model.heads)
+    _shorten(recipe, int(arguments["longest"]))
+    return recipe
+
+
+def _text(tokenizer: Tokenizer) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"size": tokenizer.size}
+    if tokenizer.kind == "byte_bpe":
+        arguments["special"] = dict(tokenizer.literals)
+        arguments["special_last"] = int(tokenizer.special_ids.min()) > 0
+    text: dict[str, Any] = {"tokenizer": {tokenizer.kind: arguments}}
+    return {"normalise": {"lower": True}, **text} if tokenizer.lower else text
+
+
+def _generator(discriminator: Mapping[str, Any]) -> dict[str, Any]:
+    """A quarter of the width in heads of 64, sharing the embeddings and so their width (ELECTRA §3.2)."""
+    width = max(1, discriminator["width"] // 4 // 64) * 64
+    return {**discriminator, "width": width, "heads": width // 64, "inner": 4 * width}
+
+
+def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
+    """Token prediction as the model has it; the pair exercise only with a head that answers it."""
+    found = next((head for head in heads.values() if head.part == "token_prediction"), None)
+    pairs = any(head.part == "relation_prediction" and head.argument("set") == "next" for head in heads.values())
+    objectives = []
+    for objective in recipe["objectives"]:
+        if "token_prediction" in objective and found is not None:
+            keys = ("transform", "tie", "bias", "norm_epsilon")
+            arguments = {key: found.argument(key) for key in keys if found.argument(key) is not None}
+            objective = {"token_prediction": arguments}
+        if pairs or "relation_prediction" not in objective:
+            objectives.append(objective)
+    recipe["objectives"] = objectives
+    if not pairs and any("pair" in edit for edit in recipe["exercise"]):
+        single = {"frame": recipe["reading"]["single"]}
+        rest = [edit for edit in recipe["exercise"] if "pair" not in edit]
+        recipe["exercise"] = [single if "frame" in edit else edit for edit in rest]
+
+
+def _shorten(recipe: dict[str, Any], longest: int) -> None:
+    """No length beyond the model's positions."""
+    passages = recipe.get("corpus", {}).get("passages")
+    if isinstance(passages, dict) and "length" in passages:
+        passages["length"] = min(passages["length"], longest)
+    for phase in recipe.get("schedule", []):
+        if "length" in phase.get("set", {}):
+            phase["set"]["length"] = min(phase["set"]["length"], longest)

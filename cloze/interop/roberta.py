@@ -1,0 +1,83 @@
+"""RoBERTa ↔ transformers' `Roberta*`.
+
+Source: RoBERTa (Liu et al., 2019). In fairseq and in transformers real tokens stand at positions `pad + 1` and following,
+so the table there begins with `pad + 1` rows that only padding reads; ours begins with the first real position.
+Its single segment row is a constant: folded into the positions when read, zero when written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop import encoder
+from cloze.interop.architecture import Architecture, HeadTable, ModelClass
+from cloze.interop.mapping import SHIFTED, Line
+
+MASKED_LM = HeadTable(
+    role="masked_lm",
+    part="token_prediction",
+    sign=("lm_head.dense.weight",),
+    lines=(
+        Line("head.dense.*", "lm_head.dense.*", "D D"),
+        Line("head.norm.*", "lm_head.layer_norm.*", "D"),
+    ),
+    tied=(Line("head.bias", "lm_head.bias", "V"),),
+    untied=(
+        Line("head.bias", "lm_head.decoder.bias", "V"),
+        Line("head.output.weight", "lm_head.decoder.weight", "V D"),
+    ),
+    repeats={
+        "lm_head.decoder.weight": "{base}embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    copies={"lm_head.bias": "lm_head.decoder.bias"},
+    # transformers fixes the erf form in this head, whatever hidden_act says
+    objections=lambda head, arguments: encoder.prediction_objections(head, arguments, "gelu"),
+    arguments=lambda config, tensors: _masked_lm_arguments(config),
+)
+
+CLASSIFIER = HeadTable(
+    role="classifier",
+    part="relation_prediction",
+    sign=("classifier.out_proj.weight",),
+    lines=(
+        Line("head.pool.*", "classifier.dense.*", "D D"),
+        Line("head.output.*", "classifier.out_proj.*", "C D"),
+    ),
+    objections=lambda head, arguments: encoder.pooled_objections(head, None),
+    arguments=lambda config, tensors: {"classes": int(tensors["classifier.out_proj.weight"].shape[0]), "pool": True},
+)
+
+
+def _masked_lm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {"transform": "gelu", "bias": True, "norm_epsilon": config.get("layer_norm_eps", 1e-12)}
+
+
+ROBERTA = Architecture(
+    name="roberta",
+    title="RoBERTa",
+    order="open",
+    settings=encoder.settings(layers=12, width=768, heads=12, inner=3072),
+    fixed=encoder.FIXED,
+    assumed={**encoder.ASSUMED, "initial": "normal"},
+    legal=encoder.LEGAL,
+    base="roberta.",
+    body=encoder.body(SHIFTED),
+    segments=encoder.SEGMENTS,
+    heads=(MASKED_LM, CLASSIFIER),
+    classes=(
+        ModelClass("RobertaForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
+        ModelClass(
+            "RobertaForSequenceClassification",
+            frozenset({"classifier"}),
+            "AutoModelForSequenceClassification",
+            "text-classification",
+        ),
+        ModelClass("RobertaModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="RobertaTokenizer",
+    ignored=encoder.IGNORED,
+    shifted=True,
+    boundaries=(("[BOS]", "[CLS]"), ("[EOS]", "[SEP]")),
+)

@@ -1,0 +1,210 @@
+"""Dropout by address: which numbers fall is a pure function of (seed, step, module, row, place in the row).
+
+No generator state exists, so accumulation, ranks, resumption and recomputation all drop the same numbers. `F.dropout`
+on a CPU draws on one thread and takes half of a training step; here a 64-bit word decides four numbers at once and every
+pass is a vectorised integer operation.
+
+The word of place j in row r is `finish((table[j] ^ first[r]) * FACTOR, second[r])`: the table and both row keys are
+fully mixed beforehand, so no two seeds, steps, modules or rows are shifted copies of each other.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cloze import rng
+from cloze.networks.clock import Clock
+
+LANES = 4  # 16-bit lanes in a 64-bit word
+LEVELS = 1 << 15  # a lane decides with 15 bits: rates are multiples of 1/32768
+_KEYS_ACROSS = 1 << 14  # room for one row of attention scores in the address of a place
+_SMALL_TABLE = 1 << 22  # words; larger tables are made anew, not kept
+
+
+class Places(NamedTuple):
+    """Rows of a gathered state: the row of the batch and the position in it that each came from, (M,) both."""
+
+    row: Tensor
+    position: Tensor
+
+
+def _signed(x: int) -> int:
+    return x - (1 << 64) if x >= 1 << 63 else x
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15)
+_MIX1 = _signed(0xBF58476D1CE4E5B9)
+_MIX2 = _signed(0x94D049BB133111EB)
+_FACTOR = _signed(0xD6E8FEB86659FD93)
+_GOLDEN32, _MIX32 = 0x9E3779B1 - (1 << 32), 0x846CA68B - (1 << 32)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The splitmix64 finaliser on int64."""
+    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * _MIX1
+    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * _MIX2
+    return x ^ ((x >> 31) & ((1 << 33) - 1))
+
+
+def _words(numbers: int) -> int:
+    return (numbers + LANES - 1) // LANES
+
+
+def _hidden_places(length: int, width: int, device: torch.device) -> Tensor:
+    return torch.arange(length * _words(width), dtype=torch.int64, device=device).view(length, -1)
+
+
+def _score_places(heads: int, queries: int, keys: int, device: torch.device) -> Tensor:
+    row = torch.arange(queries, dtype=torch.int64, device=device)[None, :, None] * heads
+    row = row + torch.arange(heads, dtype=torch.int64, device=device)[:, None, None]
+    return row * _KEYS_ACROSS + torch.arange(_words(keys), dtype=torch.int64, device=device)
+
+
+@lru_cache(maxsize=16)
+def _kept_table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    places = _hidden_places(*sizes, device) if kind == "hidden" else _score_places(*sizes, device)
+    return _mix(places * _GOLDEN + 1)
+
+
+def _table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    if torch.compiler.is_compiling() or prod(sizes) > _SMALL_TABLE * LANES:
+        return _kept_table.__wrapped__(kind, sizes, device)
+    return _kept_table(kind, sizes, device)
+
+
+class Dropout(nn.Module):
+    """Zeroes a share `rate` of the numbers and scales the rest by 1 / (1 - rate). Identity in eval mode.
+
+    The rate is rounded to a multiple of 1/32768. `key` stands for the module; `name_dropouts` sets it.
+    """
+
+    def __init__(self, rate: float, clock: Clock) -> None:
+        super().__init__()
+        if not 0.0 <= rate < 1.0:
+            raise ValueError(f"dropout rate {rate} is not in [0, 1)")
+        self.rate = rate
+        self.clock = clock
+        self.key = 0
+        self.threshold = round(rate * LEVELS)
+        self.scale = LEVELS / (LEVELS - self.threshold)
+
+    @property
+    def active(self) -> bool:
+        """Whether a call drops anything now."""
+        return self.training and self.threshold > 0
+
+    def forward(self, x: Tensor, places: Places | None = None) -> Tensor:
+        """Drop in (B, L, D), in (B, D), or in rows (M, D) that were gathered from `places`."""
+        if not self.active:
+            return x
+        return drop(x, self.keep_hidden(x.shape, x.device, places), self.scale)
+
+    def keep_hidden(self, shape: tuple[int, ...], device: torch.device, places: Places | None = None) -> Tensor:
+        """Which numbers stay, of shape (B, L, D), (B, D) or (M, D) at places: int16, -1 stays, 0 falls; bool off a CPU."""
+        width = shape[-1]
+        if device.type != "cpu" and places is None:
+            return self._by_element(shape, device)
+        if places is None:
+            length = shape[1] if len(shape) == 3 else 1
+            table = _table("hidden", (length, width), device)
+            first, second = (key.view(-1, 1, 1) for key in self._row_keys(shape[0], device))
+            return self._lanes(table, first, second, width).view(shape)
+        if len(places.row) == 0:
+            return torch.empty(shape, dtype=torch.int16, device=device)
+        table = _table("hidden", (int(places.position.max()) + 1, width), device)[places.position]
+        first, second = (key[places.row, None] for key in self._row_keys(int(places.row.max()) + 1, device))
+        return self._lanes(table, first, second, width)
+
+    def keep_scores(self, batch: int, heads: int, queries: int, keys: int, device: torch.device) -> Tensor:
+        """int16 (B, H, Lq, Lk): -1 where an attention weight stays, 0 where it falls."""
+        table = _table("scores", (heads, queries, keys), device)
+        first, second = (key.view(-1, 1, 1, 1) for key in self._row_keys(batch, device))
+        return self._lanes(table, first, second, keys)
+
+    def _by_element(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        """One 32-bit hash per number, true where it stays: simple arithmetic that a compiler fuses into its neighbours."""
+        first, second = (key.view(-1, *[1] * (len(shape) - 1)) for key in self._row_keys(shape[0], device))
+        x = torch.arange(prod(shape[1:]), dtype=torch.int32, device=device).view(1, *shape[1:]) * _GOLDEN32
+        x = x ^ first.to(torch.int32)
+        x = (x ^ (x >> 16)) * 0x7FEB352D
+        x = x ^ second.to(torch.int32)
+        x = (x ^ (x >> 15)) * _MIX32
+        return ((x ^ (x >> 16)) & (LEVELS - 1)) >= self.threshold
+
+    def _row_keys(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        clock = self.clock
+        base = _mix(_mix(clock.seed * _GOLDEN + self.key) ^ (clock.step * _GOLDEN + 1))
+        row = torch.arange(rows, dtype=torch.int64, device=device) + clock.first_row
+        first = _mix(base ^ (row * _GOLDEN + 2))
+        return first, _mix(first + _GOLDEN) | 1
+
+    def _lanes(self, table: Tensor, first: Tensor, second: Tensor, numbers: int) -> Tensor:
+        words = (table ^ first).mul_(_FACTOR)
+        words ^= words >> 32
+        words *= second
+        words ^= words >> 32
+        lanes = words.view(torch.int16)
+        if lanes.shape[-1] != numbers:
+            lanes = lanes[..., :numbers]
+        lanes = lanes & (LEVELS - 1)
+        return lanes.neg_().add_(self.threshold - 1).bitwise_right_shift_(15)
+
+    def extra_repr(self) -> str:
+        """The rate, for `print(network)`."""
+        return f"rate={self.rate}"
+
+
+class _DropBits(torch.autograd.Function):
+    """bfloat16: AND the bit pattern with the mask instead of converting the mask to a number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, keep: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(keep)
+        ctx.scale = scale
+        return _and_bits(x, keep).mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (keep,) = ctx.saved_tensors
+        return _and_bits(gradient, keep).mul_(ctx.scale), None, None
+
+
+def _and_bits(x: Tensor, keep: Tensor) -> Tensor:
+    return (x.contiguous().view(torch.int16) & keep).view(torch.bfloat16)
+
+
+def keep_(x: Tensor, keep: Tensor) -> Tensor:
+    """Zero `x` in place where `keep` is 0; contiguous, not scaled."""
+    if x.dtype == torch.bfloat16:
+        x.view(torch.int16).bitwise_and_(keep)
+        return x
+    return x.mul_(keep.neg())
+
+
+def drop(x: Tensor, keep: Tensor, scale: float) -> Tensor:
+    """`x` where `keep` is -1 (or true), scaled; zero elsewhere."""
+    if keep.dtype == torch.bool:
+        return torch.where(keep, x * scale, 0.0)
+    if x.dtype == torch.bfloat16 and not torch.compiler.is_compiling():
+        return _DropBits.apply(x, keep, scale)
+    return x * keep.to(x.dtype).mul_(-scale)
+
+
+def name_dropouts(root: nn.Module) -> None:
+    """Give every `Dropout` below `root` the key of its qualified name, so that no two of them draw the same numbers."""
+    for name, module in root.named_modules():
+        if isinstance(module, Dropout):
+            module.key = _signed(rng.name_key(name))
+
+
+def uniform_by_row(clock: Clock, name: str, row: Tensor, position: Tensor) -> Tensor:
+    """Numbers in [0, 1) with 24 random bits, one per (row, position), addressed like dropout: float32 (M,)."""
+    base = _mix(_mix(clock.seed * _GOLDEN + _signed(rng.name_key(name))) ^ (clock.step * _GOLDEN + 1))
+    first = _mix(base ^ ((row.long() + clock.first_row) * _GOLDEN + 2))
+    word = _mix(first ^ (position.long() * _GOLDEN + 3))
+    return ((word >> 40) & ((1 << 24) - 1)).float() * 2.0**-24

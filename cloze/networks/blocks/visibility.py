@@ -1,0 +1,87 @@
+"""Who sees whom: DESIGN §3's one rule, turned into what an attention kernel needs.
+
+Token i sees token j if and only if order[j] <= order[i] and both are in the same packed block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cloze.errors import RecipeError, nearest
+
+CONSTANT_ORDERS = ("open", "left_to_right", "right_to_left")
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """`all`: no mask is needed. `causal`: the lower triangle. `mask`: a boolean (B or 1, 1, Lq, Lk), true where seen.
+
+    `starts`, where the mask comes from blocks alone and the device is a GPU: the flat place where each run of one block
+    begins, then B*L (int32), for kernels that take packed documents as they are; `order` is then their constant order.
+    """
+
+    kind: Literal["all", "causal", "mask"]
+    mask: Tensor | None = None
+    starts: Tensor | None = None
+    order: str | None = None
+
+    def bias(self, dtype: torch.dtype, length: int, device: torch.device) -> Tensor | None:
+        """What is added to scores: 0 where seen, minus infinity elsewhere; broadcasts to (B, H, Lq, Lk). None: nothing.
+
+        Every token sees itself, so no row of scores is minus infinity throughout.
+        """
+        if self.kind == "all":
+            return None
+        if self.kind == "causal":
+            return _causal_bias(length, dtype, device)
+        assert self.mask is not None  # `mask` is the only kind left
+        return torch.zeros(self.mask.shape, dtype=dtype, device=device).masked_fill_(~self.mask, float("-inf"))
+
+
+@lru_cache(maxsize=8)
+def _causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.full((length, length), float("-inf"), dtype=dtype, device=device).triu_(1)
+
+
+def visibility(order: Tensor | str, block: Tensor | None, *, length: int, past: int, device: torch.device) -> Visibility:
+    """The visibility of `length` new tokens after `past` cached ones (B, L integers, or a constant order by name)."""
+    if isinstance(order, str) and order not in CONSTANT_ORDERS:
+        raise RecipeError(f"unknown order {order!r}. {nearest(order, CONSTANT_ORDERS)}")
+    if isinstance(order, str) and block is None:
+        if order == "open" or length == 1:
+            return Visibility("all")
+        if order == "left_to_right" and past == 0:
+            return Visibility("causal")
+        return Visibility("mask", _constant(order, length, past, device))
+    if isinstance(order, str):
+        assert block is not None  # the other case was settled above
+        same = (block[:, :, None] == block[:, None, :])[:, None]
+        if order != "open":
+            same = same & _constant(order, length, 0, device)
+        starts = _starts(block) if device.type == "cuda" and order != "right_to_left" else None
+        return Visibility("mask", same, starts, order)
+    seen = order[:, None, :] <= order[:, :, None]
+    if block is not None:
+        seen = seen & (block[:, :, None] == block[:, None, :])
+    return Visibility("mask", seen[:, None])
+
+
+def _starts(block: Tensor) -> Tensor:
+    first = torch.ones_like(block, dtype=torch.bool)
+    first[:, 1:] = block[:, 1:] != block[:, :-1]
+    starts = first.flatten().nonzero().view(-1)
+    spare = 1 + (-len(starts) - 1) % 64  # empty runs at the end: fewer lengths that a compiled graph has to meet
+    return torch.cat([starts, starts.new_full((spare,), block.numel())]).to(torch.int32)
+
+
+def _constant(order: str, length: int, past: int, device: torch.device) -> Tensor:
+    query = torch.arange(past, past + length, device=device)[:, None]
+    key = torch.arange(past + length, device=device)
+    if order == "open":
+        return torch.ones(1, 1, length, past + length, dtype=torch.bool, device=device)
+    return (key <= query if order == "left_to_right" else key >= query)[None, None]

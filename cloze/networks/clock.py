@@ -1,0 +1,47 @@
+"""The clock of a run: where training stands, as tensors that layers read while they draw random numbers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Clock:
+    """Seed, step, first row of the micro-batch and share of the budget spent.
+
+    Four 0-dim tensors that are filled in place, so a compiled or captured graph sees new values without recompiling.
+    `first_row` counts over all ranks and micro-batches of the step: a row draws the same numbers however it is dealt.
+    """
+
+    def __init__(self, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        self.numbers = (seed, 0, 0)  # seed, step and first row once more, for what cannot read a tensor without waiting
+        self.seed = torch.tensor(seed, dtype=torch.int64, device=device)
+        self.step = torch.zeros((), dtype=torch.int64, device=device)
+        self.first_row = torch.zeros((), dtype=torch.int64, device=device)
+        self.share = torch.zeros((), dtype=torch.float32, device=device)
+
+    def set(
+        self,
+        *,
+        seed: int | None = None,
+        step: int | None = None,
+        first_row: int | None = None,
+        share: float | None = None,
+    ) -> None:
+        """Fill in place whatever is given."""
+        given = (seed, step, first_row)
+        self.numbers = tuple(old if new is None else new for old, new in zip(self.numbers, given, strict=True))
+        if seed is not None:
+            self.seed.fill_(seed)
+        if step is not None:
+            self.step.fill_(step)
+        if first_row is not None:
+            self.first_row.fill_(first_row)
+        if share is not None:
+            self.share.fill_(share)
+
+    def to(self, device: torch.device | str) -> Clock:
+        """Move this clock; everything that holds it sees it move."""
+        self.seed, self.step = self.seed.to(device), self.step.to(device)
+        self.first_row, self.share = self.first_row.to(device), self.share.to(device)
+        return self

@@ -1,0 +1,229 @@
+"""The Transformer of BERT, RoBERTa, GPT-2 and ELECTRA: one network, told apart by norms, tables and `order`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from cloze import rng
+from cloze.networks.blocks.dropout import Dropout, Places, name_dropouts
+from cloze.networks.blocks.embeddings import Embeddings
+from cloze.networks.blocks.layer import Activation, TransformerLayer
+from cloze.networks.blocks.visibility import Visibility, visibility
+from cloze.networks.clock import Clock
+from cloze.networks.network import StateKind
+from cloze.registry import Given, register
+
+
+class Cache:
+    """Keys and values of the tokens read so far, for generation from left to right."""
+
+    def __init__(self, layers: int) -> None:
+        self.layers: list[list[Tensor]] = [[] for _ in range(layers)]
+
+    @property
+    def length(self) -> int:
+        """Tokens read so far."""
+        return self.layers[0][0].shape[2] if self.layers and self.layers[0] else 0
+
+
+@register("network", "transformer")
+class Transformer(nn.Module):
+    """Embeddings and `layers` equal layers (Vaswani et al., 2017, §3).
+
+    `norm: post` with learned positions and segments is BERT (Devlin et al., 2019, §3); `pre` with a final norm is GPT-2
+    (Radford et al., 2019, §2.3). `embedding_width` below `width` adds a projection after the embedding norm, as ELECTRA
+    does. `initial` draws weights with `deviation`, truncated at two deviations (BERT) or not; biases start at zero;
+    `residual_scaling` divides the projections into the residual by the root of their number (GPT-2 §2.3).
+
+    >>> network = Transformer(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
+    >>> tuple(network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))["hidden"].shape)
+    (2, 5, 8)
+    """
+
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+        {
+            "tiny": {"layers": 2, "width": 128, "heads": 2},
+            "mini": {"layers": 4, "width": 256, "heads": 4},
+            "small": {"layers": 4, "width": 512, "heads": 8},
+            "medium": {"layers": 8, "width": 512, "heads": 8},
+            "base": {"layers": 12, "width": 768, "heads": 12},
+            "large": {"layers": 24, "width": 1024, "heads": 16},
+        }
+    )
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        width: int,
+        heads: int,
+        inner: int | None = None,
+        norm: Literal["post", "pre"] = "post",
+        positions: Literal["learned", "none"] = "learned",
+        longest: int = 512,
+        segments: int = 0,
+        embedding_width: int | None = None,
+        activation: Activation = "gelu",
+        norm_epsilon: float = 1e-12,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        initial: Literal["truncated", "normal"] = "truncated",
+        deviation: float = 0.02,
+        residual_scaling: bool = False,
+        embedding_norm: bool | None = None,
+        final_norm: bool | None = None,
+        vocab_size: Given[int],
+        clock: Given[Clock],
+    ) -> None:
+        super().__init__()
+        self.width = width
+        self.heads = heads
+        self.inner = inner or 4 * width
+        self.norm_place = norm
+        self.longest = longest
+        self.embedding_width = embedding_width or width
+        self.initial = initial
+        self.deviation = deviation
+        self.residual_scaling = residual_scaling
+        self.clock = clock
+        self.embeddings = Embeddings(
+            vocab_size=vocab_size, width=self.embedding_width, longest=longest, segments=segments,
+            positions=positions == "learned", norm=norm == "post" if embedding_norm is None else embedding_norm,
+            norm_epsilon=norm_epsilon,
+        )
+        self.embedding_dropout = Dropout(dropout, clock)
+        self.project = nn.Linear(self.embedding_width, width) if self.embedding_width != width else None
+        self.layers = nn.ModuleList(
+            TransformerLayer(
+                width=width, heads=heads, inner=self.inner, norm=norm, activation=activation, norm_epsilon=norm_epsilon,
+                dropout=dropout, attention_dropout=dropout if attention_dropout is None else attention_dropout,
+                clock=clock,
+            )
+            for _ in range(layers)
+        )
+        final = norm == "pre" if final_norm is None else final_norm
+        self.norm = nn.LayerNorm(width, eps=norm_epsilon) if final else None
+        self.needs = frozenset({"tokens"})
+        optional = {"order", "block", "summaries", "vectors"}
+        optional |= {"segments"} if segments else set()
+        optional |= {"positions"} if positions == "learned" else set()
+        self.takes = self.needs | optional
+        self.gives: Mapping[str, StateKind] = {
+            "hidden": StateKind("B L D", "order"),
+            "layers": StateKind("N B L D", "order"),
+            "summary": StateKind("E D", "order"),
+        }
+        self.reset_parameters()
+        name_dropouts(self)
+
+    @property
+    def tables(self) -> dict[str, nn.Embedding]:
+        """The token table, for heads that tie to it; its width is `embedding_width`."""
+        return {"tokens": self.embeddings.tokens}
+
+    def depth_groups(self) -> list[nn.Module]:
+        """Embeddings first, then the layers in order."""
+        return [self.embeddings, *self.layers]
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator; gains are one, biases zero."""
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                draw(module.weight, self.initial, self.deviation)
+            if isinstance(module, (nn.Linear, nn.LayerNorm)):
+                nn.init.zeros_(module.bias)
+        if self.residual_scaling:
+            with torch.no_grad():
+                for layer in self.layers:
+                    for linear in (layer.attention.out, layer.outer):
+                        linear.weight.mul_(1.0 / math.sqrt(2 * len(self.layers)))
+
+    def forward(
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+        order: Tensor | str = "open",
+        block: Tensor | None = None,
+        summaries: Tensor | None = None,
+        vectors: Tensor | None = None,
+        cache: Cache | None = None,
+        asked: Tensor | None = None,
+        carry: Any = None,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D).
+
+        `asked` (M,) names the flat places of `hidden` that will be read, where the caller knows them: the last layer is
+        then computed only there and `hidden` is zero elsewhere (on a CPU; other devices compute all of it). With
+        `cache` the keys and values of earlier calls are seen too; the caller gives `positions` that continue.
+        """
+        batch, length = tokens.shape
+        past = cache.length if cache is not None else 0
+        self._seed_kernels(tokens.device)
+        seen = visibility(order, block, length=length, past=past, device=tokens.device)
+        x = self.embedding_dropout(self.embeddings(tokens, positions, segments, vectors))
+        if x.is_floating_point() and torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))  # the residual stream in the dtype of the products
+        x = x if self.project is None else self.project(x)
+        few = asked is not None and "layers" not in want and tokens.device.type == "cpu" and len(self.layers) > 0
+        passed = [x]
+        for number, layer in enumerate(self.layers[:-1] if few else self.layers):
+            passed.append(layer(passed[-1], seen, kept=cache.layers[number] if cache is not None else None))
+        if few:
+            assert asked is not None
+            first = summaries if "summary" in want else None
+            if first is None and "summary" in want:
+                first = torch.arange(batch, device=tokens.device) * length
+            chosen = asked if first is None else torch.cat([asked, first])
+            hidden = self._last_layer_at(passed[-1], seen, chosen)
+        else:
+            hidden = passed[-1] if self.norm is None else self.norm(passed[-1])
+        states: dict[str, Tensor] = {}
+        if "hidden" in want:
+            states["hidden"] = hidden
+        if "summary" in want:
+            states["summary"] = hidden[:, 0] if summaries is None else hidden.flatten(0, 1)[summaries]
+        if "layers" in want:
+            states["layers"] = torch.stack([*passed[:-1], hidden])
+        return states
+
+    def _seed_kernels(self, device: torch.device) -> None:
+        """Attention kernels of a GPU draw from its generator: set it by the clock, so that a step can be repeated."""
+        drawing = any(layer.attention.dropout.active for layer in self.layers)
+        if device.type != "cuda" or not drawing or torch.cuda.is_current_stream_capturing():
+            return
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(rng.fold(*self.clock.numbers, self.embedding_dropout.key) >> 1)
+
+    def _last_layer_at(self, x: Tensor, seen: Visibility, chosen: Tensor) -> Tensor:
+        """The last layer and the final norm at the chosen flat places; zero elsewhere."""
+        batch, length, width = x.shape
+        marked = torch.zeros(batch * length, dtype=torch.bool)
+        marked[chosen] = True
+        flat = marked.nonzero().view(-1)  # distinct places: a place named twice must not get its gradient twice
+        places = Places(flat // length, flat % length)
+        rows = self.layers[-1](x, seen, places=places)
+        rows = rows if self.norm is None else self.norm(rows)
+        return rows.new_zeros(batch * length, width).index_copy(0, flat, rows).view(batch, length, width)
+
+    def flops_per_token(self, length: int) -> float:
+        """Floating-point operations of forward and backward for one token in a row of `length`, heads not counted."""
+        dense = len(self.layers) * (4 * self.width**2 + 2 * self.width * self.inner)
+        dense += 0 if self.project is None else self.embedding_width * self.width
+        return 6.0 * dense + 12.0 * len(self.layers) * self.width * length
+
+
+def draw(weight: Tensor, initial: Literal["truncated", "normal"], deviation: float) -> None:
+    """Fill a weight from a normal distribution, cut at two deviations (`truncated`) or not."""
+    if initial == "truncated":
+        nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+    else:
+        nn.init.normal_(weight, std=deviation)

@@ -1,0 +1,19 @@
+"""Objectives: states and a batch in, sums of losses out; and rewriters, which make new fields between passes.
+
+May import: networks and the foundation; never the data tower.
+To add one: one file with a builder decorated `@register("objective", name)`, and its import line below.
+Contract: tests/objectives/ (zero answers, ln V at the start, finite differences, sums over rows).
+"""
+
+from __future__ import annotations
+
+from cloze.objectives.classify import Classify, classify
+from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.relation_prediction import relation_prediction
+from cloze.objectives.sample import Sample
+from cloze.objectives.token_labelling import token_labelling
+from cloze.objectives.token_prediction import token_prediction
+
+__all__ = [
+    "Classify", "Loss", "Objective", "Sample", "classify", "relation_prediction", "token_labelling", "token_prediction",
+]

@@ -1,0 +1,114 @@
+"""Classify what stands at given places: the one class behind token prediction, token labelling and relations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.clock import Clock
+from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
+from cloze.objectives.heads import ClassHead, Transform, VocabularyHead
+from cloze.objectives.objective import Loss, Objective
+from cloze.registry import Given, register
+
+
+class Classify(Objective):
+    """Sum of cross-entropies of `targets/<set>` at `places/<set>` of one reading.
+
+    `reading` is the name of what is read: `hidden` (B, L, D), where places are flat indices into B*L, or `summary`
+    (E, D), where they are examples. A head with one output is asked yes or no (binary cross-entropy). With `everywhere`
+    the answers need no places: every position that is not padding is asked, one target per position, (B*L,).
+    Metrics: `correct`.
+    """
+
+    def __init__(self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False) -> None:
+        super().__init__()
+        self.head = head
+        self.set = set
+        self.everywhere = everywhere
+        self.reads = (reading,)
+        self.targets, self.places, self.weights = (f"{field}/{set}" for field in ("targets", "places", "weights"))
+        self.takes = frozenset({self.targets} if everywhere else {self.targets, self.places})
+        self.optional = frozenset({self.weights, self.places, "block"} if everywhere else {self.weights})
+
+    def count(self, batch: Batch) -> Tensor:
+        """The sum of weights; without weights, the number of answers (positions that are not padding)."""
+        if self.weights in batch:
+            return batch[self.weights].sum(dtype=torch.float32)
+        if self.places in batch:
+            return torch.tensor(float(batch[self.places].shape[0]))
+        if "block" in batch:
+            return (batch["block"] > 0).sum(dtype=torch.float32)
+        shape = batch["tokens" if "tokens" in batch else self.targets].shape
+        return torch.tensor(float(shape.numel()))
+
+    def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The vectors that are classified, (M, D)."""
+        state = readings[self.reads[0]]
+        state = state.flatten(0, -2)
+        if self.places in batch:
+            return state.index_select(0, batch[self.places].long())
+        return state
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """(M, C), or (M,) for a head with one output."""
+        logits = self.head(self.rows(readings, batch))
+        return logits.squeeze(-1) if logits.shape[-1] == 1 else logits
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        """The summed loss in float32; zero answers give a zero connected to the parameters."""
+        targets = batch[self.targets].long()
+        weights = self._weights(batch)
+        if logits.dim() == 2:
+            total, correct = cross_entropy_sum(logits, targets, weights)
+            return Loss(total, {"correct": correct})
+        losses = F.binary_cross_entropy_with_logits(_wide(logits), targets.to(_wide(logits).dtype), reduction="none")
+        correct = ((logits.detach() > 0) == (targets > 0)).float()
+        if weights is not None:
+            losses, correct = losses * weights, correct * weights
+        return Loss(losses.sum(), {"correct": correct.sum()})
+
+    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """Loss and metrics from the readings; the scores of a vocabulary never exist all at once."""
+        if not isinstance(self.head, VocabularyHead):
+            return self.loss(self.scores(readings, batch), batch)
+        rows = self.head.transform_rows(self.rows(readings, batch))
+        targets, weights = batch[self.targets].long(), self._weights(batch)
+        total, correct = vocabulary_loss(rows, self.head.weight, self.head.bias, targets, weights)
+        return Loss(total, {"correct": correct})
+
+    def _weights(self, batch: Batch) -> Tensor | None:
+        if self.weights in batch:
+            return batch[self.weights]
+        if self.places not in batch and "block" in batch:
+            return (batch["block"].flatten() > 0).float()
+        return None
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+@register("objective", "classify")
+def classify(
+    *,
+    set: str = "main",
+    classes: int = 2,
+    reading: Literal["hidden", "summary"] = "hidden",
+    transform: Transform | None = None,
+    dropout: float = 0.0,
+    width: Given[int],
+    clock: Given[Clock],
+) -> Classify:
+    """Classify what stands at the places of a set: the general form, with a softmax over `classes`.
+
+    Parameters: `head.dense.*` with a transform, `head.output.*`.
+    """
+    head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock))
+    return Classify(head, set=set, reading=reading)

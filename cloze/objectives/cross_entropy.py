@@ -1,0 +1,135 @@
+"""Cross-entropy summed over rows, in float32, with the number of right answers.
+
+`vocabulary_loss` never keeps the scores of more rows than needed: on a CPU it turns blocks of scores into their own
+gradient while they are in the cache (the idea of Liger's fused linear cross-entropy, Hsu et al., 2024).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_SCORES_HELD = 1 << 25  # scores that exist at once in the dtype of the product
+_SCORES_WIDE = 1 << 18  # scores in float32 at once: 1 MB, what a core's cache holds
+
+
+def cross_entropy_sum(scores: Tensor, targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Weighted sums over the M rows of (M, C): the loss, and the rows whose one best class is the target."""
+    if scores.device.type == "cpu" and not torch.compiler.is_compiling():
+        gradient = torch.is_grad_enabled() and scores.requires_grad
+        total, right = _ScoresLoss.apply(scores, targets, weights, gradient)
+        return total, right
+    wide = scores if scores.dtype == torch.float64 else scores.float()
+    losses = F.cross_entropy(wide, targets, reduction="none")
+    with torch.no_grad():
+        right = ((wide >= wide.gather(1, targets[:, None])).sum(1) == 1).float()
+    if weights is not None:
+        losses, right = losses * weights, right * weights
+    return losses.sum(), right.sum()
+
+
+def vocabulary_loss(
+    rows: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`cross_entropy_sum` of `rows` (M, E) times `table` (V, E) plus `bias` (V)."""
+    if rows.device.type != "cpu" or torch.compiler.is_compiling():
+        return cross_entropy_sum(F.linear(rows, table, bias), targets, weights)
+    if torch.is_autocast_enabled("cpu"):
+        rows = rows.to(torch.get_autocast_dtype("cpu"))
+    gradient = torch.is_grad_enabled() and (rows.requires_grad or table.requires_grad)
+    total, right = _VocabularyLoss.apply(rows, table, bias, targets, weights, gradient)
+    return total, right
+
+
+class _ScoresLoss(torch.autograd.Function):
+    """The gradient is made in the forward pass, in the dtype of the scores; the backward pass only scales it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, targets: Tensor, weights: Tensor | None, gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        total, right = _zero_sums(scores.dtype)
+        d_scores = torch.empty_like(scores) if gradient else None
+        _add_losses(scores, targets, _weights(weights, len(scores), total.dtype), total, right, d_scores)
+        ctx.save_for_backward(d_scores)
+        ctx.mark_non_differentiable(right)
+        return total, right
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        (d_scores,) = ctx.saved_tensors
+        return d_scores * float(gradient), None, None, None
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    """The gradients are made in the forward pass, block by block; the backward pass only scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None, gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        with torch.autocast("cpu", enabled=False):
+            dtype = rows.dtype
+            table_cast = table.to(dtype)
+            bias_cast = None if bias is None else bias.to(dtype)
+            total, right = _zero_sums(dtype)
+            weights = _weights(weights, len(rows), total.dtype)
+            d_rows = torch.empty_like(rows) if gradient else None
+            d_table = torch.zeros_like(table) if gradient else None
+            d_bias = torch.zeros_like(bias) if gradient and bias is not None else None
+            held = max(1, _SCORES_HELD // len(table))
+            for start in range(0, len(rows), held):
+                part = slice(start, start + held)
+                scores = F.linear(rows[part], table_cast, bias_cast)
+                _add_losses(scores, targets[part], weights[part], total, right, scores if gradient else None)
+                if d_rows is not None and d_table is not None:
+                    torch.mm(scores, table_cast, out=d_rows[part])
+                    d_table += scores.t() @ rows[part]
+                if d_bias is not None:
+                    d_bias += (scores.new_ones(1, len(scores)) @ scores).view(-1)
+        ctx.save_for_backward(d_rows, d_table, d_bias)
+        ctx.mark_non_differentiable(right)
+        return total, right
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        d_rows, d_table, d_bias = ctx.saved_tensors
+        scale = float(gradient)
+        return d_rows * scale, d_table * scale, None if d_bias is None else d_bias * scale, None, None, None
+
+
+def _zero_sums(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    kind = torch.float64 if dtype == torch.float64 else torch.float32
+    return torch.zeros((), dtype=kind), torch.zeros((), dtype=torch.float32)
+
+
+def _weights(weights: Tensor | None, count: int, dtype: torch.dtype) -> Tensor:
+    return torch.ones(count, dtype=dtype) if weights is None else weights.to(dtype)
+
+
+def _add_losses(
+    scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None
+) -> None:
+    """Add loss and right answers to the sums; `into` receives the gradient of the scores, and may be the scores."""
+    step = max(1, _SCORES_WIDE // scores.shape[1])
+    for start in range(0, len(scores), step):
+        part = slice(start, start + step)
+        wide = scores[part].to(total.dtype, copy=True)
+        target, weight = targets[part, None], weights[part, None]
+        wide -= wide.amax(1, keepdim=True)
+        chosen = wide.gather(1, target)
+        first = (chosen == 0).squeeze(1)
+        if bool(first.any()):  # a tie with another class is not right
+            right += (((wide[first] == 0).sum(1) == 1) * weight[first, 0]).sum()
+        sums = wide.exp_().sum(1, keepdim=True)
+        total += ((sums.log() - chosen) * weight).sum()
+        if into is not None:
+            wide *= weight / sums
+            wide.scatter_add_(1, target, -weight)
+            into[part] = wide

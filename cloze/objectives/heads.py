@@ -1,0 +1,105 @@
+"""The small networks between a state and the classes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.transformer import draw
+
+Transform = Literal["gelu", "gelu_tanh", "tanh", "relu"]
+
+
+def transformed(x: Tensor, kind: Transform) -> Tensor:
+    """The non-linearity after a head's dense map."""
+    if kind == "tanh":
+        return torch.tanh(x)
+    if kind == "relu":
+        return F.relu(x)
+    return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
+
+
+def dense(inputs: int, outputs: int, deviation: float = 0.02) -> nn.Linear:
+    """A linear map with truncated normal weights and a bias of zero, as BERT's heads begin."""
+    linear = nn.Linear(inputs, outputs)
+    draw(linear.weight, "truncated", deviation)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+class ClassHead(nn.Module):
+    """[dense, transform,] dropout, output: (M, D) to (M, classes). `pool` names the dense map `pool` instead."""
+
+    def __init__(
+        self, *, width: int, classes: int, transform: Transform | None, dropout: Dropout, pool: bool = False
+    ) -> None:
+        super().__init__()
+        self.transform = transform
+        self.dense = dense(width, width) if transform is not None and not pool else None
+        self.pool = dense(width, width) if transform is not None and pool else None
+        self.dropout = dropout
+        self.output = dense(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(M, D) to (M, classes)."""
+        first = self.dense or self.pool
+        if first is not None and self.transform is not None:
+            x = transformed(first(x), self.transform)
+        return self.output(self.dropout(x))
+
+
+class VocabularyHead(nn.Module):
+    """[dense, transform, norm,] times the vocabulary table, plus a bias: (M, D) to (M, V).
+
+    `table` is an embedding of another module to tie to. It is not registered here: a tied weight is stored once, by the
+    network that owns it.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        vocab_size: int,
+        transform: Transform | None,
+        table: nn.Embedding | None,
+        bias: bool,
+        norm_epsilon: float,
+    ) -> None:
+        super().__init__()
+        inner = width if table is None else table.embedding_dim
+        if transform is None and inner != width:
+            raise ValueError(f"a head without a transform cannot go from width {width} to a table of width {inner}")
+        self.transform = transform
+        self.dense = dense(width, inner) if transform is not None else None
+        if transform is not None and self.dense is not None:
+            nn.init.zeros_(self.dense.bias)
+        self.norm = nn.LayerNorm(inner, eps=norm_epsilon) if transform is not None else None
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.output = None
+        if table is None:
+            self.output = nn.Linear(inner, vocab_size, bias=False)
+            draw(self.output.weight, "truncated", 0.02)
+        self._tied = (table,)
+
+    @property
+    def weight(self) -> Tensor:
+        """The vocabulary's rows, (V, E): the tied table's or its own."""
+        table = self._tied[0]
+        if table is not None:
+            return table.weight
+        assert self.output is not None  # built whenever there is no table
+        return self.output.weight
+
+    def transform_rows(self, x: Tensor) -> Tensor:
+        """(M, D) to (M, E): everything before the vocabulary."""
+        if self.dense is None or self.norm is None or self.transform is None:
+            return x
+        return self.norm(transformed(self.dense(x), self.transform))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(M, D) to (M, V)."""
+        return F.linear(self.transform_rows(x), self.weight, self.bias)

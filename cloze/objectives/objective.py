@@ -1,0 +1,49 @@
+"""What every objective promises: a head, a count known before the forward pass, and a loss that is a sum."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+
+
+class Loss(NamedTuple):
+    """A sum of losses and sums of metrics, all to be divided by the objective's count over everything in the step."""
+
+    total: Tensor
+    metrics: Mapping[str, Tensor]
+
+
+class Objective(nn.Module):
+    """A head and a loss.
+
+    `takes` are batch fields it needs, `optional` the ones it uses if they are there, `reads` the names of its readings.
+    `scope` is `row` when the loss of a batch is the sum of the losses of its rows. Zero answers give a zero that is
+    connected to the parameters, so that every rank takes part in the same collectives.
+    """
+
+    takes: frozenset[str]
+    optional: frozenset[str] = frozenset()
+    reads: tuple[str, ...]
+    scope: Literal["row", "batch"] = "row"
+    head: nn.Module
+
+    @abstractmethod
+    def count(self, batch: Batch) -> Tensor:
+        """The sum of the weights of the answers, a float32 number; needs no forward pass."""
+
+    @abstractmethod
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The head's output for every answer."""
+
+    @abstractmethod
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The loss and the metrics, summed over the answers; scores that a later pass also reads are made only once."""
+
+    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """The loss and the metrics from the readings."""
+        return self.loss(self.scores(readings, batch), batch)

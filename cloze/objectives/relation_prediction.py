@@ -1,0 +1,29 @@
+"""Predict the relation of a pair, or the class of a text, from its summary: next sentence, swapped order, sentiment."""
+
+from __future__ import annotations
+
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.clock import Clock
+from cloze.objectives.classify import Classify
+from cloze.objectives.heads import ClassHead
+from cloze.registry import Given, register
+
+
+@register("objective", "relation_prediction")
+def relation_prediction(
+    *,
+    classes: int = 2,
+    set: str = "next",
+    pool: bool = True,
+    dropout: float = 0.0,
+    width: Given[int],
+    clock: Given[Clock],
+) -> Classify:
+    """Cross-entropy over `classes` at each example's summary, after BERT's pooler (dense, tanh) if `pool`.
+
+    Places are examples: rows of `summary` (E, D). Dropout before the output serves fine-tuning (0.1 in BERT's
+    classifiers, none in next-sentence prediction). Parameters: `head.pool.*`, `head.output.*`.
+    """
+    transform = "tanh" if pool else None
+    head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True)
+    return Classify(head, set=set, reading="summary")

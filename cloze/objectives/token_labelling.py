@@ -1,0 +1,30 @@
+"""Label every token: replaced or original (ELECTRA), or one of several classes."""
+
+from __future__ import annotations
+
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.clock import Clock
+from cloze.objectives.classify import Classify
+from cloze.objectives.heads import ClassHead, Transform
+from cloze.registry import Given, register
+
+
+@register("objective", "token_labelling")
+def token_labelling(
+    *,
+    set: str = "replaced",
+    classes: int = 2,
+    transform: Transform | None = "gelu",
+    dropout: float = 0.0,
+    width: Given[int],
+    clock: Given[Clock],
+) -> Classify:
+    """A label per token: with two classes one output and binary cross-entropy, as in ELECTRA (Clark et al., 2020, §2).
+
+    Without `places/<set>` every position that is not padding is asked, special tokens too, and `targets/<set>` has one
+    answer per position, (B*L,). Parameters: `head.dense.*` (with a transform), `head.output.*`.
+    """
+    head = ClassHead(
+        width=width, classes=1 if classes == 2 else classes, transform=transform, dropout=Dropout(dropout, clock)
+    )
+    return Classify(head, set=set, everywhere=True)

@@ -1,0 +1,38 @@
+"""Predict the token at each asked place: masked, next or permuted language modelling, whatever the exercise asked."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+from cloze.objectives.classify import Classify
+from cloze.objectives.heads import VocabularyHead
+from cloze.registry import Given, register
+
+
+@register("objective", "token_prediction")
+def token_prediction(
+    *,
+    transform: Literal["gelu", "gelu_tanh"] | None = None,
+    tie: bool = False,
+    bias: bool = True,
+    norm_epsilon: float = 1e-12,
+    set: str = "main",
+    width: Given[int],
+    vocab_size: Given[int],
+    table: Given[nn.Embedding | None] = None,
+) -> Classify:
+    """Cross-entropy over the vocabulary at the asked places alone; only those rows reach the projection.
+
+    With `transform` a dense map to the table's width, the non-linearity and a norm come first (BERT's code,
+    `get_masked_lm_output`). `tie` takes the network's token table as output weights (Press & Wolf, 2017). GPT-2: no
+    transform, tied, no bias. Parameters: `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
+    """
+    if tie and table is None:
+        raise ValueError("token_prediction: tie is true, but the network it reads has no token table")
+    head = VocabularyHead(
+        width=width, vocab_size=vocab_size, transform=transform, table=table if tie else None, bias=bias,
+        norm_epsilon=norm_epsilon,
+    )
+    return Classify(head, set=set)

@@ -1,0 +1,169 @@
+"""Line charts as inline SVG: no library, no network; colours come from the page, so that light and dark both work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from markupsafe import Markup, escape
+
+Point = tuple[float, float]
+
+COLOURS = 8  # the page defines --series-0 … --series-7
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: `colour` indexes the page's palette; `faint` is a background trace, `marks` draws every point."""
+
+    name: str
+    points: Sequence[Point]
+    colour: int = 0
+    faint: bool = False
+    marks: bool = False
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps values in [low, high] to pixels in [start, stop]."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
+
+
+def plain(value: float) -> str:
+    """A number in at most four digits: 12.3 k, 4.56 M, 0.015, 3.2e-05."""
+    size = abs(value)
+    if value == 0:
+        return "0"
+    for limit, unit in ((1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if size >= limit:
+            scale = {" P": 1e15, " T": 1e12, " G": 1e9, " M": 1e6, " k": 1e3}[unit]
+            return f"{value / scale:.3g}{unit}"
+    if size < 1e-3:
+        return f"{value:.2g}"
+    return f"{value:.4g}" if size < 1000 else f"{value:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 45 s, 2 m 05 s, 1 h 20 m, 3 d 4 h."""
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} m {seconds:02d} s" if seconds else f"{minutes} m"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} m" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+FORMATS: dict[str, Callable[[float], str]] = {"plain": plain, "duration": duration}
+
+
+def smooth(points: Sequence[Point], share: float = 0.03) -> list[Point]:
+    """An exponential average over about `share` of the points, corrected at the start so that it begins at the data."""
+    keep = 1.0 - 1.0 / max(1.0, share * len(points))
+    result, total, weight = [], 0.0, 0.0
+    for x, y in points:
+        total, weight = keep * total + y, keep * weight + 1.0
+        result.append((x, total / weight))
+    return result
+
+
+def thin(points: Sequence[Point], most: int = 400) -> list[Point]:
+    """At most about `most` points, each the mean of a run of neighbours; the first and the last are kept."""
+    if len(points) <= most:
+        return list(points)
+    edges = [round(i * len(points) / most) for i in range(most + 1)]
+    groups = [points[a:b] for a, b in pairwise(edges) if b > a]
+    means = [(sum(x for x, _ in g) / len(g), sum(y for _, y in g) / len(g)) for g in groups]
+    return [points[0], *means[1:-1], points[-1]]
+
+
+def ticks(low: float, high: float, about: int = 5, *, seconds: bool = False) -> list[float]:
+    """Round numbers within [low, high], about as many as asked for; on a time axis 15 s, 1 m, 5 m, … are round."""
+    raw = (high - low) / max(about, 1)
+    if raw <= 0 or not math.isfinite(raw):
+        return [low]
+    if seconds and raw > 7:
+        steps = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
+        step = float(next((s for s in steps if s >= raw * 0.8), 86400 * math.ceil(raw / 86400)))
+    else:
+        unit = 10.0 ** math.floor(math.log10(raw))
+        step = next(factor * unit for factor in (1, 2, 2.5, 5, 10) if factor * unit >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(i * step, 12) for i in range(first, last + 1)]
+
+
+def bounds(lines: Sequence[Line], axis: int, *, zero: bool) -> tuple[float, float]:
+    """The range a chart must show, with a little air; faint traces may leave it: noise does not set the scale."""
+    main = [p[axis] for line in lines if not line.faint for p in line.points]
+    values = main or [p[axis] for line in lines for p in line.points] or [0.0, 1.0]
+    low, high = min(values), max(values)
+    if zero:
+        low = min(0.0, low)
+    if high - low <= 1e-6 * max(abs(low), abs(high)):  # a constant, but for rounding
+        return low - 0.5 * (abs(low) or 1.0), high + 0.5 * (abs(high) or 1.0)
+    air = 0.0 if axis == 0 else 0.05 * (high - low)
+    return (low if zero and low == 0 else low - air), high + air
+
+
+def chart(
+    lines: Sequence[Line],
+    *,
+    title: str,
+    x: str,
+    x_format: str = "plain",
+    zero: bool = False,
+    width: int = 520,
+    height: int = 300,
+) -> Markup:
+    """An SVG line chart. `x` names the horizontal axis; `zero` makes the vertical axis begin at zero."""
+    lines = [line for line in lines if line.points]
+    left, right, top, bottom = 52, 14, 12, 40
+    across = Scale(*bounds(lines, 0, zero=True), left, width - right)
+    up = Scale(*bounds(lines, 1, zero=zero), height - bottom, top)
+    form = FORMATS[x_format]
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}" '
+        f'data-x="{across.low:.9g},{across.high:.9g},{across.start},{across.stop}" '
+        f'data-y="{up.low:.9g},{up.high:.9g},{up.start},{up.stop}" data-format="{x_format}">'
+    ]
+    for value in ticks(up.low, up.high):
+        y = up(value)
+        parts.append(f'<line class="grid" x1="{left}" x2="{width - right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick" x="{left - 8}" y="{y + 3.5:.1f}" text-anchor="end">{plain(value)}</text>')
+    for value in ticks(across.low, across.high, 4, seconds=x_format == "duration"):
+        at = across(value)
+        parts.append(
+            f'<text class="tick" x="{at:.1f}" y="{height - bottom + 17}" text-anchor="middle">{form(value)}</text>'
+        )
+    parts.append(f'<line class="axis" x1="{left}" x2="{width - right}" y1="{height - bottom}" y2="{height - bottom}"/>')
+    middle = (left + width - right) / 2
+    parts.append(f'<text class="label" x="{middle}" y="{height - 6}" text-anchor="middle">{escape(x)}</text>')
+    parts += [_curve(line, across, up) for line in lines]
+    parts.append(f'<line class="cursor" y1="{top}" y2="{height - bottom}" visibility="hidden"/></svg>')
+    return Markup("".join(parts))
+
+
+def _curve(line: Line, across: Scale, up: Scale) -> str:
+    inside = [(across(x), min(max(up(y), up.stop), up.start)) for x, y in thin(line.points)]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in inside)
+    kind = "curve" + (" faint" if line.faint else "") + (" dashed" if line.dashed else "")
+    style = f'style="--c:var(--series-{line.colour % COLOURS})" data-name="{escape(line.name)}"'
+    parts = [f'<polyline class="{kind}" {style} points="{path}"/>']
+    if line.marks or len(inside) == 1:
+        parts += [f'<circle class="mark" {style} cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in inside]
+    return "".join(parts)

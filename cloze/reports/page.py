@@ -1,0 +1,76 @@
+"""Puts a report together and writes it: one HTML file with its style, script and figures inside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from cloze.errors import CheckpointError
+from cloze.reports import sections
+from cloze.reports.run import Run, find_runs, read_run
+
+
+def render(runs: Sequence[Run], *, made: datetime | None = None) -> str:
+    """The page for one run or for several side by side, as HTML text that refers to nothing outside itself."""
+    jinja = Environment(
+        loader=PackageLoader("cloze.reports", "templates"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    columns, rows = sections.comparison(runs)
+    return jinja.get_template("page.html").render(
+        runs=runs,
+        title=heading(runs),
+        made=(made or datetime.now().astimezone()).strftime("%Y-%m-%d %H:%M"),
+        figures=sections.key_figures(runs[0]),
+        columns=columns,
+        rows=rows,
+        losses=sections.loss_figures(runs),
+        details=sections.detail_figures(runs),
+        filled=[(run, sections.filled_masks(run)) for run in runs if run.samples],
+        differences=sections.recipe_differences(runs) if len(runs) > 1 else [],
+        environment=sections.environment_rows(runs),
+    )
+
+
+def heading(runs: Sequence[Run]) -> str:
+    """What the page is about."""
+    if len(runs) == 1:
+        return str(runs[0].recipe.get("name") or runs[0].name)
+    names = [run.name for run in runs]
+    return " · ".join(names) if len(names) <= 3 else f"{len(names)} runs"
+
+
+def unique_names(folders: Sequence[Path]) -> list[str]:
+    """A short name per folder: its last part, with parents added until all differ."""
+    parts = [folder.resolve().parts for folder in folders]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(p[-depth:]) for p in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]
+
+
+def write_report(folders: Sequence[Path | str] | Path | str, out: Path | str | None = None) -> Path:
+    """Write the report of one or several run folders; returns the file.
+
+    `out` is an HTML file; without it a single run gets `report.html` inside its folder, several get `report.html` in
+    the current folder. Raises `CheckpointError` where a folder holds no run.
+    """
+    given = [folders] if isinstance(folders, (str, Path)) else folders
+    found = find_runs([Path(folder) for folder in given])
+    if not found:
+        raise CheckpointError("no run folder was given.\n  cloze report takes the folders that cloze pretrain wrote.")
+    runs = [read_run(folder, name) for folder, name in zip(found, unique_names(found), strict=True)]
+    target = Path(out) if out else (found[0] / "report.html" if len(found) == 1 else Path("report.html"))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        part.write_text(render(runs), encoding="utf-8")
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    return target

@@ -1,0 +1,188 @@
+"""What a run folder says about a run: its log, recipe and environment, read leniently and never changed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from cloze.errors import CheckpointError
+
+Record = dict[str, Any]
+Point = tuple[float, float]
+
+LOG = Path("cloze") / "log.jsonl"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, as its folder tells it.
+
+    `train`, `held_out` and `samples` hold log records in the order of their steps; `tables` are further results that
+    the run recorded (`{"event": "table", "title", "columns", "rows"}`), the last of each title.
+    """
+
+    name: str
+    folder: Path
+    train: list[Record]
+    held_out: list[Record]
+    samples: list[Record]
+    tables: list[Record]
+    recipe_text: str = ""
+    recipe: Record = field(default_factory=dict)
+    environment: Record = field(default_factory=dict)
+    unreadable_lines: int = 0
+    budget: str = ""
+
+    def series(self, x: str, y: str) -> list[Point]:
+        """Points of two logged numbers; `y` may be a path such as `objectives.main`. Gaps are left out."""
+        return points_of(self.train, x, y)
+
+    def held_out_series(self, x: str) -> dict[str, list[Point]]:
+        """The held-out losses of every mixture entry."""
+        by_entry: dict[str, list[Record]] = {}
+        for record in self.held_out:
+            by_entry.setdefault(str(record.get("entry") or "main"), []).append(record)
+        return {entry: points_of(records, x, "loss") for entry, records in by_entry.items()}
+
+    def last(self, key: str) -> float | None:
+        """The last logged value of a number."""
+        values = [number(record, key) for record in self.train]
+        return next((value for value in reversed(values) if value is not None), None)
+
+    @property
+    def objectives(self) -> list[str]:
+        """The names of the objectives, in the order in which the log first names them."""
+        return self.names("objectives")
+
+    def names(self, group: str) -> list[str]:
+        """The names inside a logged group such as `objectives` or `metrics`, in the order of the log."""
+        names: dict[str, None] = {}
+        for record in self.train:
+            entries = record.get(group)
+            names.update(dict.fromkeys(entries if isinstance(entries, dict) else ()))
+        return list(names)
+
+
+def points_of(records: Iterable[Record], x: str, y: str) -> list[Point]:
+    """Points of two logged numbers; records without both are left out."""
+    pairs = ((number(record, x), number(record, y)) for record in records)
+    return [(a, b) for a, b in pairs if a is not None and b is not None]
+
+
+def number(record: Record, path: str) -> float | None:
+    """A finite number at a dotted path of a record, or None. An objective may be logged as `{"loss": …}`."""
+    value: Any = record
+    steps = path.split(".", 1)
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        value = value.get("loss")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """The run folders that `paths` name: each is a run itself or a folder of runs."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise CheckpointError(
+                f"{path}: no such folder.\n  cloze report takes the folders that cloze pretrain wrote."
+            )
+        if (path / LOG).is_file():
+            found.append(path)
+            continue
+        inner = sorted(child for child in path.iterdir() if (child / LOG).is_file()) if path.is_dir() else []
+        if not inner:
+            raise CheckpointError(
+                f"{path}: not a run folder: it has no {LOG}.\n"
+                "  Give the --out folder of cloze pretrain, or a folder that holds several of them."
+            )
+        found += inner
+    return list(dict.fromkeys(found))
+
+
+def read_run(folder: Path, name: str | None = None) -> Run:
+    """Read one run folder. A log without a training record is a `CheckpointError`; other files may be absent."""
+    events, unreadable = read_log(folder / LOG)
+    train = in_order(record for record in events if record.get("event", "train") in ("train", "step"))
+    if not train:
+        raise CheckpointError(
+            f"{folder / LOG}: no training step is recorded yet.\n  Wait for the run's first log event."
+        )
+    text, recipe = read_recipe(folder / "cloze" / "recipe.yaml")
+    return Run(
+        name=name or folder.resolve().name,
+        folder=folder,
+        train=train,
+        held_out=in_order(record for record in events if record.get("event") == "held_out"),
+        samples=in_order(record for record in events if record.get("event") == "samples"),
+        tables=list({str(record.get("title")): record for record in events if record.get("event") == "table"}.values()),
+        recipe_text=text,
+        recipe=recipe,
+        environment=read_environment(folder / "cloze" / "environment.json"),
+        unreadable_lines=unreadable,
+        budget=next((str(record["budget"]) for record in reversed(events) if record.get("budget")), ""),
+    )
+
+
+def read_log(path: Path) -> tuple[list[Record], int]:
+    """The records of a JSON-lines file, and how many lines could not be read (a killed run may cut its last line)."""
+    records, unreadable = [], 0
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError:
+                unreadable += 1
+                continue
+            if isinstance(record, dict):
+                records.append(record)
+    return records, unreadable
+
+
+def in_order(records: Iterable[Record]) -> list[Record]:
+    """Records by step: a run that was resumed wrote some steps twice, and the later record is the one that counts."""
+    kept: list[Record] = []
+    for record in records:
+        step = number(record, "step") or 0.0
+        while kept and (number(kept[-1], "step") or 0.0) >= step and not _same_moment(kept[-1], record):
+            kept.pop()
+        kept.append(record)
+    return kept
+
+
+def _same_moment(a: Record, b: Record) -> bool:
+    """Two records of one step that both belong, such as the held-out losses of two mixture entries."""
+    return a.get("step") == b.get("step") and a.get("entry") != b.get("entry")
+
+
+def read_recipe(path: Path) -> tuple[str, Record]:
+    """A recipe's text and its tree; ("", {}) where there is none, the text alone where it is not YAML."""
+    if not path.is_file():
+        return "", {}
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        tree = YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        tree = None
+    return text, tree if isinstance(tree, dict) else {}
+
+
+def read_environment(path: Path) -> Record:
+    """The environment record, or {} where it is absent or damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

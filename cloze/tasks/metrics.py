@@ -1,0 +1,74 @@
+"""Accuracy, macro-F1 and the Matthews correlation; the majority baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import TaskError, nearest
+
+Labels = NDArray[np.int64]
+
+
+def confusion(truth: Labels, guess: Labels, classes: int) -> Labels:
+    """Counts (C, C): row = true class, column = predicted class."""
+    return np.bincount(truth * classes + guess, minlength=classes * classes).reshape(classes, classes)
+
+
+def accuracy(counts: Labels) -> float:
+    """The share of examples on the diagonal."""
+    return float(np.trace(counts) / counts.sum())
+
+
+def macro_f1(counts: Labels) -> float:
+    """The mean of the classes' F1. A class that is neither true nor predicted anywhere does not count."""
+    right, true, guessed = np.diag(counts), counts.sum(1), counts.sum(0)
+    occurs = true + guessed > 0
+    return float(np.mean(2 * right[occurs] / (true + guessed)[occurs]))
+
+
+def matthews(counts: Labels) -> float:
+    """The correlation of truth and prediction for any number of classes; 0 where one of them never varies.
+
+    Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient", 2004, eq. 8.
+    """
+    true, guessed, total = counts.sum(1).tolist(), counts.sum(0).tolist(), int(counts.sum())
+    together = int(np.trace(counts)) * total - sum(t * g for t, g in zip(true, guessed, strict=True))
+    spread = (total**2 - sum(t * t for t in true)) * (total**2 - sum(g * g for g in guessed))
+    return together / sqrt(spread) if spread else 0.0
+
+
+METRICS = {"accuracy": accuracy, "macro_f1": macro_f1, "matthews": matthews}
+
+
+def measure(truth: Labels, guess: Labels, classes: int) -> dict[str, float]:
+    """Every metric by name."""
+    if not len(truth):
+        raise TaskError("no labelled examples to measure on.")
+    counts = confusion(truth, guess, classes)
+    return {name: function(counts) for name, function in METRICS.items()}
+
+
+def majority(train: Labels, truth: Labels, classes: int) -> tuple[int, dict[str, float]]:
+    """The most frequent class of the training examples, and the metrics of always answering it."""
+    most = int(np.bincount(train, minlength=classes).argmax())
+    return most, measure(truth, np.full_like(truth, most), classes)
+
+
+def check_metric(name: str) -> str:
+    """The name, or a `TaskError` naming the known metrics."""
+    if name not in METRICS:
+        raise TaskError(f"unknown metric {name!r}. {nearest(name, METRICS)}")
+    return name
+
+
+def spread(results: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Mean and standard deviation (of a sample, n - 1) of each metric over several runs."""
+    summary = {}
+    for name in results[0]:
+        values = np.array([result[name] for result in results])
+        summary[name] = {"mean": float(values.mean()), "deviation": float(values.std(ddof=1)) if len(values) > 1 else 0.0}
+    return summary

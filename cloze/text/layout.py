@@ -1,0 +1,228 @@
+"""Tokenizer folders in Hugging Face's layout: written so that AutoTokenizer gives the same ids, read from anywhere.
+
+Written are tokenizer.json (with a post-processor that puts on the reading frame) and tokenizer_config.json. Transformers 5
+rebuilds BertTokenizer, RobertaTokenizer and GPT2Tokenizer from a few switches and ignores the rest of tokenizer.json; so a
+tokenizer is given such a class only if that class would rebuild exactly it, and PreTrainedTokenizerFast, which takes the
+file as it is, otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from cloze.errors import CheckpointError, RecipeError
+from cloze.text.roles import CONFIG_KEYS, guess_literals
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
+
+BERT_LIKE = ("BertTokenizer", "ElectraTokenizer")
+FILE_AS_IT_IS = "PreTrainedTokenizerFast"
+_BERT_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]")
+_ROBERTA_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]")
+
+
+def write_folder(
+    tokenizer: Tokenizer,
+    folder: Path,
+    length: int,
+    frame_single: str,
+    frame_pair: str | None,
+    tokenizer_class: str | None,
+) -> None:
+    """Write tokenizer.json and tokenizer_config.json.
+
+    `length` is the longest input in tokens; frames are templates of roles, `{A}` and `{B}`. `tokenizer_class` is the
+    class to name if it rebuilds this tokenizer exactly; without it the class follows from the kind.
+    """
+    wanted = tokenizer_class or {"wordpiece": "BertTokenizer", "byte_bpe": "RobertaTokenizer"}.get(tokenizer.kind)
+    data = json.loads(tokenizer.description)
+    segments = wanted in BERT_LIKE
+    data["post_processor"] = _post_processor(tokenizer, frame_single, frame_pair, segments)
+    name = wanted if wanted and _rebuilds(wanted, tokenizer, data, frame_single, frame_pair) else FILE_AS_IT_IS
+    config: dict[str, Any] = {
+        "tokenizer_class": name,
+        "model_max_length": length,
+        "clean_up_tokenization_spaces": False,
+        **{CONFIG_KEYS[role]: _token(data, literal) for role, literal in tokenizer.literals.items()},
+    }
+    normaliser = data.get("normalizer") or {}
+    if name in BERT_LIKE:
+        config["do_lower_case"] = normaliser["lowercase"]
+        config["strip_accents"] = normaliser["strip_accents"]
+        config["tokenize_chinese_chars"] = normaliser["handle_chinese_chars"]
+    elif tokenizer.kind == "byte_bpe":
+        config["add_prefix_space"] = _prefix_space(data)
+    if not segments:
+        config["model_input_names"] = ["input_ids", "attention_mask"]
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "tokenizer.json", data)
+    _write_json(folder / "tokenizer_config.json", config)
+
+
+def read_folder(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder: tokenizer.json, else BERT's vocab.txt, else vocab.json with merges.txt."""
+    from cloze.text.tokenizer import Tokenizer
+
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: no such folder; expected a folder with tokenizer.json or vocab.txt.")
+    config = _read_json(folder / "tokenizer_config.json")
+    if (folder / "tokenizer.json").is_file():
+        data = _read_json(folder / "tokenizer.json")
+    elif (folder / "vocab.txt").is_file():
+        data = _from_vocabulary(folder / "vocab.txt", config)
+    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        data = _from_merges(folder, config)
+    else:
+        raise CheckpointError(
+            f"{folder}: no tokenizer here; expected tokenizer.json, vocab.txt, or vocab.json and merges.txt."
+        )
+    try:
+        literals = _literals(data, {**_read_json(folder / "special_tokens_map.json"), **config})
+        return Tokenizer(json.dumps(data), literals)
+    except CheckpointError:
+        raise
+    except Exception as problem:  # `tokenizers` raises bare Exception for a damaged file
+        raise CheckpointError(
+            f"{folder}/tokenizer.json: cannot be read as a tokenizer ({problem}); copy it again."
+        ) from None
+
+
+def frame_parts(tokenizer: Tokenizer, frame: str) -> list[str]:
+    """The parts of a frame in order: roles, `{A}` and `{B}`. Anything else is a `RecipeError`."""
+    parts = frame.split()
+    for part in parts:
+        if part not in ("{A}", "{B}"):
+            if not (part.startswith("[") and part.endswith("]")):
+                raise RecipeError(
+                    f"reading: {part!r} in the frame {frame!r} is neither a role nor {{A}} or {{B}}; "
+                    "a saved tokenizer can only put special tokens around a text."
+                )
+            tokenizer.role(part)
+    return parts
+
+
+def _post_processor(tokenizer: Tokenizer, single: str, pair: str | None, segments: bool) -> dict[str, Any]:
+    """TemplateProcessing for the frames. What stands before `{B}` has type 0, the rest type 1, where there are segments."""
+    used: dict[str, Any] = {}
+
+    def template(frame: str) -> list[dict[str, Any]]:
+        pieces: list[dict[str, Any]] = []
+        kind = 0
+        for part in frame_parts(tokenizer, frame):
+            if part == "{B}" and segments:
+                kind = 1
+            if part in ("{A}", "{B}"):
+                pieces.append({"Sequence": {"id": part[1], "type_id": kind}})
+            else:
+                literal = tokenizer.literals[part]
+                used[literal] = {"id": literal, "ids": [tokenizer.role(part)], "tokens": [literal]}
+                pieces.append({"SpecialToken": {"id": literal, "type_id": kind}})
+        return pieces
+
+    one = template(single)
+    two = template(pair) if pair else [*one, {"Sequence": {"id": "B", "type_id": 0}}]
+    return {"type": "TemplateProcessing", "single": one, "pair": two, "special_tokens": used}
+
+
+def _rebuilds(name: str, tokenizer: Tokenizer, data: Mapping[str, Any], single: str, pair: str | None) -> bool:
+    """Would transformers' class of that name, rebuilt from its switches, be this tokenizer?"""
+    normaliser = data.get("normalizer") or {}
+    before = data.get("pre_tokenizer") or {}
+    if name in BERT_LIKE:
+        return (
+            tokenizer.kind == "wordpiece"
+            and normaliser.get("type") == "BertNormalizer"
+            and bool(normaliser.get("clean_text"))
+            and before.get("type") == "BertPreTokenizer"
+            and _same_frames((single, pair), _BERT_FRAMES)
+        )
+    plain = tokenizer.kind == "byte_bpe" and not normaliser and before.get("type") == "ByteLevel"
+    if name == "RobertaTokenizer":
+        return plain and _same_frames((single, pair), _ROBERTA_FRAMES)
+    return name == "GPT2Tokenizer" and plain and single.strip() == "{A}" and pair is None
+
+
+def _same_frames(frames: tuple[str, str | None], fixed: tuple[str, str]) -> bool:
+    return frames[0].split() == fixed[0].split() and (frames[1] is None or frames[1].split() == fixed[1].split())
+
+
+def _token(data: Mapping[str, Any], literal: str) -> str | dict[str, Any]:
+    """How tokenizer_config.json writes a special token: bare, or with its switches where one is on."""
+    for token in data["added_tokens"]:
+        if token["content"] == literal and (token["lstrip"] or token["rstrip"]):
+            return {"__type": "AddedToken", **{key: value for key, value in token.items() if key != "id"}}
+    return literal
+
+
+def _prefix_space(data: Mapping[str, Any]) -> bool:
+    before = data.get("pre_tokenizer") or {}
+    return bool(before.get("add_prefix_space", False))
+
+
+def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
+    """role → literal: what the configuration names, else what the vocabulary's own literals suggest."""
+    vocabulary = data["model"]["vocab"]
+    pieces = {p[0] if isinstance(p, list) else p for p in vocabulary} | {t["content"] for t in data["added_tokens"]}
+    found: dict[str, str] = {}
+    for role, key in CONFIG_KEYS.items():
+        value = config.get(key)
+        literal = value.get("content") if isinstance(value, dict) else value
+        if isinstance(literal, str) and literal in pieces:
+            found[role] = literal
+    guessed = guess_literals(pieces)
+    if not found:
+        return guessed
+    # GPT-2's own files name three of its roles; its one literal also pads.
+    if len(set(found.values())) == 1:
+        return {**guessed, **found}
+    return found
+
+
+def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """BERT's first layout: one piece per line, the line number is the id; lower-casing by default."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    pieces = {line.rstrip("\n"): number for number, line in enumerate(lines)}
+    unknown = config.get("unk_token", "[UNK]")
+    built = tokenizers.Tokenizer(models.WordPiece(pieces, unk_token=unknown))
+    built.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=bool(config.get("tokenize_chinese_chars", True)),
+        strip_accents=config.get("strip_accents"),
+        lowercase=bool(config.get("do_lower_case", True)),
+    )
+    built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    built.decoder = decoders.WordPiece(prefix="##")
+    built.add_special_tokens(list(guess_literals(pieces).values()))
+    return dict(json.loads(built.to_str()))
+
+
+def _from_merges(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """GPT-2's and RoBERTa's first layout: vocab.json with merges.txt."""
+    built = tokenizers.Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space", False)))
+    built.decoder = decoders.ByteLevel()
+    built.add_special_tokens(list(dict.fromkeys(guess_literals(built.get_vocab()).values())))
+    return dict(json.loads(built.to_str()))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise CheckpointError(f"{path}: not valid JSON ({problem}); the file is damaged or half-copied.") from None
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path}: expected a JSON object, found {type(data).__name__}.")
+    return data
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(data, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,69 @@
+"""What happens to characters before words are cut: BERT's cleaning, each step on its own switch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tokenizers import normalizers
+
+from cloze.errors import RecipeError, nearest
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """The switches of BERT's basic cleaning (Devlin et al. 2019, `BasicTokenizer` of google-research/bert).
+
+    lower: lower-case every character; strip_accents: decompose and drop combining marks, by default whenever `lower` is
+    on; cjk_spacing: put spaces around CJK ideographs; clean: drop control characters and turn all white space into
+    spaces. `None` means what the tokenizer's paper does: all but lower-casing for WordPiece, nothing for byte-level BPE,
+    NFKC for Unigram (see `for_kind`).
+    """
+
+    lower: bool = False
+    strip_accents: bool | None = None
+    cjk_spacing: bool | None = None
+    clean: bool | None = None
+
+    @classmethod
+    def of(cls, switches: Mapping[str, Any] | Normalise | None) -> Normalise:
+        """The object for a recipe's `text.normalise` mapping."""
+        if isinstance(switches, Normalise):
+            return switches
+        known = {field.name for field in fields(cls)}
+        for name, value in (switches or {}).items():
+            if name not in known:
+                raise RecipeError(f"text.normalise: unknown key {name!r}. {nearest(name, known)}")
+            if value is not None and not isinstance(value, bool):
+                raise RecipeError(f"text.normalise.{name}: {value!r} is not true or false.")
+        return cls(**dict(switches or {}))
+
+    def for_kind(self, kind: str) -> Normalise:
+        """The same with every `None` replaced by what tokenizers of this kind do by default."""
+        bert = kind == "wordpiece"
+        return Normalise(
+            lower=self.lower,
+            strip_accents=self.lower if self.strip_accents is None else self.strip_accents,
+            cjk_spacing=bert if self.cjk_spacing is None else self.cjk_spacing,
+            clean=bert if self.clean is None else self.clean,
+        )
+
+    def build(self, kind: str) -> normalizers.Normalizer | None:
+        """The `tokenizers` normaliser that does it, or None where there is nothing to do."""
+        chosen = self.for_kind(kind)
+        steps: list[normalizers.Normalizer] = []
+        if any(asdict(chosen).values()):
+            steps.append(
+                normalizers.BertNormalizer(
+                    clean_text=bool(chosen.clean),
+                    handle_chinese_chars=bool(chosen.cjk_spacing),
+                    strip_accents=bool(chosen.strip_accents),
+                    lowercase=chosen.lower,
+                )
+            )
+        if kind == "unigram":
+            steps.append(normalizers.NFKC())
+        if not steps:
+            return None
+        return steps[0] if len(steps) == 1 else normalizers.Sequence(steps)

@@ -1,0 +1,75 @@
+"""What special tokens are for. A role is written `[MASK]`; a vocabulary may spell it `<mask>`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cloze.errors import RecipeError, nearest
+
+ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]")
+
+# The names under which tokenizer_config.json of Hugging Face keeps the same seven roles.
+CONFIG_KEYS: Mapping[str, str] = {
+    "[PAD]": "pad_token",
+    "[UNK]": "unk_token",
+    "[CLS]": "cls_token",
+    "[SEP]": "sep_token",
+    "[MASK]": "mask_token",
+    "[BOS]": "bos_token",
+    "[EOS]": "eos_token",
+}
+
+BERT_LITERALS: Mapping[str, str] = {role: role for role in ROLES[:5]}
+ROBERTA_LITERALS: Mapping[str, str] = {
+    "[BOS]": "<s>",
+    "[CLS]": "<s>",
+    "[PAD]": "<pad>",
+    "[EOS]": "</s>",
+    "[SEP]": "</s>",
+    "[UNK]": "<unk>",
+    "[MASK]": "<mask>",
+}
+GPT2_LITERALS: Mapping[str, str] = dict.fromkeys(("[BOS]", "[EOS]", "[PAD]", "[UNK]"), "<|endoftext|>")
+UNIGRAM_LITERALS: Mapping[str, str] = {
+    "[PAD]": "<pad>",
+    "[UNK]": "<unk>",
+    "[CLS]": "[CLS]",
+    "[SEP]": "[SEP]",
+    "[MASK]": "[MASK]",
+    "[BOS]": "<s>",
+    "[EOS]": "</s>",
+}
+
+
+def check_literals(literals: Mapping[str, str]) -> dict[str, str]:
+    """The role → literal table, or a `RecipeError` naming the entry that cannot be used.
+
+    A literal starts with a punctuation mark and has more than one character: that is what keeps plain text from ever
+    producing it.
+    """
+    for role, literal in literals.items():
+        if role not in ROLES:
+            raise RecipeError(f"text.tokenizer.special: unknown role {role!r}. {nearest(role, ROLES)}")
+        if not isinstance(literal, str) or len(literal) < 3 or literal[0].isalnum() or any(map(str.isspace, literal)):
+            raise RecipeError(
+                f"text.tokenizer.special: {role} is {literal!r}; expected at least three characters without white space, "
+                f"the first of them a punctuation mark, such as {role!r} or '<{role[1:-1].lower()}>'."
+            )
+    if "[UNK]" not in literals:
+        raise RecipeError('text.tokenizer.special: the role [UNK] is missing; add for example "[UNK]": "<unk>".')
+    return dict(literals)
+
+
+def in_id_order(literals: Mapping[str, str]) -> list[str]:
+    """The distinct literals, in the order in which they are given: the order of their ids."""
+    return list(dict.fromkeys(literals.values()))
+
+
+def guess_literals(pieces: Iterable[str]) -> dict[str, str]:
+    """Roles by the literals that BERT, RoBERTa, GPT-2 and T5-like vocabularies use, where no file names them."""
+    known = set(pieces)
+    for table in (BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, GPT2_LITERALS):
+        if all(literal in known for literal in table.values()):
+            return dict(table)
+    merged = {**UNIGRAM_LITERALS, **ROBERTA_LITERALS, **BERT_LITERALS}
+    return {role: literal for role, literal in merged.items() if literal in known}

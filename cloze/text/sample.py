@@ -1,0 +1,119 @@
+"""A deterministic sample of a stream of texts, and the alphabet of what was kept."""
+
+from __future__ import annotations
+
+import heapq
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import normalizers
+
+from cloze.rng import fold, mix64
+
+_CODE_POINTS = 0x110000
+
+
+class Sample(NamedTuple):
+    """Texts in their original order, and how much of the stream they are."""
+
+    texts: list[str]
+    kept_bytes: int
+    total_bytes: int
+
+
+def sample_texts(texts: Iterable[str], budget_bytes: int, seed: int) -> Sample:
+    """Keep the texts with the smallest keys until `budget_bytes` of UTF-8 are full; one pass, memory within the budget.
+
+    The key of a text is a hash of `seed` and its place in the stream, so the same stream gives the same sample. One text
+    larger than the whole budget is cut to it.
+    """
+    start = fold("text sample", seed)
+    heap: list[tuple[int, int, int, str]] = []
+    kept = total = 0
+    limit = 1 << 64
+    for place, text in enumerate(texts):
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        total += size
+        key = mix64(start + place)
+        if key >= limit:
+            continue
+        if size > budget_bytes:
+            text = text.encode("utf-8", "surrogatepass")[:budget_bytes].decode("utf-8", "ignore")
+            size = budget_bytes
+        heapq.heappush(heap, (-key, place, size, text))
+        kept += size
+        while kept > budget_bytes:
+            dropped = heapq.heappop(heap)
+            kept -= dropped[2]
+            limit = -dropped[0]
+    return Sample([entry[3] for entry in sorted(heap, key=lambda entry: entry[1])], kept, total)
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    """How often each character stands in normalised texts, and how often inside a word (not at its start).
+
+    count, inside: (0x110000,) int64 by code point. White space is not counted.
+    """
+
+    count: NDArray[np.int64]
+    inside: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Iterable[str], normaliser: normalizers.Normalizer | None) -> Alphabet:
+        """Count the characters of texts. Words are cut as BERT cuts them: at white space and punctuation."""
+        count = np.zeros(_CODE_POINTS, dtype=np.int64)
+        inside = np.zeros(_CODE_POINTS, dtype=np.int64)
+        breaks = np.zeros(_CODE_POINTS, dtype=np.bool_)
+        known = np.zeros(_CODE_POINTS, dtype=np.bool_)
+        for block in blocks_of(texts):
+            normal = normaliser.normalize_str(block) if normaliser is not None else block
+            points = np.frombuffer(normal.encode("utf-32-le", "replace"), dtype="<u4").astype(np.int64)
+            seen = np.bincount(points, minlength=_CODE_POINTS)
+            count += seen
+            new = np.flatnonzero((seen > 0) & ~known)
+            known[new] = True
+            breaks[new] = [_breaks(chr(point)) for point in new.tolist()]
+            apart = breaks[points]
+            inner = points[1:][~(apart[1:] | apart[:-1])]
+            inside += np.bincount(inner, minlength=_CODE_POINTS)
+        count[[point for point in np.flatnonzero(count).tolist() if chr(point).isspace()]] = 0
+        return cls(count, inside)
+
+    def chosen(self, coverage: float, most: int) -> tuple[list[str], list[str]]:
+        """The most frequent characters that make up `coverage` of all, at most `most`; and those of them seen inside words.
+
+        Both sorted by code point; ties in frequency go to the lower code point.
+        """
+        points = np.flatnonzero(self.count)
+        order = points[np.lexsort((points, -self.count[points]))]
+        share = np.cumsum(self.count[order]) / max(1, int(self.count.sum()))
+        kept = np.sort(order[: min(most, 1 + int(np.searchsorted(share, coverage)))])
+        return [chr(p) for p in kept.tolist()], [chr(p) for p in kept[self.inside[kept] > 0].tolist()]
+
+
+def blocks_of(texts: Iterable[str], size: int = 1 << 20) -> Iterator[str]:
+    """The texts joined by line ends into blocks of about `size` characters."""
+    held: list[str] = []
+    length = 0
+    for text in texts:
+        held.append(text)
+        length += len(text) + 1
+        if length >= size:
+            yield "\n".join(held)
+            held, length = [], 0
+    if held:
+        yield "\n".join(held)
+
+
+def _breaks(character: str) -> bool:
+    """Does BERT's pre-tokenizer end a word here? White space and punctuation, ASCII symbols counted as punctuation."""
+    if character.isspace():
+        return True
+    if character.isascii():
+        return not character.isalnum() and character.isprintable()
+    return unicodedata.category(character).startswith("P")

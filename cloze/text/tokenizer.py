@@ -1,0 +1,196 @@
+"""The one tokenizer object: strings to ids and back, word starts, roles. Wraps `tokenizers`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from cloze.errors import RecipeError, nearest
+
+KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram"}
+
+
+class Encoded(NamedTuple):
+    """The pieces of one text: ids (L,) int32, and where a word begins (L,) bool."""
+
+    ids: NDArray[np.int32]
+    word_start: NDArray[np.bool_]
+
+
+class Tokenizer:
+    """A trained tokenizer with its table of roles.
+
+    A word is what the pre-tokenizer cuts: a run of letters, a punctuation mark, an ideograph (WordPiece); a piece of
+    the GPT-2 pattern with its leading space (byte-level BPE); a run between spaces (Unigram).
+
+    Plain text never yields a special id: `encode("[MASK]")` gives the pieces of a bracket, a word and a bracket, while
+    `encode_template` reads roles and literals. [UNK] alone may come out of plain text, where a character is unknown.
+
+    kind: wordpiece, byte_bpe or unigram; roles: role → id; literals: role → how the vocabulary spells it;
+    size: ids are 0..size-1; special_ids, ordinary_ids: sorted, together all ids; hash: of everything that decides ids;
+    lower: does it lower-case?
+    """
+
+    def __init__(self, description: str, literals: Mapping[str, str]) -> None:
+        data = without_frame(json.loads(description))
+        for token in data.get("added_tokens", []):
+            token["special"] = token["special"] or token["content"] in literals.values()
+        self._json = json.dumps(data, ensure_ascii=False, sort_keys=True)
+        self._plain = tokenizers.Tokenizer.from_str(self._json)
+        self._plain.encode_special_tokens = True
+        self.kind: str = KINDS.get(data["model"].get("type", ""), "other")
+        self.literals: Mapping[str, str] = MappingProxyType(dict(literals))
+        self.size: int = 1 + max(self._plain.get_vocab(with_added_tokens=True).values())
+        self.roles: Mapping[str, int] = MappingProxyType({r: self._id_of(r, p) for r, p in literals.items()})
+        added = {token["id"] for token in data.get("added_tokens", []) if token["special"]}
+        special = sorted(added | set(self.roles.values()))
+        self.special_ids: NDArray[np.int32] = np.array(special, dtype=np.int32)
+        self.ordinary_ids: NDArray[np.int32] = np.setdiff1d(np.arange(self.size, dtype=np.int32), self.special_ids)
+        self.hash: str = hashlib.sha256(self._json.encode()).hexdigest()
+        self.lower: bool = '"lowercase": true' in json.dumps(data.get("normalizer"))
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(kind={self.kind!r}, size={self.size}, hash={self.hash[:12]!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tokenizer, (self._json, dict(self.literals))
+
+    @property
+    def description(self) -> str:
+        """The canonical tokenizer.json, without a frame."""
+        return self._json
+
+    def encode(self, text: str) -> Encoded:
+        """The ids of a plain text, without any special token."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoded]:
+        """The same for many texts; faster than one by one."""
+        ids, starts, offsets = self.encode_flat(texts)
+        bounds = offsets.tolist()
+        return [Encoded(ids[a:b], starts[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
+        """Ids of all texts in one array (T,), word starts (T,), and offsets (n+1,) of the texts in it."""
+        return self._flat(self._plain, texts)
+
+    def encode_template(self, text: str) -> Encoded:
+        """The ids of a text in which roles such as [MASK], and the vocabulary's own literals, mean special tokens."""
+        for role, literal in self.literals.items():
+            text = text.replace(role, literal)
+        ids, starts, _ = self._flat(self._special, [text])
+        return Encoded(ids, starts)
+
+    def bare_model(self) -> Any:
+        """The model of `tokenizers` behind the pre-tokenizer: what turns one word into pieces."""
+        return self._plain.model
+
+    def decode(self, ids: Sequence[int] | NDArray[Any], *, skip_special: bool = True) -> str:
+        """The text of some ids; with `skip_special` the special tokens are left out."""
+        return self._plain.decode([int(i) for i in ids], skip_special_tokens=skip_special)
+
+    def piece(self, id: int) -> str:
+        """How the vocabulary spells an id."""
+        found = self._plain.id_to_token(int(id))
+        if found is None:
+            raise RecipeError(f"tokenizer: no piece has the id {id}; ids run from 0 to {self.size - 1}.")
+        return str(found)
+
+    def id(self, piece: str) -> int | None:
+        """The id of a piece, None if the vocabulary lacks it."""
+        found = self._plain.token_to_id(piece)
+        return None if found is None else int(found)
+
+    def role(self, name: str) -> int:
+        """The id of a role; a role that this tokenizer lacks is a `RecipeError` naming those it has."""
+        try:
+            return self.roles[name]
+        except KeyError:
+            raise RecipeError(f"the tokenizer ({self.kind}) has no {name}. {nearest(name, self.roles)}") from None
+
+    def save(
+        self,
+        folder: Path,
+        *,
+        length: int,
+        frame_single: str,
+        frame_pair: str | None = None,
+        tokenizer_class: str | None = None,
+    ) -> None:
+        """Write the files that `AutoTokenizer.from_pretrained(folder)` reads, with the reading frame; see `layout`."""
+        from cloze.text.layout import write_folder
+
+        write_folder(self, Path(folder), length, frame_single, frame_pair, tokenizer_class)
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """Read a tokenizer from one of our folders or any Hugging Face folder; see `layout`."""
+        from cloze.text.layout import read_folder
+
+        return read_folder(Path(folder))
+
+    def _flat(
+        self, engine: tokenizers.Tokenizer, texts: Sequence[str]
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
+        # Only WordPiece shows in its pieces where words begin; the fast call forgets the words.
+        by_piece = self.kind == "wordpiece"
+        call = engine.encode_batch_fast if by_piece else engine.encode_batch
+        found = call(readable(texts), add_special_tokens=False)
+        offsets = np.zeros(len(found) + 1, dtype=np.int64)
+        np.cumsum(np.fromiter(map(len, found), dtype=np.int64, count=len(found)), out=offsets[1:])
+        total = int(offsets[-1])
+        ids = np.fromiter(chain.from_iterable([e.ids for e in found]), dtype=np.int32, count=total)
+        if by_piece:
+            return ids, self._begins[ids], offsets
+        every = chain.from_iterable([e.word_ids for e in found])
+        # A special token belongs to no word: it starts one, and so does what follows it.
+        words = np.fromiter((-1 if w is None else w for w in every), dtype=np.int64, count=total)
+        starts = np.ones(total, dtype=np.bool_)
+        np.logical_or(words[1:] != words[:-1], words[1:] < 0, out=starts[1:])
+        starts[offsets[:-1][offsets[:-1] < total]] = True
+        return ids, starts, offsets
+
+    @cached_property
+    def _begins(self) -> NDArray[np.bool_]:
+        """For each id of a WordPiece vocabulary: does it begin a word?"""
+        prefix = json.loads(self._json)["model"].get("continuing_subword_prefix", "##")
+        begins = np.ones(self.size, dtype=np.bool_)
+        begins[[i for piece, i in self._plain.get_vocab().items() if piece.startswith(prefix)]] = False
+        begins[self.special_ids] = True
+        return begins
+
+    @cached_property
+    def _special(self) -> tokenizers.Tokenizer:
+        return tokenizers.Tokenizer.from_str(self._json)
+
+    def _id_of(self, role: str, literal: str) -> int:
+        found = self.id(literal)
+        if found is None:
+            raise RecipeError(f"tokenizer: the literal {literal!r} of {role} is not in the vocabulary.")
+        return found
+
+
+def without_frame(data: dict[str, Any]) -> dict[str, Any]:
+    """A tokenizer.json without what frames, pads or truncates: the part that decides the ids of plain text."""
+    return {**data, "post_processor": None, "padding": None, "truncation": None}
+
+
+def readable(texts: Sequence[str]) -> Sequence[str]:
+    """The texts with lone surrogates (which no UTF-8 can hold) replaced by U+FFFD."""
+    try:
+        for text in texts:
+            if not text.isascii():
+                text.encode()
+    except UnicodeEncodeError:
+        return [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+    return texts

@@ -1,0 +1,219 @@
+"""Training a tokenizer on a stream of texts: WordPiece, byte-level BPE or Unigram, the same every time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from cloze.errors import CorpusError, RecipeError
+from cloze.registry import lookup, register
+from cloze.text.normalise import Normalise
+from cloze.text.roles import BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, check_literals, in_id_order
+from cloze.text.sample import Alphabet, sample_texts
+from cloze.text.tokenizer import Tokenizer
+
+Report = Callable[[str], None]
+_CONTINUES = "##"
+
+
+class Trainer(Protocol):
+    """What is registered under "tokenizer": a frozen description of a tokenizer that can be trained."""
+
+    size: int
+
+    def train(self, texts: list[str], normalise: Normalise) -> Tokenizer: ...
+
+
+@dataclass(frozen=True)
+class TextSpec:
+    """A recipe's `text`: the normalisation switches and the tokenizer to train."""
+
+    normalise: Normalise = field(default_factory=Normalise)
+    tokenizer: Trainer | None = None
+
+    @classmethod
+    def of(cls, normalise: Mapping[str, Any] | None, tokenizer: str, arguments: Mapping[str, Any]) -> TextSpec:
+        """From the three things a recipe writes: switches, the tokenizer's name and its arguments."""
+        return cls(Normalise.of(normalise), lookup("tokenizer", tokenizer)(**dict(arguments)))
+
+
+@register("tokenizer", "wordpiece")
+@dataclass(frozen=True)
+class WordPiece:
+    """BERT's WordPiece: greedy longest match inside words (Wu et al. 2016; Devlin et al. 2019, §3).
+
+    size: pieces in all; min_frequency: a pair seen less often is not merged; special: role → literal, ids from 0 in that
+    order; coverage: the share of characters that the alphabet must cover, rarer ones become [UNK] words.
+
+    Differs: the original trainer is unpublished; this is the pair-merging of `tokenizers`, with a fixed alphabet so that
+    two runs agree.
+    """
+
+    size: int = 30522
+    min_frequency: int = 2
+    special: dict[str, str] | None = None
+    coverage: float = 0.9999
+
+    def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
+        """Train on texts held in memory."""
+        literals = check_literals(BERT_LITERALS if self.special is None else self.special)
+        engine = tokenizers.Tokenizer(models.WordPiece(unk_token=literals["[UNK]"]))
+        normaliser = normalise.build("wordpiece")
+        if normaliser is not None:
+            engine.normalizer = normaliser
+        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        engine.decoder = decoders.WordPiece(prefix=_CONTINUES)
+        special = in_id_order(literals)
+        kept, inside = Alphabet.of(texts, normaliser).chosen(self.coverage, most=max(1, self.size // 2))
+        # The trainer numbers "##x" in the order of a randomly seeded hash table and breaks ties of merges by number.
+        # Reserving these pieces in sorted order is what makes two runs agree.
+        reserved = [_CONTINUES + character for character in inside]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=max(self.size, len(special) + len(reserved) + len(kept)),
+            min_frequency=self.min_frequency,
+            special_tokens=[*special, *reserved],
+            initial_alphabet=kept,
+            limit_alphabet=len(kept),
+            continuing_subword_prefix=_CONTINUES,
+            show_progress=False,
+        )
+        engine.train_from_iterator(texts, trainer, length=len(texts))
+        return Tokenizer(json.dumps(_only_special(json.loads(engine.to_str()), special)), literals)
+
+
+@register("tokenizer", "byte_bpe")
+@dataclass(frozen=True)
+class ByteBPE:
+    """Byte-level BPE of GPT-2 (Radford et al. 2019, §2.2) and RoBERTa (Liu et al. 2019, §4.4): no unknown text.
+
+    size: pieces in all, the 256 bytes and the special tokens among them; min_frequency: a pair seen less often is not
+    merged; special: role → literal, ids in that order, from 0, or at the end with `special_last` as in GPT-2.
+    """
+
+    size: int = 50265
+    min_frequency: int = 2
+    special: dict[str, str] | None = None
+    special_last: bool = False
+
+    def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
+        """Train on texts held in memory."""
+        literals = check_literals(ROBERTA_LITERALS if self.special is None else self.special)
+        engine = tokenizers.Tokenizer(models.BPE())
+        normaliser = normalise.build("byte_bpe")
+        if normaliser is not None:
+            engine.normalizer = normaliser
+        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        engine.decoder = decoders.ByteLevel()
+        special = in_id_order(literals)
+        trainer = trainers.BpeTrainer(
+            vocab_size=max(self.size, 256 + len(special)),
+            min_frequency=self.min_frequency,
+            special_tokens=special,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        engine.train_from_iterator(texts, trainer, length=len(texts))
+        data = json.loads(engine.to_str())
+        for token in data["added_tokens"]:
+            # RoBERTa's mask stands for a word with its space: "a <mask>" has no space token before the mask.
+            token["lstrip"] = token["content"] == literals.get("[MASK]")
+        return Tokenizer(json.dumps(_moved_last(data, len(special)) if self.special_last else data), literals)
+
+
+@register("tokenizer", "unigram")
+@dataclass(frozen=True)
+class Unigram:
+    """The unigram language model over pieces (Kudo 2018, "Subword Regularization", §3.2), as XLNet and T5 use it.
+
+    size: pieces in all; special: role → literal, ids from 0 in that order; coverage: share of characters that must have
+    a piece of their own, rarer ones become [UNK].
+    """
+
+    size: int = 32000
+    special: dict[str, str] | None = None
+    coverage: float = 0.99995
+
+    def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
+        """Train on texts held in memory."""
+        from cloze.text.unigram import train_pieces, unigram_engine
+
+        literals = check_literals(UNIGRAM_LITERALS if self.special is None else self.special)
+        special = in_id_order(literals)
+        normaliser = normalise.build("unigram")
+        pieces = train_pieces(texts, normaliser, size=self.size - len(special), coverage=self.coverage)
+        engine = unigram_engine(pieces, special, literals["[UNK]"], normaliser)
+        return Tokenizer(engine.to_str(), literals)
+
+
+def train(
+    spec: Any,
+    texts: Iterable[str],
+    *,
+    size: int | None = None,
+    budget_bytes: int = 200_000_000,
+    seed: int = 0,
+    report: Report = lambda line: None,
+) -> Tokenizer:
+    """Train the tokenizer of a recipe's `text` on a stream of texts, lines or documents.
+
+    `spec` is a `TextSpec`, or anything with `normalise` (a mapping) and `tokenizer` (with `name` and `arguments`). A
+    stream of more than `budget_bytes` of UTF-8 is sampled: every text gets a key from `seed` and its place, and those
+    with the smallest keys are kept, so the choice is the same in every run; `report` is told. `size` overrides the
+    recipe's. Raises `CorpusError` if there is no text at all.
+    """
+    chosen = spec if isinstance(spec, TextSpec) else _spec_of(spec)
+    if chosen.tokenizer is None:
+        raise RecipeError("text.tokenizer: no tokenizer named; expected wordpiece, byte_bpe or unigram.")
+    trainer: Any = chosen.tokenizer
+    if size is not None:
+        trainer = replace(trainer, size=size)
+    sample = sample_texts(texts, budget_bytes, seed)
+    if not any(text.strip() for text in sample.texts):
+        raise CorpusError("training a tokenizer: the corpus holds no text; expected at least one line that is not blank.")
+    if sample.total_bytes > sample.kept_bytes:
+        report(
+            f"tokenizer trained on a sample of {sample.kept_bytes / 1e6:.0f} MB of {sample.total_bytes / 1e6:.0f} MB "
+            f"(budget {budget_bytes / 1e6:.0f} MB, seed {seed})"
+        )
+    trained: Tokenizer = trainer.train(sample.texts, chosen.normalise)
+    if trained.size != trainer.size:
+        why = "this corpus yields no more" if trained.size < trainer.size else "the alphabet alone needs that many"
+        report(f"vocabulary of {trained.size} pieces instead of {trainer.size}: {why}")
+    _check_plain(trained)
+    return trained
+
+
+def _spec_of(spec: Any) -> TextSpec:
+    part = spec.tokenizer
+    return TextSpec.of(spec.normalise, part.name, part.arguments)
+
+
+def _check_plain(tokenizer: Tokenizer) -> None:
+    """Plain text must not be able to make a special token other than [UNK]."""
+    forbidden = set(tokenizer.special_ids.tolist()) - {tokenizer.role("[UNK]")}
+    for role, literal in tokenizer.literals.items():
+        if forbidden & set(tokenizer.encode(f"a {literal} b{literal}c").ids.tolist()):
+            raise RecipeError(
+                f"text.tokenizer.special: plain text can produce {literal!r} ({role}); choose a literal that starts and "
+                "ends with a punctuation mark."
+            )
+
+
+def _only_special(data: dict[str, Any], special: list[str]) -> dict[str, Any]:
+    """Without the added tokens that were only there to reserve an id."""
+    return {**data, "added_tokens": [token for token in data["added_tokens"] if token["content"] in special]}
+
+
+def _moved_last(data: dict[str, Any], count: int) -> dict[str, Any]:
+    """The same BPE with its first `count` ids moved behind all others."""
+    size = len(data["model"]["vocab"])
+    moved = {piece: (i - count) % size for piece, i in data["model"]["vocab"].items()}
+    data["model"]["vocab"] = dict(sorted(moved.items(), key=lambda item: item[1]))
+    for token in data["added_tokens"]:
+        token["id"] = (token["id"] - count) % size
+    return data

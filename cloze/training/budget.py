@@ -1,0 +1,96 @@
+"""How much a run may spend, and the share of it already spent. No torch.
+
+Everything that changes while a run goes on (learning rate, phases, evaluations) is a function of the share spent, so a
+budget in seconds ends as fully decayed as one in steps.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from cloze.errors import BudgetError
+
+Kind = Literal["steps", "tokens", "seconds", "flops", "epochs", "bytes"]
+
+_EXAMPLES = "10m, 90s, 2h, 2000steps, 50Mtokens, 50Mbytes, 1e18flops or 3epochs"
+_SECONDS = {"s": 1, "sec": 1, "seconds": 1, "m": 60, "min": 60, "minutes": 60, "h": 3600, "hours": 3600, "d": 86400,
+            "days": 86400}
+_SCALES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_SINGULAR = {"step": "steps", "token": "tokens", "flop": "flops", "epoch": "epochs", "byte": "bytes"}
+_FORM = re.compile(r"(?P<number>[0-9][0-9_]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(?P<unit>[A-Za-z]*)")
+
+
+@dataclass
+class Spent:
+    """What a run has used so far, summed over ranks and over resumptions.
+
+    `tokens` are real tokens (no padding); `bytes` are bytes of the corpus text they stand for; `epochs` is the mean over
+    the mixture's entries, weighted by their odds; `flops` are those of the networks' passes, forward and backward.
+    """
+
+    steps: int = 0
+    tokens: int = 0
+    examples: int = 0
+    seconds: float = 0.0
+    flops: float = 0.0
+    epochs: float = 0.0
+    bytes: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The numbers by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An amount of one kind."""
+
+    kind: Kind
+    amount: float
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise BudgetError(f"budget of unknown kind {self.kind!r}. Expected one of {', '.join(get_args(Kind))}.")
+        if not (math.isfinite(self.amount) and self.amount > 0):
+            raise BudgetError(f"budget {self}: the amount must be a finite number above 0. Write {_EXAMPLES}.")
+        if self.kind == "steps" and self.amount != int(self.amount):
+            raise BudgetError(f"budget {self}: steps are whole. Write {max(1, round(self.amount))}steps.")
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Read a budget such as `10m`, `2000steps` or `50Mtokens`. Small `m` is minutes, large `M` is a million.
+
+        Raises:
+            BudgetError: the text is not a budget, or its amount is not above 0.
+
+        >>> Budget.parse("50Mtokens")
+        Budget(kind='tokens', amount=50000000.0)
+        """
+        found = _FORM.fullmatch(text.strip())
+        if found is None:
+            raise BudgetError(f"cannot read the budget {text!r}. Write {_EXAMPLES}.")
+        amount, unit = float(found["number"].replace("_", "")), found["unit"]
+        if unit in _SECONDS:
+            return cls("seconds", amount * _SECONDS[unit])
+        for kind in (*get_args(Kind), *_SINGULAR):
+            scale = unit[: -len(kind)] if unit.endswith(kind) else None
+            if scale in _SCALES:
+                return cls(_SINGULAR.get(kind, kind), amount * _SCALES[scale])
+        if unit in _SCALES:
+            raise BudgetError(f"the budget {text!r} has no unit. Write {text}tokens, {text}steps or another of {_EXAMPLES}.")
+        raise BudgetError(f"the budget {text!r} has the unknown unit {unit!r}. Write {_EXAMPLES}.")
+
+    def share(self, spent: Spent) -> float:
+        """The share of this budget that is spent, 0 at the start; 1 or more means the run is over."""
+        return float(getattr(spent, self.kind)) / self.amount
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a run under this budget can be repeated bit for bit (one in seconds cannot)."""
+        return self.kind != "seconds"
+
+    def __str__(self) -> str:
+        return f"{self.amount:.15g}{self.kind}"

@@ -1,0 +1,200 @@
+"""Checkpoints: whole folders that appear at once, are checked when read, and never cost the one before.
+
+    RUN/                                  a Hugging Face folder: the last checkpoint's files, published
+    RUN/cloze/checkpoints/step-00000100/  the same files, and
+        state/parameters.safetensors      every parameter by our names, tied ones once
+        state/optimizer.safetensors       the optimiser's tensors, `<parameter>:<key>`
+        state/state.json                  what was spent, cursors, seed, budget, checksums; written last
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from cloze.errors import CheckpointError, RunError
+from cloze.training.tensors import read_tensors, sha256, write_tensors
+
+Export = Callable[[Path, Mapping[str, Tensor], int], object]
+
+VERSION = 1
+_STATE = "state"
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Checkpoints:
+    """The checkpoints of one run: keeps step 0, the steps named in `keep_steps` and the last `keep`."""
+
+    def __init__(self, run: Path, *, keep: int = 2, keep_steps: Iterable[int] = ()) -> None:
+        self.run = run
+        self.folder = run / "cloze" / "checkpoints"
+        self.keep = max(keep, 1)
+        self.keep_steps = frozenset({0, *keep_steps})
+
+    def steps(self) -> list[int]:
+        """The steps that have a checkpoint, ascending."""
+        found = self.folder.glob("step-*") if self.folder.is_dir() else ()
+        return sorted(int(path.name[5:]) for path in found if path.name[5:].isdigit())
+
+    def path(self, step: int) -> Path:
+        """The folder of the checkpoint of a step."""
+        return self.folder / f"step-{step:08d}"
+
+    def save(
+        self, state: Mapping[str, Any], *, parameters: Mapping[str, Tensor], optimizer: Mapping[str, Tensor],
+        export: Callable[[Path], object],
+    ) -> Path:
+        """Write the checkpoint of `state["step"]`, publish its Hugging Face files at the run's top, drop old ones.
+
+        Raises:
+            RunError: the disk is full or cannot be written; nothing of the new checkpoint is left, the old ones are whole.
+        """
+        target = self.path(state["step"])
+        partial = self.folder / f".{target.name}.partial"
+        try:
+            self._clean()
+            (partial / _STATE).mkdir(parents=True)
+            export(partial)
+            files = {
+                name: {"bytes": path.stat().st_size, "sha256": checksum}
+                for name, tensors in (("parameters", parameters), ("optimizer", optimizer))
+                for path in [partial / _STATE / f"{name}.safetensors"]
+                for checksum in [write_tensors(path, tensors)]
+            }
+            record = {"version": VERSION, **state, "files": files}
+            (partial / _STATE / "state.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            _flush(partial)
+            _replace_folder(partial, target)
+            self._publish(target)
+        except Exception as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise self._failure(error, target) from error
+        self._drop_old()
+        return target
+
+    def load(self, step: int | None = None) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+        """The state, parameters and optimiser tensors of a checkpoint (default: the last), checked against checksums.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged or incomplete.
+        """
+        steps = self.steps()
+        if not steps:
+            raise CheckpointError(f"{self.folder}: holds no checkpoint.")
+        path = self.path(steps[-1] if step is None else step)
+        state = self.read_state(path)
+        tensors = []
+        for name in ("parameters", "optimizer"):
+            file, expected = path / _STATE / f"{name}.safetensors", state["files"][name]
+            size = file.stat().st_size if file.is_file() else None
+            if size != expected["bytes"]:
+                raise self._damaged(path, f"{file.name} has {size if size is not None else 'no'} bytes of {expected['bytes']}")
+            if sha256(file) != expected["sha256"]:
+                raise self._damaged(path, f"{file.name} does not match its checksum")
+            tensors.append(read_tensors(file))
+        return state, tensors[0], tensors[1]
+
+    def read_state(self, path: Path) -> dict[str, Any]:
+        """The `state.json` of a checkpoint folder."""
+        file = path / _STATE / "state.json"
+        try:
+            state = json.loads(file.read_text(encoding="utf-8"))
+            complete = {"version", "step", "files", "spent", "cursors"} <= state.keys()
+        except (OSError, ValueError, AttributeError):
+            raise self._damaged(path, f"{_STATE}/state.json is missing or cannot be read") from None
+        if not complete:
+            raise self._damaged(path, f"{_STATE}/state.json lacks entries")
+        if state["version"] != VERSION:
+            raise CheckpointError(
+                f"{path}: was written in checkpoint format {state['version']}; this cloze reads format {VERSION}. "
+                "Use the version of cloze that wrote it."
+            )
+        return dict(state)
+
+    def publish_last(self) -> None:
+        """Publish the last checkpoint's files again, in case the run was killed while doing it."""
+        if self.steps():
+            self._publish(self.path(self.steps()[-1]))
+
+    def _publish(self, source: Path) -> None:
+        """Put the checkpoint's Hugging Face files at the run's top, each at once: linked where the disk can, else copied."""
+        for file in sorted(source.rglob("*")):
+            inner = file.relative_to(source)
+            if not file.is_file() or inner.parts[0] == _STATE:
+                continue
+            target = self.run / inner
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fresh = target.with_name(f".{target.name}.new")
+            fresh.unlink(missing_ok=True)
+            try:
+                os.link(file, fresh)
+            except OSError:
+                shutil.copyfile(file, fresh)
+            os.replace(fresh, target)
+
+    def _clean(self) -> None:
+        """Remove what a killed run left half-written or half-removed."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in self.folder.glob(".step-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _drop_old(self) -> None:
+        """Remove checkpoints that are not to be kept, each out of sight before any file of it goes."""
+        passing = [step for step in self.steps() if step not in self.keep_steps]
+        for step in passing[: -self.keep]:
+            path = self.path(step)
+            hidden = path.with_name(f".{path.name}.removed")
+            os.replace(path, hidden)
+            shutil.rmtree(hidden, ignore_errors=True)
+
+    def _failure(self, error: Exception, target: Path) -> Exception:
+        full = isinstance(error, OSError) and error.errno in _FULL_DISK or "os error 28" in str(error)
+        if not (full or isinstance(error, OSError)):
+            return error
+        last = f"The checkpoint of step {self.steps()[-1]} is whole" if self.steps() else "No checkpoint was written before"
+        cause = "the disk is full" if full else f"{error.strerror or error}"
+        return RunError(
+            f"{target}: cannot write the checkpoint: {cause}.\n"
+            f"  {last}; make room or permit writing there, then run the same command again to continue from it."
+        )
+
+    def _damaged(self, path: Path, what: str) -> CheckpointError:
+        earlier = [step for step in self.steps() if self.path(step) != path]
+        way_out = f"the run then continues from step {max(earlier)}" if earlier else "and start the run anew"
+        return CheckpointError(
+            f"{path}: this checkpoint is damaged or half-copied: {what}.\n"
+            f"  Copy it again from where it was made, or delete this folder: {way_out}."
+        )
+
+
+def _flush(folder: Path) -> None:
+    """Force every file below a folder, and the folders themselves, to the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _replace_folder(partial: Path, target: Path) -> None:
+    """Rename a finished folder into its place; an older one of that name is moved out of sight first."""
+    if target.exists():
+        hidden = target.with_name(f".{target.name}.removed")
+        os.replace(target, hidden)
+        os.replace(partial, target)
+        shutil.rmtree(hidden, ignore_errors=True)
+    else:
+        os.replace(partial, target)
+    descriptor = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,57 @@
+"""Which mixture entry a step takes: dealt from a shuffled deck. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from math import gcd, lcm
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import RecipeError
+from cloze.rng import permutation
+
+_LARGEST_ROUND = 1_000_000
+
+
+class Deck:
+    """Entries in exact proportion to their odds within every round, the round shuffled by (seed, round).
+
+    How often an entry has come up is therefore a pure function of the step, and nothing has to be saved.
+
+    >>> deck = Deck({"a": 2, "b": 1}, seed=0)
+    >>> sorted(deck.entry(step) for step in range(3))
+    ['a', 'a', 'b']
+    """
+
+    def __init__(self, odds: Mapping[str, float], *, seed: int) -> None:
+        if not odds or min(odds.values()) < 0 or not sum(odds.values()) > 0:
+            raise RecipeError(f"mixture: odds {dict(odds)}: expected numbers of at least 0, one of them above 0.")
+        self.names = list(odds)
+        self.seed = seed
+        self.cards = _cards(list(odds.values()))
+        self._round = -1
+        self._order: NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def entry(self, step: int) -> str:
+        """The entry that the step with this number (from 0) takes."""
+        if len(self.names) == 1:
+            return self.names[0]
+        turn, place = divmod(step, len(self.cards))
+        if turn != self._round:
+            self._order = permutation(len(self.cards), self.seed, "deck", turn)
+            self._round = turn
+        return self.names[self.cards[self._order[place]]]
+
+
+def _cards(odds: list[float]) -> NDArray[np.int64]:
+    """One card per unit of odds, in the smallest whole numbers that keep the proportions."""
+    exact = [Fraction(value).limit_denominator(10_000) for value in odds]
+    scale = lcm(*(value.denominator for value in exact))
+    whole = [int(value * scale) for value in exact]
+    common = gcd(*whole)
+    counts = [value // common for value in whole]
+    if sum(counts) > _LARGEST_ROUND:
+        raise RecipeError(f"mixture: odds {odds} need a round of {sum(counts):,} steps. Write rounder numbers.")
+    return np.repeat(np.arange(len(counts), dtype=np.int64), counts)

@@ -1,0 +1,121 @@
+"""Ranks: plain torchrun, DDP or FSDP2 around the one `Step`, and what all ranks must agree on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from cloze.training.precision import choose_device
+from cloze.training.step import Step
+
+Strategy = Literal["ddp", "fsdp"]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among the processes of the run. One process alone is rank 0 of 1 and never communicates."""
+
+    rank: int
+    world: int
+    device: torch.device
+    strategy: Strategy = "ddp"
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the rank that writes files and speaks to the user."""
+        return self.rank == 0
+
+    @property
+    def sharded(self) -> bool:
+        """Whether every forward pass is a collective, so that all ranks must make equally many."""
+        return self.world > 1 and self.strategy == "fsdp"
+
+    def add(self, numbers: Sequence[float]) -> list[float]:
+        """Sums over all ranks, on the CPU: the device is never waited for."""
+        return self._reduce(numbers, dist.ReduceOp.SUM) if self.world > 1 else list(numbers)
+
+    def least(self, number: float) -> float:
+        """The smallest value of any rank."""
+        return self._reduce([number], dist.ReduceOp.MIN)[0] if self.world > 1 else number
+
+    def _reduce(self, numbers: Sequence[float], operation: Any) -> list[float]:
+        together = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(together, op=operation)
+        return cast(list[float], together.tolist())
+
+    def wrap(self, step: Step) -> nn.Module:
+        """The module to call: `step` itself, or `step` under DDP or FSDP2. `step` keeps its parameters' names."""
+        if self.world == 1:
+            return step
+        if self.strategy == "fsdp":
+            _shard(step, self.device)
+            return step
+        from torch.nn.parallel import DistributedDataParallel
+
+        # Entries with other heads leave parameters without gradient, the same ones on every rank.
+        return DistributedDataParallel(
+            step, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=len(step.entries) > 1
+        )
+
+    def syncing(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
+        """The context of one micro-batch: gradients are exchanged in the step's last one only."""
+        if self.world == 1:
+            return nullcontext()
+        if self.strategy == "fsdp":
+            module.set_requires_gradient_sync(last)  # type: ignore[operator]
+            return nullcontext()
+        return nullcontext() if last else module.no_sync()  # type: ignore[operator]
+
+
+@contextmanager
+def join(device: str = "auto", strategy: Strategy = "ddp") -> Iterator[Ranks]:
+    """Join the processes that torchrun started (RANK, WORLD_SIZE, LOCAL_RANK), or be alone; leave them at the end."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = choose_device(device)
+    if world == 1:
+        yield Ranks(0, 1, chosen)
+        return
+    if chosen.type == "cuda":
+        chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(chosen)
+    mine = not dist.is_initialized()
+    if mine:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield Ranks(dist.get_rank(), world, chosen, strategy)
+    finally:
+        if mine:
+            dist.destroy_process_group()
+
+
+def _shard(step: Step, device: torch.device) -> None:
+    """FSDP2: each depth group that shares nothing is a shard group; all else belongs to the root, gathered all step.
+
+    torch refuses a parameter that is visible to two groups, so tied embeddings and heads go to the root.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    owners: dict[int, int] = {}
+    for _, parameter in step.named_parameters(remove_duplicate=False):
+        owners[id(parameter)] = owners.get(id(parameter), 0) + 1
+    seen: set[int] = set()
+    for network in step.networks.values():
+        for group in network.depth_groups():
+            mine = list(group.parameters())
+            alone = all(owners[id(parameter)] == 1 for parameter in mine) and id(group) not in seen
+            if mine and alone and group is not network.depth_groups()[0]:
+                fully_shard(group, mesh=mesh)
+            seen.add(id(group))
+    fully_shard(step, mesh=mesh, reshard_after_forward=False)
+    from torch.distributed.fsdp import register_fsdp_forward_method
+
+    register_fsdp_forward_method(step, "run")

@@ -1,0 +1,41 @@
+"""SIGTERM and SIGINT: finish the step, write a checkpoint, leave."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupt:
+    """Which signal has come, if any."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.name)
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupt]:
+    """While open, the first SIGTERM or SIGINT is only noted; a second one of that kind acts as it always does."""
+    seen = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.name = signal.Signals(number).name
+        signal.signal(number, before[number])
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

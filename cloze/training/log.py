@@ -1,0 +1,148 @@
+"""The run's log: `cloze/log.jsonl`, one object per event, and one line of progress for whoever watches.
+
+Events: `start`, `resume`, `train`, `held_out`, `samples`, `stop`. A `train` event has step, tokens, seconds, share, loss,
+objectives (name → loss), metrics (name → mean per answer), learning_rate, grad_norm, tokens_per_second, filled and mfu.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from cloze.errors import MissingExtra, RunError
+
+_QUIET_SECONDS = 20.0
+
+
+class Log:
+    """Appends events to the log. Opened after a checkpoint it first drops what was logged behind that step."""
+
+    def __init__(self, run: Path, *, after: int | None, tensorboard: bool = False) -> None:
+        self.path = run / "cloze" / "log.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if after is not None:
+            cut_log(self.path, after)
+        self.file = self.path.open("a" if after is not None else "w", encoding="utf-8")
+        self.board = _tensorboard(run / "cloze" / "tensorboard", after) if tensorboard else None
+
+    def write(self, event: str, step: int, **values: Any) -> dict[str, Any]:
+        """Append one event and hand it to the system, so that a kill loses nothing that was logged."""
+        record = {"event": event, "step": step, **values}
+        try:
+            self.file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            self.file.flush()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            raise RunError(
+                f"{self.path}: cannot be written at step {step}: the disk is full.\n"
+                "  Checkpoints already written are whole; make room, then run the same command again."
+            ) from error
+        if self.board is not None and event in ("train", "held_out"):
+            for name, value in _flat(record):
+                self.board.add_scalar(f"{event}/{name}", value, step)
+        return record
+
+    def close(self) -> None:
+        """Close the log and TensorBoard's files."""
+        self.file.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def cut_log(path: Path, after: int) -> None:
+    """Drop the events of steps behind `after`, and a line that a kill left unfinished."""
+    if not path.exists():
+        return
+    lines = path.read_bytes().split(b"\n")
+    end = len(lines) - 1  # what follows the last newline is unfinished, or empty
+    while end and not _belongs(lines[end - 1], after):
+        end -= 1
+    size = sum(len(line) + 1 for line in lines[:end])
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+def _belongs(line: bytes, after: int) -> bool:
+    try:
+        return bool(json.loads(line)["step"] <= after)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    flat: list[tuple[str, float]] = []
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            flat += _flat(value, f"{prefix}{name}/")
+        elif isinstance(value, (int, float)) and name != "step":
+            flat.append((prefix + name, float(value)))
+    return flat
+
+
+def _tensorboard(folder: Path, after: int | None) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingExtra("tensorboard", "tensorboard", "writing TensorBoard files (--tensorboard)") from None
+    return SummaryWriter(str(folder), purge_step=None if after is None else after + 1)
+
+
+class ProgressLine:
+    """Loss, tokens per second and time left: one line that rewrites itself, or now and then a line where it is piped."""
+
+    def __init__(self, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty()
+        self.now = now
+        self.shown = -float("inf")
+        self.width = 0
+
+    def show(self, record: Mapping[str, Any]) -> None:
+        """Show a `train` event, at most ten times a second live and every 20 seconds otherwise."""
+        if self.now() - self.shown < (0.1 if self.live else _QUIET_SECONDS):
+            return
+        self.shown = self.now()
+        share, seconds = record["share"], record["seconds"]
+        left = duration(seconds / share - seconds) if share > 0 else "?"
+        line = (
+            f"step {record['step']:,}  {min(share, 1):4.0%}  loss {record['loss']:.3f}  "
+            f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
+        )
+        if self.live:
+            self.stream.write("\r" + line.ljust(self.width))
+            self.width = len(line)
+        else:
+            self.stream.write(line + "\n")
+        self.stream.flush()
+
+    def say(self, text: str) -> None:
+        """Print a line of its own."""
+        self.close()
+        self.stream.write(text + "\n")
+        self.stream.flush()
+
+    def close(self) -> None:
+        """Leave the rewritten line standing."""
+        if self.live and self.width:
+            self.stream.write("\n")
+            self.width = 0
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them.
+
+    >>> duration(75), duration(7260)
+    ('1 min 15 s', '2 h 01 min')
+    """
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

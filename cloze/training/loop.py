@@ -1,0 +1,158 @@
+"""The training loop: read it from top to bottom.
+
+Each step: choose the mixture entries, fetch their micro-batches, add the counts of all ranks, run the passes, backward,
+clip, update; then log, evaluate and checkpoint when they are due. What a step does follows from the seed, the step and
+the share of the budget spent, so a run that was killed goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from cloze.batching import MicroBatch
+from cloze.training.distribution import join
+from cloze.training.interrupt import Interrupt, interrupts
+from cloze.training.meter import Meter, NotFinite
+from cloze.training.optimizers import clip, gradient_norm
+from cloze.training.precision import casting
+from cloze.training.run import Run
+from cloze.training.session import Session
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call of `train` ended. `finished`: the budget is spent; otherwise `reason` names the signal that came."""
+
+    folder: Path
+    step: int
+    finished: bool
+    reason: str
+    held_out: float | None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A micro-batch of an entry, and where its rows stand in the step."""
+
+    entry: str
+    micro: MicroBatch
+    first_row: int
+
+
+def train(run: Run) -> Outcome:
+    """Train until the budget is spent, from the last checkpoint of the run folder if it has one.
+
+    Under torchrun every process calls it with its own part of the data. SIGTERM and SIGINT end it after the step, with a
+    checkpoint.
+
+    Raises:
+        CheckpointError, BudgetError: the folder holds another run, a damaged checkpoint or another budget.
+        RunError: the loss is not finite, or the disk is full.
+    """
+    run.check()
+    with join(run.device, run.training.strategy) as ranks, interrupts() as interrupt:
+        session = Session(run, ranks)
+        try:
+            while session.share < 1 and not session.stopping:
+                _step(session, interrupt)
+            if session.stopping:
+                session.checkpoint()
+                session.stop(f"stopped by {interrupt.name or 'a signal'}")
+            elif session.worked:
+                session.evaluate()
+                session.checkpoint()
+                session.stop("the budget is spent")
+            reason = interrupt.name or "signal" if session.stopping else "budget"
+            return Outcome(run.folder, session.step, not session.stopping, reason, session.held_out)
+        finally:
+            session.close()
+
+
+def _step(session: Session, interrupt: Interrupt) -> None:
+    """One update of the parameters, and whatever is due after it."""
+    session.enter_phase()
+    entries = session.entries()
+    pieces, cursors = _fetch(session, entries)
+    counts = {name: 0.0 for entry in entries for name in session.names(entry)}
+    for piece in pieces:
+        for name, count in session.model.count(piece.entry, piece.micro.batch).items():
+            counts[session.name(piece.entry, name)] += count
+    tokens, cells = [sum(column) for column in zip(*(_sizes(piece) for piece in pieces), strict=True)]
+    examples = sum(piece.micro.examples for piece in pieces)
+    flops = sum(session.flops(piece.entry, piece.micro) for piece in pieces)
+
+    # What all ranks must know before the first forward pass: the divisors, the time that rank 0 measured, and whether to stop.
+    own = [*counts.values(), tokens, cells, examples, flops, session.clock_now(), float(bool(interrupt))]
+    *summed, tokens, cells, examples, flops, seconds, stop = session.ranks.add(own)
+    counts = dict(zip(counts, summed, strict=True))
+    session.progress.spent.seconds = seconds
+    session.stopping = stop > 0
+    if session.stopping or session.share >= 1:
+        return
+    before, share = session.begin_step()
+    weights = {session.name(e, n): w for e in entries for n, w in session.model.weights(e, share).items()}
+
+    for number, piece in enumerate(pieces):
+        _backward(session, piece, share, weights, counts, last=number == len(pieces) - 1)
+    norm = _update(session, share)
+
+    session.advance(cursors, tokens=tokens, examples=examples, flops=flops)
+    session.meter.add_step(session.step, norm, counts, weights, tokens=tokens, cells=cells, flops=flops)
+    if session.due_log(before, share):
+        session.write_log()
+    if session.due_evaluation(before, share):
+        session.evaluate()
+    if session.due_checkpoint(before, share):
+        session.checkpoint()
+
+
+def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[Piece], dict[str, object]]:
+    """This rank's micro-batches of the step, and the cursors behind them. Entries that share a step draw apart."""
+    pieces: list[Piece] = []
+    cursors: dict[str, object] = {}
+    for number, entry in enumerate(entries):
+        micros, cursors[entry] = session.run.data.next(entry, session.progress.cursors[entry])
+        pieces += [Piece(entry, micro, micro.first_row + (number << 32)) for micro in micros]
+    return pieces, cursors
+
+
+def _sizes(piece: Piece) -> tuple[float, float]:
+    """Real tokens, and cells of the batch that could have held one."""
+    return float(piece.micro.tokens), float(piece.micro.batch["tokens"].numel())
+
+
+def _backward(
+    session: Session, piece: Piece, share: float, weights: dict[str, float], counts: dict[str, float], *, last: bool
+) -> None:
+    """Forward and backward of one micro-batch: Σ weight · loss sum / count of the whole step, over ranks and pieces."""
+    clock, ranks, model = session.model.clock, session.ranks, session.model
+    clock.set(seed=session.run.seed, step=session.step, first_row=piece.first_row, share=share)
+    batch = piece.micro.batch.to(ranks.device, non_blocking=True)
+    with ranks.syncing(session.module, last):
+        with casting(session.precision, ranks.device):
+            losses = {session.name(piece.entry, name): loss for name, loss in session.module(piece.entry, batch).items()}
+        # DDP and FSDP average gradients over ranks; the sums here are already divided by the count of all ranks.
+        scaled = [loss.total * (weights[name] * ranks.world / max(counts[name], 1.0)) for name, loss in losses.items()]
+        torch.stack(scaled).sum().backward()
+    session.meter.add_losses(losses)
+
+
+def _update(session: Session, share: float) -> torch.Tensor:
+    """Clip and update; returns the gradient norm before clipping."""
+    run, parameters = session.run, session.parameters
+    norm = gradient_norm(parameters)
+    if norm.device.type == "cpu" and not math.isfinite(float(norm)):
+        raise NotFinite(session.step + 1, float(norm))
+    if run.training.clip is not None:
+        clip(parameters, norm, run.training.clip)
+    session.learning_rate = run.rate(share, run.training.nominal_steps)
+    for group in session.optimizer.param_groups:
+        group["lr"] = session.learning_rate
+    session.optimizer.step()
+    session.optimizer.zero_grad(set_to_none=True)
+    return norm

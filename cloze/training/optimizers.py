@@ -1,0 +1,160 @@
+"""Optimisers. A recipe's part says how; `build(parameters)` makes a torch optimiser whose state is plain tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from cloze.registry import register
+
+Decay = Literal["matrices", "all"]
+Named = Iterable[tuple[str, nn.Parameter]]
+
+#: From here on a float32 counter stays where it is when 1 is added, and 0.999 ** counter is exactly 0.
+_SETTLED = float(2**24)
+
+
+class OptimizerSpec(Protocol):
+    """What a recipe's `training.optimizer` becomes."""
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer: ...
+
+
+def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict[str, Any]]:
+    """Parameter groups with and without weight decay; parameters without gradient are left out.
+
+    `matrices` decays tensors of two or more dimensions, embeddings among them, and so spares every bias and norm.
+    """
+    named = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
+    decayed = [(name, p) for name, p in named if decay == "all" or p.dim() > 1]
+    spared = [(name, p) for name, p in named if not (decay == "all" or p.dim() > 1)]
+    made = [(decayed, weight_decay), (spared, 0.0)]
+    return [{"params": [p for _, p in part], "weight_decay": value, "lr": 0.0} for part, value in made if part]
+
+
+@register("optimizer", "adamw")
+class AdamW:
+    """Adam with bias correction and decoupled weight decay (Loshchilov and Hutter, 2019, alg. 2), in one fused kernel."""
+
+    def __init__(
+        self,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.01,
+        decay: Decay = "matrices",
+    ) -> None:
+        self.betas, self.epsilon, self.weight_decay, self.decay = betas, epsilon, weight_decay, decay
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        return torch.optim.AdamW(made, betas=self.betas, eps=self.epsilon, fused=True)
+
+
+@register("optimizer", "bert_adam")
+class BertAdam:
+    """The Adam of BERT's code (google-research/bert `optimization.py`): no bias correction, decay times the rate.
+
+    u = m / (√v + ε) + decay · θ; θ ← θ − rate · u. Without correction the first steps are about three times larger.
+    """
+
+    def __init__(
+        self,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-6,
+        weight_decay: float = 0.01,
+        decay: Decay = "matrices",
+    ) -> None:
+        self.betas, self.epsilon, self.weight_decay, self.decay = betas, epsilon, weight_decay, decay
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """AdamW's fused kernel with its step counter where both bias corrections are exactly 1: the same arithmetic."""
+        spec = AdamW(betas=self.betas, epsilon=self.epsilon, weight_decay=self.weight_decay, decay=self.decay)
+        optimizer = spec.build(parameters)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                optimizer.state[parameter] = {
+                    "step": torch.tensor(_SETTLED, device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                    "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                }
+        return optimizer
+
+
+@register("optimizer", "lamb")
+class Lamb:
+    """LAMB as in ALBERT's code: BERT's Adam, each matrix's update scaled by ‖θ‖ / ‖u‖ (You et al., 2020, alg. 2).
+
+    No ratio for biases and norms, and 1 where either norm is 0; no bias correction and no bounds on the ratio.
+    """
+
+    def __init__(
+        self,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-6,
+        weight_decay: float = 0.01,
+        decay: Decay = "matrices",
+    ) -> None:
+        self.betas, self.epsilon, self.weight_decay, self.decay = betas, epsilon, weight_decay, decay
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        return _LambOptimizer(made, betas=self.betas, epsilon=self.epsilon)
+
+
+class _LambOptimizer(torch.optim.Optimizer):
+    def __init__(self, made: list[dict[str, Any]], *, betas: tuple[float, float], epsilon: float) -> None:
+        super().__init__(made, {"betas": betas, "epsilon": epsilon})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """One update."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
+
+    def _update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        (first, second), mean, square = group["betas"], state["exp_avg"], state["exp_avg_sq"]
+        mean.lerp_(gradient, 1 - first)
+        square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        update = mean / square.sqrt().add_(group["epsilon"])
+        update.add_(parameter, alpha=group["weight_decay"])
+        if parameter.dim() > 1:
+            size, change = _norm(parameter), _norm(update)
+            update.mul_(torch.where((size > 0) & (change > 0), size / change, torch.ones_like(size)))
+        parameter.add_(update, alpha=-group["lr"])
+
+
+def _norm(tensor: Tensor) -> Tensor:
+    """The norm of the whole tensor, also where it is sharded."""
+    norm = torch.linalg.vector_norm(tensor)
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """The norm of all gradients together, a 0-dim tensor; no synchronisation with the device."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+
+def clip(parameters: Iterable[nn.Parameter], norm: Tensor, longest: float) -> None:
+    """Scale all gradients so that their common `norm` is at most `longest`; no synchronisation with the device."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients or (norm.device.type == "cpu" and float(norm) <= longest):
+        return
+    factor = torch.clamp(longest / (norm + 1e-6), max=1.0)
+    torch._foreach_mul_(gradients, float(factor) if norm.device.type == "cpu" else factor)

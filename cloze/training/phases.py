@@ -1,0 +1,51 @@
+"""Phases: values that change when a share of the budget is spent. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from cloze.errors import RecipeError
+
+_PATHS = ("length", "batch")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Values that hold until the share `until` of the budget is spent.
+
+    `set` maps value paths to values: `length`, `batch`, `odds.<entry>`.
+    """
+
+    until: float = 1.0
+    set: Mapping[str, Any] = field(default_factory=dict)
+
+
+def phases_from_shares(parts: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[Phase, ...]:
+    """Phases from (size, values) in order; sizes in any one unit (share, steps, epochs) become shares of their sum.
+
+    Raises:
+        RecipeError: a size is not above 0, or a value path is not one that a phase may set.
+
+    >>> [phase.until for phase in phases_from_shares([(9, {"length": 128}), (1, {"length": 512})])]
+    [0.9, 1.0]
+    """
+    sizes = [float(size) for size, _ in parts]
+    for index, (size, values) in enumerate(parts):
+        if not size > 0:
+            raise RecipeError(f"schedule[{index}]: the phase has the size {size}. Expected a number above 0.")
+        for path in values:
+            if path not in _PATHS and not path.startswith("odds."):
+                raise RecipeError(
+                    f"schedule[{index}].set.{path}: a phase cannot set this value. It may set: {', '.join(_PATHS)}, odds.<entry>."
+                )
+    total = sum(sizes)
+    ends = [end / total for end in accumulate(sizes)]
+    return tuple(Phase(1.0 if i == len(parts) - 1 else ends[i], dict(parts[i][1])) for i in range(len(parts)))
+
+
+def phase_at(phases: Sequence[Phase], share: float) -> int:
+    """The index of the phase in which a step lies that begins when `share` is spent; the last one from 1 on."""
+    return next((i for i, phase in enumerate(phases) if share < phase.until), max(len(phases) - 1, 0))

@@ -1,0 +1,165 @@
+"""Learning rates as functions of the share of the budget spent. No torch.
+
+`rate(share, nominal_steps)` gives the learning rate of a step that begins when `share` (0 … 1) of the budget is spent.
+`warmup_steps` in a recipe counts the recipe's own steps: it becomes the share `warmup_steps / nominal_steps`, so a run
+with a smaller budget, in whatever currency, warms up for the same share of its time and still ends fully decayed.
+`warmup` gives that share directly. The first step of a warm-up has rate 0, as in the published code.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Protocol
+
+from cloze.errors import RecipeError
+from cloze.registry import register
+
+
+class Rate(Protocol):
+    """A learning rate as a function of the share spent."""
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float: ...
+
+
+class Warmup:
+    """The rising part: a share of the budget, or a number of the recipe's own steps."""
+
+    def __init__(self, steps: int, share: float) -> None:
+        if steps and share:
+            raise RecipeError("training.rate: give warmup_steps or warmup (a share), not both.")
+        if steps < 0 or not 0 <= share < 1:
+            raise RecipeError(f"training.rate: warmup_steps {steps}, warmup {share}: expected steps >= 0 and a share in [0, 1).")
+        self.steps, self.fixed = steps, share
+
+    def share(self, nominal_steps: int | None) -> float:
+        """The warm-up's share of the budget."""
+        if not self.steps:
+            return self.fixed
+        if nominal_steps is None:
+            raise RecipeError(
+                f"training.rate: warmup_steps {self.steps} is a part of training.steps, which this recipe does not give.\n"
+                f"  Add training.steps, or write the warm-up as a share: warmup: 0.01."
+            )
+        return min(self.steps / nominal_steps, 1.0)
+
+    def factor(self, share: float, nominal_steps: int | None) -> float:
+        """0 … 1 while warming up, then 1."""
+        end = self.share(nominal_steps)
+        return share / end if share < end else 1.0
+
+    def rest(self, share: float, nominal_steps: int | None) -> float:
+        """The share of what follows the warm-up that is spent, clamped to 0 … 1."""
+        end = self.share(nominal_steps)
+        return min(max((share - end) / (1 - end), 0.0), 1.0) if end < 1 else 0.0
+
+
+@register("rate", "linear")
+class Linear:
+    """Up to `peak`, then linearly down to `floor`.
+
+    `decay` says how the two parts join. `after_warmup` (fairseq, transformers): down from `peak` over what is left.
+    `from_start` (BERT): the line peak·(1 − share) from the beginning, so the rate drops a little where the warm-up ends.
+    `product` (ELECTRA): that line times the warm-up factor.
+
+    >>> Linear(1e-3, warmup=0.5)(0.75)
+    0.0005
+    """
+
+    def __init__(
+        self,
+        peak: float,
+        *,
+        warmup_steps: int = 0,
+        warmup: float = 0.0,
+        floor: float = 0.0,
+        decay: Literal["after_warmup", "from_start", "product"] = "after_warmup",
+    ) -> None:
+        self.peak, self.floor, self.decay = peak, floor, decay
+        self.warmup = Warmup(warmup_steps, warmup)
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        rising = self.warmup.factor(share, nominal_steps)
+        if self.decay == "after_warmup":
+            left = 1.0 - self.warmup.rest(share, nominal_steps)
+        else:
+            left = max(1.0 - share, 0.0)
+        if rising < 1.0 and self.decay != "product":
+            return self.peak * rising
+        return (self.floor + (self.peak - self.floor) * left) * rising
+
+
+@register("rate", "cosine")
+class Cosine:
+    """Up to `peak`, then down to `floor` along half a cosine (Loshchilov and Hutter, SGDR, 2017, eq. 5)."""
+
+    def __init__(self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0, floor: float = 0.0) -> None:
+        self.peak, self.floor = peak, floor
+        self.warmup = Warmup(warmup_steps, warmup)
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        rising = self.warmup.factor(share, nominal_steps)
+        if rising < 1.0:
+            return self.peak * rising
+        bend = 0.5 + 0.5 * math.cos(math.pi * self.warmup.rest(share, nominal_steps))
+        return self.floor + (self.peak - self.floor) * bend
+
+
+@register("rate", "constant")
+class Constant:
+    """Up to `peak`, then `peak`."""
+
+    def __init__(self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0) -> None:
+        self.peak = peak
+        self.warmup = Warmup(warmup_steps, warmup)
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        return self.peak * self.warmup.factor(share, nominal_steps)
+
+
+@register("rate", "inverse_square_root")
+class InverseSquareRoot:
+    """Up to `peak`, then `peak` · √(warm-up / share) (Vaswani et al., Attention Is All You Need, 2017, §5.3).
+
+    Differs: the decay is a function of the share spent, not of the step, and so needs a warm-up above 0.
+    """
+
+    def __init__(self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0) -> None:
+        self.peak = peak
+        self.warmup = Warmup(warmup_steps, warmup)
+        if not (warmup_steps or warmup):
+            raise RecipeError("training.rate.inverse_square_root: needs warmup_steps or warmup above 0; its decay starts there.")
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        end = self.warmup.share(nominal_steps)
+        return self.peak * (share / end if share < end else math.sqrt(end / share))
+
+
+@register("rate", "wsd")
+class WarmupStableDecay:
+    """Up to `peak`, level, then down to `floor` over the last `decay` share (Hu et al., MiniCPM, 2024, §4).
+
+    `shape` is the way down: `linear` or `root` (1 − √x, Hägele et al., Scaling Laws Beyond Fixed Durations, 2024, §3).
+    """
+
+    def __init__(
+        self,
+        peak: float,
+        *,
+        warmup_steps: int = 0,
+        warmup: float = 0.0,
+        decay: float = 0.2,
+        floor: float = 0.0,
+        shape: Literal["linear", "root"] = "linear",
+    ) -> None:
+        if not 0 < decay <= 1:
+            raise RecipeError(f"training.rate.wsd.decay: {decay} is not a share of the budget. Expected 0 < decay <= 1.")
+        self.peak, self.decay, self.floor, self.shape = peak, decay, floor, shape
+        self.warmup = Warmup(warmup_steps, warmup)
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        rising = self.warmup.factor(share, nominal_steps)
+        if rising < 1.0:
+            return self.peak * rising
+        down = min(max((share - (1 - self.decay)) / self.decay, 0.0), 1.0)
+        left = 1.0 - (down if self.shape == "linear" else math.sqrt(down))
+        return self.floor + (self.peak - self.floor) * left

@@ -1,0 +1,174 @@
+"""A run: everything the loop is given, and what it has got through so far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from cloze.batching import Cursor
+from cloze.errors import BudgetError, CheckpointError
+from cloze.training.budget import Budget, Spent
+from cloze.training.checkpoint import Export
+from cloze.training.data import Examples
+from cloze.training.distribution import Strategy
+from cloze.training.optimizers import OptimizerSpec
+from cloze.training.phases import Phase
+from cloze.training.precision import Precision
+from cloze.training.rates import Rate
+from cloze.training.step import Step
+
+
+@dataclass(frozen=True)
+class Training:
+    """The values of a recipe's `training` and of the command line that the loop itself reads.
+
+    `evaluate_every` is a share of the budget. `checkpoint_every` and `log_every` are steps; None: a tenth of the budget,
+    and one five-hundredth. `keep` is how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept.
+    """
+
+    clip: float | None = 1.0
+    precision: Precision = "auto"
+    compile: bool | Literal["auto"] = "auto"
+    evaluate_every: float = 0.05
+    checkpoint_every: int | None = None
+    keep: int = 2
+    keep_steps: tuple[int, ...] = ()
+    log_every: int | None = None
+    nominal_steps: int | None = None
+    tensorboard: bool = False
+    strategy: Strategy = "ddp"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What identifies the run: the canonical recipe, its hash, and the environment beyond what the loop adds itself."""
+
+    recipe: Mapping[str, Any]
+    recipe_hash: str
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Run:
+    """Everything `train` needs. Assembly builds it; the loop changes nothing in it but `step`'s parameters.
+
+    `export(folder, state, step)` writes the Hugging Face files of a checkpoint, on rank 0; `state` holds every parameter
+    of `step`, whole and on the CPU, under all its names. `samples(step)` returns what a report should show (filled masks);
+    it is called at every evaluation, on every rank. `odds` are those of the mixture's entries, in the order of `step.entries`.
+    """
+
+    folder: Path
+    step: Step
+    data: Examples
+    export: Export
+    budget: Budget
+    optimizer: OptimizerSpec
+    rate: Rate
+    record: Record
+    training: Training = field(default_factory=Training)
+    phases: Sequence[Phase] = ()
+    odds: Mapping[str, float] = field(default_factory=dict)
+    mixing: Literal["step", "all"] = "step"
+    seed: int = 0
+    device: str = "auto"
+    bytes_per_token: float | None = None
+    extend: bool = False
+    samples: Callable[[int], Mapping[str, Any]] | None = None
+    say: Callable[[str], None] | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be run before anything is written."""
+        if self.budget.kind == "bytes" and not self.bytes_per_token:
+            raise BudgetError("a budget in bytes needs a corpus that knows its bytes per token. Give a budget in tokens.")
+        self.rate(0.0, self.training.nominal_steps)
+
+
+@dataclass
+class Progress:
+    """What a run has got through: saved in every checkpoint, and all that is needed to go on.
+
+    `share` is the share of the budget that was spent when the last step began.
+    """
+
+    spent: Spent = field(default_factory=Spent)
+    cursors: dict[str, Cursor] = field(default_factory=dict)
+    share: float = 0.0
+    phase: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; floats are written so that they come back as they were."""
+        cursors = {name: list(cursor) for name, cursor in self.cursors.items()}
+        return {"spent": asdict(self.spent), "cursors": cursors, "share": self.share, "phase": self.phase}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Progress:
+        """The inverse of `to_json`."""
+        cursors = {name: Cursor(*cursor) for name, cursor in saved["cursors"].items()}
+        return cls(Spent(**saved["spent"]), cursors, saved["share"], saved["phase"])
+
+
+def check_folder(run: Run, old: Mapping[str, Any] | None) -> None:
+    """Refuse a run folder that holds another recipe, seed or budget; `old` is its `cloze/run.json`."""
+    if old is None:
+        return
+    if old["recipe_hash"] != run.record.recipe_hash:
+        raise CheckpointError(
+            f"{run.folder}: holds a run of another recipe ({_difference(old.get('recipe', {}), run.record.recipe)}).\n"
+            "  Give another --out, or the recipe that this folder was started with (cloze/run.json)."
+        )
+    if old["seed"] != run.seed:
+        raise CheckpointError(
+            f"{run.folder}: holds a run with the seed {old['seed']}, and {run.seed} was given. "
+            "Give another --out, or the same seed."
+        )
+    if old["budget"] != str(run.budget) and not run.extend:
+        raise BudgetError(
+            f"{run.folder}: was started with the budget {old['budget']}, and {run.budget} was given.\n"
+            "  To go on with the new one add --extend (the learning rate then follows the new budget)."
+        )
+
+
+def read_run_record(folder: Path) -> dict[str, Any] | None:
+    """The record of the run in a folder, None where there is none."""
+    path = folder / "cloze" / "run.json"
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if {"recipe_hash", "seed", "budget"} <= record.keys():
+            return dict(record)
+    except (ValueError, AttributeError):
+        pass
+    raise CheckpointError(f"{path}: is damaged. Copy it again from where it was made, or give another --out.")
+
+
+def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
+    """Write `cloze/run.json` and `cloze/environment.json`, each at once."""
+    record = {
+        "recipe_hash": run.record.recipe_hash, "recipe": run.record.recipe, "budget": str(run.budget), "seed": run.seed,
+    }
+    for name, content in (("run.json", record), ("environment.json", {**environment, **run.record.environment})):
+        path = run.folder / "cloze" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{name}.new")
+        fresh.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        fresh.replace(path)
+
+
+def _difference(old: Any, new: Any, path: str = "") -> str:
+    """The first value in which two recipes differ, in words."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in [*old, *(key for key in new if key not in old)]:
+            found = _difference(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+            if found:
+                return found
+        return "" if path else "the same values, written by another version of cloze"
+    return "" if old == new else f"{path}: {_short(old)} there, {_short(new)} here"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."

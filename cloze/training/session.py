@@ -1,0 +1,295 @@
+"""What surrounds the loop: the parts of a running run, set up once, and what is due beside the updates."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from cloze.batching import Cursor, MicroBatch
+from cloze.errors import RunError
+from cloze.training.checkpoint import Checkpoints
+from cloze.training.deck import Deck
+from cloze.training.distribution import Ranks
+from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
+from cloze.training.log import Log, ProgressLine
+from cloze.training.meter import Meter
+from cloze.training.phases import phase_at
+from cloze.training.precision import casting, choose_precision
+from cloze.training.run import Progress, Run, check_folder, read_run_record, write_run_record
+from cloze.training.state import gather_optimizer, gather_parameters, load_optimizer, load_parameters, with_shared_names
+
+_LOG_SHARE, _CHECKPOINT_SHARE = 1 / 500, 1 / 10
+
+
+class Session:
+    """A run under way on this rank: the wrapped module, the optimiser, progress, log and checkpoints."""
+
+    def __init__(self, run: Run, ranks: Ranks) -> None:
+        self.run, self.ranks = run, ranks
+        check_folder(run, read_run_record(run.folder))
+        self.checkpoints = Checkpoints(run.folder, keep=run.training.keep, keep_steps=run.training.keep_steps)
+        saved = self.checkpoints.load() if self.checkpoints.steps() else None
+        self.precision = choose_precision(run.training.precision, ranks.device)
+        self.line = ProgressLine()
+        self.say = (run.say or self.line.say) if ranks.first else (lambda text: None)
+        kept = keep_memory() if ranks.device.type == "cpu" else False
+        self.model = run.step.to(ranks.device).train()
+        self.model.clock.to(ranks.device)
+        _compile(self.model, run.training.compile, ranks.device)
+        self.module = ranks.wrap(self.model)
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = run.optimizer.build(self.model.named_parameters())
+        self.progress = Progress(cursors={entry: Cursor() for entry in self.model.entries})
+        self.stopping = self.worked = False
+        self.held_out: float | None = None
+        self.learning_rate = 0.0
+        if saved is not None:
+            self._restore(*saved)
+        self._odds: dict[str, float] = {}
+        self._set_phase(self.progress.phase)
+        self.matrix_rate = matrix_rate(ranks.device, self.precision)
+        self.started = time.perf_counter() - self.progress.spent.seconds
+        self.meter = Meter()
+        self.log: Log | None = None
+        self._open(saved is not None, hint=None if kept else allocator_hint(ranks.device))
+
+    def _open(self, resumed: bool, *, hint: str | None) -> None:
+        """Write the run's record, open its log, and write the checkpoint of step 0 or publish the last one again."""
+        run, device = self.run, self.ranks.device
+        if self.ranks.first:
+            described = {**environment(device, self.precision), "matrix_rate": self.matrix_rate, "ranks": self.ranks.world}
+            self._guard(lambda: write_run_record(run, described))
+            self.log = Log(run.folder, after=self.step if resumed else None, tensorboard=run.training.tensorboard)
+            self.log.write("resume" if resumed else "start", self.step, budget=str(run.budget), **self._spent())
+            if resumed:
+                self._guard(self.checkpoints.publish_last)
+        if resumed and self.share >= 1:
+            self.say(f"{run.folder}: the budget of {run.budget} is already spent. A larger --budget with --extend goes on.")
+        elif resumed:
+            self.say(f"{run.folder}: continues from step {self.step} ({self.share:.1%} of {run.budget} spent).")
+        elif hint is not None:
+            self.say(hint)
+        if not resumed:
+            self.checkpoint()
+
+    def _restore(self, state: Mapping[str, Any], parameters: Any, optimizer: Any) -> None:
+        where = str(self.checkpoints.path(state["step"]))
+        load_parameters(self.model, parameters, where=where)
+        load_optimizer(self.optimizer, self.model, optimizer, where=where)
+        self.progress = Progress.from_json(state)
+        self.held_out = state.get("held_out")
+        if str(self.run.budget) != state["budget"]:  # --extend: the old shares mean nothing under the new budget
+            self.progress.share = self.share
+            self.progress.phase = phase_at(self.run.phases, self.share)
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return self.progress.spent.steps
+
+    @property
+    def share(self) -> float:
+        """Share of the budget spent, equal on all ranks."""
+        return self.run.budget.share(self.progress.spent)
+
+    def clock_now(self) -> float:
+        """Seconds of training so far, as rank 0 measures them; 0 on the other ranks, so that the sum is rank 0's."""
+        return time.perf_counter() - self.started if self.ranks.first else 0.0
+
+    # Which entries and values a step uses.
+
+    def enter_phase(self) -> None:
+        """Apply the next phase's values when the share spent has come to it; a new length begins a new epoch."""
+        phase = phase_at(self.run.phases, self.share)
+        while self.progress.phase < phase:
+            self.progress.phase += 1
+            if self._set_phase(self.progress.phase):
+                self.progress.cursors = {
+                    entry: Cursor(cursor.epoch + 1, 0) if cursor.item else cursor
+                    for entry, cursor in self.progress.cursors.items()
+                }
+
+    def _set_phase(self, phase: int) -> bool:
+        values = dict(self.run.phases[phase].set) if self.run.phases else {}
+        changed = {name.partition(".")[2]: value for name, value in values.items() if name.startswith("odds.")}
+        odds = {entry: float(self.run.odds.get(entry, 1.0)) for entry in self.model.entries}
+        self._odds = {**odds, **changed}
+        self.deck = Deck(self._odds, seed=self.run.seed)
+        data = {name: value for name, value in values.items() if not name.startswith("odds.")}
+        return self.run.data.change(data) if data else False
+
+    def entries(self) -> list[str]:
+        """The mixture entries of the coming step."""
+        return list(self.model.entries) if self.run.mixing == "all" else [self.deck.entry(self.step)]
+
+    def name(self, entry: str, objective: str) -> str:
+        """An objective's name in the log: its own where the run has one entry, else `entry/objective`."""
+        return objective if len(self.model.entries) == 1 else f"{entry}/{objective}"
+
+    def names(self, entry: str) -> list[str]:
+        """The log names of an entry's objectives."""
+        return [self.name(entry, w.name) for turn in self.model.entries[entry] for w in turn.objectives]
+
+    def flops(self, entry: str, micro: MicroBatch) -> float:
+        """Forward and backward of a micro-batch's real tokens."""
+        return micro.tokens * self.model.flops_per_token(entry, micro.batch["tokens"].shape[-1])
+
+    # Progress.
+
+    def begin_step(self) -> tuple[float, float]:
+        """The share spent when the last step began, and now; the pair decides what is due."""
+        before, self.progress.share = self.progress.share, self.share
+        return before, self.progress.share
+
+    def advance(self, cursors: Mapping[str, Any], *, tokens: float, examples: float, flops: float) -> None:
+        """Count the step that is done."""
+        spent, total = self.progress.spent, sum(self._odds.values())
+        for entry, after in cursors.items():
+            old = self.progress.cursors[entry]
+            read = after.epoch - old.epoch + (after.item - old.item) / max(self.run.data.items(entry), 1)
+            spent.epochs = round(spent.epochs + read * self._odds[entry] / total, 9)  # so that five epochs are not 4.9999999
+            self.progress.cursors[entry] = Cursor(*after)
+        spent.steps += 1
+        spent.tokens += int(tokens)
+        spent.examples += int(examples)
+        spent.flops += flops
+        spent.bytes += tokens * (self.run.bytes_per_token or 0.0)
+        self.worked = True
+
+    def due_log(self, before: float, share: float) -> bool:
+        """Whether a log event is due; the first step always logs."""
+        return self.step == 1 or self._due(before, share, self.run.training.log_every, _LOG_SHARE)
+
+    def due_evaluation(self, before: float, share: float) -> bool:
+        """Whether the held-out loss is due."""
+        return self._due(before, share, None, self.run.training.evaluate_every)
+
+    def due_checkpoint(self, before: float, share: float) -> bool:
+        """Whether a checkpoint is due: by cadence, or because this step was named."""
+        named = self.step in self.run.training.keep_steps
+        return named or self._due(before, share, self.run.training.checkpoint_every, _CHECKPOINT_SHARE)
+
+    def _due(self, before: float, share: float, steps: int | None, part: float) -> bool:
+        if steps is not None:
+            return self.step % steps == 0
+        return part > 0 and math.floor(share / part) > math.floor(before / part)
+
+    # What is written.
+
+    def write_log(self) -> None:
+        """Write a `train` event of everything since the last one. A collective."""
+        if not self.meter.counts:
+            return
+        self.meter.check()
+        means = self.meter.means(self.ranks)
+        seconds, speed = self.meter.speed()
+        if self.log is not None:
+            record = self.log.write(
+                "train", self.step, **self._spent(), **means,
+                learning_rate=self.learning_rate, grad_norm=float(self.meter.norms[-1][1]),
+                tokens_per_second=speed, filled=self.meter.tokens / max(self.meter.cells, 1.0),
+                mfu=self.meter.flops / seconds / (self.matrix_rate * self.ranks.world),
+            )
+            self.line.show(record)
+        self.meter.clear()
+
+    def evaluate(self) -> None:
+        """Write a `held_out` event per entry that has held-out examples, and the run's samples. A collective."""
+        self.write_log()
+        self.model.eval()
+        for entry in self.model.entries:
+            micros = list(self.run.data.held_out(entry))
+            if self.ranks.sharded:
+                micros = micros[: int(self.ranks.least(len(micros)))]
+            meter = Meter()
+            for micro in micros:
+                self._measure(entry, micro, meter)
+            counts = dict(zip(meter.counts, self.ranks.add(list(meter.counts.values())), strict=True))
+            if any(counts.values()):
+                meter.counts = counts
+                means = meter.means(self.ranks)
+                self.held_out = means["loss"]
+                if self.log is not None:
+                    self.log.write("held_out", self.step, entry=entry, **self._spent(), **means)
+        samples = self.run.samples(self.step) if self.run.samples is not None else None
+        if samples and self.log is not None:
+            self.log.write("samples", self.step, **samples)
+        self.model.train()
+
+    @torch.no_grad()
+    def _measure(self, entry: str, micro: MicroBatch, meter: Meter) -> None:
+        """Losses of one held-out micro-batch; the same draws at every evaluation, so that only the model differs."""
+        self.model.clock.set(seed=self.run.seed, step=0, first_row=micro.first_row, share=self.share)
+        batch = micro.batch.to(self.ranks.device)
+        with casting(self.precision, self.ranks.device):
+            losses = self.model(entry, batch)
+        meter.add_losses(losses)
+        meter.add_step(self.step, None, self.model.count(entry, micro.batch), self.model.weights(entry, self.share))
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of this step, on rank 0; all ranks gather, and all fail together. A collective."""
+        self.write_log()
+        self.meter.check()
+        parameters = gather_parameters(self.model)
+        optimizer = gather_optimizer(self.optimizer, self.model)
+        failure: Exception | None = None
+        if self.ranks.first:
+            everything = with_shared_names(self.model, parameters)
+            try:
+                self.checkpoints.save(
+                    self._state(), parameters=parameters, optimizer=optimizer,
+                    export=lambda folder: self.run.export(folder, everything, self.step),
+                )
+            except Exception as error:  # told to the other ranks, then raised
+                failure = error
+        failed = self.ranks.add([float(failure is not None)])[0]
+        if failure is not None:
+            raise failure
+        if failed:
+            raise RunError(f"step {self.step}: rank 0 could not write the checkpoint; this rank stops too.")
+
+    def _state(self) -> dict[str, Any]:
+        run, progress = self.run, self.progress.to_json()
+        # Only the file gets rank 0's present time: while running, all ranks must go by the time they agreed on.
+        progress["spent"]["seconds"] = self.clock_now()
+        return {
+            "step": self.step, **progress, "seed": run.seed, "budget": str(run.budget),
+            "recipe_hash": run.record.recipe_hash, "held_out": self.held_out, "ranks": self.ranks.world,
+        }
+
+    def _spent(self) -> dict[str, Any]:
+        spent = self.progress.spent
+        seconds = self.clock_now() if self.ranks.first else spent.seconds
+        return {"tokens": spent.tokens, "seconds": round(seconds, 3), "share": self.share, "epochs": spent.epochs,
+                "flops": spent.flops, "examples": spent.examples}
+
+    def _guard(self, write: Any) -> None:
+        """Write, telling a full disk in the same words as a checkpoint does."""
+        try:
+            write()
+        except OSError as error:
+            raise RunError(f"{self.run.folder}: cannot be written: {error.strerror or error}.") from error
+
+    def stop(self, reason: str) -> None:
+        """Write the last event and say how it ended."""
+        if self.log is not None:
+            self.log.write("stop", self.step, reason=reason, **self._spent())
+        self.say(f"{self.run.folder}: {reason} at step {self.step}; checkpoint written.")
+
+    def close(self) -> None:
+        """Close the log and leave the progress line standing."""
+        self.line.close()
+        if self.log is not None:
+            self.log.close()
+
+
+def _compile(step: Any, wanted: Any, device: torch.device) -> None:
+    """Compile the depth groups, whose shapes are fixed within a phase; by default on CUDA only (DESIGN §15)."""
+    if wanted is True or (wanted == "auto" and device.type == "cuda"):
+        for network in step.networks.values():
+            for group in network.depth_groups()[1:]:
+                group.compile()

@@ -1,0 +1,104 @@
+"""Training state as plain tensors by name: gathered from however many ranks, and put back on however many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cloze.errors import CheckpointError
+
+
+def gather_parameters(module: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and persistent buffer, whole, on the CPU, by its first name. A collective under FSDP."""
+    return {name: _whole(tensor) for name, tensor in _tensors(module).items()}
+
+
+def with_shared_names(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same state under all names: a tied parameter under each name it has."""
+    first: dict[int, str] = {}
+    named: dict[str, Tensor] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        named[name] = state[first.setdefault(id(parameter), name)]
+    return {**state, **named}
+
+
+def load_parameters(module: nn.Module, state: Mapping[str, Tensor], *, where: str) -> None:
+    """Put a gathered state back.
+
+    Raises:
+        CheckpointError: names or shapes differ from the module's.
+    """
+    own = _tensors(module)
+    _compare({n: tuple(t.shape) for n, t in own.items()}, {n: tuple(t.shape) for n, t in state.items()}, where)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            _put(tensor, state[name])
+
+
+def gather_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:
+    """The optimiser's tensors as `<parameter>:<key>`, whole, on the CPU. A collective under FSDP."""
+    gathered: dict[str, Tensor] = {}
+    for name, parameter in module.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            gathered[f"{name}:{key}"] = _whole(value)
+    return gathered
+
+
+def load_optimizer(
+    optimizer: torch.optim.Optimizer, module: nn.Module, state: Mapping[str, Tensor], *, where: str
+) -> None:
+    """Put a gathered optimiser state back, sharded as the parameters are."""
+    parameters = dict(module.named_parameters())
+    made: dict[str, dict[str, Any]] = {}
+    for full, value in state.items():
+        name, _, key = full.rpartition(":")
+        if name not in parameters or (value.dim() and value.shape != parameters[name].shape):
+            raise CheckpointError(f"{where}: the optimiser state of {name!r} does not fit this run's parameters.")
+        made.setdefault(name, {})[key] = value
+    for name, values in made.items():
+        parameter = parameters[name]
+        own = optimizer.state[parameter]
+        for key, value in values.items():
+            if not value.dim():
+                own[key] = value.clone().to(parameter.device)
+                continue
+            own[key] = torch.zeros_like(parameter, requires_grad=False)
+            _put(own[key], value)
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters once each, and the buffers that belong to the state."""
+    kept = module.state_dict(keep_vars=True)
+    buffers = {name: value for name, value in module.named_buffers() if name in kept}
+    return {**dict(module.named_parameters()), **buffers}
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.full_tensor()
+    return tensor.cpu()
+
+
+@torch.no_grad()
+def _put(target: Tensor, whole: Tensor) -> None:
+    """Copy a whole tensor into one that may be sharded: every rank takes its own part."""
+    if not hasattr(target, "device_mesh"):
+        target.copy_(whole)
+        return
+    from torch.distributed.tensor import distribute_tensor
+
+    placed = distribute_tensor(whole.to(target.device), target.device_mesh, target.placements, src_data_rank=None)
+    target.to_local().copy_(placed.to_local())
+
+
+def _compare(own: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], where: str) -> None:
+    for name in own.keys() | given.keys():
+        if own.get(name) != given.get(name):
+            raise CheckpointError(
+                f"{where}: parameter {name!r} has the shape {given.get(name, 'absent')} in the checkpoint and "
+                f"{own.get(name, 'absent')} in this run. Was the recipe, its size or the vocabulary changed?"
+            )

@@ -1,0 +1,309 @@
+"""One step's passes over all networks and heads, as one module: what DDP and FSDP2 wrap."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.errors import RecipeError, nearest
+from cloze.networks.clock import Clock
+from cloze.objectives import Loss
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """An objective in a pass: `name` in the log, `objective` the key of its head in `Step.objectives`.
+
+    `weight` is a number or a function of the share spent; 0 asks for scores and no loss. `read` binds reading names to
+    states: `hidden` of this pass, `teacher.hidden` of an earlier one; a name not bound is this pass's state of that name.
+    """
+
+    name: str
+    objective: str
+    weight: float | Callable[[float], float] = 1.0
+    read: Mapping[str, str] = field(default_factory=dict)
+
+    def weight_at(self, share: float) -> float:
+        """The weight when `share` of the budget is spent."""
+        return self.weight(share) if callable(self.weight) else self.weight
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A rewriter in a pass: its key in `Step.rewriters`, and what its readings are bound to."""
+
+    rewriter: str
+    read: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One run of a network inside a step (DESIGN §2.7).
+
+    `take` maps a field of this pass to `pass.state` or `view.field`, or a rewriter's name to a `Rewrite`. `order` is the
+    constant order where the batch has no `order` field. `grad` false: eval mode and no gradient (a teacher).
+    """
+
+    name: str
+    network: str
+    view: str = "main"
+    take: Mapping[str, str | Rewrite] = field(default_factory=dict)
+    objectives: tuple[Weighted, ...] = ()
+    order: str = "open"
+    grad: bool = True
+
+
+class _Wired(NamedTuple):
+    """A pass with its names resolved: the states to ask for, the heads whose scores others read."""
+
+    turn: Pass
+    want: frozenset[str]
+    scored: frozenset[str]
+    asks: bool
+
+
+class Step(nn.Module):
+    """Networks, heads and rewriters, and the passes of every mixture entry.
+
+    `forward(entry, batch)` gives the sums of losses by objective name. Parameters that are shared (ties) appear once.
+    """
+
+    def __init__(
+        self,
+        *,
+        networks: Mapping[str, nn.Module],
+        objectives: Mapping[str, nn.Module],
+        entries: Mapping[str, Sequence[Pass]],
+        clock: Clock,
+        rewriters: Mapping[str, nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        self.networks = nn.ModuleDict(networks)
+        self.objectives = nn.ModuleDict(objectives)
+        self.rewriters = nn.ModuleDict(rewriters or {})
+        self.entries = {name: tuple(passes) for name, passes in entries.items()}
+        self.clock = clock
+        self._wired = {name: self._wire(passes) for name, passes in self.entries.items()}
+
+    def forward(self, entry: str, batch: Batch, carry: Mapping[str, Any] | None = None) -> dict[str, Loss]:
+        """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is memory by pass name."""
+        losses: dict[str, Loss] = {}
+        self._walk(self._wired[entry], batch, losses, carry)
+        return losses
+
+    @torch.no_grad()
+    def run(self, entry: str, batch: Batch, want: frozenset[str]) -> dict[str, Tensor]:
+        """States by `pass.state` and scores by `pass.objective`, without losses or gradients."""
+        wired = [
+            entered._replace(want=entered.want | mine, scored=entered.scored | mine, asks=False)
+            for entered in self._wired[entry]
+            for mine in [frozenset(name.partition(".")[2] for name in want if name.startswith(entered.turn.name + "."))]
+        ]
+        states = self._walk(wired, batch, None, None)
+        return {name: states[name] for name in want}
+
+    def count(self, entry: str, batch: Batch) -> dict[str, float]:
+        """The sum of answer weights of every objective of an entry; the batch is still on the CPU."""
+        counts: dict[str, float] = {}
+        for turn in self.entries[entry]:
+            seen = batch.view(turn.view)
+            counts.update({w.name: float(self.objectives[w.objective].count(seen)) for w in turn.objectives})
+        return counts
+
+    def weights(self, entry: str, share: float) -> dict[str, float]:
+        """The objectives' weights when `share` of the budget is spent."""
+        return {w.name: w.weight_at(share) for turn in self.entries[entry] for w in turn.objectives}
+
+    def flops_per_token(self, entry: str, length: int) -> float:
+        """Forward and backward of the entry's networks for one token in a row of `length`; a third without gradient."""
+        flops = 0.0
+        for turn in self.entries[entry]:
+            per_token = getattr(self.networks[turn.network], "flops_per_token", None)
+            flops += per_token(length) * (1.0 if turn.grad else 1 / 3) if per_token else 0.0
+        return flops
+
+    def _walk(
+        self, wired: Sequence[_Wired], batch: Batch, losses: dict[str, Loss] | None, carry: Mapping[str, Any] | None
+    ) -> dict[str, Tensor]:
+        """Run the passes in order; returns their states and scores. Fills `losses`, or makes none where it is None."""
+        states: dict[str, Tensor] = {}
+        for entered in wired:
+            turn = entered.turn
+            network = self.networks[turn.network]
+            with nullcontext() if turn.grad else _frozen(network):
+                fields = self._fields(turn, batch, states)
+                given = {name: fields[name] for name in network.takes if name in fields}
+                if "order" in network.takes and "order" not in given:
+                    given["order"] = turn.order
+                if carry is not None and turn.name in carry:
+                    given["carry"] = carry[turn.name]
+                if entered.asks:
+                    given["asked"] = self._asked(turn, fields)
+                made = network(want=entered.want & network.gives.keys(), **given)
+                states.update({f"{turn.name}.{name}": state for name, state in made.items()})
+                self._ask(entered, fields, states, losses)
+        return states
+
+    def _ask(
+        self, entered: _Wired, fields: Batch, states: dict[str, Tensor], losses: dict[str, Loss] | None
+    ) -> None:
+        for weighted in entered.turn.objectives:
+            objective = self.objectives[weighted.objective]
+            scored, lost = weighted.name in entered.scored, losses is not None and weighted.weight != 0
+            if not (scored or lost):
+                continue
+            readings = _readings(entered.turn, objective.reads, weighted.read, states)
+            scores = objective.scores(readings, fields)
+            if scored:
+                states[f"{entered.turn.name}.{weighted.name}"] = scores
+            if losses is not None and lost:
+                losses[weighted.name] = objective.loss(scores, fields)
+
+    def _fields(self, turn: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
+        """The fields of the pass's view, with those that `take` supplies."""
+        seen = batch.view(turn.view)
+        if not turn.take:
+            return seen
+        taken: dict[str, Tensor] = {}
+        for name, source in turn.take.items():
+            if isinstance(source, Rewrite):
+                rewriter = self.rewriters[source.rewriter]
+                readings = _readings(turn, rewriter.reads, source.read, states)
+                taken.update(rewriter(readings, seen))
+            elif source in states:
+                taken[name] = states[source]
+            else:
+                view, _, plain = source.rpartition(".")
+                taken[name] = batch.view(view or "main")[plain]
+        return Batch({**seen, **taken}, checked=True)
+
+    def _asked(self, turn: Pass, fields: Batch) -> Tensor | None:
+        """The flat places of `hidden` that the objectives read, where they are few enough for it to pay."""
+        names = {self.objectives[w.objective].places for w in turn.objectives if self._reads_hidden(w)}
+        if not names or any(name not in fields for name in names):
+            return None
+        places = [fields[name] for name in sorted(names)]
+        asked = places[0] if len(places) == 1 else torch.cat(places)
+        return asked if 2 * len(asked) <= fields["tokens"].numel() else None
+
+    def _reads_hidden(self, weighted: Weighted) -> bool:
+        reads = self.objectives[weighted.objective].reads
+        return any(weighted.read.get(name, name) == "hidden" for name in reads)
+
+    def _wire(self, passes: Sequence[Pass]) -> tuple[_Wired, ...]:
+        """Resolve every reading: which states each network must make, and which heads' scores are read later."""
+        want: dict[str, set[str]] = {turn.name: set() for turn in passes}
+        outside: set[str] = set()
+        for place, turn in enumerate(passes):
+            earlier = {before.name: before for before in passes[:place]}
+            sources = [(path, turn) for path in turn.take.values() if isinstance(path, str)]
+            for take in turn.take.values():
+                if isinstance(take, Rewrite):
+                    reads = self.rewriters[take.rewriter].reads
+                    sources += [(take.read.get(name, name), turn) for name in reads]
+            outside.update(path for path, _ in sources)
+            for weighted in turn.objectives:
+                bound = [weighted.read.get(name, name) for name in self.objectives[weighted.objective].reads]
+                outside.update(path for path in bound if "." in path)
+                want[turn.name].update(path for path in bound if "." not in path)
+            for path, _ in sources:
+                self._check_source(path, turn, earlier)
+        for path in outside:
+            source, _, state = path.rpartition(".")
+            if source in want:
+                want[source].add(state)
+        return tuple(self._entered(turn, frozenset(want[turn.name]), outside) for turn in passes)
+
+    def _entered(self, turn: Pass, want: frozenset[str], outside: set[str]) -> _Wired:
+        network = self.networks[turn.network]
+        heads = {weighted.name for weighted in turn.objectives}
+        unknown = want - network.gives.keys() - heads
+        if unknown:
+            raise RecipeError(
+                f"pass {turn.name!r}: {', '.join(sorted(unknown))} is read, but network {turn.network!r} "
+                f"({type(network).__name__}) gives: {', '.join(sorted(network.gives))}."
+            )
+        alone = f"{turn.name}.hidden" not in outside and all(
+            hasattr(self.objectives[w.objective], "places") for w in turn.objectives
+        )
+        return _Wired(
+            turn, want, frozenset(want & heads), alone and "asked" in inspect.signature(network.forward).parameters
+        )
+
+    def _check_source(self, path: str, turn: Pass, earlier: Mapping[str, Pass]) -> None:
+        source, _, _ = path.rpartition(".")
+        later = {other.name for passes in self.entries.values() for other in passes} - earlier.keys()
+        if source in later:
+            raise RecipeError(
+                f"pass {turn.name!r} reads {path!r}, but pass {source!r} does not come before it. A pass reads earlier passes only."
+            )
+
+
+def _readings(turn: Pass, reads: Sequence[str], bound: Mapping[str, str], states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    paths = {name: bound.get(name, name) for name in reads}
+    return {name: states[path if "." in path else f"{turn.name}.{path}"] for name, path in paths.items()}
+
+
+@contextmanager
+def _frozen(network: nn.Module) -> Iterator[None]:
+    training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        network.train(training)
+
+
+def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> None:
+    """Make modules or parameters one: `[["generator.embeddings", "discriminator.embeddings"]]`. The first one stays.
+
+    To be called before heads are built, so that a head tied to a table holds the table that stays.
+
+    Raises:
+        RecipeError: a path that does not exist, or shapes that differ.
+    """
+    for group in groups:
+        first = _find(networks, group[0])
+        for path in group[1:]:
+            other, where = _find(networks, path), f"tie: {group[0]} and {path}"
+            shapes, others = _shapes(first), _shapes(other)
+            if shapes != others:
+                name = next(n for n in {**shapes, **others} if shapes.get(n) != others.get(n))
+                raise RecipeError(
+                    f"{where}: {name or 'the parameter'} has the shape {shapes.get(name)} in the first and {others.get(name)} "
+                    "in the second. Tied parts must have equal shapes."
+                )
+            network, _, inner = path.partition(".")
+            parent, _, last = inner.rpartition(".")
+            setattr(networks[network].get_submodule(parent), last, first)
+
+
+def _find(networks: Mapping[str, nn.Module], path: str) -> nn.Module | nn.Parameter:
+    name, _, inner = path.partition(".")
+    if name not in networks:
+        raise RecipeError(f"tie: {path}: unknown network {name!r}. {nearest(name, networks)}")
+    found: Any = networks[name]
+    for part in inner.split("."):
+        if not hasattr(found, part):
+            raise RecipeError(f"tie: {path}: no part {part!r} in it. {nearest(part, dict(found.named_children()))}")
+        found = getattr(found, part)
+    return found
+
+
+def _shapes(part: nn.Module | nn.Parameter) -> dict[str, tuple[int, ...]]:
+    if isinstance(part, nn.Module):
+        return {name: tuple(parameter.shape) for name, parameter in part.named_parameters()}
+    return {"": tuple(part.shape)}
+
+
+def part_state(state: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """The tensors of one part (`networks.main`, `objectives.token_prediction`) out of a step's full state, unprefixed."""
+    return {name[len(part) + 1:]: tensor for name, tensor in state.items() if name.startswith(part + ".")}

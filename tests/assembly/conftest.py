@@ -1,0 +1,54 @@
+"""A small legal recipe, and a way to write variations of it into files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cloze.errors import RecipeError
+
+MINE = """\
+name: mine
+text: {normalise: {lower: true}, tokenizer: {wordpiece: {size: 8000}}}
+corpus: {passages: {length: 128}}
+network: {transformer: {layers: 2, width: 64, heads: 2}}
+exercise:
+  - frame: "[CLS] {A} [SEP]"
+  - mask: {rate: 0.15}
+  - corrupt: {}
+  - predict: masked
+objectives:
+  - token_prediction: {transform: gelu, tie: true}
+training:
+  optimizer: adamw
+  rate: {linear: {peak: 1e-3, warmup: 0.1}}
+  batch: 32
+reading: {single: "[CLS] {A} [SEP]"}
+"""
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """`write((old, new), …)`: the small recipe with these replacements, as mine.yaml in the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def writer(*changes: tuple[str, str], text: str = MINE) -> Path:
+        for old, new in changes:
+            assert old in text, old
+            text = text.replace(old, new)
+        path = Path("mine.yaml")
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return writer
+
+
+def message_of(function: Callable[[], object]) -> str:
+    """The text of the `RecipeError` that a call raises."""
+    with pytest.raises(RecipeError) as caught:
+        function()
+    return str(caught.value)

@@ -1,0 +1,156 @@
+"""What a wrong recipe is told: every fault, with file, line, value path and the way out."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloze.assembly.check import check_recipe
+from cloze.assembly.load import load_recipe
+
+from .conftest import MINE, Write, message_of
+
+UNREAD = [  # (replacement, what the message says): found while reading
+    (("rate: 0.15", "ratio: 0.15"),
+     'mine.yaml:7: exercise[1].mask.ratio: unknown argument "ratio".\n  mask accepts: unit, rate, of, most,'),
+    (("rate: 0.15", "rat: 0.15"), "Did you mean 'rate'?"),
+    (("rate: 0.15", 'rate: "0.15"'), 'mine.yaml:7: exercise[1].mask.rate: got "0.15", expected a number.'),
+    (("rate: 0.15", "rate: true"), "exercise[1].mask.rate: got true, expected a number."),
+    (("rate: 0.15", "most: 1.5"), "exercise[1].mask.most: got 1.5, expected a whole number or null."),
+    (("rate: 0.15", "unit: tokens"), 'got "tokens", expected one of token, whole_word.\n  Did you mean \'token\'?'),
+    (("predict: masked", "predict: maskd"), "exercise[3].predict.what: got \"maskd\", expected one of masked, next, every."),
+    (("- corrupt: {}", "- corupt: {}"), "mine.yaml:8: exercise[2]: unknown edit 'corupt'. Did you mean 'corrupt'?"),
+    (("- corrupt: {}", "- {corrupt: {}, mask: {}}"), "exercise[2]: expected one edit, got the keys 'corrupt', 'mask'."),
+    (("- corrupt: {}", "- 3"), "exercise[2]: expected one edit, got 3."),
+    (("transformer", "transfomer"), "networks.main: unknown network 'transfomer'. Did you mean 'transformer'?"),
+    (("layers: 2, ", ""), 'networks.main.transformer: transformer needs "layers" (a whole number).'),
+    (("layers: 2", "layers: 2, vocab_size: 3"), 'unknown argument "vocab_size"'),
+    (("wordpiece", "word_piece"), "unknown tokenizer 'word_piece'. Did you mean 'wordpiece'?"),
+    (("lower: true", "lover: true"), 'texts.main.normalise.lover: unknown argument "lover".'),
+    (("passages", "pasages"), "mine.yaml:3: sources.main: unknown source 'pasages'."),
+    (("objectives:", "objectivs:"), 'mine.yaml:10: objectivs: unknown key "objectivs".'),
+    (("batch: 32", "bach: 32"), 'mine.yaml:15: training.bach: unknown argument "bach".'),
+    (("  batch: 32\n", ""), 'training needs "batch" (a whole number).'),
+    (("linear", "linea"), "training.rate: unknown rate 'linea'. Did you mean 'linear'?"),
+    (("peak: 1e-3, ", ""), 'training.rate.linear: linear needs "peak" (a number).'),
+    (('reading: {single: "[CLS] {A} [SEP]"}', ""), "reading: is missing.\n  For example"),
+    (("name: mine", "name: [mine]"), 'mine.yaml:1: name: got ["mine"], expected text.'),
+    (("text:", "texts: {main: {tokenizer: wordpiece}}\ntext:"), "text: text and texts are both written."),
+    (("exercise:", "order: sideways\nexercise:"), 'order: got "sideways", expected one of open, left_to_right'),
+    (("network: {", "network: {frm: x, "), "expected one network, got the keys 'frm', 'transformer'."),
+]
+UNSOUND = [  # found by looking at names and numbers together
+    (("length: 128", "short: 0.1"), "sources.main.passages.length: is missing"),
+    (("length: 128", "length: 600"), "600 tokens, but network 'main' has 512 positions."),
+    (("batch: 32", "batch: 0"), "training.batch: got 0, expected a number above 0."),
+    (("batch: 32", "batch: 8\n  micro_batch: 16"), "got 16, more than the batch of 8."),
+    (("batch: 32", "batch: 8\n  steps: 5\n  epochs: 2"), "steps and epochs are both written"),
+    (("predict: masked", "predict: {what: masked, in: hole}"), "exercise[3].predict.in: there is no view 'hole'."),
+    (("name: mine", "name: mine\nexport: man"), "export: there is no network 'man'. Did you mean 'main'?"),
+    (("name: mine", "name: mine\ntie: [[main.embeddings]]"), "tie[0]: ties one thing"),
+    (("name: mine", "name: mine\ntie: [[man.a, main.b]]"), "'man.a' does not begin with the name of a network."),
+    (("name: mine", "name: mine\nschedule: [{share: 0.5}, {share: 0.4}]"), "the shares add up to 0.9, expected 1."),
+    (("name: mine", "name: mine\nschedule: [{share: 0.5, steps: 3}]"), "one of steps, share, epochs; this one has 2."),
+    (("name: mine", "name: mine\nmixing: step\nmixture: {a: {odds: -1}}"), "mixture.a.odds: got -1"),
+]
+UNFIT = [  # found by matching fields and states
+    (("  - corrupt: {}\n", ""), None),
+    (("  - mask: {rate: 0.15}\n", ""),
+     'exercise[1].corrupt: corrupt takes "masked", which nothing before it gives.\n  Edits that give masked: mask'),
+    (('  - frame: "[CLS] {A} [SEP]"\n', ""), 'mask takes "special", which nothing before it gives.'),
+    (("{A} [SEP]\"\n  - mask", "{A} [SEP] {B}\"\n  - mask"), 'frame takes "parts", which nothing before it gives.\n  Edits that give parts: pair'),
+    (("tie: true", "tie: true, read: query"),
+     'token_prediction reads "query", but network "main" (transformer) gives: hidden, layers, summary.\n  Networks that give'),
+    (("tie: true", "tie: true, set: other"), 'token_prediction takes "places/other", which no edit gives.\n  Sets of answers that are given: main.'),
+    (("tie: true", "tie: true, read: {scores: hidden}"), "token_prediction has no reading 'scores'."),
+    (("rate: 0.15", "rate: 3.0"), "exercise[1].mask: mask: rate must be a share above 0 and at most 1, got 3.0."),
+    (("corrupt: {}", "corrupt: {keep: 0.5}"), "corrupt: mask, random and keep are odds that add up to 1"),
+    (("[CLS] {A} [SEP]\"\n", "[CSL] {A} [SEP]\"\n"), "exercise[0].frame.template: [CSL] is not a role. Did you mean '[CLS]'?"),
+    (('single: "[CLS] {A}', 'single: "[CLS]'), "reading.single: '[CLS] [SEP]' has no {A}."),
+    (("length: 128", "length: 2"), "2 tokens leave no room for text in the frame."),
+    (("heads: 2", "heads: 3"), "networks.main.transformer"),
+    (("linear: {peak: 1e-3, warmup: 0.1}", "linear: {peak: 1e-3, warmup: 0.1, warmup_steps: 3}"), "give warmup_steps or warmup"),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), UNREAD + UNSOUND)
+def test_a_wrong_recipe_is_told_where_and_how(write: Write, change: tuple[str, str], expected: str) -> None:
+    path = write(change)
+    assert expected in message_of(lambda: load_recipe(path))
+
+
+@pytest.mark.parametrize(("change", "expected"), UNFIT)
+def test_parts_that_do_not_fit_are_told_before_any_tensor(
+    write: Write, change: tuple[str, str], expected: str | None
+) -> None:
+    recipe = load_recipe(write(change))
+    if expected is None:
+        check_recipe(recipe)
+    else:
+        assert expected in message_of(lambda: check_recipe(recipe))
+
+
+def test_all_faults_are_reported_together_in_the_order_of_the_file(write: Write) -> None:
+    path = write(("lower: true", "lover: true"), ("rate: 0.15", "ratio: 0.15"), ("corrupt: {}", "corupt: {}"), ("batch: 32", "bach: 32"))
+    lines = [line.split(":")[1] for line in message_of(lambda: load_recipe(path)).splitlines() if line.startswith("mine.yaml:")]
+    assert lines == sorted(lines, key=int) and {"2", "7", "8", "15"} <= set(lines)
+
+
+PASSES = """passes:
+  - {network: generator, objectives: [token_prediction: {transform: gelu, tie: true}]}
+  - network: discriminator
+    take: {sample: {from: generator.token_prediction}}
+    objectives: [token_labelling: {set: replaced, weight: 50.0}]
+export: discriminator
+tie: [[generator.embeddings, discriminator.embeddings]]
+"""
+TWO = MINE.replace(
+    "network: {transformer: {layers: 2, width: 64, heads: 2}}",
+    "networks:\n  generator: {transformer: {layers: 1, width: 64, heads: 1}}\n"
+    "  discriminator: {transformer: {layers: 2, width: 64, heads: 2}}",
+).replace("objectives:\n  - token_prediction: {transform: gelu, tie: true}\n", PASSES)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("from: generator.", "from: generater."), "'generater.token_prediction' names no earlier pass and no view."),
+        (("from: generator.token_prediction", "from: generator.logits"),
+         'pass "generator" has no state "logits"; it has: hidden, layers, summary, token_prediction.'),
+        (("from: generator.token_prediction", "from: scores"), "got 'scores', expected `pass.state` or `view.field`."),
+        (("sample:", "smaple:"), "unknown rewriter 'smaple'. Did you mean 'sample'?"),
+        (("  - network: discriminator\n    take", "  - network: discriminatr\n    take"), "there is no network 'discriminatr'."),
+        (("set: replaced, ", "set: swapped, "), 'token_labelling takes "targets/swapped", which no edit gives.'),
+        (("export: discriminator\n", ""), "export: there are 2 networks: which is the result?"),
+        (("layers: 1, width: 64", "layers: 1, width: 128"), "Tied parts must have equal shapes."),
+        (("generator.embeddings, ", "generator.embedings, "), "embedings"),
+        (("network: generator,", "network: generator, view: hole,"), "there is no view 'hole'."),
+        (("network: discriminator\n", "network: discriminator\n    name: generator\n"), "there is already a pass 'generator'."),
+        (("weight: 50.0", "weight: {cosine: {}}"), "unknown schedule 'cosine'."),
+    ],
+)
+def test_passes_are_wired_by_names_that_exist(write: Write, change: tuple[str, str], expected: str) -> None:
+    check_recipe(load_recipe(write(text=TWO)))
+    path = write(change, text=TWO)
+    assert expected in message_of(lambda: check_recipe(load_recipe(path)))
+
+
+def test_one_head_cannot_have_two_settings(write: Write) -> None:
+    mixture = """mixture:
+  masked: {objectives: [token_prediction: {tie: true, head: words}]}
+  other: {objectives: [token_prediction: {tie: true, head: words, bias: false}]}
+"""
+    text = MINE.replace("objectives:\n  - token_prediction: {transform: gelu, tie: true}\n", mixture)
+    message = message_of(lambda: load_recipe(write(text=text)))
+    assert "the head 'words' has bias True at mixture.masked.objectives[0].token_prediction and False here." in message
+    shared = load_recipe(write((", bias: false", ", set: main"), text=text))
+    assert {shared.head_name(run, o) for e in shared.entries.values() for run, o in e.objectives()} == {"words"}
+
+
+def test_views_are_checked_like_rows_of_their_own(write: Write) -> None:
+    text = MINE.replace("  - mask: {rate: 0.15}", "  - copy: {to: hole}\n  - mask: {rate: 0.15}\n  - mask: {rate: 0.3, in: hole}")
+    text = text.replace("  - predict: masked", "  - predict: masked\n  - predict: {what: masked, in: hole}")
+    text = text.replace("objectives:\n  - token", "passes:\n  - network: main\n    name: hole\n    view: hole\n    objectives:\n    - token")
+    checked = check_recipe(load_recipe(write(text=text)))
+    assert {"hole.targets/main", "targets/main", "hole.tokens"} <= checked.batch["main"]
+    message = message_of(lambda: check_recipe(load_recipe(write(("mask: {rate: 0.3, in: hole}", "order: {in: hole}"), text=text))))
+    assert 'predict takes "hole.masked", which nothing before it gives.' in message

@@ -1,0 +1,66 @@
+"""docs/language.md: its recipe is legal, its snippets are legal parts of one, its Python registers a part that works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cloze.assembly.check import check_recipe
+from cloze.assembly.document import read_yaml
+from cloze.assembly.expand import KEYS
+from cloze.assembly.load import load_recipe
+from cloze.assembly.pages import docs_folder
+from cloze.assembly.schema import slots
+
+from .conftest import message_of
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    text = (docs_folder() / "language.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.M | re.S)
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = Path("mine.yaml")
+    path.write_text(next(block for block in blocks("yaml") if block.startswith("name:")))
+    return path
+
+
+def test_its_recipe_is_legal(mine: Path) -> None:
+    assert check_recipe(load_recipe(mine)).recipe.training.batch == 32
+
+
+def test_every_snippet_is_strict_yaml_and_sections_extend_the_recipe(mine: Path) -> None:
+    whole = mine.read_text()
+    for block in blocks("yaml"):
+        root = read_yaml(block, "block")
+        if root.is_mapping and root.value.keys() <= {"mixing", "mixture", "schedule"}:
+            mine.write_text(whole + block)
+            check_recipe(load_recipe(mine))
+        assert root.is_list or root.value.keys() <= set(KEYS)
+
+
+def test_the_error_it_shows_is_the_error_one_gets(mine: Path) -> None:
+    shown = next(block for block in blocks("") if "ratio" in block)
+    mine.write_text(mine.read_text().replace("rate: 0.15", "ratio: 0.15"))
+    assert message_of(lambda: load_recipe(mine)) == shown.strip()
+
+
+def test_its_part_can_be_used(mine: Path) -> None:
+    Path("my_parts.py").write_text(blocks("python")[0])
+    mine.write_text(mine.read_text().replace("  - corrupt:", "  - ask_first\n  - corrupt:").replace("tie: true", "tie: true, set: first"))
+    checked = check_recipe(load_recipe(mine, with_files=["my_parts.py"]))
+    assert "targets/first" in checked.batch["main"]
+
+
+def test_its_table_of_training_names_every_key() -> None:
+    from cloze.assembly.recipe import TrainingSpec
+
+    text = (docs_folder() / "language.md").read_text(encoding="utf-8")
+    assert all(f"`{key}`" in text for key in slots(TrainingSpec))
+    assert all(f"`{key}`" in text for key in KEYS)

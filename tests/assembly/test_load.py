@@ -1,0 +1,229 @@
+"""Reading a recipe: short forms, canonical form, hash, overrides, phases, sizes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloze.assembly.canonical import to_yaml
+from cloze.assembly.document import read_yaml
+from cloze.assembly.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
+from cloze.assembly.paths import split
+
+from .conftest import MINE, Write, message_of
+
+
+def test_short_forms_mean_their_long_forms(write: Write) -> None:
+    short = load_recipe(write())
+    long = load_recipe(write(
+        ("text: {", "texts:\n  main: {"), ("corpus: {passages", "sources: {main: {passages"), ("128}}", "128}}}"),
+        ("network: {transformer", "networks: {main: {transformer"), ("heads: 2}}", "heads: 2}}}"),
+        ('frame: "[CLS] {A} [SEP]"', 'frame: {template: "[CLS] {A} [SEP]", in: main}'),
+        ("corrupt: {}", "corrupt"), ("predict: masked", "predict: {what: masked}"), ("optimizer: adamw", "optimizer: {adamw: {}}"),
+        ("objectives:\n  - token_prediction: {transform: gelu, tie: true}",
+         "passes:\n  - network: main\n    objectives: [token_prediction: {transform: gelu, tie: true, weight: 1}]"),
+    ))
+    assert short == long and short.hash == long.hash
+
+
+def test_defaults_come_from_the_signature(write: Write) -> None:
+    mask = load_recipe(write()).entries["main"].exercise[1].part
+    assert mask.arguments["rounding"] == "nearest" and mask.arguments["most"] is None
+    assert (mask.path, str(mask.where)) == ("exercise[1].mask", "mine.yaml:7")
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_the_canonical_form_is_a_recipe_that_means_the_same(name: str) -> None:
+    recipe = load_recipe(name)
+    text = to_yaml(recipe.canonical())
+    assert read_yaml(text, "shown").plain() == recipe.canonical()
+    again = recipe_from_data(read_yaml(text, "shown").plain())
+    assert again == recipe and again.hash == recipe.hash
+
+
+def test_a_mixture_inherits_whole_keys_and_survives_the_canonical_form(write: Write) -> None:
+    mixture = """mixing: all
+mixture:
+  masked: {odds: 3}
+  causal: {order: left_to_right, exercise: [frame: "[CLS] {A} [SEP]", predict: next]}
+"""
+    recipe = load_recipe(write(text=MINE + mixture))
+    masked, causal = recipe.entries["masked"], recipe.entries["causal"]
+    assert (masked.odds, masked.order, len(masked.exercise)) == (3.0, "open", 4)
+    assert (causal.odds, causal.order, len(causal.exercise)) == (1.0, "left_to_right", 2)
+    assert masked.passes == causal.passes
+    assert recipe_from_data(recipe.canonical()) == recipe
+
+
+def test_the_hash_ignores_names_budget_and_bookkeeping_only(write: Write) -> None:
+    plain = load_recipe(write()).hash
+    for change in ("name=other", "notes=words", "training.steps=7", "training.workers=2", "training.keep=9"):
+        assert load_recipe(write(), overrides=[change]).hash == plain, change
+    for change in ("training.batch=33", "exercise.mask.rate=0.2", "network.dropout=0.0", "training.micro_batch=8"):
+        assert load_recipe(write(), overrides=[change]).hash != plain, change
+
+
+def test_a_warmup_in_steps_enters_the_hash_as_the_share_that_it_is(write: Write) -> None:
+    def hashed(steps: int, warmup: int) -> str:
+        made = write(("warmup: 0.1", f"warmup_steps: {warmup}"), ("batch: 32", f"batch: 32\n  steps: {steps}"))
+        return load_recipe(made).hash
+
+    assert hashed(1000, 100) == hashed(2000, 200) != hashed(2000, 100)
+
+
+def test_the_order_of_special_tokens_is_part_of_the_identity(write: Write) -> None:
+    one, two = ('{"[UNK]": "<unk>", "[PAD]": "<pad>"}', '{"[PAD]": "<pad>", "[UNK]": "<unk>"}')
+    hashes = {load_recipe(write(("size: 8000", f"size: 8000, special: {special}"))).hash for special in (one, two)}
+    assert len(hashes) == 2
+
+
+def test_overrides_reach_values_by_every_kind_of_path(write: Write) -> None:
+    recipe = load_recipe(write(), overrides=[
+        "training.batch=64", "exercise.mask.rate=0.2", "exercise[2].corrupt.keep=0.0", "exercise.2.random=0.2",
+        "text.tokenizer.size=4000", "texts.main.normalise.lower=false", "networks.main.layers=3", "network.transformer.heads=4",
+        "training.rate.peak=5e-4", "training.rate.linear.floor=1e-5", "corpus.length=64", "order=left_to_right",
+        "objectives.token_prediction.weight=2", "training.optimizer.betas=[0.9, 0.98]", "reading.summary=last",
+        "training.clip=1",
+    ])
+    entry = recipe.entries["main"]
+    assert recipe.training.batch == 64 and recipe.training.clip == 1.0
+    assert entry.exercise[1].part.arguments["rate"] == 0.2
+    assert (entry.exercise[2].part.arguments["keep"], entry.exercise[2].part.arguments["random"]) == (0.0, 0.2)
+    assert recipe.texts["main"].tokenizer.arguments["size"] == 4000
+    assert recipe.texts["main"].normalise["lower"] is False
+    assert recipe.networks["main"].part is not None
+    assert [recipe.networks["main"].part.arguments[key] for key in ("layers", "heads")] == [3, 4]
+    assert recipe.training.rate.arguments["peak"] == 5e-4 and recipe.training.rate.arguments["floor"] == 1e-5
+    assert recipe.length == 64 and entry.order == "left_to_right" and recipe.reading.summary == "last"
+    assert entry.passes[0].objectives[0].weight == 2.0
+    assert recipe.training.optimizer.arguments["betas"] == (0.9, 0.98)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("training.batch", "a value is set as path=value"),
+        ("training.bach=64", "--set training.bach=64: training.bach: unknown argument \"bach\""),
+        ("training.batch=many", 'training.batch: got "many", expected a whole number'),
+        ("exercise.msk.rate=0.2", "exercise has no item 'msk'. Did you mean 'mask'?"),
+        ("exercise[9].rate=0.2", "exercise has 4 items, the last is exercise[3]"),
+        ("exercise.mask={rate: 0.2}", "is structure, not a value"),
+        ("training.rate=cosine", "is structure, not a value"),
+        ("exercise=[]", "is structure, not a value"),
+        ("training.batch.size=3", "training.batch is a value and has nothing inside"),
+        ("networks.other.layers=2", "networks.other is not in the recipe. There is: main."),
+        ("a..b=1", "is not a value path"),
+        ("training.batch=[1", "not YAML"),
+    ],
+)
+def test_a_wrong_override_says_what_is_wrong(write: Write, override: str, expected: str) -> None:
+    path = write()
+    assert expected in message_of(lambda: load_recipe(path, overrides=[override]))
+
+
+def test_a_part_that_stands_twice_is_addressed_by_index(write: Write) -> None:
+    path = write(("  - corrupt: {}", "  - mask: {rate: 0.1}\n  - corrupt: {}"))
+    assert "Write exercise[1] or exercise[2]" in message_of(lambda: load_recipe(path, overrides=["exercise.mask.rate=0.2"]))
+    assert load_recipe(path, overrides=["exercise[2].rate=0.2"]).entries["main"].exercise[2].part.arguments["rate"] == 0.2
+
+
+def test_phases_set_values_and_every_phase_is_checked(write: Write) -> None:
+    phases = "schedule:\n  - {share: 0.9, set: {length: 64}}\n  - {share: 0.1, set: {length: 128, batch: 16}}\n"
+    recipe = load_recipe(write((" {length: 128}", " {}"), text=MINE + phases))
+    assert [(r.length, r.training.batch) for r in phase_recipes(recipe)] == [(64, 32), (128, 16)]
+    assert recipe.length is None
+    wrong = write(("batch: 16", "exercise.mask.rat: 0.3"), text=MINE + phases)
+    assert 'unknown argument "rat"' in message_of(lambda: load_recipe(wrong))
+    long = write(("{length: 128, batch", "{length: 1024, batch"), text=MINE + phases)
+    assert "1024 tokens in schedule[1], but network 'main' has 512 positions" in message_of(lambda: load_recipe(long))
+
+
+def test_an_override_also_replaces_what_phases_set() -> None:
+    recipe = load_recipe("bert", overrides=["length=64", "training.batch=8"])
+    assert [(r.length, r.training.batch) for r in phase_recipes(recipe)] == [(64, 8), (64, 8)]
+
+
+@pytest.mark.parametrize("size", ["tiny", "mini", "small", "base"])
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_size_rescales_networks_and_nothing_else(name: str, size: str) -> None:
+    full, scaled = load_recipe(name).canonical(), load_recipe(name, size=size).canonical()
+    assert {k for k in full if full[k] != scaled[k]} <= {"networks"}
+    for network in scaled["networks"].values():
+        numbers = network["transformer"]
+        assert numbers["width"] == 64 * numbers["heads"] and numbers["inner"] == 4 * numbers["width"]
+
+
+def test_a_companion_keeps_its_ratio_to_the_exported_network() -> None:
+    networks = load_recipe("electra-base", size="mini").networks
+    generator, discriminator = (networks[name].part.arguments for name in ("generator", "discriminator"))  # type: ignore[union-attr]
+    assert (discriminator["layers"], discriminator["width"], discriminator["embedding_width"]) == (4, 256, 256)
+    assert (generator["layers"], generator["width"], generator["heads"], generator["embedding_width"]) == (4, 64, 1, 256)
+    small = load_recipe("electra-small", size="tiny").networks
+    assert small["discriminator"].part.arguments["embedding_width"] == 64  # type: ignore[union-attr]
+    assert "has no such size. Did you mean 'tiny'?" in message_of(lambda: load_recipe("bert", size="tny"))
+
+
+def test_unknown_recipes_and_files_name_the_nearest(tmp_path: Path) -> None:
+    assert "unknown recipe 'robeta'. Did you mean 'roberta'" in message_of(lambda: load_recipe("robeta"))
+    assert "there is no such file" in message_of(lambda: load_recipe(tmp_path / "none.yaml"))
+    assert "is not a run of cloze" in message_of(lambda: load_recipe(tmp_path))
+    (tmp_path / "odd.yaml").write_bytes(b"name: \xff\xfe")
+    assert "not UTF-8 text (byte 6)" in message_of(lambda: load_recipe(tmp_path / "odd.yaml"))
+
+
+def test_a_run_folder_is_read_by_its_canonical_recipe(tmp_path: Path) -> None:
+    (tmp_path / "cloze").mkdir()
+    recipe = load_recipe("gpt2", size="tiny")
+    (tmp_path / "cloze" / "recipe.yaml").write_text(to_yaml(recipe.canonical()))
+    assert load_recipe(tmp_path) == recipe
+
+
+def test_user_files_register_parts(write: Write, tmp_path: Path) -> None:
+    code = (
+        "from cloze.registry import register\n"
+        "@register('edit', 'nothing_at_all')\n"
+        "class Nothing:\n"
+        "    takes = gives = frozenset()\n"
+        "    def __call__(self, rows, draw):\n        return rows\n"
+    )
+    (tmp_path / "my_parts.py").write_text(code)
+    path = write(("  - corrupt: {}", "  - nothing_at_all\n  - corrupt: {}"))
+    recipe = load_recipe(path, with_files=["my_parts.py"])
+    assert recipe.entries["main"].exercise[2].part.name == "nothing_at_all"
+    assert "takes no arguments, got 3" in message_of(
+        lambda: load_recipe(write(("  - corrupt: {}", "  - nothing_at_all: 3\n  - corrupt: {}"))))
+    (tmp_path / "broken.py").write_text("import no_such_module_anywhere\n")
+    assert "importing it failed: ModuleNotFoundError" in message_of(lambda: load_recipe(path, with_files=["broken.py"]))
+    assert "there is no such file" in message_of(lambda: load_recipe(path, with_files=["absent.py"]))
+
+
+def test_importing_the_loader_and_listing_need_no_torch() -> None:
+    code = (
+        "import sys; import cloze.assembly.load, cloze.cli.main\n"
+        "from cloze.assembly.family import outlines; assert len(outlines()) >= 5\n"
+        "assert 'torch' not in sys.modules and 'pydantic' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@given(st.lists(st.one_of(st.integers(0, 99), st.from_regex(r"[a-z_]{1,8}", fullmatch=True)), min_size=1, max_size=6))
+def test_value_paths_split_into_their_steps(steps: list[str | int]) -> None:
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
+    assert split(path) == steps
+
+
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=12))
+trees = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3), max_leaves=8
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.text(min_size=1, max_size=6), trees, min_size=1, max_size=4))
+def test_written_yaml_reads_back_equal(data: dict[str, object]) -> None:
+    assert read_yaml(to_yaml(data), "x").plain() == data

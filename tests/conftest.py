@@ -1,0 +1,20 @@
+"""Shared fixtures: where real data lives when it is present."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real corpora: $CLOZE_DATA, else ../shared/data beside the repository; skips where it is absent."""
+    named = os.environ.get("CLOZE_DATA")
+    folder = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no real data: {'CLOZE_DATA names no folder' if named else 'set CLOZE_DATA'}")
+    return folder

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cloze.cli.corpus import app
+from cloze.corpus import Store
+from cloze.corpus.check import check_corpus
+from cloze.errors import CorpusError
+from cloze.text import TextSpec, train
+
+TEXT = "The cat sleeps. It dreams of fish.\nThe dog barks. It is loud.\nThe cat sleeps. It dreams of fish.\n"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    return tmp_path / "a.txt"
+
+
+def test_repeated_documents_are_found_with_both_places(tmp_path: Path) -> None:
+    file = written(tmp_path, TEXT)
+    findings = check_corpus([file])
+    assert findings.duplicates == 1
+    assert findings.duplicate_places == [f"{file}:3 repeats {file}:1"]
+    assert any("exact repeats" in text for text in findings.advice)
+
+
+def test_lengths_and_counts_are_exact(tmp_path: Path) -> None:
+    findings = check_corpus([written(tmp_path, "Ab. Cd.\nEfgh.\n")])
+    assert (findings.report.documents, findings.report.sentences, findings.characters) == (2, 3, 12)
+    assert findings.lengths == {
+        "document_median": 1, "document_mean": 1.5, "document_longest": 2,
+        "sentence_median": 3, "sentence_mean": 11 / 3, "sentence_longest": 5,
+    }
+
+
+def test_mixed_scripts_are_told_apart(tmp_path: Path) -> None:
+    findings = check_corpus([written(tmp_path, "这个国家。\n這個國家。\nAbcdefgh.\n")])
+    assert findings.scripts["Latin"] == findings.scripts["Han"] == 0.5
+    assert set(findings.chinese) == {"simplified", "traditional"}
+    assert sum("mixed" in text for text in findings.advice) == 2
+
+
+@pytest.mark.parametrize(("text", "advice"), [("One sentence.\n" * 3 + "Two.\n", "are one sentence"), ("Just this.\n", "one document")])
+def test_advice_names_the_way_out(text: str, advice: str, tmp_path: Path) -> None:
+    assert any(advice in line for line in check_corpus([written(tmp_path, text)]).lines())
+
+
+def test_the_command_builds_and_checks(tmp_path: Path) -> None:
+    file = written(tmp_path, TEXT)
+    train(TextSpec.of({"lower": True}, "wordpiece", {"size": 90}), TEXT.split("\n")).save(
+        tmp_path / "tokenizer", length=128, frame_single="[CLS] {A} [SEP]", frame_pair="[CLS] {A} [SEP] {B} [SEP]"
+    )
+    out = tmp_path / "store"
+    run = CliRunner()
+    built = run.invoke(app, ["build", str(file), "--out", str(out), "--tokenizer", str(tmp_path / "tokenizer")])
+    assert built.exit_code == 0, built.output
+    assert "3 documents, 6 sentences" in built.output
+    assert Store.open(out).documents == 3
+    checked = run.invoke(app, ["check", str(out)])
+    assert "every checksum is right" in checked.output
+    assert json.loads(run.invoke(app, ["check", str(file), "--json"]).output)["duplicates"]["count"] == 1
+    assert "duplicates: 1 documents" in run.invoke(app, ["check", str(file)]).output
+    (out / "words.bin").write_bytes(b"\0" * (out / "words.bin").stat().st_size)
+    damaged = run.invoke(app, ["check", str(out)])
+    assert isinstance(damaged.exception, CorpusError)
+
+
+def test_a_finished_tokenizer_and_a_recipe_exclude_each_other(tmp_path: Path) -> None:
+    arguments = ["build", "x", "--out", str(tmp_path / "s"), "--tokenizer", str(tmp_path), "--recipe", "bert"]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, CorpusError)

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cloze.corpus.readers import Document, python_docs, python_docs_records, read_documents
+from cloze.corpus.readers.detect import find_layout
+from cloze.corpus.readers.files import _standard_input
+from cloze.corpus.report import Report
+from cloze.errors import CorpusError, MissingExtra
+
+BLANK = "The cat sleeps. It dreams of fish.\nDr. Smith wakes it.\n\n\nA second text. It has two lines.\nHere.\n"
+SENTENCES = "The cat sleeps.\nIt dreams of fish.\n\nA second text.\nIt goes on.\nIt ends here.\n"
+LINES = "The cat sleeps. It dreams.\nA second text. It is here.\n"
+WIKI = (
+    '<doc id="1" url="?curid=1" title="Tom &amp; Cat">\nTom &amp; Cat\n\nTom is a cat. He sleeps.\nLife.\nHe &lt;3 fish.\n\n'
+    '</doc>\n<doc id="2" url="?curid=2" title="Fish">\nFish\n\nFish swim.\n\n</doc>\n'
+)
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def sentences(path: Path | str, **options: object) -> list[list[str]]:
+    documents = list(read_documents([path], **options))  # type: ignore[arg-type]
+    return [[s.strip() for s in document.sentences] for document in documents]
+
+
+TWO_BLANK = [
+    ["The cat sleeps.", "It dreams of fish.", "Dr. Smith wakes it."], ["A second text.", "It has two lines.", "Here."]
+]
+TWO_WIKI = [["Tom & Cat", "Tom is a cat.", "He sleeps.", "Life.", "He <3 fish."], ["Fish", "Fish swim."]]
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "expected"),
+    [
+        (BLANK, "blank", TWO_BLANK),
+        (SENTENCES, "sentence", [["The cat sleeps.", "It dreams of fish."],
+                                 ["A second text.", "It goes on.", "It ends here."]]),
+        (LINES, "line", [["The cat sleeps.", "It dreams."], ["A second text.", "It is here."]]),
+        (WIKI, "wiki", TWO_WIKI),
+        ('{"text": "One. Two.\\n\\nThree."}\n\n{"id": 2, "text": "Four."}\n', "jsonl", [["One.", "Two.", "Three."], ["Four."]]),
+        ("猫在睡觉。它梦见鱼。\n\n第二篇文章。“真的？”他问。\n", "blank",
+         [["猫在睡觉。", "它梦见鱼。"], ["第二篇文章。", "“真的？”", "他问。"]]),
+    ],
+    ids=["blank", "sentence", "line", "wiki", "jsonl", "chinese"],
+)
+def test_formats_are_found_out_reported_and_read(text: str, format: str, expected: list[list[str]], tmp_path: Path) -> None:
+    report = Report()
+    file = write(tmp_path / "corpus.txt", text)
+    found = sentences(file, report=report)
+    assert report.formats == {format: 1}
+    if format != "blank" or text == BLANK:
+        assert found == expected
+    assert sum(map(len, found)) == report.sentences
+    assert len(found) == report.documents == len(expected)
+
+
+def test_a_hard_wrapped_book_is_one_document_of_whole_sentences(tmp_path: Path) -> None:
+    words = [f"word{i}" + ("." if i % 13 == 12 else "") for i in range(260)]
+    words = [w.capitalize() if i % 13 == 0 else w for i, w in enumerate(words)]
+    lines = [" ".join(words[i : i + 10]) for i in range(0, 260, 10)]
+    text = "\r\n".join(lines[:13]) + "\r\n\r\n" + "\r\n".join(lines[13:]) + "\r\n"
+    report = Report()
+    found = sentences(write(tmp_path / "novel.txt", "\ufeff" + text), report=report)
+    assert report.formats == {"book": 1}
+    assert found == [[" ".join(words[i : i + 13]) for i in range(0, 260, 13)]]
+
+
+def test_a_format_can_be_forced_and_an_unknown_one_names_the_nearest(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", BLANK)
+    assert len(sentences(file, format="line")) == 4
+    assert len(sentences(file, format="book")) == 1
+    with pytest.raises(CorpusError, match="'blank'"):
+        sentences(file, format="blanks")
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 40, 64, 1000])
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [(BLANK, "blank"), (SENTENCES, "sentence"), (LINES, "line"), (WIKI, "wiki"), (BLANK.replace("\n", "\r\n"), "blank"),
+     ("\n \n" + BLANK + " \t\n", "blank"), ('{"text": "One. Two."}\n{"text": "Three."}', "jsonl"), (BLANK, "book")],
+)
+def test_small_blocks_give_the_documents_of_large_ones(text: str, format: str, size: int, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", text)
+    whole, cut = Report(), Report()
+    expected = [(d.text.split("\n"), d.line) for d in read_documents([file], format=format, report=whole)]
+    found = [(d.text.split("\n"), d.line) for d in read_documents([file], format=format, report=cut, block_bytes=size)]
+    if size >= 40:  # smaller blocks cut within lines: the words stay, a sentence may come in two pieces
+        assert found == expected
+    assert [" ".join(s).split() for s, _ in found] == [" ".join(s).split() for s, _ in expected] or size < 40
+    assert "".join("".join(s) for s, _ in found).replace(" ", "") == "".join("".join(s) for s, _ in expected).replace(" ", "")
+    assert len(found) == len(expected)
+    assert cut.bytes == whole.bytes
+
+
+def pack_zst(data: bytes) -> bytes:
+    return bytes(pytest.importorskip("zstandard").ZstdCompressor().compress(data))
+
+
+@pytest.mark.parametrize(
+    ("ending", "pack"), [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress), ("zst", pack_zst)]
+)
+def test_packed_files_are_read_and_damaged_ones_named(ending: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    data = pack(BLANK.encode())
+    assert sentences(write(tmp_path / f"a.txt.{ending}", data)) == TWO_BLANK
+    with pytest.raises(CorpusError, match=rf"b\.txt\.{ending}: damaged"):
+        sentences(write(tmp_path / f"b.txt.{ending}", data[:-8] if ending != "zst" else b"nonsense"))
+
+
+def test_parquet_is_read_by_its_text_column(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": ["One. Two.", None, "Three."], "id": [1, 2, 3]}), tmp_path / "a.parquet")
+    report = Report()
+    assert sentences(tmp_path / "a.parquet", report=report) == [["One.", "Two."], ["Three."]]
+    assert report.odd.counts == {"empty_document": 1}
+    parquet.write_table(pyarrow.table({"body": ["x"]}), tmp_path / "b.parquet")
+    with pytest.raises(CorpusError, match="no column named text; it has: body"):
+        sentences(tmp_path / "b.parquet")
+    with pytest.raises(CorpusError, match="damaged Parquet"):
+        sentences(write(tmp_path / "c.parquet", b"PAR1 and then nothing"))
+
+
+@pytest.mark.parametrize(("name", "module", "extra"), [("a.parquet", "pyarrow", "parquet"), ("a.txt.zst", "zstandard", "zstd")])
+def test_a_missing_package_names_its_extra(
+    name: str, module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=rf"cloze\[{extra}\]"):
+        sentences(write(tmp_path / name, b"PAR1"))
+
+
+def test_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Input:
+        buffer = io.BytesIO(BLANK.encode())
+
+    _standard_input.cache_clear()
+    monkeypatch.setattr(sys, "stdin", Input)
+    assert sentences("-") == sentences("-") == TWO_BLANK
+    _standard_input().close()
+    _standard_input.cache_clear()
+
+
+def test_folders_leave_out_what_is_no_training_text_and_say_so(tmp_path: Path) -> None:
+    for name in ("README.md", "LICENSE", "train.txt", "valid.txt", "test.txt.gz", ".hidden.txt", "notes.pdf"):
+        write(tmp_path / name, gzip.compress(LINES.encode()) if name.endswith("gz") else LINES)
+    (tmp_path / "AA").mkdir()
+    write(tmp_path / "AA" / "wiki_00", WIKI)
+    write(tmp_path / "AA" / "empty.txt", "\n")
+    report = Report()
+    documents = list(read_documents([tmp_path], report=report))
+    assert {Path(d.file).name for d in documents} == {"train.txt", "wiki_00"}
+    assert report.odd.counts == {"left_out": 5, "empty_file": 1}
+    assert any("valid.txt: kept apart from train" in place for place in report.odd.places["left_out"])
+    assert [Path(d.file).name for d in read_documents([tmp_path / "valid.txt"])] == ["valid.txt"] * 2
+    assert len(list(read_documents([str(tmp_path / "t*.txt"), tmp_path / "train.txt"]))) == 2  # no file twice
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.txt", b"", "the file is empty"),
+        ("blank.txt", b" \n\n", "the file is empty"),
+        ("image.txt", bytes(range(256)) * 40, "binary file"),
+        ("utf16.txt", "some text".encode("utf-16"), "perhaps UTF-16"),
+        ("gb.txt", ("中文文本，" * 30).encode("gb18030"), "perhaps GB18030"),
+        ("latin.txt", ("dépêche d'été, où l'on " * 30).encode("latin-1"), "perhaps ISO-8859-1"),
+        ("late.txt", (b"x" * 99 + b"\n") * 700 + b"\xe9\xe8" * 3000, "looks like another encoding"),
+        ("a.tar.gz", b"", "is an archive"),
+    ],
+)
+def test_what_is_no_text_is_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=message) as caught:
+        sentences(write(tmp_path / name, content))
+    assert name in str(caught.value)
+
+
+def test_missing_paths_name_the_nearest_file(tmp_path: Path) -> None:
+    write(tmp_path / "corpus.txt", LINES)
+    with pytest.raises(CorpusError, match=r"Did you mean 'corpus\.txt'"):
+        sentences(tmp_path / "corpsu.txt")
+    with pytest.raises(CorpusError, match="no file matches"):
+        sentences(str(tmp_path / "*.jsonl"))
+    (tmp_path / "only").mkdir()
+    write(tmp_path / "only" / "README.md", "x")
+    with pytest.raises(CorpusError, match="holds no text file"):
+        sentences(tmp_path / "only")
+
+
+def test_odd_things_are_counted_with_file_and_line(tmp_path: Path) -> None:
+    long = b"word " * 210_000
+    data = b"Fine here.\nBad \xff byte, and \xe4\xb8 more.\n\nNUL \0 here.\n" + long + b"\nEnd.\n" + b"Filler line.\n" * 200
+    report = Report()
+    text = "\n".join(d.text for d in read_documents([write(tmp_path / "a.txt", data)], report=report, format="blank"))
+    assert report.odd.counts == {"undecodable": 3, "nul": 1, "long_line": 1}
+    assert report.odd.places["undecodable"] == [f"{tmp_path}/a.txt:2", f"{tmp_path}/a.txt:2"]
+    assert report.odd.places["nul"] == [f"{tmp_path}/a.txt:4"]
+    assert report.odd.places["long_line"] == [f"{tmp_path}/a.txt:5 (1.1 MB)"]
+    assert "Bad \ufffd byte, and \ufffd more." in text
+    assert "NUL  here." in text
+    assert text.count("word") == 210_000  # never truncated
+    assert any("bytes that are not UTF-8" in line for line in report.lines())
+
+
+def test_records_without_text_are_counted_and_many_of_them_refused(tmp_path: Path) -> None:
+    good = '{"text": "Fine."}\n'
+    report = Report()
+    found = sentences(write(tmp_path / "a.jsonl", good * 300 + '{"text": 3}\n{"te'), report=report)
+    assert len(found) == 300
+    assert report.odd.counts == {"bad_record": 2}
+    assert report.odd.places["bad_record"] == [f"{tmp_path}/a.jsonl:301", f"{tmp_path}/a.jsonl:302"]
+    with pytest.raises(CorpusError, match='named\n? ?"text"'):
+        sentences(write(tmp_path / "b.jsonl", '{"body": "x"}\n' * 9), format="jsonl")
+
+
+def test_white_space_between_sentences_stays_with_the_later_one(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "One is here.  Two is there. Three.\nFour。五。\n")
+    documents = list(read_documents([file], format="blank"))
+    assert documents[0].sentences == ["One is here.", "  Two is there.", " Three.", "Four。", "五。"]
+
+
+def test_layouts_of_tricky_beginnings() -> None:
+    assert find_layout(b'{"body": "x"}\n', "a", "auto").format == "line"
+    assert find_layout(b"<p>not a doc</p>\n\nx\n", "a", "auto").format == "blank"
+    record = json.dumps({"text": "x" * 100_000}).encode()
+    assert find_layout(record[: 1 << 16], "a", "auto").format == "jsonl"
+
+
+def test_documents_know_where_they_begin(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", WIKI)
+    assert [(d.file, d.line) for d in read_documents([file])] == [(str(file), 1), (str(file), 9)]
+    assert Document(["a", " b"], "x", 1).text == "a\nb"
+
+
+def test_the_documentation_of_python_is_a_corpus_and_a_task() -> None:
+    documents = list(python_docs())
+    assert sum(len(d.text) for d in documents) > 1_000_000
+    assert {"json", "email", "pydoc_data"} <= {d.package for d in documents}
+    records = python_docs_records()
+    assert len({r.package for r in records}) == 10
+    modules = {part: {r.module for r in records if r.part == part} for part in ("train", "dev", "test")}
+    assert not modules["train"] & modules["dev"] and not modules["dev"] & modules["test"]
+    for part in ("dev", "test"):
+        assert len({r.package for r in records if r.part == part}) == 10
+        assert 0.07 < sum(r.part == part for r in records) / len(records) < 0.16
+    assert len({r.text for r in records}) == len(records)

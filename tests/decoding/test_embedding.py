@@ -1,0 +1,77 @@
+"""Vectors of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cloze.decoding.embedding import embed, save_vectors
+from cloze.decoding.reader import Reader
+from cloze.errors import UserError
+
+Make = Callable[..., Any]
+TEXTS = ["the cat sleeps", "a dog barks; the cat wakes and runs", "", "rain"]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "first", "summary"])
+@pytest.mark.parametrize("system", ["bert", "gpt2"])
+def test_padding_and_batches_change_nothing(checkpoint: Make, system: str, pooling: Any) -> None:
+    reader = Reader.of(checkpoint(system))
+    texts = TEXTS if system == "bert" else [t for t in TEXTS if t]
+    together = embed(reader, texts, pooling=pooling)
+    alone = np.concatenate([embed(reader, [text], pooling=pooling) for text in texts])
+    assert together.dtype == np.float32 and np.allclose(together, alone, atol=1e-4)
+
+
+def test_layers_and_pooling_are_what_they_say(checkpoint: Make) -> None:
+    loaded = checkpoint("bert")
+    reader = Reader.of(loaded)
+    (row,) = reader.encode(["the cat sleeps"])
+    batch = reader.batch([row])
+    with torch.inference_mode():
+        layers = loaded.network(
+            want=frozenset({"layers"}), tokens=batch["tokens"], segments=batch["segments"], order="open"
+        )["layers"]
+    for layer in (0, 1, 2, -1, -2):
+        expected = layers[layer][0]
+        assert np.allclose(embed(reader, ["the cat sleeps"], layer=layer), expected.mean(0), atol=1e-5)
+        assert np.allclose(embed(reader, ["the cat sleeps"], layer=layer, pooling="max"), expected.amax(0), atol=1e-5)
+        assert np.allclose(embed(reader, ["the cat sleeps"], layer=layer, pooling="first"), expected[0], atol=1e-5)
+
+
+def test_the_summary_is_the_token_that_the_reading_names(checkpoint: Make) -> None:
+    reader = Reader.of(checkpoint("gpt2"))
+    last = embed(reader, ["The cat", "A dog barks all night"], pooling="summary")
+    state = reader.states(reader.batch(reader.encode(["The cat"])), {"hidden"})["hidden"][0, -1].detach()
+    assert np.allclose(last[0], state, atol=1e-5)
+
+
+def test_normalised_vectors_have_length_one(checkpoint: Make) -> None:
+    vectors = embed(Reader.of(checkpoint("bert")), TEXTS, normalise=True)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+def test_long_texts_are_cut_and_say_so(checkpoint: Make) -> None:
+    reader = Reader.of(checkpoint("bert"))
+    (row,) = reader.encode(["the cat sleeps " * 50])
+    assert len(row) == 40 and row.cut > 0
+
+
+def test_unknown_layer_and_pooling_are_named(checkpoint: Make) -> None:
+    reader = Reader.of(checkpoint("bert"))
+    with pytest.raises(UserError, match=r"layers 0 \(embeddings\) to 2"):
+        embed(reader, ["x"], layer=3)
+    with pytest.raises(UserError, match="unknown pooling 'avg'"):
+        embed(reader, ["x"], pooling="avg")  # type: ignore[arg-type]
+
+
+def test_vectors_are_written_whole(tmp_path: Path) -> None:
+    vectors = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert save_vectors(tmp_path / "v", vectors) == tmp_path / "v.npy"
+    assert np.array_equal(np.load(tmp_path / "v.npy"), vectors)
+    assert [p.name for p in tmp_path.iterdir()] == ["v.npy"]

@@ -1,0 +1,89 @@
+"""Reading texts for the verbs."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cloze.decoding.progress import Progress, duration
+from cloze.decoding.texts import gather, lines, read_all
+from cloze.errors import TaskError
+
+
+def test_lines_keep_empty_ones_and_lose_carriage_returns_and_marks(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_bytes("\ufeffeins\r\n\r\nzwei\u2028drei\n".encode())
+    assert gather([], str(path)) == ["eins", "", "zwei\u2028drei"]
+    assert [line.number for line in lines(path)] == [1, 2, 3]
+
+
+def test_packed_files_and_json_lines_are_recognised(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n\n{"text": "y"}\n'))
+    (tmp_path / "b.txt.xz").write_bytes(lzma.compress("猫\n".encode()))
+    assert gather([], str(tmp_path / "a.jsonl.gz")) == ["x", "y"]
+    assert gather([], str(tmp_path / "b.txt.xz")) == ["猫"]
+
+
+def test_standard_input_is_read_when_nothing_else_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pipe(raw: bytes) -> SimpleNamespace:
+        return SimpleNamespace(buffer=io.BytesIO(raw), isatty=lambda: False)
+
+    monkeypatch.setattr("sys.stdin", pipe(b"one\ntwo\n"))
+    assert gather([], None) == ["one", "two"]
+    monkeypatch.setattr("sys.stdin", pipe(b'{"words": "one"}\n'))
+    assert gather([], "-", field="words", json_input=True) == ["one"]
+    monkeypatch.setattr("sys.stdin", pipe(b""))
+    with pytest.raises(TaskError, match="standard input: empty"):
+        gather([], None)
+    assert gather(["given"], None) == ["given"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"fine\nna\xefve\n", r":2: byte 0xef is not UTF-8"),
+        (b"\x00\x01", "a binary file"),
+        (b"", "empty, expected one text per line"),
+    ],
+)
+def test_bad_files_say_what_is_wrong_and_where(tmp_path: Path, raw: bytes, message: str) -> None:
+    path = tmp_path / "t.txt"
+    path.write_bytes(raw)
+    with pytest.raises(TaskError, match=message):
+        gather([], str(path))
+
+
+def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "sentences.txt").write_text("x")
+    with pytest.raises(TaskError, match="Did you mean 'sentences.txt'"):
+        read_all(tmp_path / "sentence.txt")
+    (tmp_path / "t.gz").write_bytes(b"no gzip")
+    with pytest.raises(TaskError, match="damaged or not what its name says"):
+        read_all(tmp_path / "t.gz")
+
+
+def test_json_lines_name_line_and_field(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    for content, message in (
+        ('{"text": "x"}\n{"txt": "y"}\n', r":2: no field 'text'. Did you mean 'txt'"),
+        ('{"text": 3}\n', ":1: field 'text' is int, expected text"),
+        ("[1]\n", ":1: expected a JSON object, got list"),
+        ("{\n", ":1: not JSON"),
+    ):
+        path.write_text(content)
+        with pytest.raises(TaskError, match=message):
+            gather([], str(path))
+
+
+def test_progress_is_silent_in_a_pipe_and_durations_read_well() -> None:
+    stream = io.StringIO()
+    with Progress(2, "texts", stream) as progress:
+        progress.started = progress.shown = -10.0
+        progress(2)
+    assert stream.getvalue() == ""
+    assert [duration(s) for s in (4.4, 185, 7805)] == ["4 s", "3 min 05 s", "2 h 10 min"]

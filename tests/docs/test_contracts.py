@@ -1,0 +1,187 @@
+"""Promises that documents and packages make, checked: help, mentions, docstrings, imports, no private paths."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from cloze.cli import main as frame
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = sorted(path.parent for path in (ROOT / "cloze").rglob("__init__.py"))
+MODULES = sorted((ROOT / "cloze").rglob("*.py"))
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+IGNORED = {".git", ".venv", "build", "dist", "__pycache__", "runs", "demo-run"}
+
+
+def tracked_texts() -> list[Path]:
+    """Every text file of the repository, as git lists them where git is there."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0 and listed.stdout:
+        paths = [ROOT / line for line in listed.stdout.splitlines()]
+    else:
+        paths = [path for path in ROOT.rglob("*") if not IGNORED & set(path.relative_to(ROOT).parts)]
+    return [
+        path for path in paths if path.is_file() and path.suffix not in (".png", ".bin", ".npz", ".npy", ".safetensors")
+    ]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: ".".join(path.relative_to(ROOT).parts))
+def test_a_package_opens_with_purpose_imports_growth_and_contract(package: Path) -> None:
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    said = docstring.lower()
+    assert len([line for line in docstring.splitlines() if line.strip()]) >= 4, (
+        "four lines: purpose, imports, adding, contract"
+    )
+    assert "import" in said, "may import what"
+    assert "add" in said, "how to add one here"
+    assert "tests/" in said, "where its contract is tested"
+
+
+@pytest.mark.parametrize("verb", frame.VERBS)
+def test_a_verb_has_help_of_one_screen_and_is_in_the_documents(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert frame.main([verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Usage: cloze " + verb in shown
+    assert len(shown.splitlines()) <= 50
+    assert "install-completion" not in shown
+    assert any(f"cloze {verb}" in document.read_text() for document in DOCUMENTS), (
+        f"no document mentions `cloze {verb}`"
+    )
+
+
+def test_every_module_of_the_command_line_is_a_verb() -> None:
+    modules = {path.stem for path in (ROOT / "cloze" / "cli").glob("*.py")}
+    verbs = {verb.module for verb in frame.VERBS.values()}
+    assert verbs <= modules
+    for helper in modules - verbs - {"__init__", "main"}:
+        source = (ROOT / "cloze" / "cli" / f"{helper}.py").read_text()
+        assert "def command(" not in source, f"cli/{helper}.py has a command that no verb names"
+
+
+def test_every_public_name_resolves() -> None:
+    import cloze
+
+    assert set(cloze.__all__) - {"__version__"} == set(cloze._PUBLIC)
+    for name in cloze.__all__:
+        assert getattr(cloze, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'; it has"):
+        cloze.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["cloze", "cloze.cli.main", "cloze.assembly.load", "cloze.text", "cloze.corpus", "cloze.exercises", "cloze.fields",
+     "cloze.rows", "cloze.registry", "cloze.rng"],
+)  # fmt: skip
+def test_a_light_module_does_not_load_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr or f"importing {module} loads torch"
+
+
+def test_packages_import_only_from_below() -> None:
+    linter = Path(sys.executable).parent / "lint-imports"
+    if not linter.is_file():
+        pytest.skip("import-linter is not installed (extra lint)")
+    done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_is_of_one_idea_and_its_functions_fit_a_screen(path: Path) -> None:
+    source = path.read_text()
+    tree = ast.parse(source)
+    assert source.count("\n") < 500, "longer than 500 lines"
+    assert path.stem not in ("utils", "common", "helpers", "misc")
+    assert path.name == "__init__.py" or ast.get_docstring(tree), "a module says what it is for"
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= 90, f"{node.name} has {length} lines"
+
+
+def test_files_name_no_path_or_host_of_a_workplace() -> None:
+    private = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/[\w.-]+|/tmp/[\w-]+")
+    here = str(ROOT)
+    for path in tracked_texts():
+        if path == Path(__file__):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        assert here not in text, f"{path.relative_to(ROOT)} names this checkout"
+        found = private.search(text)
+        assert found is None, f"{path.relative_to(ROOT)} names {found.group() if found else ''}"
+
+
+def test_no_file_promises_later_work() -> None:
+    word = re.compile(r"\b(TODO|FIXME|XXX)\b")
+    for path in tracked_texts():
+        if path.suffix == ".py" and path != Path(__file__):
+            found = word.search(path.read_text(encoding="utf-8"))
+            assert found is None, f"{path.relative_to(ROOT)}: {found.group() if found else ''}"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for document in [*DOCUMENTS, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "design").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#\s]+)", document.read_text()):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_every_design_note_and_document_is_reachable_from_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    for document in DOCUMENTS[1:]:
+        assert f"docs/{document.name}" in text, f"README does not mention docs/{document.name}"
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    pages = importlib.import_module("cloze.assembly.pages")
+    for name, made in (("family.md", pages.family_page()), ("fields.md", pages.fields_page())):
+        assert (ROOT / "docs" / name).read_text() == made, f"docs/{name} is out of date: make docs"
+
+
+def test_constraints_pin_every_dependency_exactly() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line and not line.startswith("#")
+    }
+    wanted = [
+        *project["dependencies"],
+        *(name for extra in project["optional-dependencies"].values() for name in extra),
+    ]
+    names = {re.split(r"[\[<>=]", name)[0].lower() for name in wanted} - {"cloze"}
+    assert names <= pinned
+    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    from cloze import __version__
+
+    assert f"version: {__version__}" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_ci_runs_what_make_runs() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert "make test" in script.read_text() and "make lint" in script.read_text()
+    if shutil.which("make"):
+        planned = subprocess.run(["make", "-n", "lint"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert all(tool in planned for tool in ("ruff check", "mypy", "lint-imports"))

@@ -1,0 +1,176 @@
+"""Ours → theirs → ours is the identity, over systems and sizes, and theirs → ours → theirs loses nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from cloze.interop import Card, Imported, complete, export_folder, import_folder
+
+NAMES = (
+    "bert", "bert-tanh", "bert-untied", "bert-one-segment", "roberta", "gpt2", "electra", "generator", "wide-generator",
+    "classifier", "roberta-classifier", "electra-classifier", "gpt2-classifier",
+)  # fmt: skip
+
+
+def write(folder: Path, made: Any, **more: Any) -> list[str]:
+    return export_folder(
+        folder, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test", step=7),
+        architecture=made.architecture, **more,
+    )  # fmt: skip
+
+
+def assert_same(made: Any, back: Imported, *, by_name: bool) -> None:
+    model = made.model()
+    assert_equal_states(model.network, back.model.network)
+    assert back.model.order == model.order
+    assert len(back.model.heads) == len(model.heads)
+    for name, head in model.heads.items():
+        other = back.model.heads[name if by_name else head.part]
+        assert other.part == head.part
+        assert_equal_states(head.state, other.state)
+        for argument in ("transform", "tie", "classes", "pool"):
+            assert other.argument(argument) == head.argument(argument), argument
+    expected = complete(model.arguments)
+    for key in expected if by_name else expected.keys() - {"initial"}:
+        assert back.model.arguments[key] == expected[key], key
+
+
+def assert_equal_states(first: Any, second: Any) -> None:
+    assert sorted(first) == sorted(second)
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_writing_and_reading_gives_the_same_model(systems: ModuleType, tmp_path: Path, name: str) -> None:
+    made = systems.system(name)
+    assert write(tmp_path, made) == []
+    back = import_folder(tmp_path)
+    assert_same(made, back, by_name=True)
+    assert (back.reading, back.step, back.tokenizer.hash) == (made.reading, 7, made.tokenizer.hash)
+    assert back.remarks == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_our_description_the_files_of_transformers_say_the_same(
+    systems: ModuleType, tmp_path: Path, name: str
+) -> None:
+    made = systems.system(name)
+    write(tmp_path, made)
+    shutil.rmtree(tmp_path / "cloze")
+    back = import_folder(tmp_path)
+    assert_same(made, back, by_name=False)
+    assert back.reading == made.reading
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_the_identity_holds_for_every_size(systems: ModuleType, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(NAMES))
+    heads = data.draw(st.integers(1, 3))
+    sizes = {
+        "layers": data.draw(st.integers(1, 3)),
+        "heads": heads,
+        "width": heads * data.draw(st.integers(1, 5)),
+        "inner": data.draw(st.integers(1, 9)),
+        "longest": data.draw(st.integers(1, 40)),
+    }
+    if name in ("electra", "generator"):
+        sizes["embedding_width"] = data.draw(st.integers(1, 12))
+    made = systems.system(name, seed=data.draw(st.integers(0, 99)), **sizes)
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), made)
+        assert_same(made, import_folder(folder), by_name=True)
+        shutil.rmtree(Path(folder) / "cloze")
+        assert_same(made, import_folder(folder), by_name=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reading_and_writing_gives_the_same_files(systems: ModuleType, tmp_path: Path, name: str) -> None:
+    made = systems.system(name)
+    write(tmp_path / "one", made)
+    back = import_folder(tmp_path / "one")
+    again = export_folder(
+        tmp_path / "two", model=back.model, tokenizer=back.tokenizer, reading=back.reading, card=Card("test", step=7),
+        architecture=back.architecture,
+    )  # fmt: skip
+    assert again == []
+    for path in sorted(p for p in (tmp_path / "one").rglob("*") if p.is_file()):
+        other = tmp_path / "two" / path.relative_to(tmp_path / "one")
+        assert path.read_bytes() == other.read_bytes(), path.name
+
+
+def test_heads_that_transformers_does_not_know_are_kept_beside_the_model(systems: ModuleType, tmp_path: Path) -> None:
+    made = systems.build(
+        dict(systems.BASE), "open",
+        {"mlm": systems.MASKED, "order": ("relation_prediction", {"classes": 3, "set": "order"}),
+         "tags": ("token_labelling", {"classes": 5, "set": "tags"})},
+        systems.tokenizer("wordpiece"), systems.BERT_READING,
+    )  # fmt: skip
+    remarks = write(tmp_path, made)
+    assert len(remarks) == 2
+    assert all("cloze/heads.safetensors" in remark for remark in remarks)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
+    assert {name.split("/")[0] for name in load_file(tmp_path / "cloze" / "heads.safetensors")} == {"order", "tags"}
+    assert_same(made, import_folder(tmp_path), by_name=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "order", "reason"),
+    [
+        ({"norm": "pre", "segments": 0}, "open", "order is 'open'"),
+        ({"positions": "none"}, "open", "positions is 'none'"),
+        ({}, "left_to_right", "norm is 'post'"),
+    ],
+)
+def test_a_network_without_an_architecture_is_kept_whole_and_said(
+    systems: ModuleType, tmp_path: Path, changes: dict[str, Any], order: str, reason: str
+) -> None:
+    made = systems.build(
+        {**systems.BASE, **changes}, order, {"mlm": systems.MASKED}, systems.tokenizer("wordpiece"), systems.BERT_READING
+    )
+    (remark,) = write(tmp_path, made)
+    assert "transformers has no architecture for this network" in remark
+    assert not (tmp_path / "config.json").exists()
+    back = import_folder(tmp_path)
+    assert back.architecture is None
+    assert_same(made, back, by_name=True)
+    if order == "left_to_right":
+        assert reason in remark
+
+
+def test_the_shape_of_a_model_decides_its_architecture(systems: ModuleType, tmp_path: Path) -> None:
+    expected = {
+        "bert": "BertForPreTraining",
+        "bert-tanh": "BertForMaskedLM",
+        "bert-one-segment": "BertForMaskedLM",
+        "roberta": "RobertaForMaskedLM",
+        "gpt2": "GPT2LMHeadModel",
+        "electra": "ElectraForPreTraining",
+        "generator": "ElectraForMaskedLM",
+        "wide-generator": "ElectraForMaskedLM",
+        "classifier": "BertForSequenceClassification",
+    }
+    for name, cls in expected.items():
+        write(tmp_path / name, systems.system(name))
+        assert json.loads((tmp_path / name / "config.json").read_text())["architectures"] == [cls], name
+
+
+def test_a_head_that_bert_cannot_say_but_electra_can_goes_to_electra(systems: ModuleType, tmp_path: Path) -> None:
+    made = systems.build(
+        {**systems.BASE, "activation": "gelu_tanh"}, "open", {"mlm": systems.MASKED}, systems.tokenizer("wordpiece"),
+        systems.BERT_READING,
+    )  # fmt: skip
+    assert write(tmp_path, made) == []
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["ElectraForMaskedLM"]

@@ -1,0 +1,126 @@
+"""Numbers, curves and samples of a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from cloze.reports import sections
+from cloze.reports.figures import Line, chart, duration, plain, smooth, thin, ticks
+from cloze.reports.run import read_run
+from cloze.reports.sections import Answer
+
+from .runs import write_run
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.00002, "2e-05"),
+        (0.015, "0.015"),
+        (3.14159, "3.142"),
+        (8192, "8192"),
+        (12345, "12.3 k"),
+        (4.56e6, "4.56 M"),
+    ],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert plain(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(4.4, "4 s"), (60, "1 m"), (125, "2 m 05 s"), (4800, "1 h 20 m"), (3600, "1 h"), (273600, "3 d 4 h")],
+)
+def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert ticks(2.9, 9.1) == [4, 6, 8]
+    assert ticks(0, 130, 4, seconds=True) == [0, 30, 60, 90, 120]
+    assert ticks(5, 5) == [5]
+
+
+def test_smoothing_keeps_a_constant_and_starts_at_the_data() -> None:
+    assert smooth([(i, 2.0) for i in range(100)]) == [(i, pytest.approx(2.0)) for i in range(100)]
+    assert smooth([(0, 9.0), (1, 3.0)])[0] == (0, 9.0)
+
+
+def test_thinning_keeps_both_ends_and_the_mean() -> None:
+    points = [(float(i), float(i % 2)) for i in range(10_000)]
+    thinned = thin(points)
+    assert len(thinned) == 400 and thinned[0] == points[0] and thinned[-1] == points[-1]
+    assert all(abs(y - 0.5) < 0.05 for _, y in thinned[1:-1])
+
+
+def test_a_chart_is_well_formed_and_escapes_names() -> None:
+    svg = chart([Line("a <b> & 'c'", [(0, 1), (1, 2)]), Line("empty", [])], title="t & t", x="x")
+    tree = ElementTree.fromstring(str(svg))
+    assert len(tree.findall("polyline")) == 1
+    assert tree.find("polyline").get("data-name") == "a <b> & 'c'"  # type: ignore[union-attr]
+
+
+def test_a_chart_of_one_point_or_a_constant_can_be_drawn() -> None:
+    for points in ([(1.0, 5.0)], [(0.0, 0.6), (1.0, 0.6 + 1e-16)]):
+        assert "nan" not in chart([Line("a", points)], title="t", x="x")
+
+
+def test_interpolation_meets_the_points_and_stops_outside() -> None:
+    points = [(0.0, 4.0), (10.0, 2.0)]
+    assert sections.at(points, 5) == 3.0 and sections.at(points, 10) == 2.0 and sections.at(points, 11) is None
+
+
+def test_runs_are_compared_at_the_budget_that_all_of_them_reached(tmp_path: Path) -> None:
+    runs = [read_run(write_run(tmp_path / str(n), steps=n)) for n in (100, 300)]
+    columns, rows = sections.comparison(runs)
+    assert "at 400 k tokens" in columns and "at 21 s" in columns
+    assert all(row[columns.index("at 400 k tokens")] != "–" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("answers", "blanks", "expected"),
+    [
+        (["cat", "dog"], 1, [[Answer("cat", None), Answer("dog", None)]]),
+        (["cat", "dog"], 2, [[Answer("cat", None)], [Answer("dog", None)]]),
+        ([["cat", 0.5], ["dog", 0.25]], 1, [[Answer("cat", 0.5), Answer("dog", 0.25)]]),
+        ([[["cat", 0.5]], [["dog", 0.25]]], 2, [[Answer("cat", 0.5)], [Answer("dog", 0.25)]]),
+        ([[{"text": "cat", "probability": 0.5}]], 1, [[Answer("cat", 0.5)]]),
+        (["cat 31%", "dog 0.5 %"], 1, [[Answer("cat", 0.31), Answer("dog", 0.005)]]),
+        ([{"piece": "cat"}], 1, [[Answer("cat", None)]]),
+        ([], 2, [[], []]),
+    ],
+)
+def test_answers_are_understood_in_every_spelling(
+    answers: list[object], blanks: int, expected: list[list[Answer]]
+) -> None:
+    assert sections.blanks_of(answers, blanks) == expected
+
+
+def test_samples_show_the_last_answer_and_the_earlier_ones(tmp_path: Path) -> None:
+    first, _ = sections.filled_masks(read_run(write_run(tmp_path / "run")))
+    assert first.pieces == ["The capital of France is ", "."]
+    assert first.blanks[0][0] == Answer("paris", 0.62)
+    assert first.earlier == [(100, "paris"), (200, "paris")]
+
+
+def test_a_text_without_a_blank_is_shown_with_its_continuation(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=30)
+    log = folder / "cloze" / "log.jsonl"
+    kept = [line for line in log.read_text().splitlines() if '"samples"' not in line]
+    kept.append('{"event": "samples", "step": 30, "samples": [{"text": "Once upon", "answers": ["Once upon a time"]}]}')
+    log.write_text("\n".join(kept))
+    [shown] = sections.filled_masks(read_run(folder))
+    assert shown.continued and shown.pieces == ["Once upon ", ""] and shown.blanks == [[Answer("a time", None)]]
+
+
+def test_recipe_differences_use_value_paths() -> None:
+    a = {"exercise": [{"mask": {"rate": 0.15}}, {"predict": "masked"}], "training": {"betas": [0.9, 0.999]}}
+    b = {"exercise": [{"mask": {"rate": 0.4}}, {"predict": "masked"}], "training": {"betas": [0.9, 0.98]}}
+    assert sections.differences([a, b]) == [
+        ["exercise.mask.rate", "0.15", "0.4"],
+        ["training.betas", "[0.9, 0.999]", "[0.9, 0.98]"],
+    ]

@@ -1,0 +1,54 @@
+"""Metrics against scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloze.errors import TaskError
+from cloze.tasks.metrics import check_metric, majority, measure, spread
+
+
+def answers(classes: int) -> st.SearchStrategy[tuple[int, list[tuple[int, int]]]]:
+    label = st.integers(0, classes - 1)
+    return st.tuples(st.just(classes), st.lists(st.tuples(label, label), min_size=1, max_size=40))
+
+
+LABELS = st.integers(2, 5).flatmap(answers)
+
+
+@given(LABELS)
+@settings(deadline=None, max_examples=40)
+@pytest.mark.filterwarnings("ignore:A single label was found")
+def test_metrics_equal_those_of_scikit_learn(drawn: tuple[int, list[tuple[int, int]]]) -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    classes, pairs = drawn
+    truth, guess = np.array(pairs).T
+    found = measure(truth, guess, classes)
+    assert found["accuracy"] == pytest.approx(sklearn.accuracy_score(truth, guess))
+    assert found["macro_f1"] == pytest.approx(sklearn.f1_score(truth, guess, average="macro", zero_division=0))
+    assert found["matthews"] == pytest.approx(sklearn.matthews_corrcoef(truth, guess))
+
+
+def test_large_counts_do_not_overflow() -> None:
+    truth = np.repeat([0, 1], 200_000)
+    assert measure(truth, truth, 2) == {"accuracy": 1.0, "macro_f1": 1.0, "matthews": 1.0}
+
+
+def test_the_majority_comes_from_the_training_labels() -> None:
+    most, metrics = majority(np.array([1, 1, 0]), np.array([0, 0, 1, 2]), 3)
+    assert most == 1 and metrics["accuracy"] == 0.25 and metrics["matthews"] == 0.0
+
+
+def test_spread_is_the_deviation_of_a_sample() -> None:
+    assert spread([{"a": 1.0}, {"a": 3.0}]) == {"a": {"mean": 2.0, "deviation": pytest.approx(2**0.5)}}
+    assert spread([{"a": 1.0}]) == {"a": {"mean": 1.0, "deviation": 0.0}}
+
+
+def test_unknown_metric_and_no_examples_are_named() -> None:
+    with pytest.raises(TaskError, match="unknown metric 'f1'. "):
+        check_metric("f1")
+    with pytest.raises(TaskError, match="no labelled examples"):
+        measure(np.array([], np.int64), np.array([], np.int64), 2)

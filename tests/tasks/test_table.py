@@ -1,0 +1,133 @@
+"""Tables of labelled text, as files really are."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import lzma
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cloze.errors import TaskError
+from cloze.tasks.classification import label_ids, label_names, task
+from cloze.tasks.table import read_table
+
+
+def write(folder: Path, name: str, text: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_tsv_csv_and_json_lines_give_the_same_examples(tmp_path: Path) -> None:
+    files = [
+        write(tmp_path, "a.tsv", "label\ttext\n1\tfine, good\n0\tbad\n"),
+        write(tmp_path, "a.csv", 'label,text\r\n1,"fine, good"\r\n0,bad\r\n'),
+        write(tmp_path, "b.csv", "\ufefflabel;text\n1;fine, good\n0;bad\n".replace("label;text", "label;text")),
+        write(tmp_path, "a.jsonl", '{"label": 1, "text": "fine, good"}\n\n{"text": "bad", "label": 0}\n'),
+        write(tmp_path, "a.tsv.gz", gzip.compress(b"label\ttext\n1\tfine, good\n0\tbad\n")),
+        write(tmp_path, "a.csv.xz", lzma.compress(b'\xef\xbb\xbflabel,text\n1,"fine, good"\n0,bad\n')),
+    ]
+    for path in files:
+        examples = task("sentence_classification").read(path)
+        assert (examples.texts, examples.labels) == (["fine, good", "bad"], ["1", "0"]), path.name
+
+
+def test_lines_are_those_of_the_file_even_across_quoted_line_ends(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", 'text,label\n"one\ntwo",1\n\nthree,0\n')
+    table = read_table(path)
+    assert table.rows == (("one\ntwo", "1"), ("three", "0")) and table.lines == (2, 5)
+
+
+def test_quotes_in_tsv_are_letters_as_in_glue(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.tsv", 'text\tlabel\n"Stop\t1\nhe said "no"\t0\n"all of it"\t0\n')
+    assert [row[0] for row in read_table(path).rows] == ['"Stop', 'he said "no"', '"all of it"']
+
+
+def test_tsv_written_by_a_spreadsheet_is_unquoted(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.tsv", 'text\tlabel\n"he said ""no"""\t1\n')
+    assert read_table(path).rows == (('he said "no"', "1"),)
+    path = write(tmp_path, "b.tsv", 'text\tlabel\n"two\nlines"\t1\n"a\ttab"\t0\n')
+    assert read_table(path).rows == (("two\nlines", "1"), ("a\ttab", "0"))
+
+
+CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=12)
+
+
+@given(st.lists(st.tuples(CELL, CELL), min_size=1, max_size=5))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_a_csv_writer_wrote_is_read_back(tmp_path: Path, rows: list[tuple[str, str]]) -> None:
+    path = tmp_path / "h.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([("text", "label"), *rows])
+    assert read_table(path).rows == tuple(rows)
+
+
+def test_files_without_a_header_name_their_columns(tmp_path: Path) -> None:
+    path = write(tmp_path, "cola.tsv", "gj04\t1\t\tThe sailors rode.\ngj04\t0\t*\tSailors the.\n")
+    kind = task("sentence_classification", text="sentence")
+    kind = kind.reading(columns=["source", "label", "mark", "sentence"], format=None, quoting="auto")
+    examples = kind.read(path)
+    assert examples.texts == ["The sailors rode.", "Sailors the."] and examples.lines == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "", "a.tsv: empty; expected a header line"),
+        ("a.tsv", "text\tlabel\n", "a.tsv: no examples"),
+        ("a.jsonl", "\n", "a.jsonl: no examples"),
+        ("a.tsv", "text\tlabel\na\t1\nb\n", r"a.tsv:3: 1 cells, expected 2 \(text, label\)"),
+        ("a.csv", 'text,label\n"open,1\n', "a.csv:2: unexpected end of data. A quote that is not closed"),
+        ("a.csv", "text,text\na,b\n", "two columns are called 'text'"),
+        ("a.csv", "sentence,label\na,1\n", "no column 'text'; it has: sentence, label"),
+        ("a.csv", "text,labels\na,1\n", "(?s)no column 'label'; .*Did you mean 'labels'. Choose with --label NAME"),
+        ("a.csv", "text,label\na,1\nb, \n", "a.csv:3: an empty 'label'"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', "a.jsonl:2: no value for 'label'"),
+        ("a.csv", b"text,label\nna\xefve,1\n", "a.csv:2: byte 0xef is not UTF-8"),
+        ("a.txt", "text\tlabel\na\t1\n", "cannot tell the format from the name 'a.txt'"),
+    ],
+)
+def test_every_fault_names_the_place_and_the_way_out(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(TaskError, match=message):
+        task("sentence_classification").read(path)
+
+
+def test_an_unseen_label_names_file_line_and_the_known_ones(tmp_path: Path) -> None:
+    path = write(tmp_path, "dev.csv", "text,label\na,good\nb,goood\n")
+    with pytest.raises(TaskError, match=r"dev\.csv:3: the label 'goood' does not occur .* Did you mean 'good'"):
+        label_ids(task("sentence_classification").read(path), ["bad", "good"])
+    with pytest.raises(TaskError, match=r"dev\.csv:2: .* Known: no, yes"):
+        label_ids(task("sentence_classification").read(path), ["no", "yes"])
+
+
+def test_labels_are_ordered_by_number_or_alphabet() -> None:
+    assert label_names(["10", "2", "2", "-1"]) == ("-1", "2", "10")
+    assert label_names(["b", "a", "1"]) == ("1", "a", "b")
+
+
+def test_tasks_are_found_by_name() -> None:
+    assert task("pair_classification", text="s1", text_b="s2").text_b == "s2"
+    with pytest.raises(TaskError, match="unknown task 'pair_clasification'. Did you mean 'pair_classification'"):
+        task("pair_clasification")
+    with pytest.raises(TaskError, match="Use --task pair_classification"):
+        task("sentence_classification", text_b="x")
+
+
+def test_real_files_are_read_whole(shared_data: Path) -> None:
+    kind = task("pair_classification", text="sentence1", text_b="sentence2")
+    assert len(kind.read(shared_data / "care_pair_en_rte" / "train.tsv.xz")) == 2490
+    assert len(kind.read(shared_data / "care_pair_en_rte" / "dev.tsv.xz")) == 277
+    headless = task("pair_classification").reading(columns=["text", "text_b", "label"], format=None, quoting="auto")
+    for part in ("dev-en", "test-en", "dev-zh", "test-zh"):
+        assert len(headless.read(shared_data / "pair_pawsx" / f"{part}.tsv.xz")) == 2000
+    cola = task("sentence_classification", text="sentence").reading(
+        columns=["source", "label", "mark", "sentence"], format=None, quoting="auto"
+    )
+    assert len(cola.read(shared_data / "care_cls_en_cola" / "train.tsv.xz")) == 7250
+    chinese = task("sentence_classification", text="text_a")
+    assert len(chinese.read(shared_data / "care_cls_zh_chnsenticorp" / "train.tsv.xz")) == 9600

@@ -1,0 +1,146 @@
+"""The verbs that use a checkpoint, as a user types them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cloze.cli.main import main
+
+Folder = Callable[[str], Path]
+TRAIN = ["finetune", "{bert}", "--train", "{dev}", "--dev", "{dev}", "--out", "{here}/o"]
+
+
+@pytest.fixture
+def cloze(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Run a command line: exit code, standard output, standard error."""
+
+    def run(*arguments: Any) -> Any:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
+
+    return run
+
+
+def test_fill_prints_words_with_probabilities(cloze: Any, folder: Folder) -> None:
+    shown = cloze("fill", folder("bert"), "the [MASK] sleeps", "--top", 3)
+    assert shown.code == 0 and len(shown.out.splitlines()) == 4 and "%" in shown.out
+    (record,) = map(json.loads, cloze("fill", folder("bert"), "the [MASK] sleeps", "--json").out.splitlines())
+    assert record["given"] == "the [MASK] sleeps" and len(record["masks"][0]) == 5
+
+
+def test_generate_repeats_itself_with_a_seed(cloze: Any, folder: Folder) -> None:
+    line = ["generate", folder("gpt2"), "The cat", "--tokens", 6, "--top-p", 0.9, "--count", 2]
+    one, two = cloze(*line, "--seed", 4), cloze(*line, "--seed", 4)
+    assert one.code == 0 and one.out == two.out and one.out.startswith("The cat") and "\n---\n" in one.out
+    assert cloze(*line, "--seed", 5).out != one.out
+    records = [json.loads(text) for text in cloze(*line, "--greedy", "--json").out.splitlines()]
+    assert len(records) == 2 and records[0]["ids"] == records[1]["ids"] and len(records[0]["ids"]) == 6
+
+
+def test_embed_reads_standard_input_and_writes_npy(
+    cloze: Any, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"the cat\n\nrain\n"), isatty=lambda: False))
+    shown = cloze("embed", folder("bert"), "--out", tmp_path / "v.npy", "--pooling", "max", "--layer", 1)
+    assert shown.code == 0 and np.load(tmp_path / "v.npy").shape == (3, 16)
+    record = json.loads(cloze("embed", folder("bert"), "the cat", "--json", "--normalise").out)
+    assert np.linalg.norm(record["vector"]) == pytest.approx(1)
+
+
+def test_score_ranks_pairs_and_sentences(cloze: Any, folder: Folder, tmp_path: Path) -> None:
+    pairs = tmp_path / "one.jsonl"
+    pairs.write_text('{"sentence_good": "the cat", "sentence_bad": "a dog"}\n{"sentence_good": "x", "sentence_bad": "x"}\n')
+    for system in ("bert", "gpt2", "electra"):
+        found = json.loads(cloze("score", folder(system), "--pairs", pairs, "--json").out)
+        assert found["overall"]["pairs"] == 2 and found["overall"]["ties"] == 1 and found["files"][0]["file"] == "one"
+    shown = cloze("score", folder("bert"), "--pairs", pairs)
+    assert shown.out.splitlines()[-1].startswith("overall")
+    value, tokens, text = cloze("score", folder("gpt2"), "the cat").out.strip().split("\t")
+    assert float(value) < 0 and int(tokens) > 0 and text == "the cat"
+
+
+def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
+    train, dev, out = tables / "train.tsv", tables / "dev.tsv", tmp_path / "out"
+    line = ["finetune", folder("bert"), "--train", train, "--dev", dev, "--test", dev, "--rate", 0.01, "--epochs", 3]
+    done = cloze(*line, "--batch", 8, "--seeds", "1,2", "--out", out, "--device", "cpu")
+    assert done.code == 0 and "always 'animal'" in done.out and "± " in done.out and "seed 2  epoch 3" in done.err
+    described = json.loads((out / "cloze" / "task.json").read_text())
+    assert described["labels"] == ["animal", "weather"] and len(described["trials"]) == 2
+    assert described["columns"] == {"text": "text", "text_b": None, "label": "label"}
+
+    measured = json.loads(cloze("evaluate", out, dev, "--json").out)[str(dev)]
+    assert measured["metrics"] == described["dev"] and measured["baseline"]["accuracy"] == 0.5
+    assert "always 'animal'" in cloze("evaluate", out, dev).out
+
+    rows = [json.loads(text) for text in cloze("predict", out, dev).out.splitlines()]
+    assert len(rows) == 16 and rows[0]["line"] == 2 and set(rows[0]["probabilities"]) == {"animal", "weather"}
+    assert cloze("predict", out, dev, "--out", tmp_path / "p.jsonl").code == 0
+    assert [json.loads(text) for text in (tmp_path / "p.jsonl").read_text().splitlines()] == rows
+
+
+def test_a_twin_is_trained_from_scratch(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
+    line = ["finetune", folder("electra"), "--train", tables / "train.tsv", "--dev", tables / "dev.tsv", "--from-scratch"]
+    done = cloze(*line, "--epochs", 1, "--out", tmp_path / "out", "--device", "cpu", "--json")
+    assert done.code == 0 and json.loads(done.out)["examples"] == {"train": 64, "dev": 16}
+    assert json.loads((tmp_path / "out" / "cloze" / "task.json").read_text())["settings"]["from_scratch"] is True
+
+
+def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
+    pairs, out = tables / "pairs.csv", tmp_path / "out"
+    line = ["finetune", folder("roberta"), "--task", "pair_classification", "--text", "one", "--text-b", "two"]
+    assert cloze(*line, "--train", pairs, "--dev", pairs, "--epochs", 1, "--out", out, "--device", "cpu").code == 0
+    row = json.loads(cloze("predict", out, pairs).out.splitlines()[0])
+    assert row["label"] in ("same", "other") and row["text_b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["fill", "{gpt2}", "a [MASK]"], "needs a network of order open, this one is left_to_right"),
+        (["fill", "{electra}", "a [MASK]"], "needs a head that predicts tokens; this checkpoint has: token_labelling"),
+        (["fill", "{bert}", "no mask"], "no mask to fill"),
+        (["generate", "{bert}", "a"], "needs a network of order left_to_right"),
+        (["generate", "{gpt2}", "a", "--top-p", "2"], "top-p 2.0: expected a probability"),
+        (["embed", "{bert}", "a", "--layer", "9"], "this network has layers 0 (embeddings) to 2"),
+        (["embed", "{bert}", "a", "--out", "{here}/no/v.npy"], "its folder does not exist"),
+        (["score", "{bert}", "--pairs", "{here}/missing"], "no such file or folder of minimal pairs"),
+        (["evaluate", "{bert}", "{dev}"], "not a fine-tuned classifier"),
+        (["predict", "{bert}", "{dev}"], "not a fine-tuned classifier"),
+        ([*TRAIN, "--seeds", "a"], "expected whole numbers"),
+        ([*TRAIN, "--task", "tagging"], "unknown task"),
+        ([*TRAIN, "--label", "lable"], "no column 'lable'; it has: text, label"),
+        ([*TRAIN, "--metric", "f1"], "unknown metric 'f1'"),
+        ([*TRAIN, "--rate", "0"], "expected a learning rate above 0"),
+        ([*TRAIN, "--precision", "fp16"], "unknown precision 'fp16'"),
+        ([*TRAIN, "--device", "cuda:99"], "device 'cuda:99' was asked for"),
+        (["finetune", "{gpt2}", "--train", "{pairs}", "--dev", "{pairs}", "--out", "{here}/o", "--task",
+          "pair_classification", "--text", "one", "--text-b", "two"], "reads single texts only"),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_told_in_a_line_or_two_and_leaves_nothing(
+    cloze: Any, folder: Folder, tables: Path, tmp_path: Path, line: list[str], message: str
+) -> None:
+    names = {name: folder(name) for name in ("bert", "gpt2", "electra")}
+    given = [a.format(**names, dev=tables / "dev.tsv", pairs=tables / "pairs.csv", here=tmp_path) for a in line]
+    shown = cloze(*given)
+    assert shown.code == 2 and message in shown.err and shown.out == ""
+    assert len(shown.err.strip().splitlines()) <= 3 and "Traceback" not in shown.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unseen_dev_label_stops_before_training(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
+    dev = tmp_path / "dev.csv"
+    dev.write_text("text,label\nthe cat,animal\nthe car,vehicle\n")
+    shown = cloze("finetune", folder("bert"), "--train", tables / "train.tsv", "--dev", dev, "--out", tmp_path / "out")
+    assert shown.code == 2 and "dev.csv:3: the label 'vehicle' does not occur" in shown.err
+    assert "animal, weather" in shown.err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,71 @@
+"""Sentence splitting by rule."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloze.errors import CorpusError
+from cloze.text import split_sentences
+
+ENGLISH = [
+    ["Mr. Smith went home.", "He slept."],
+    ["J. K. Rowling wrote it.", "Dr. A. B. Cole read it."],
+    ["It cost $3.50 at 3.5 p.m. on Jan. 5, 1990.", "See Fig. 3 and No. 5 (pp. 12 ff)."],
+    ['"Stop!" he said.', '"Why?"', "She left."],
+    ["The U.S. Army came from the U.S.", "The end was near."],
+    ["Acme Inc. grew.", "It bought Smith & Co. and others, e.g. Jones et al. (1990)."],
+    ["What?!", "No...", "Really?", "Yes... yes."],
+    ["1. The first point.", "2. The second."],
+    ["World War I.", "The peace."],
+    ["He paused… and went on.", "(It rained.)", "[Then it stopped.]"],
+    ["visit example.com today.", "Version 2.0.1 is out."],
+    ["She said: “It rains.”", "‘Yes.’"],
+]
+CHINESE = [
+    ["他说：“你好！”", "然后走了。"],
+    ["天气很好；", "我们去吧……", "好的。", "真的吗？！", "是(的)。"],
+    ["「走吧。」", "她说。"],
+    ["价格是3.5元。", "很便宜！"],
+    ["你好吗?", "我很好。"],
+    ["他喊“停！”，然后跑了。"],
+]
+
+
+@pytest.mark.parametrize("sentences", ENGLISH)
+def test_english_sentences(sentences: list[str]) -> None:
+    assert split_sentences(" ".join(sentences)) == sentences
+    assert split_sentences("  ".join(sentences), "english") == sentences
+
+
+@pytest.mark.parametrize("sentences", CHINESE)
+def test_chinese_sentences(sentences: list[str]) -> None:
+    assert split_sentences("".join(sentences)) == sentences
+    assert split_sentences("".join(sentences), "chinese") == sentences
+
+
+def test_both_languages_in_one_text() -> None:
+    assert split_sentences("He left. 他走了。She stayed.") == ["He left.", "他走了。", "She stayed."]
+
+
+def test_a_blank_line_ends_a_sentence_and_a_line_end_does_not() -> None:
+    assert split_sentences("a title\n\nIt begins\nhere.") == ["a title", "It begins\nhere."]
+
+
+def test_empty_and_blank_texts_have_no_sentences() -> None:
+    assert split_sentences("") == split_sentences(" \n\t ") == []
+
+
+def test_an_unknown_language_is_named() -> None:
+    with pytest.raises(CorpusError, match="Did you mean 'english'"):
+        split_sentences("a", "englsh")  # type: ignore[arg-type]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="aB1 .!?…。！？；”\"')\n\t，猫“(", max_size=60))
+def test_nothing_but_white_space_is_lost(text: str) -> None:
+    for language in ("auto", "english", "chinese"):
+        found = split_sentences(text, language)  # type: ignore[arg-type]
+        assert "".join("".join(found).split()) == "".join(text.split())
+        assert all(sentence and sentence == sentence.strip() for sentence in found)

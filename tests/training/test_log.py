@@ -1,0 +1,80 @@
+"""The run log and the line of progress."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from cloze.training import log as module
+from cloze.training.hardware import allocator, environment, matrix_rate
+from cloze.training.log import Log, ProgressLine, cut_log, duration
+from cloze.training.precision import choose_device, choose_precision
+
+RECORD = {"step": 50, "share": 0.25, "seconds": 30.0, "loss": 5.4321, "tokens_per_second": 12345.6}
+
+
+def test_resuming_cuts_the_log_back_to_the_checkpoint(tmp_path: Path) -> None:
+    log = Log(tmp_path, after=None)
+    for step in range(1, 6):
+        log.write("train", step, loss=1.0)
+    log.close()
+    with log.path.open("a") as file:
+        file.write('{"event": "train", "st')
+    again = Log(tmp_path, after=3)
+    again.write("resume", 3)
+    again.close()
+    records = [json.loads(line) for line in log.path.read_text().splitlines()]
+    assert [(record["event"], record["step"]) for record in records] == [("train", 1), ("train", 2), ("train", 3), ("resume", 3)]
+
+
+def test_cutting_a_log_that_is_not_there_does_nothing(tmp_path: Path) -> None:
+    cut_log(tmp_path / "absent", 3)
+    (tmp_path / "empty").touch()
+    cut_log(tmp_path / "empty", 3)
+    assert (tmp_path / "empty").read_bytes() == b""
+
+
+def test_a_piped_progress_line_is_plain_and_rare() -> None:
+    stream, now = io.StringIO(), [0.0]
+    line = ProgressLine(stream, now=lambda: now[0])
+    for second in range(0, 41, 5):
+        now[0] = float(second)
+        line.show(RECORD)
+    assert stream.getvalue().count("\n") == 3 and "\r" not in stream.getvalue() and "\x1b" not in stream.getvalue()
+    assert "step 50   25%  loss 5.432  12,346 tokens/s  1 min 30 s left" in stream.getvalue()
+
+
+def test_durations_are_said_as_people_say_them() -> None:
+    assert [duration(s) for s in (5.4, 61, 3599, 7260)] == ["5 s", "1 min 01 s", "59 min 59 s", "2 h 01 min"]
+
+
+def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    log = Log(tmp_path, after=None, tensorboard=True)
+    log.write("train", 1, loss=1.0, objectives={"lm": 0.5})
+    log.close()
+    assert list((tmp_path / "cloze" / "tensorboard").iterdir())
+
+
+def test_numbers_of_nested_records_have_paths() -> None:
+    assert module._flat({"step": 3, "loss": 1.0, "objectives": {"lm": 0.5}, "entry": "main"}) == [("loss", 1.0), ("objectives/lm", 0.5)]
+
+
+def test_the_machine_is_described_in_plain_values() -> None:
+    device = choose_device("cpu")
+    described = environment(device, choose_precision("auto", device))
+    assert json.loads(json.dumps(described)) == described
+    assert described["device"] == "cpu" and described["packages"]["torch"] and described["allocator"] == allocator()
+    assert matrix_rate(device, "fp32") > 1e8
+
+
+def test_a_device_that_is_not_there_is_told_with_the_way_out() -> None:
+    from cloze.errors import DeviceError
+
+    with pytest.raises(DeviceError, match=r"cuda:99.*--device cpu"):
+        choose_device("cuda:99")
+    with pytest.raises(DeviceError, match="unknown device 'gpu'"):
+        choose_device("gpu")

@@ -1,0 +1,224 @@
+"""The loop: budgets, accumulation, phases, mixtures, resumption in one process, and what stops it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import Numbers, bert, electra, tiny_run, weights
+
+from cloze.errors import BudgetError, CheckpointError, RunError
+from cloze.networks.blocks.dropout import name_dropouts
+from cloze.training.loop import train
+from cloze.training.optimizers import BertAdam, Lamb
+from cloze.training.phases import Phase
+from cloze.training.run import Record
+from cloze.training.step import Step
+
+
+def events(folder: Path, kind: str = "train") -> list[dict[str, Any]]:
+    lines = (folder / "cloze" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for record in map(json.loads, lines) if record["event"] == kind]
+
+
+def timeless(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in r.items() if k not in ("seconds", "tokens_per_second", "mfu")} for r in records]
+
+
+def test_a_run_learns_and_says_how_it_ended(tmp_path: Path) -> None:
+    done = train(tiny_run(tmp_path, budget="40steps", step=bert(dropout=0.0)))
+    records = events(tmp_path)
+    assert done.finished and done.step == 40 and done.held_out == events(tmp_path, "held_out")[-1]["loss"]
+    assert records[-1]["loss"] < records[0]["loss"] - 0.2
+    assert (tmp_path / "README.md").read_text() == "step 40\n"
+
+
+def test_the_log_has_the_promised_fields(tmp_path: Path) -> None:
+    train(tiny_run(tmp_path, budget="4steps"))
+    promised = {"step", "tokens", "seconds", "loss", "objectives", "learning_rate", "grad_norm", "tokens_per_second", "mfu"}
+    records = events(tmp_path)
+    assert [record["step"] for record in records] == [1, 2, 4]
+    assert promised <= records[0].keys() and set(records[0]["objectives"]) == {"token_prediction", "relation_prediction"}
+    assert records[0]["loss"] == pytest.approx(sum(records[0]["objectives"].values()))
+    assert 0 < records[0]["filled"] <= 1 and 0 < records[0]["mfu"] < 1
+
+
+@pytest.mark.parametrize("build", [bert, electra])
+def test_accumulation_gives_the_same_losses(tmp_path: Path, build: Any) -> None:
+    for name, micro in (("whole", None), ("parts", 2)):
+        train(tiny_run(tmp_path / name, step=build(), data=Numbers(micro=micro), budget="6steps", training={"log_every": 1}))
+    for whole, parts in zip(events(tmp_path / "whole"), events(tmp_path / "parts"), strict=True):
+        assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-5)
+        assert parts["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)
+
+
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    train(tiny_run(tmp_path / "whole", step=electra()))
+
+    def stopping(step: int) -> dict[str, Any]:
+        if step == 6:
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_run(tmp_path / "parts", step=electra(), samples=stopping))
+    assert train(tiny_run(tmp_path / "parts", step=electra(seed=0))).finished
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+    assert timeless(events(tmp_path / "parts")) == timeless(events(tmp_path / "whole"))
+    assert timeless(events(tmp_path / "parts", "held_out")) == timeless(events(tmp_path / "whole", "held_out"))
+
+
+@pytest.mark.parametrize("optimizer", [BertAdam(), Lamb()])
+def test_every_optimiser_resumes_bit_for_bit(tmp_path: Path, optimizer: Any) -> None:
+    train(tiny_run(tmp_path / "whole", optimizer=optimizer, budget="8steps"))
+    data = Breaking(at=6)
+    with pytest.raises(Broken):
+        train(tiny_run(tmp_path / "parts", optimizer=optimizer, budget="8steps", data=data))
+    train(tiny_run(tmp_path / "parts", optimizer=optimizer, budget="8steps"))
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+
+
+class Broken(Exception):
+    """Raised by the data of a test."""
+
+
+class Breaking(Numbers):
+    """Data that does something at one step."""
+
+    def __init__(self, at: int, act: Any = None, **shape: Any) -> None:
+        super().__init__(**shape)
+        self.left, self.act = at, act
+
+    def next(self, entry: str, cursor: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            if self.act is None:
+                raise Broken
+            self.act()
+        return super().next(entry, cursor)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+    train(tiny_run(tmp_path / "whole"))
+    data = Breaking(at=7, act=lambda: os.kill(os.getpid(), number))
+    done = train(tiny_run(tmp_path / "parts", data=data))
+    assert (done.finished, done.step, done.reason) == (False, 6, number.name)
+    assert (tmp_path / "parts" / "cloze" / "checkpoints" / "step-00000006").is_dir()
+    assert train(tiny_run(tmp_path / "parts")).finished
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("budget", "steps"), [("5steps", 5), ("200tokens", 3), ("2epochs", 5), ("1e7flops", 4), ("1000bytes", 4)]
+)
+def test_budgets_end_the_run_when_they_are_spent(tmp_path: Path, budget: str, steps: int) -> None:
+    assert train(tiny_run(tmp_path, budget=budget, bytes_per_token=4.0)).step == steps
+
+
+def test_a_budget_in_seconds_ends_decayed_and_goes_on_from_its_share(tmp_path: Path) -> None:
+    done = train(tiny_run(tmp_path, budget="1s", training={"log_every": 1}))
+    records = events(tmp_path)
+    assert done.finished and records[-1]["seconds"] < 5
+    assert records[-1]["learning_rate"] < max(record["learning_rate"] for record in records) / 5
+    more = train(tiny_run(tmp_path, budget="2s", extend=True))
+    assert more.step > done.step and events(tmp_path, "resume")[0]["share"] >= 0.5
+
+
+def test_phases_follow_the_share_and_a_new_length_begins_an_epoch(tmp_path: Path) -> None:
+    phases = (Phase(0.5, {"length": 8}), Phase(1.0, {"length": 12, "batch": 4}))
+    data = Numbers(length=8)
+    train(tiny_run(tmp_path / "whole", data=data, phases=phases, budget="8steps"))
+    assert data.changes == [{"length": 8}, {"length": 12, "batch": 4}]
+    state = json.loads((tmp_path / "whole/cloze/checkpoints/step-00000008/state/state.json").read_text())
+    assert state["cursors"]["main"] == [2, 16] and state["phase"] == 1  # 4 x 8 rows, then epoch 2: 4 x 4 rows
+    with pytest.raises(Broken):
+        train(tiny_run(tmp_path / "parts", data=Breaking(at=7, length=8), phases=phases, budget="8steps",
+                       training={"checkpoint_every": 3}))
+    train(tiny_run(tmp_path / "parts", data=Numbers(length=8), phases=phases, budget="8steps"))
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+
+
+def mixture() -> Step:
+    """Two entries over one network: both objectives, and relation prediction alone."""
+    step = bert()
+    (whole,) = step.entries["main"]
+    alone = type(whole)("main", "main", objectives=whole.objectives[1:])
+    made = Step(networks=dict(step.networks), objectives=dict(step.objectives), clock=step.clock,
+                entries={"both": [whole], "alone": [alone]})
+    name_dropouts(made)
+    return made
+
+
+def test_a_mixture_deals_entries_by_their_odds(tmp_path: Path) -> None:
+    train(tiny_run(tmp_path, step=mixture(), odds={"both": 1, "alone": 2}, budget="12steps", training={"log_every": 12}))
+    state = json.loads((tmp_path / "cloze/checkpoints/step-00000012/state/state.json").read_text())
+    assert state["cursors"] == {"both": [1, 12], "alone": [3, 4]}  # 4 and 8 steps of 8 rows, 20 rows an epoch
+    assert set(events(tmp_path)[-1]["objectives"]) <= {"both/token_prediction", "both/relation_prediction", "alone/relation_prediction"}
+    assert {record["entry"] for record in events(tmp_path, "held_out")} == {"both", "alone"}
+
+
+def test_mixing_all_adds_the_losses_of_every_entry_in_one_update(tmp_path: Path) -> None:
+    train(tiny_run(tmp_path, step=mixture(), mixing="all", budget="2steps", training={"log_every": 1}))
+    record = events(tmp_path)[0]
+    assert set(record["objectives"]) == {"both/token_prediction", "both/relation_prediction", "alone/relation_prediction"}
+    assert record["loss"] == pytest.approx(sum(record["objectives"].values()))
+
+
+def test_bf16_keeps_fp32_weights(tmp_path: Path) -> None:
+    run = tiny_run(tmp_path, budget="3steps", training={"precision": "bf16"})
+    train(run)
+    assert {parameter.dtype for parameter in run.step.parameters()} == {torch.float32}
+
+
+def test_a_loss_that_is_not_finite_names_the_step_and_is_not_saved(tmp_path: Path) -> None:
+    run = tiny_run(tmp_path, budget="20steps")
+    table = run.step.networks["main"].embeddings.tokens.weight
+
+    def poison() -> None:
+        table.data[:] = float("nan")
+
+    run.data = Breaking(at=6, act=poison)
+    with pytest.raises(RunError, match=r"step 6: the loss or its gradient is not finite.*\n.*training\.rate") as caught:
+        train(run)
+    assert caught.value.exit_code == 1
+    assert sorted(path.name for path in (tmp_path / "cloze" / "checkpoints").iterdir()) == ["step-00000000", "step-00000004"]
+
+
+def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
+    train(tiny_run(tmp_path))
+    before = weights(tmp_path)
+    again = train(tiny_run(tmp_path))
+    assert again.finished and again.step == 12 and weights(tmp_path) == before
+
+
+def test_another_budget_needs_extend(tmp_path: Path) -> None:
+    train(tiny_run(tmp_path, budget="4steps"))
+    with pytest.raises(BudgetError, match=r"(?s)4steps, and 8steps was given.*--extend"):
+        train(tiny_run(tmp_path, budget="8steps"))
+    assert train(tiny_run(tmp_path, budget="8steps", extend=True)).step == 8
+    assert train(tiny_run(tmp_path, budget="8steps")).step == 8
+
+
+def test_a_folder_of_another_recipe_is_refused_with_the_difference(tmp_path: Path) -> None:
+    train(tiny_run(tmp_path, budget="1steps", record=Record({"network": {"layers": 2}}, "one")))
+    with pytest.raises(CheckpointError, match=r"another recipe \(network\.layers: 2 there, 4 here\)"):
+        train(tiny_run(tmp_path, budget="1steps", record=Record({"network": {"layers": 4}}, "two")))
+    with pytest.raises(CheckpointError, match="the seed 0, and 1 was given"):
+        train(tiny_run(tmp_path, budget="1steps", seed=1, record=Record({"network": {"layers": 2}}, "one")))
+
+
+def test_a_budget_in_bytes_needs_a_corpus_that_knows_them(tmp_path: Path) -> None:
+    with pytest.raises(BudgetError, match="bytes per token"):
+        train(tiny_run(tmp_path, budget="1Mbytes"))
+    assert not (tmp_path / "cloze").exists()
+
+
+def test_samples_are_logged_at_every_evaluation(tmp_path: Path) -> None:
+    train(tiny_run(tmp_path, samples=lambda step: {"text": f"at {step}"}))
+    assert [record["text"] for record in events(tmp_path, "samples")] == ["at 7", "at 12"]

@@ -1,0 +1,69 @@
+"""Optimisers against their papers' arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from cloze.training.optimizers import AdamW, BertAdam, Lamb, OptimizerSpec, clip, gradient_norm
+
+
+def moved(spec: OptimizerSpec, *, steps: int = 5, rate: float = 1e-3, start: float = 0.0) -> list[float]:
+    """How far a weight goes in each step under a constant unit gradient, in units of the rate."""
+    weight = nn.Parameter(torch.full((2, 2), start, dtype=torch.float64))
+    optimizer = spec.build([("weight", weight)])
+    optimizer.param_groups[0]["lr"] = rate
+    distances = []
+    for _ in range(steps):
+        before = weight[0, 0].item()
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        distances.append((before - weight[0, 0].item()) / rate)
+    return distances
+
+
+def test_bert_adam_has_no_bias_correction() -> None:
+    assert moved(BertAdam(weight_decay=0.0)) == pytest.approx([3.162, 4.249, 4.950, 5.442, 5.797], abs=6e-4)
+
+
+def test_bert_adam_decays_by_the_rate_times_the_weight() -> None:
+    assert moved(BertAdam(weight_decay=0.5), steps=1, start=2.0) == pytest.approx([3.1622 + 0.5 * 2.0], abs=1e-3)
+
+
+def test_adamw_moves_by_the_rate_under_a_constant_gradient() -> None:
+    assert moved(AdamW(weight_decay=0.0)) == pytest.approx([1.0] * 5, abs=1e-6)
+
+
+def test_lamb_moves_a_matrix_by_the_rate_times_its_own_norm() -> None:
+    assert moved(Lamb(weight_decay=0.0), steps=1, start=3.0) == pytest.approx([3.0], rel=1e-6)
+    assert moved(Lamb(weight_decay=0.0), steps=1) == pytest.approx([0.1 / math.sqrt(0.001)], rel=1e-4)
+
+
+@pytest.mark.parametrize("spec", [AdamW(weight_decay=0.1), BertAdam(weight_decay=0.1), Lamb(weight_decay=0.1)])
+def test_biases_and_norms_are_not_decayed_and_embeddings_are(spec: OptimizerSpec) -> None:
+    module = nn.ModuleDict({"table": nn.Embedding(3, 2), "norm": nn.LayerNorm(2), "dense": nn.Linear(2, 2)})
+    decayed = {
+        id(parameter) for group in spec.build(module.named_parameters()).param_groups if group["weight_decay"]
+        for parameter in group["params"]
+    }
+    assert {name for name, parameter in module.named_parameters() if id(parameter) in decayed} == {"table.weight", "dense.weight"}
+
+
+def test_frozen_parameters_stay_out() -> None:
+    frozen = nn.Parameter(torch.zeros(2, 2), requires_grad=False)
+    groups = AdamW().build([("a", frozen), ("b", nn.Parameter(torch.zeros(2, 2)))]).param_groups
+    assert sum(len(group["params"]) for group in groups) == 1
+
+
+def test_clipping_scales_all_gradients_together() -> None:
+    one, two = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
+    one.grad, two.grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
+    norm = gradient_norm([one, two])
+    assert norm.item() == pytest.approx(5.0)
+    clip([one, two], norm, 10.0)
+    assert one.grad[0].item() == 3.0
+    clip([one, two], norm, 1.0)
+    assert [one.grad[0].item(), two.grad[0].item()] == pytest.approx([0.6, 0.8], rel=1e-5)

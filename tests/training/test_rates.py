@@ -1,0 +1,87 @@
+"""Learning rates as functions of the share spent, and phases and decks beside them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloze.errors import RecipeError
+from cloze.training.deck import Deck
+from cloze.training.phases import Phase, phase_at, phases_from_shares
+from cloze.training.rates import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay
+
+RATES = [
+    Linear(1.0, warmup=0.1), Linear(1.0, warmup=0.1, decay="from_start"), Linear(1.0, warmup=0.1, decay="product"),
+    Cosine(1.0, warmup=0.1), WarmupStableDecay(1.0, warmup=0.1),
+]
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_a_rate_starts_at_zero_and_ends_fully_decayed(rate: Linear) -> None:
+    assert rate(0.0) == 0.0
+    assert rate(1.0) == pytest.approx(0.0, abs=1e-12)
+
+
+@given(st.floats(0, 1.2))
+def test_rates_stay_between_zero_and_the_peak(share: float) -> None:
+    for rate in [*RATES, Constant(1.0), InverseSquareRoot(1.0, warmup=0.1)]:
+        assert 0.0 <= rate(share) <= 1.0 + 1e-12
+
+
+def test_warmup_steps_count_the_recipes_own_steps() -> None:
+    rate = Linear(1e-4, warmup_steps=10_000)
+    assert rate(0.005, 1_000_000) == pytest.approx(0.5e-4)
+    assert rate(0.01, 1_000_000) == pytest.approx(1e-4)
+    with pytest.raises(RecipeError, match=r"training\.steps"):
+        rate(0.5, None)
+
+
+def test_the_three_ways_down_are_those_of_the_published_code() -> None:
+    """BERT: base·t/W, then base·(1 − t/T). ELECTRA: base·(1 − t/T)·min(1, t/W). fairseq: from the peak over T − W."""
+    share, end = 0.55, 0.1
+    assert Linear(2.0, warmup=end, decay="from_start")(share) == pytest.approx(2 * (1 - share))
+    assert Linear(2.0, warmup=end, decay="from_start")(0.05) == pytest.approx(2 * 0.05 / end)
+    assert Linear(2.0, warmup=end, decay="product")(0.05) == pytest.approx(2 * (1 - 0.05) * 0.05 / end)
+    assert Linear(2.0, warmup=end)(share) == pytest.approx(2 * (1 - share) / (1 - end))
+
+
+def test_cosine_and_stable_decay_reach_their_floor() -> None:
+    assert Cosine(1.0, floor=0.1)(0.5) == pytest.approx(0.55)
+    assert Cosine(1.0, floor=0.1)(1.0) == pytest.approx(0.1)
+    stable = WarmupStableDecay(1.0, decay=0.2, floor=0.1)
+    assert stable(0.79) == 1.0 and stable(0.9) == pytest.approx(0.55) and stable(1.0) == pytest.approx(0.1)
+    assert InverseSquareRoot(1.0, warmup=0.01)(0.04) == pytest.approx(0.5)
+
+
+def test_phases_become_shares_and_are_chosen_by_the_share_spent() -> None:
+    phases = phases_from_shares([(900_000, {"length": 128}), (100_000, {"length": 512})])
+    assert phases == (Phase(0.9, {"length": 128}), Phase(1.0, {"length": 512}))
+    assert [phase_at(phases, share) for share in (0.0, 0.8999, 0.9, 1.0)] == [0, 0, 1, 1]
+    assert phase_at((), 0.5) == 0
+
+
+def test_a_phase_may_not_set_what_nothing_would_read() -> None:
+    with pytest.raises(RecipeError, match=r"schedule\[0\]\.set\.lenght"):
+        phases_from_shares([(1, {"lenght": 128})])
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=4).filter(any), st.integers(0, 5))
+def test_every_round_of_a_deck_has_exact_proportions(odds: list[int], seed: int) -> None:
+    deck = Deck({str(i): value for i, value in enumerate(odds)}, seed=seed)
+    common = math.gcd(*odds)
+    size = sum(odds) // common
+    for turn in range(3):
+        seen = Counter(deck.entry(step) for step in range(turn * size, (turn + 1) * size))
+        assert seen == Counter({str(i): value // common for i, value in enumerate(odds) if value})
+
+
+def test_a_deck_is_a_function_of_the_step_and_differs_between_rounds() -> None:
+    odds = {"a": 0.5, "b": 0.25, "c": 0.25}
+    forwards = [Deck(odds, seed=3).entry(step) for step in range(40)]
+    deck = Deck(odds, seed=3)
+    assert [deck.entry(step) for step in reversed(range(40))] == forwards[::-1]
+    assert len({tuple(forwards[i:i + 4]) for i in range(0, 40, 4)}) > 1

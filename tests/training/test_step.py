@@ -1,0 +1,125 @@
+"""Passes, rewriters and ties inside one module."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import VOCABULARY, Numbers, bert, electra
+
+from cloze.batching import Cursor
+from cloze.errors import RecipeError
+from cloze.networks.clock import Clock
+from cloze.networks.transformer import Transformer
+from cloze.objectives import token_prediction
+from cloze.training.state import gather_parameters, load_parameters, with_shared_names
+from cloze.training.step import Pass, Step, Weighted, part_state, tie
+
+
+def first(**shape: int):
+    return Numbers(**shape).next("main", Cursor())[0][0]
+
+
+def test_counts_are_known_before_the_forward_pass() -> None:
+    batch = first().batch
+    assert bert().count("main", batch) == {
+        "token_prediction": len(batch["targets/main"]), "relation_prediction": 8.0,
+    }
+    assert electra().count("main", batch)["token_labelling"] == float(batch["block"].sum())
+
+
+def test_electra_shares_the_embeddings_module_and_both_losses_move_it() -> None:
+    step = electra()
+    table = step.networks["generator"].embeddings.tokens.weight
+    assert step.networks["discriminator"].embeddings.tokens.weight is table
+    losses = step("main", first().batch)
+    gradients = [torch.autograd.grad(loss.total, table, retain_graph=True)[0].norm() for loss in losses.values()]
+    assert len(gradients) == 2 and all(norm > 0 for norm in gradients)
+
+
+def test_only_the_head_teaches_the_generator() -> None:
+    step = electra()
+    inner = step.networks["generator"].layers[0].inner.weight
+    losses = step("main", first().batch)
+    assert torch.autograd.grad(losses["token_labelling"].total, inner, allow_unused=True)[0] is None
+
+
+def test_the_head_reads_scores_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = electra()
+    head, calls = step.objectives["token_prediction"], []
+    scores = head.scores
+    monkeypatch.setattr(head, "scores", lambda *given: calls.append(1) or scores(*given))
+    step("main", first().batch)
+    assert len(calls) == 1
+
+
+def test_losses_start_near_the_logarithm_of_the_classes() -> None:
+    losses = bert(dropout=0.0)("main", first(batch=64).batch)
+    counts = bert().count("main", first(batch=64).batch)
+    assert losses["token_prediction"].total.item() / counts["token_prediction"] == pytest.approx(3.69, rel=0.05)
+    assert losses["relation_prediction"].total.item() / counts["relation_prediction"] == pytest.approx(0.693, rel=0.05)
+
+
+def test_run_gives_states_and_scores_without_losses() -> None:
+    step, batch = electra().eval(), first().batch
+    made = step.run("main", batch, frozenset({"generator.token_prediction", "discriminator.hidden"}))
+    assert made["generator.token_prediction"].shape == (len(batch["targets/main"]), VOCABULARY)
+    assert made["discriminator.hidden"].shape == (8, 12, 16)
+
+
+def test_a_teacher_runs_without_gradient_and_without_dropout() -> None:
+    clock = Clock()
+    shape = {"layers": 1, "width": 16, "heads": 2, "vocab_size": VOCABULARY, "clock": clock, "dropout": 0.5}
+    teacher, student = Transformer(**shape), Transformer(**shape)
+    head = token_prediction(width=16, vocab_size=VOCABULARY)
+    passes = [
+        Pass("teacher", "teacher", grad=False),
+        Pass("student", "student", take={"vectors": "teacher.hidden"}, objectives=(Weighted("lm", "lm"),)),
+    ]
+    step = Step(networks={"teacher": teacher, "student": student}, objectives={"lm": head}, entries={"main": passes}, clock=clock)
+    step("main", first().batch)["lm"].total.backward()
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+    assert student.layers[0].inner.weight.grad is not None and teacher.training
+
+
+def test_reading_a_state_that_the_network_does_not_give_is_refused() -> None:
+    clock = Clock()
+    network = Transformer(layers=1, width=16, heads=2, vocab_size=VOCABULARY, clock=clock)
+    head = token_prediction(width=16, vocab_size=VOCABULARY)
+    passes = [Pass("main", "main", objectives=(Weighted("lm", "lm", read={"hidden": "query"}),))]
+    with pytest.raises(RecipeError, match="query is read, but network 'main'.*gives: hidden"):
+        Step(networks={"main": network}, objectives={"lm": head}, entries={"main": passes}, clock=clock)
+
+
+def test_a_pass_reads_earlier_passes_only() -> None:
+    clock = Clock()
+    networks = {name: Transformer(layers=1, width=16, heads=2, vocab_size=VOCABULARY, clock=clock) for name in "ab"}
+    passes = [Pass("a", "a", take={"vectors": "b.hidden"}), Pass("b", "b")]
+    with pytest.raises(RecipeError, match=r"'b.hidden'.*does not come before"):
+        Step(networks=networks, objectives={}, entries={"main": passes}, clock=clock)
+
+
+def test_ties_of_unequal_shape_name_both() -> None:
+    networks = {
+        name: Transformer(layers=1, width=width, heads=2, vocab_size=VOCABULARY, clock=Clock()) for name, width in (("a", 8), ("b", 16))
+    }
+    with pytest.raises(RecipeError, match=r"a\.embeddings and b\.embeddings: tokens\.weight.*\(40, 8\).*\(40, 16\)"):
+        tie(networks, [["a.embeddings", "b.embeddings"]])
+    with pytest.raises(RecipeError, match="embedings.*embeddings"):
+        tie(networks, [["a.embedings", "b.embeddings"]])
+
+
+def test_state_has_ties_once_and_comes_back_under_all_names() -> None:
+    step, other = electra(seed=1), electra(seed=2)
+    state = gather_parameters(step)
+    assert "networks.generator.embeddings.tokens.weight" in state
+    assert "networks.discriminator.embeddings.tokens.weight" not in state
+    everything = with_shared_names(step, state)
+    assert "embeddings.tokens.weight" in part_state(everything, "networks.discriminator")
+    load_parameters(other, state, where="here")
+    for name, parameter in step.named_parameters():
+        assert torch.equal(parameter, dict(other.named_parameters())[name])
+
+
+def test_a_live_weight_follows_the_share() -> None:
+    weighted = Weighted("lm", "lm", weight=lambda share: 1 - share)
+    assert weighted.weight_at(0.25) == 0.75

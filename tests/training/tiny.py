@@ -1,0 +1,155 @@
+"""Tiny runs for the tests of training: real networks and objectives, synthetic examples that are a function of their address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.batching import Cursor, MicroBatch
+from cloze.networks.blocks.dropout import name_dropouts
+from cloze.networks.clock import Clock
+from cloze.networks.transformer import Transformer
+from cloze.objectives import Sample, relation_prediction, token_labelling, token_prediction
+from cloze.training.budget import Budget
+from cloze.training.optimizers import AdamW
+from cloze.training.rates import Linear
+from cloze.training.run import Record, Run, Training
+from cloze.training.step import Pass, Rewrite, Step, Weighted, tie
+
+VOCABULARY = 40
+
+
+class Numbers:
+    """Rows of random ids, `length` long, some padded; the row is a pure function of (epoch, item)."""
+
+    def __init__(
+        self, *, batch: int = 8, micro: int | None = None, length: int = 12, rank: int = 0, ranks: int = 1, epoch_items: int = 20
+    ) -> None:
+        self.batch, self.micro, self.length, self.rank, self.ranks = batch, micro, length, rank, ranks
+        self.epoch_items = epoch_items
+        self.changes: list[dict[str, Any]] = []
+
+    def next(self, entry: str, cursor: Cursor) -> tuple[Sequence[MicroBatch], Cursor]:
+        addresses = []
+        epoch, item = cursor
+        for _ in range(self.batch):
+            addresses.append((epoch, item))
+            epoch, item = (epoch, item + 1) if item + 1 < self.epoch_items else (epoch + 1, 0)
+        share = self.batch // self.ranks
+        size = self.micro or share
+        starts = range(self.rank * share, (self.rank + 1) * share, size)
+        return [self._micro(addresses[start:start + size], start) for start in starts], Cursor(epoch, item)
+
+    def held_out(self, entry: str) -> Iterator[MicroBatch]:
+        share = 8 // self.ranks
+        yield self._micro([(-1, self.rank * share + item) for item in range(share)], self.rank * share)
+
+    def items(self, entry: str) -> int:
+        return self.epoch_items
+
+    def change(self, values: Mapping[str, Any]) -> bool:
+        self.changes.append(dict(values))
+        new = values.get("length", self.length) != self.length
+        self.length, self.batch = values.get("length", self.length), values.get("batch", self.batch)
+        return new
+
+    def _micro(self, addresses: list[tuple[int, int]], first_row: int) -> MicroBatch:
+        rows, block, targets, places, next_ = [], [], [], [], []
+        for number, (epoch, item) in enumerate(addresses):
+            generator = np.random.default_rng([epoch + 7, item, self.length])
+            real = int(generator.integers(self.length // 2, self.length + 1))
+            rows.append(np.where(np.arange(self.length) < real, generator.integers(5, VOCABULARY, self.length), 0))
+            block.append((np.arange(self.length) < real).astype(np.int64))
+            asked = np.sort(generator.permutation(real)[: max(1, real // 6)])
+            targets.append(rows[-1][asked])
+            rows[-1][asked] = 4
+            places.append(asked + number * self.length)
+            next_.append(int(generator.integers(2)))
+        fields = {
+            "tokens": np.stack(rows), "block": np.stack(block), "targets/main": np.concatenate(targets),
+            "places/main": np.concatenate(places), "targets/next": np.array(next_), "places/next": np.arange(len(rows)),
+        }
+        batch = Batch({name: torch.from_numpy(value.astype(np.int64)) for name, value in fields.items()})
+        return MicroBatch(batch, first_row, int(fields["block"].sum()), len(rows))
+
+
+def bert(*, seed: int = 0, dropout: float = 0.1) -> Step:
+    """Token prediction and relation prediction on one network."""
+    torch.manual_seed(seed)
+    clock = Clock(seed)
+    network = Transformer(layers=2, width=16, heads=2, vocab_size=VOCABULARY, longest=32, dropout=dropout, clock=clock)
+    objectives = {
+        "token_prediction": token_prediction(
+            transform="gelu", tie=True, width=16, vocab_size=VOCABULARY, table=network.tables["tokens"]
+        ),
+        "relation_prediction": relation_prediction(width=16, clock=clock),
+    }
+    passes = [Pass("main", "main", objectives=(
+        Weighted("token_prediction", "token_prediction"), Weighted("relation_prediction", "relation_prediction"),
+    ))]
+    step = Step(networks={"main": network}, objectives=objectives, entries={"main": passes}, clock=clock)
+    name_dropouts(step)
+    return step
+
+
+def electra(*, seed: int = 0, dropout: float = 0.1) -> Step:
+    """A generator and a discriminator that share their embeddings."""
+    torch.manual_seed(seed)
+    clock = Clock(seed)
+    shape = {"layers": 1, "heads": 2, "embedding_width": 16, "vocab_size": VOCABULARY, "longest": 32, "dropout": dropout}
+    networks = {
+        "generator": Transformer(width=8, clock=clock, **shape), "discriminator": Transformer(width=16, clock=clock, **shape),
+    }
+    tie(networks, [["generator.embeddings", "discriminator.embeddings"]])
+    objectives = {
+        "token_prediction": token_prediction(
+            transform="gelu", tie=True, width=8, vocab_size=VOCABULARY, table=networks["generator"].tables["tokens"]
+        ),
+        "token_labelling": token_labelling(width=16, clock=clock),
+    }
+    passes = [
+        Pass("generator", "generator", objectives=(Weighted("token_prediction", "token_prediction"),)),
+        Pass(
+            "discriminator", "discriminator",
+            take={"sample": Rewrite("sample", {"scores": "generator.token_prediction"})},
+            objectives=(Weighted("token_labelling", "token_labelling", weight=5.0),),
+        ),
+    ]
+    step = Step(
+        networks=networks, objectives=objectives, rewriters={"sample": Sample(clock=clock)}, entries={"main": passes},
+        clock=clock,
+    )
+    name_dropouts(step)
+    return step
+
+
+def export(folder: Path, state: Mapping[str, Tensor], step: int) -> None:
+    """What stands for the Hugging Face files: the weights under all names, and a model card."""
+    named = {name: tensor.clone() for name, tensor in state.items()}
+    save_file(named, folder / "model.safetensors")
+    (folder / "README.md").write_text(f"step {step}\n", encoding="utf-8")
+
+
+def tiny_run(folder: Path, *, step: Step | None = None, data: Any = None, budget: str = "12steps", **changes: Any) -> Run:
+    """A run of the tiny BERT, fp32 on the CPU."""
+    values = {"precision": "fp32", "checkpoint_every": 4, "log_every": 2, "evaluate_every": 0.5, **changes.pop("training", {})}
+    return Run(
+        folder=folder, step=step or bert(), data=data or Numbers(), export=export, budget=Budget.parse(budget),
+        optimizer=changes.pop("optimizer", AdamW()), rate=changes.pop("rate", Linear(1e-2, warmup=0.2)),
+        record=changes.pop("record", Record({"name": "tiny"}, "hash")), training=Training(**values), device="cpu",
+        say=lambda text: None, **changes,
+    )
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    """The published weights, as bytes by name."""
+    from safetensors.torch import load_file
+
+    return {name: tensor.numpy().tobytes() for name, tensor in load_file(folder / "model.safetensors").items()}
