@@ -53,14 +53,14 @@ def _compare(path: str, left: Any, right: Any) -> Iterator[Change]:
         yield from _entry(f"{path}.", left, right)
     elif isinstance(left, NetworkSpec) and isinstance(right, NetworkSpec):
         yield from _compare(path, left.part, right.part)
-        for field, key in (("origin", "from"), ("change", "change"), ("train", "train")):
-            yield from _compare(f"{path}.{key}", getattr(left, field), getattr(right, field))
+        for own, key in (("origin", "from"), ("change", "change"), ("train", "train")):
+            yield from _compare(f"{path}.{key}", getattr(left, own), getattr(right, own))
     elif isinstance(left, Mapping) and isinstance(right, Mapping):
         for key in dict.fromkeys([*left, *right]):
             yield from _compare(f"{path}.{key}", left.get(key, ABSENT), right.get(key, ABSENT))
     elif _record(left) and type(left) is type(right):
-        for field in dataclasses.fields(left):
-            yield from _compare(f"{path}.{field.name}", getattr(left, field.name), getattr(right, field.name))
+        for key in (field.name for field in dataclasses.fields(left)):
+            yield from _compare(f"{path}.{key}", getattr(left, key), getattr(right, key))
     else:
         yield Change(path, _bare(left), _bare(right))
 
@@ -156,9 +156,11 @@ def _bare(value: Any) -> Any:
         made = {} if value.part is None else _bare(value.part)
         return {**made, **({} if value.origin is None else {"from": value.origin})}
     if isinstance(value, EntrySpec):
-        return {"order": value.order, "exercise": [_bare(e) for e in value.exercise], "passes": [_bare(p) for p in value.passes]}
+        edits, runs = [_bare(edit) for edit in value.exercise], [_bare(run) for run in value.passes]
+        return {"order": value.order, "exercise": edits, "passes": runs}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _bare(getattr(value, f.name)) for f in dataclasses.fields(value) if getattr(value, f.name) is not None}
+        found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {key: _bare(inner) for key, inner in found.items() if inner is not None}
     if isinstance(value, Mapping):
         return {key: _bare(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

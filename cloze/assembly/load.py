@@ -107,13 +107,23 @@ def _assemble(root: Node, size: str | None, overrides: Sequence[str]) -> Recipe:
         _override(root, override, faults)
     faults.raise_if_any()
     recipe = _read(root)
-    check_structure(recipe, root.where, faults)
+    check_structure(recipe, lambda path: _place(root, path), faults)
     if recipe.schedule:
         _check_phases(root, recipe, faults)
     else:
-        check_length(recipe, root.where, faults)
+        check_length(recipe, faults)
     faults.raise_if_any()
     return recipe
+
+
+def _place(root: Node, path: str) -> Where:
+    """Where a value path stands in the file; the file's beginning if it is not written."""
+    try:
+        slot = paths.find(root, path)
+    except RecipeError:
+        return root.where
+    node = slot.node
+    return root.where if node is None else node.where if slot.container.is_list else slot.container.place(slot.key)
 
 
 def _read(root: Node) -> Recipe:
@@ -198,6 +208,6 @@ def _check_phases(root: Node, recipe: Recipe, faults: Faults) -> None:
         _apply_phase(tree, phase.set, where, f"schedule[{index}].set", own)
         made = read(tree, own) if not len(own) else None
         if made is not None:
-            check_structure(made, where, own)
-            check_length(made, where, own, index)
+            check_structure(made, lambda path, where=where: where, own)  # type: ignore[misc]
+            check_length(made, own, index)
         faults.take(own)

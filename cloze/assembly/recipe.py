@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cloze.assembly.document import Where
 from cloze.registry import Part
@@ -26,6 +26,14 @@ class PartSpec:
     arguments: Mapping[str, Any]
     where: Where = field(default=Where("<data>"), compare=False, repr=False)
     path: str = field(default="", compare=False, repr=False)
+
+
+if TYPE_CHECKING:
+    OptimizerPart = PartSpec
+    RatePart = PartSpec
+else:  # what the schema of `training:` sees
+    OptimizerPart = Part["optimizer"]
+    RatePart = Part["rate"]
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ class EntrySpec:
     order: OrderName
     exercise: tuple[EditSpec, ...]
     passes: tuple[PassSpec, ...]
-    odds: float | Literal["by_size"] = 1.0
+    odds: float = 1.0
 
     def objectives(self) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
         """Every objective with its pass."""
@@ -144,8 +152,8 @@ class TrainingSpec:
     or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget.
     """
 
-    optimizer: Part["optimizer"]
-    rate: Part["rate"]
+    optimizer: OptimizerPart
+    rate: RatePart
     batch: int
     micro_batch: int | None = None
     steps: int | None = None

@@ -212,7 +212,7 @@ def _why(error: ValueError, p: Slot, node: Node) -> tuple[str, str]:
     hint = hint if hint.startswith("Did") else ""
     inner = ""
     details = error.errors(include_url=False) if hasattr(error, "errors") else []
-    if details and (node.is_list or node.is_mapping):
+    if details and details[0]["loc"] and (node.is_list or node.is_mapping):
         inner = f" ({'.'.join(str(part) for part in details[0]['loc'])}: {details[0]['msg'].lower()})"
     return f"got {_shown(node)}, expected {describe(p.annotation)}{inner}.", hint
 

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.errors import nearest
 
+At = Callable[[str], Where]  # where a value path stands in the file
 
-def check_structure(recipe: Recipe, where: Where, faults: Faults) -> None:
+
+def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
     """Add a fault for every name that leads nowhere and every pair of settings that contradict each other."""
-    _known("export", recipe.export, recipe.networks, "network", where, faults)
+    _known("export", recipe.export, recipe.networks, "network", at("export"), faults)
     for entry in recipe.entries.values():
         prefix = "" if list(recipe.entries) == ["main"] else f"mixture.{entry.name}."
         if entry.source:
-            _known(f"{prefix}source", entry.source, recipe.sources, "source", where, faults)
+            _known(f"{prefix}source", entry.source, recipe.sources, "source", at(f"{prefix}source"), faults)
         if not entry.odds > 0:
-            faults.add(where, f"{prefix}odds", f"got {entry.odds:g}, expected a number above 0.")
-        _check_passes(recipe, entry, prefix, where, faults)
-    _check_heads(recipe, where, faults)
-    _check_ties(recipe, where, faults)
-    _check_training(recipe, where, faults)
+            faults.add(at(f"{prefix}odds"), f"{prefix}odds", f"got {entry.odds:g}, expected a number above 0.")
+        _check_passes(recipe, entry, prefix, at, faults)
+    _check_heads(recipe, faults)
+    _check_ties(recipe, at, faults)
+    _check_training(recipe, at, faults)
 
 
 def views(entry: EntrySpec) -> list[str]:
@@ -36,7 +38,7 @@ def _known(path: str, name: str, known: Iterable[str], what: str, where: Where, 
         faults.add(where, path, f"there is no {what} {name!r}.", nearest(name, known))
 
 
-def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, where: Where, faults: Faults) -> None:
+def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults: Faults) -> None:
     known = views(entry)
     for index, edit in enumerate(entry.exercise):
         made = views(EntrySpec(entry.name, entry.source, entry.order, entry.exercise[:index], ()))
@@ -44,7 +46,7 @@ def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, where: Where, f
     earlier: list[str] = []
     for index, run in enumerate(entry.passes):
         path = f"{prefix}passes[{index}]"
-        place = run.objectives[0].part.where if run.objectives else where
+        place = run.objectives[0].part.where if run.objectives else at(path)
         _known(f"{path}.network", run.network, recipe.networks, "network", place, faults)
         _known(f"{path}.view", run.view, known, "view", place, faults)
         if run.name in earlier:
@@ -60,16 +62,17 @@ def _check_references(
     run: PassSpec, earlier: list[str], known: list[str], path: str, where: Where, faults: Faults
 ) -> None:
     """`pass.state` names an earlier pass, `view.field` a view."""
-    references = [(f"{path}.take.{field}", origin, where) for field, origin in run.take.items() if isinstance(origin, str)]
+    fields = {field: origin for field, origin in run.take.items() if isinstance(origin, str)}
+    references = [(f"{path}.take.{field}", origin, where) for field, origin in fields.items()]
     for taken in run.take.values():
         if isinstance(taken, RewriterSpec):
             references += [(f"{taken.part.path}.from", state, taken.part.where) for state in taken.read.values()]
-    for place, reference, at in references:
+    for place, reference, stands in references:
         owner, dot, _ = reference.rpartition(".")
         if not dot:
-            faults.add(at, place, f"got {reference!r}, expected `pass.state` or `view.field`.")
+            faults.add(stands, place, f"got {reference!r}, expected `pass.state` or `view.field`.")
         elif owner not in (*earlier, *known):
-            faults.add(at, place, f"{reference!r} names no earlier pass and no view.", nearest(owner, [*earlier, *known]))
+            faults.add(stands, place, f"{reference!r} names no earlier pass and no view.", nearest(owner, [*earlier, *known]))
     for objective in run.objectives:
         for state in objective.read.values():
             owner, dot, _ = state.rpartition(".")
@@ -78,7 +81,7 @@ def _check_references(
                            nearest(owner, [*earlier, run.name]))
 
 
-def _check_heads(recipe: Recipe, where: Where, faults: Faults) -> None:
+def _check_heads(recipe: Recipe, faults: Faults) -> None:
     """The same head asked for with different settings is a contradiction; the set of answers may differ."""
     first: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
@@ -97,35 +100,35 @@ def _check_heads(recipe: Recipe, where: Where, faults: Faults) -> None:
                                "Name the heads apart with `head:`, or give both the same settings.")
 
 
-def _check_ties(recipe: Recipe, where: Where, faults: Faults) -> None:
+def _check_ties(recipe: Recipe, at: At, faults: Faults) -> None:
     for index, group in enumerate(recipe.tie):
         if len(group) < 2:
-            faults.add(where, f"tie[{index}]", "ties one thing; a tie joins two or more.",
+            faults.add(at(f"tie[{index}]"), f"tie[{index}]", "ties one thing; a tie joins two or more.",
                        "For example `tie: [[generator.embeddings, discriminator.embeddings]]`.")
         for member in group:
             owner, dot, _ = member.partition(".")
             if not dot or owner not in recipe.networks:
-                faults.add(where, f"tie[{index}]", f"{member!r} does not begin with the name of a network.",
+                faults.add(at(f"tie[{index}]"), f"tie[{index}]", f"{member!r} does not begin with the name of a network.",
                            nearest(owner, recipe.networks))
 
 
-def _check_training(recipe: Recipe, where: Where, faults: Faults) -> None:
+def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
     training = recipe.training
     for name in ("batch", "micro_batch", "steps", "epochs", "tokens", "clip"):
         value = getattr(training, name)
         if value is not None and not value > 0:
-            faults.add(where, f"training.{name}", f"got {value}, expected a number above 0.")
+            faults.add(at(f"training.{name}"), f"training.{name}", f"got {value}, expected a number above 0.")
     for name in ("held_out", "evaluate_every"):
         if not 0 <= getattr(training, name) < 1:
-            faults.add(where, f"training.{name}", f"got {getattr(training, name)}, expected a share from 0 to below 1.")
+            faults.add(at(f"training.{name}"), f"training.{name}", f"got {getattr(training, name)}, expected a share from 0 to below 1.")
     if training.micro_batch is not None and training.micro_batch > training.batch > 0:
-        faults.add(where, "training.micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
+        faults.add(at("training.micro_batch"), "training.micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
     budgets = [name for name in ("steps", "epochs", "tokens") if getattr(training, name) is not None]
     if len(budgets) > 1:
-        faults.add(where, f"training.{budgets[1]}", f"{' and '.join(budgets)} are both written; a recipe has one budget.")
+        faults.add(at(f"training.{budgets[1]}"), f"training.{budgets[1]}", f"{' and '.join(budgets)} are both written; a recipe has one budget.")
 
 
-def check_length(recipe: Recipe, where: Where, faults: Faults, phase: int | None = None) -> None:
+def check_length(recipe: Recipe, faults: Faults, phase: int | None = None) -> None:
     """Every source that has a length has one by now, and no network is asked for more positions than it has."""
     at = "" if phase is None else f" in schedule[{phase}]"
     for name, source in recipe.sources.items():

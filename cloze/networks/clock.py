@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 
 class Clock:
@@ -29,8 +28,12 @@ class Clock:
         share: float | None = None,
     ) -> None:
         """Fill in place whatever is given."""
-        given = (seed, step, first_row)
-        self.numbers = tuple(old if new is None else new for old, new in zip(self.numbers, given, strict=True))
+        known = self.numbers
+        self.numbers = (
+            known[0] if seed is None else seed,
+            known[1] if step is None else step,
+            known[2] if first_row is None else first_row,
+        )
         if seed is not None:
             self.seed.fill_(seed)
         if step is not None:

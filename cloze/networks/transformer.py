@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -99,7 +99,7 @@ class Transformer(nn.Module):
         )
         self.embedding_dropout = Dropout(dropout, clock)
         self.project = nn.Linear(self.embedding_width, width) if self.embedding_width != width else None
-        self.layers = nn.ModuleList(
+        self.layers: Sequence[TransformerLayer] = nn.ModuleList(  # type: ignore[assignment]
             TransformerLayer(
                 width=width, heads=heads, inner=self.inner, norm=norm, activation=activation, norm_epsilon=norm_epsilon,
                 dropout=dropout, attention_dropout=dropout if attention_dropout is None else attention_dropout,

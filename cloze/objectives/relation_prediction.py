@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import Classify
-from cloze.objectives.heads import ClassHead
+from cloze.objectives.heads import ClassHead, Transform
 from cloze.registry import Given, register
 
 
@@ -24,6 +24,6 @@ def relation_prediction(
     Places are examples: rows of `summary` (E, D). Dropout before the output serves fine-tuning (0.1 in BERT's
     classifiers, none in next-sentence prediction). Parameters: `head.pool.*`, `head.output.*`.
     """
-    transform = "tanh" if pool else None
+    transform: Transform | None = "tanh" if pool else None
     head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True)
     return Classify(head, set=set, reading="summary")

@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 import time
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ _GIVE_BACK_ABOVE = 2**31 - 1
 _PACKAGES = ("cloze", "torch", "numpy", "tokenizers", "safetensors")
 
 
+@cache
 def matrix_rate(device: torch.device, precision: Literal["fp32", "bf16"]) -> float:
     """FLOP/s of a large matrix product here and now: the best of a few, so that MFU is a share of what can be had."""
     size = 8192 if device.type == "cuda" else 1024

@@ -17,7 +17,7 @@ import torch
 from cloze.batching import MicroBatch
 from cloze.training.distribution import join
 from cloze.training.interrupt import Interrupt, interrupts
-from cloze.training.meter import Meter, NotFinite
+from cloze.training.meter import NotFinite
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
 from cloze.training.run import Run
@@ -94,14 +94,14 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     session.stopping = stop > 0
     if session.stopping or session.share >= 1:
         return
-    before, share = session.begin_step()
+    share = session.share
     weights = {session.name(e, n): w for e in entries for n, w in session.model.weights(e, share).items()}
 
     for number, piece in enumerate(pieces):
         _backward(session, piece, share, weights, counts, last=number == len(pieces) - 1)
     norm = _update(session, share)
 
-    session.advance(cursors, tokens=tokens, examples=examples, flops=flops)
+    before, share = session.advance(cursors, tokens=tokens, examples=examples, flops=flops)
     session.meter.add_step(session.step, norm, counts, weights, tokens=tokens, cells=cells, flops=flops)
     if session.due_log(before, share):
         session.write_log()

@@ -90,7 +90,7 @@ class Run:
 class Progress:
     """What a run has got through: saved in every checkpoint, and all that is needed to go on.
 
-    `share` is the share of the budget that was spent when the last step began.
+    `share` is the share of the budget that was spent after the last step.
     """
 
     spent: Spent = field(default_factory=Spent)

@@ -140,13 +140,8 @@ class Session:
 
     # Progress.
 
-    def begin_step(self) -> tuple[float, float]:
-        """The share spent when the last step began, and now; the pair decides what is due."""
-        before, self.progress.share = self.progress.share, self.share
-        return before, self.progress.share
-
-    def advance(self, cursors: Mapping[str, Any], *, tokens: float, examples: float, flops: float) -> None:
-        """Count the step that is done."""
+    def advance(self, cursors: Mapping[str, Any], *, tokens: float, examples: float, flops: float) -> tuple[float, float]:
+        """Count the step that is done; returns the share spent after the step before it, and now: they say what is due."""
         spent, total = self.progress.spent, sum(self._odds.values())
         for entry, after in cursors.items():
             old = self.progress.cursors[entry]
@@ -159,19 +154,21 @@ class Session:
         spent.flops += flops
         spent.bytes += tokens * (self.run.bytes_per_token or 0.0)
         self.worked = True
+        before, self.progress.share = self.progress.share, self.share
+        return before, self.progress.share
 
     def due_log(self, before: float, share: float) -> bool:
         """Whether a log event is due; the first step always logs."""
         return self.step == 1 or self._due(before, share, self.run.training.log_every, _LOG_SHARE)
 
     def due_evaluation(self, before: float, share: float) -> bool:
-        """Whether the held-out loss is due."""
-        return self._due(before, share, None, self.run.training.evaluate_every)
+        """Whether the held-out loss is due; the end of the budget has its own."""
+        return share < 1 and self._due(before, share, None, self.run.training.evaluate_every)
 
     def due_checkpoint(self, before: float, share: float) -> bool:
         """Whether a checkpoint is due: by cadence, or because this step was named."""
         named = self.step in self.run.training.keep_steps
-        return named or self._due(before, share, self.run.training.checkpoint_every, _CHECKPOINT_SHARE)
+        return share < 1 and (named or self._due(before, share, self.run.training.checkpoint_every, _CHECKPOINT_SHARE))
 
     def _due(self, before: float, share: float, steps: int | None, part: float) -> bool:
         if steps is not None:

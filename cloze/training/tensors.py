@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,7 +21,7 @@ _NAMES = {
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write tensors on the CPU as a safetensors file, through to the disk; returns the sha256 of the file.
+    """Write tensors on the CPU as a safetensors file; returns the sha256 of the file.
 
     The format's own writer copies every tensor to bytes first and gives no checksum; here each is written as it lies.
     """
@@ -42,8 +41,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
             data = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
             file.write(data)
             checksum.update(data)
-        file.flush()
-        os.fsync(file.fileno())
     return checksum.hexdigest()
 
 

@@ -30,7 +30,8 @@ def attend_plain(query: Tensor, key: Tensor, value: Tensor, seen: Visibility, dr
         scores = scores.masked_fill(~mask, float("-inf"))
     shares = torch.softmax(scores, dim=-1, dtype=scores.dtype)
     if dropout.active:
-        shares = drop(shares, dropout.keep_scores(*shares.shape, shares.device), dropout.scale)
+        batch, heads, queries, keys = shares.shape
+        shares = drop(shares, dropout.keep_scores(batch, heads, queries, keys, shares.device), dropout.scale)
     return shares @ value
 
 
@@ -55,8 +56,8 @@ def _attend_cuda(query: Tensor, key: Tensor, value: Tensor, seen: Visibility, dr
 
 
 def _flash_takes(query: Tensor) -> bool:
-    half = query.dtype in (torch.bfloat16, torch.float16)
-    return half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256 and torch.backends.cuda.is_flash_attention_available()
+    width, half = query.shape[-1], query.dtype in (torch.bfloat16, torch.float16)
+    return half and width % 8 == 0 and width <= 256 and torch.backends.cuda.is_flash_attention_available()
 
 
 class Attention(nn.Module):

@@ -67,7 +67,10 @@ def _score_places(heads: int, queries: int, keys: int, device: torch.device) -> 
 
 @lru_cache(maxsize=16)
 def _kept_table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    places = _hidden_places(*sizes, device) if kind == "hidden" else _score_places(*sizes, device)
+    if kind == "hidden":
+        places = _hidden_places(sizes[0], sizes[1], device)
+    else:
+        places = _score_places(sizes[0], sizes[1], sizes[2], device)
     return _mix(places * _GOLDEN + 1)
 
 

@@ -1,0 +1,172 @@
+"""Three claims at mini size: pre-training helps, ELECTRA against BERT, dynamic against static masks.
+
+    python reproductions/spine.py --data ../shared/data --work runs/spine --device cuda --jobs 3
+    python reproductions/spine.py --work runs/spine --table
+
+Everything is trained on English Wikipedia text with one WordPiece vocabulary of 8,000 pieces, rows of 128 tokens, three
+seeds, and within a comparison on equally many real tokens; then fine-tuned on sentence polarity (Pang and Lee, 2005) split
+by a hash of the line. Static masks are compared where they can matter: on a small part of the text, read many times.
+What comes out is written to reproductions/spine.md, whatever it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import lzma
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+SEEDS = (0, 1, 2)
+COMMON = ["training.batch=128", "training.rate.linear.peak=5e-4", "training.rate.linear.warmup_steps=60000",
+          "training.compile=false", "training.held_out=0.0", "training.keep=1"]
+PLAIN = "schedule=[]"
+ELECTRA = ["training.batch=128", "training.rate.linear.warmup_steps=60000", "training.compile=false",
+           "training.held_out=0.0", "training.keep=1"]
+
+
+def systems(tokens: str, small_tokens: str) -> dict[str, dict[str, Any]]:
+    """Every run: recipe, overrides, store and budget."""
+    bert = [*COMMON, PLAIN, "corpus.passages.length=128"]
+    return {
+        "bert": {"recipe": "bert", "set": bert, "store": "large", "budget": tokens},
+        "electra": {"recipe": "electra-small", "set": ELECTRA, "store": "large", "budget": tokens},
+        "dynamic": {"recipe": "bert", "set": bert, "store": "small", "budget": small_tokens},
+        "static": {"recipe": "bert", "set": [*bert, "corpus.passages.static=true"], "store": "small",
+                   "budget": small_tokens},
+    }
+
+
+def prepare(data: Path, work: Path) -> None:
+    """Stores with one tokenizer, and the polarity files; done once."""
+    from cloze.assembly.corpora import trainable
+    from cloze.assembly.load import load_recipe
+    from cloze.corpus import Store
+    from cloze.corpus.build import build_store, train_tokenizer_from
+
+    work.mkdir(parents=True, exist_ok=True)
+    text = data / "text_en_wiki" / "train.txt.xz"
+    if not Store.is_store(work / "large"):
+        spec = trainable(load_recipe("bert", overrides=["text.tokenizer.size=8000"]).texts["main"])
+        tokenizer = train_tokenizer_from([text], spec, budget_bytes=20_000_000, report=print)
+        build_store([text], tokenizer, work / "large", report=print)
+        small = work / "small.txt"
+        with lzma.open(text, "rt", encoding="utf-8") as file:
+            part = file.read(5_000_000)
+        small.write_text(part[: part.rindex("</doc>") + len("</doc>\n")], encoding="utf-8")
+        build_store([small], tokenizer, work / "small", report=print)
+        build_store([data / "text_en_wiki" / "valid.txt.xz"], tokenizer, work / "valid", report=print)
+    lines: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
+    for name in ("pos", "neg"):
+        file = data / "cls_en_sentence_polarity" / f"rt-polarity.{name}.xz"
+        for line in lzma.open(file, "rt", encoding="utf-8").read().splitlines():
+            bucket = int(hashlib.md5(line.encode()).hexdigest(), 16) % 10
+            part_name = "test" if bucket == 0 else "dev" if bucket == 1 else "train"
+            lines[part_name].append(json.dumps({"text": line.strip(), "label": name}))
+    for part_name, rows in lines.items():
+        (work / f"{part_name}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str) -> None:
+    """One run and what is measured on it, into <work>/<name>-<seed>.json."""
+    from cloze.assembly.build import load_checkpoint
+    from cloze.assembly.run import pretrain
+    from cloze.tasks.classification import task
+    from cloze.tasks.evaluation import evaluate
+    from cloze.tasks.finetune import Settings, as_dtype, finetune
+    from cloze.training.precision import choose_device
+
+    target = work / f"{name}-{seed}.json"
+    if target.exists():
+        return
+    started = time.time()
+    outcome = pretrain(
+        spec["recipe"], corpus=work / spec["store"], out=work / f"run-{name}-{seed}", budget=spec["budget"], size="mini",
+        overrides=spec["set"], seed=seed, device=device, held_out=[str(work / "valid")], report=lambda text: None,
+    )
+    log = [json.loads(line) for line in (outcome.folder / "cloze" / "log.jsonl").read_text().splitlines()]
+    held_out = [r for r in log if r["event"] == "held_out"][-1]
+    trained = [r for r in log if r["event"] == "train"][-1]
+    result: dict[str, Any] = {
+        "system": name, "seed": seed, "tokens": trained["tokens"], "epochs": trained.get("epochs"),
+        "held_out": held_out["objectives"], "metrics": held_out.get("metrics"),
+        "seconds_pretraining": round(time.time() - started),
+    }
+    loaded = load_checkpoint(outcome.folder, device)
+    sentiment = task("sentence_classification", text=None, text_b=None, label=None)
+    parts = {part: sentiment.read(work / f"{part}.jsonl") for part in ("train", "dev", "test")}
+    precision = as_dtype("auto", choose_device(device))
+    twins = {"pretrained": False} | ({"random": True} if name == "bert" else {})
+    for twin, scratch in twins.items():
+        settings = Settings(epochs=6, rate=5e-4 if scratch else 2e-4, patience=2, from_scratch=scratch)
+        tuned = finetune(loaded, sentiment, parts["train"], parts["dev"], settings=settings, seed=seed + 1, precision=precision)
+        result[twin] = evaluate(tuned.classifier, parts["test"]).metrics["accuracy"]
+    target.write_text(json.dumps(result, indent=1))
+    print(name, seed, {k: round(result[k], 4) for k in twins}, {k: round(v, 3) for k, v in result["held_out"].items()},
+          f"{time.time() - started:.0f} s", flush=True)
+
+
+def spread(values: list[float], scale: float = 1.0, digits: int = 1) -> str:
+    """Mean ± standard deviation over seeds."""
+    around = stdev(values) if len(values) > 1 else 0.0
+    return f"{mean(values) * scale:.{digits}f} ± {around * scale:.{digits}f}"
+
+
+def table(work: Path, out: Path) -> None:
+    """Write the results as Markdown."""
+    found = [json.loads(path.read_text()) for path in sorted(work.glob("*-[0-9].json"))]
+    by = {name: [r for r in found if r["system"] == name] for name in ("bert", "electra", "dynamic", "static")}
+    rows = [("random initialisation", by["bert"], "random"), ("BERT", by["bert"], "pretrained"),
+            ("ELECTRA", by["electra"], "pretrained"), ("BERT, dynamic masks, small text", by["dynamic"], "pretrained"),
+            ("BERT, static masks, small text", by["static"], "pretrained")]
+    lines = ["| system | seeds | pre-training tokens | epochs | held-out masked-token loss | polarity accuracy, test |",
+             "|---|---|---|---|---|---|"]
+    for title, results, key in rows:
+        if not results:
+            continue
+        random = key == "random"
+        loss = "–" if random else spread([r["held_out"]["token_prediction"] for r in results], digits=3)
+        tokens = "0" if random else f"{mean(r['tokens'] for r in results) / 1e6:.1f} M"
+        epochs = "–" if random else f"{mean(r['epochs'] for r in results):.1f}"
+        lines.append(f"| {title} | {len(results)} | {tokens} | {epochs} | {loss} | {spread([r[key] for r in results], 100)} |")
+    out.write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+def main() -> None:
+    """Prepare, run what has not been run, write the table."""
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("--data", type=Path, default=Path("../shared/data"))
+    options.add_argument("--work", type=Path, default=Path("runs/spine"))
+    options.add_argument("--device", default="auto")
+    options.add_argument("--tokens", default="40Mtokens")
+    options.add_argument("--small-tokens", default="40Mtokens")
+    options.add_argument("--jobs", type=int, default=1)
+    options.add_argument("--only", default="", help="SYSTEM:SEED, as the jobs are started")
+    options.add_argument("--table", action="store_true")
+    chosen = options.parse_args()
+    runs = systems(chosen.tokens, chosen.small_tokens)
+    if chosen.table:
+        table(chosen.work, chosen.work / "table.md")
+    elif chosen.only:
+        name, seed = chosen.only.split(":")
+        one(chosen.work, name, runs[name], int(seed), chosen.device)
+    else:
+        prepare(chosen.data, chosen.work)
+        waiting = [f"{name}:{seed}" for seed in SEEDS for name in runs]
+        running: list[subprocess.Popen[bytes]] = []
+        while waiting or running:
+            running = [job for job in running if job.poll() is None]
+            while waiting and len(running) < chosen.jobs:
+                running.append(subprocess.Popen([sys.executable, *sys.argv, "--only", waiting.pop(0)]))
+            time.sleep(0.2)
+        table(chosen.work, chosen.work / "table.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""A process that trains in forked children and kills them: `python killing.py FOLDER HOW SEED`.
+
+`random`: ten children die by SIGKILL at random moments, the eleventh ends the run. `export`, `rename`, `publish`: the first
+child dies inside that part of writing the second checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from tiny import Numbers, electra, export, tiny_run
+
+from cloze.training import checkpoint
+from cloze.training.loop import train
+
+STEPS = 30
+
+
+def child(folder: Path) -> None:
+    train(tiny_run(folder, step=electra(), data=Numbers(micro=4), budget=f"{STEPS}steps", training={"checkpoint_every": 3}))
+
+
+def fork(folder: Path, seconds: float | None) -> bool:
+    """Train in a child; kill it after some seconds. True if it ended by itself."""
+    process = os.fork()
+    if process == 0:
+        child(folder)
+        os._exit(0)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(process, signal.SIGKILL)
+    status = os.waitpid(process, 0)[1]
+    if not os.WIFSIGNALED(status) and os.waitstatus_to_exitcode(status) != 0:
+        sys.exit(f"a child failed with {status}")
+    return not os.WIFSIGNALED(status)
+
+
+def die_inside(how: str) -> None:
+    """Make the writing of the checkpoint of step 3 deadly."""
+
+    def deadly(real, is_time):
+        def call(*given):
+            if is_time(*given):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*given)
+
+        return call
+
+    if how == "export":
+        tiny = sys.modules["tiny"]
+        tiny.export = deadly(export, lambda folder, state, step: step == 3)
+    if how == "rename":
+        checkpoint._replace_folder = deadly(checkpoint._replace_folder, lambda partial, target: target.name.endswith("03"))
+    if how == "publish":
+        links = iter(range(10**6))  # step 0 publishes two files; the fourth link is the middle of step 3's
+        checkpoint.os.link = deadly(os.link, lambda *_: next(links) == 3)
+
+
+def main(folder: Path, how: str, seed: int) -> None:
+    torch.set_num_threads(1)  # a fork must not inherit a pool of threads
+    if how == "random":
+        start = time.perf_counter()
+        fork(folder / "whole", None)
+        whole = time.perf_counter() - start
+        chance = random.Random(seed)
+        for _ in range(10):
+            fork(folder / "parts", chance.uniform(0.05, 0.5) * whole)
+    else:
+        fork(folder / "whole", None)
+        if os.fork() == 0:
+            die_inside(how)
+            child(folder / "parts")
+            os._exit(0)
+        status = os.wait()[1]
+        if not os.WIFSIGNALED(status):
+            sys.exit("the child was to die and did not")
+    if not fork(folder / "parts", None):
+        sys.exit("the last child was killed")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,51 @@
+"""Runs in every process that torchrun starts: `torchrun … ranks.py FOLDER`, each scenario into its own folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tiny import Numbers, bert, electra, tiny_run
+
+from cloze.training.loop import train
+from cloze.training.step import Step
+
+SCENARIOS: dict[str, tuple[Callable[[], Step], str]] = {
+    "ddp-bert": (bert, "ddp"), "ddp-electra": (electra, "ddp"), "fsdp-bert": (bert, "fsdp"), "fsdp-electra": (electra, "fsdp"),
+}
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    return {"budget": "6steps", "training": {"log_every": 1, "checkpoint_every": 3, **changes}}
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    for name, (build, strategy) in SCENARIOS.items():
+        data = Numbers(micro=2, rank=rank, ranks=ranks)
+        train(tiny_run(folder / name, step=build(), data=data, **settings(strategy=strategy)))
+    from test_loop import mixture
+
+    for strategy in ("ddp", "fsdp"):
+        data = Numbers(rank=rank, ranks=ranks)
+        train(tiny_run(folder / f"{strategy}-mixture", step=mixture(), mixing="all", data=data, **settings(strategy=strategy)))
+    resume(folder, rank, ranks)
+    dist.destroy_process_group()
+
+
+def resume(folder: Path, rank: int, ranks: int) -> None:
+    """A run that one process began goes on here, sharded."""
+    run = tiny_run(folder / "begun-alone", step=electra(), data=Numbers(rank=rank, ranks=ranks), **settings(strategy="fsdp"))
+    run.extend = True
+    train(run)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,74 @@
+"""One rank = two ranks = accumulation, under DDP and FSDP2, with two gloo processes under plain torchrun."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ranks import SCENARIOS, settings
+from test_loop import events, mixture
+from tiny import Numbers, electra, tiny_run, weights
+
+from cloze.training.loop import train
+
+HERE = Path(__file__).resolve().parent
+pytestmark = pytest.mark.distributed
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs made by two processes, and of the same runs made by one."""
+    folder = tmp_path_factory.mktemp("ranks")
+    train(tiny_run(folder / "begun-alone", step=electra(), **{**settings(), "budget": "3steps"}))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*command, str(HERE / "ranks.py"), str(folder)], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+def close(one: Path, two: Path) -> None:
+    """Losses, gradient norms and final weights agree to float32's tolerance."""
+    for a, b in zip(events(one), events(two), strict=True):
+        assert b["objectives"] == pytest.approx(a["objectives"], rel=2e-5)
+        assert b["grad_norm"] == pytest.approx(a["grad_norm"], rel=1e-3)
+        assert (b["tokens"], b["examples"], b["step"]) == (a["tokens"], a["examples"], a["step"])
+    first, second = weights(one), weights(two)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_allclose(np.frombuffer(second[name], np.float32), np.frombuffer(value, np.float32), atol=2e-4, err_msg=name)
+    for a, b in zip(events(one, "held_out"), events(two, "held_out"), strict=True):
+        assert b["loss"] == pytest.approx(a["loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_two_ranks_equal_one(runs: Path, tmp_path: Path, name: str) -> None:
+    build: Any = SCENARIOS[name][0]
+    train(tiny_run(tmp_path, step=build(), **settings()))
+    close(tmp_path, runs / name)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_ranks_equal_one_when_a_step_holds_every_entry(runs: Path, tmp_path: Path, strategy: str) -> None:
+    train(tiny_run(tmp_path, step=mixture(), mixing="all", **settings()))
+    close(tmp_path, runs / f"{strategy}-mixture")
+
+
+def test_a_sharded_run_goes_on_alone(runs: Path, tmp_path: Path) -> None:
+    train(tiny_run(tmp_path, step=electra(), **{**settings(), "budget": "9steps"}))
+    alone = {**settings(), "budget": "9steps", "extend": True}
+    done = train(tiny_run(runs / "fsdp-electra", step=electra(), data=Numbers(), **alone))
+    assert done.step == 9 and events(runs / "fsdp-electra", "resume")[0]["step"] == 6
+
+
+def test_a_run_begun_alone_goes_on_sharded(runs: Path) -> None:
+    records = events(runs / "begun-alone")
+    assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
+    assert events(runs / "begun-alone", "resume")[0]["step"] == 3
