@@ -4,12 +4,12 @@
     python benchmarks/corpus_build.py --big [--keep FOLDER]
 
 Both sides read the same plain text (one paragraph per line, blank lines between documents), each in a fresh process, in
-turn; medians are reported. The peer is what the usual pre-training script does: `load_dataset("text")`, a map that tokenizes,
-a map that groups into rows of 128, written to Arrow files. Ours also splits sentences and keeps word starts, sentence and
-document bounds. Start-up and imports are not timed on either side; starting workers is, on both. Ids of the whole file are
-compared, token by token. Peak memory is the sum over the process and its children, sampled 20 times a second, of private
-memory and a share of what they have in common (PSS). Memory maps of files that can be dropped at any time count while they
-are resident.
+turn. Medians are reported, of wall time and of CPU time, which suffers less where the machine is shared with others. The
+peer is what the usual pre-training script does: `load_dataset("text")`, a map that tokenizes, a map that groups into rows
+of 128, written to Arrow files. Ours also splits sentences and keeps word starts, sentence and document bounds. Imports are not
+timed on either side; starting workers is, on both. Ids of the whole file are compared, token by token. Peak memory is the
+sum over the process and its children, sampled 20 times a second, of private memory and a share of what they have in common
+(PSS); pages of mapped files count while they are resident.
 
 `--big` repeats the English text to 200 MB and to 2 GB and compares the peaks.
 """
@@ -17,11 +17,10 @@ are resident.
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
 import os
-import platform
+import resource
 import shutil
 import statistics
 import subprocess
@@ -29,13 +28,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 SIZES = {"text_en_wiki": 30522, "text_zh_wiki": 21128}
 ROW = 128
@@ -54,6 +51,8 @@ def main() -> None:
     finally:
         if not arguments.keep:
             shutil.rmtree(work, ignore_errors=True)
+    for row in rows:
+        print("  ".join(f"{key} {value}" for key, value in row.items()))
     write(rows, "corpus_memory" if arguments.big else "corpus_build")
 
 
@@ -96,7 +95,7 @@ def build_ours(text: Path, folder: Path, out: Path, processes: int) -> dict[str,
     digest = hashlib.sha256()
     for first in range(0, len(store.tokens), 1 << 22):
         digest.update(store.tokens[first : first + (1 << 22)].astype("int32").tobytes())
-    return {"seconds": seconds, "peak": peak.bytes, "tokens": len(store.tokens), "ids": digest.hexdigest()}
+    return {**peak.facts(seconds), "tokens": len(store.tokens), "ids": digest.hexdigest()}
 
 
 def build_theirs(text: Path, folder: Path, out: Path, processes: int) -> dict[str, Any]:
@@ -127,14 +126,15 @@ def build_theirs(text: Path, folder: Path, out: Path, processes: int) -> dict[st
         ids = batch["input_ids"].combine_chunks().flatten().to_numpy().astype(np.int32)
         tokens += len(ids)
         digest.update(ids.tobytes())
-    return {"seconds": seconds, "peak": peak.bytes, "tokens": tokens, "ids": digest.hexdigest()}
+    return {**peak.facts(seconds), "tokens": tokens, "ids": digest.hexdigest()}
 
 
 class Peak:
-    """The largest memory of this process and its children while a block of code runs, in bytes."""
+    """The largest memory of this process and its children while a block of code runs, in bytes, and their CPU time."""
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.cpu = -cpu_seconds()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -145,10 +145,21 @@ class Peak:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+        self.cpu += cpu_seconds()
+
+    def facts(self, seconds: float) -> dict[str, float]:
+        """What a side reports."""
+        return {"seconds": seconds, "peak": self.bytes, "cpu": self.cpu}
 
     def _watch(self) -> None:
         while not self._over.wait(0.05):
             self.bytes = max(self.bytes, sum(map(memory_of, family(os.getpid()))))
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of the children that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def family(process: int) -> list[int]:
@@ -187,9 +198,11 @@ def compare(arguments: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
             for side, found in runs.items():
                 found.append(start(side, text, folder, work / "out", arguments.processes))
                 speed = text.stat().st_size / 1e6 / found[-1]["seconds"]
-                print(f"{corpus} round {number + 1} {side:<9}{speed:6.1f} MB/s  {found[-1]['peak'] / 1e6:,.0f} MB", flush=True)
+                peak = found[-1]["peak"] / 1e6
+                print(f"{corpus} round {number + 1} {side:<9}{speed:6.1f} MB/s  peak {peak:,.0f} MB", flush=True)
         same = len({run["ids"] for found in runs.values() for run in found}) == 1
         seconds = {side: statistics.median(run["seconds"] for run in found) for side, found in runs.items()}
+        cpu = {side: statistics.median(run["cpu"] for run in found) for side, found in runs.items()}
         for side, found in runs.items():
             rows.append(
                 {
@@ -197,6 +210,8 @@ def compare(arguments: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
                     "megabytes": round(text.stat().st_size / 1e6, 1), "tokens": found[0]["tokens"],
                     "megabytes_per_second": round(text.stat().st_size / 1e6 / seconds[side], 2),
                     "times_datasets": round(seconds["datasets"] / seconds[side], 2),
+                    "cpu_seconds": round(cpu[side], 1),
+                    "times_datasets_per_cpu_second": round(cpu["datasets"] / cpu[side], 2),
                     "peak_megabytes": round(max(run["peak"] for run in found) / 1e6),
                     "ids_identical": same, "rounds": arguments.rounds, "processes": arguments.processes,
                 }
@@ -281,42 +296,13 @@ def start(side: str, text: Path, folder: Path, out: Path, processes: int) -> dic
 
 
 def write(rows: list[dict[str, Any]], theme: str) -> None:
-    """Print the table and write it to benchmarks/results/, with versions and hardware in every row."""
-    from importlib.metadata import PackageNotFoundError, version
+    """Write the table, versions and hardware in its first line, and say where."""
+    from results import processor, versions, write_results
 
-    def installed(name: str) -> str:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return "none"
-
-    machine = hardware()
-    facts = {
-        "hardware": machine, "python": platform.python_version(), "date": date.today().isoformat(),
-        **{name: installed(name) for name in ("tokenizers", "datasets", "transformers", "numpy", "numba")},
-    }
-    for row in rows:
-        print("  ".join(f"{key} {value}" for key, value in row.items()))
-    print("  ".join(f"{key} {value}" for key, value in facts.items()))
-    name = "".join(c if c.isalnum() else "-" for c in machine.lower())
-    path = ROOT / "benchmarks" / "results" / f"{theme}_{name}_{facts['date']}.csv"
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, fieldnames=[*rows[0], *facts])
-        writer.writeheader()
-        writer.writerows({**row, **facts} for row in rows)
-    print(f"written to {path.relative_to(ROOT)}")
-
-
-def hardware() -> str:
-    """Processor and cores in a few words."""
-    cores = len(os.sched_getaffinity(0))
-    model: Callable[[str], str] = lambda line: line.split(":", 1)[1].strip()  # noqa: E731
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return f"{next(model(line) for line in lines if line.startswith('model name'))} {cores} cores"
-    except (OSError, StopIteration):
-        return f"{platform.machine()} {cores} cores"
+    packages = ("tokenizers", "datasets", "transformers", "numpy", "numba")
+    facts = versions(*packages)
+    print(processor(), ", ".join(f"{name} {number}" for name, number in facts.items()))
+    print("written to", write_results(theme, [{**row, **facts} for row in rows], hardware=processor()).relative_to(ROOT))
 
 
 if __name__ == "__main__":

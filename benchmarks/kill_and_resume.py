@@ -21,7 +21,7 @@ from results import device_name
 def command(out: Path, options: argparse.Namespace) -> list[str]:
     """The run as a person would type it; frequent checkpoints so that kills fall into the writing of them too."""
     settings = ["training.batch=16", "training.checkpoint_every=7", f"training.workers={options.workers}"]
-    settings += ["schedule=[]", "corpus.passages.length=64"] if options.recipe == "bert" else []
+    settings += ["schedule[0].set.length=48", "schedule[1].set.length=80"] if options.recipe == "bert" else []
     settings += ["training.packing=true"] if options.packing else []
     return [
         sys.executable, "-m", "cloze.cli.main", "pretrain", options.recipe, "--size", "tiny", "--corpus", str(options.corpus),

@@ -29,7 +29,7 @@ from cloze.corpus import Store
 
 CASES: dict[str, dict[str, Any]] = {
     "bert": {"recipe": "bert", "batch": 64, "length": 512, "steps": 60,
-             "set": ["schedule=[]", "corpus.passages.length=512", "corpus.passages.short=0.0", "training.packing=true"]},
+             "set": ["schedule[0].set.length=512", "corpus.passages.short=0.0", "training.packing=true"]},
     "electra": {"recipe": "electra-small", "batch": 256, "length": 128, "steps": 90, "set": ["training.packing=true"]},
     "gpt2": {"recipe": "gpt2", "batch": 16, "length": 1024, "steps": 60, "set": []},
 }

@@ -28,7 +28,8 @@ def canonical(recipe: Recipe) -> dict[str, Any]:
     """The full form as plain data, keys in a fixed order; reading it gives the same recipe."""
     whole: dict[str, Any] = {"name": recipe.name, "paper": recipe.paper, "notes": recipe.notes}
     whole["texts"] = {
-        name: {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer)} for name, text in recipe.texts.items()
+        name: {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer)}
+        for name, text in recipe.texts.items()
     }
     whole["sources"] = {name: _part(source) for name, source in recipe.sources.items()}
     whole["networks"] = {name: _network(network) for name, network in recipe.networks.items()}
@@ -92,7 +93,12 @@ def _pass(run: PassSpec) -> dict[str, Any]:
     }
     objectives = [_objective(objective) for objective in run.objectives]
     return {
-        "name": run.name, "network": run.network, "view": run.view, "take": take, "objectives": objectives, "grad": run.grad,
+        "name": run.name,
+        "network": run.network,
+        "view": run.view,
+        "take": take,
+        "objectives": objectives,
+        "grad": run.grad,
     }
 
 
@@ -154,7 +160,8 @@ def to_yaml(data: Mapping[str, Any]) -> str:
 def _block(key: Any, value: Any, indent: str) -> list[str]:
     head = f"{indent}{_scalar(key)}:"
     if isinstance(value, str) and _is_block(value):
-        return [f"{head} {'|' if value.endswith(chr(10)) else '|-'}", *(f"{indent}  {line}".rstrip() for line in value.splitlines())]
+        lines = [f"{indent}  {line}".rstrip() for line in value.splitlines()]
+        return [f"{head} |" if value.endswith("\n") else f"{head} |-", *lines]
     line = f"{head} {flow(value)}"
     if len(line) <= WIDTH and not _deep(value, bool(indent)):
         return [line]

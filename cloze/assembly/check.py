@@ -178,7 +178,8 @@ def _check_room(recipe: Recipe, faults: Faults) -> None:
             if room is not None and room < 1:
                 source = recipe.sources[entry.source]
                 at = f" in schedule[{phase}]" if recipe.schedule else ""
-                faults.add(source.where, f"{source.path}.length", f"{length} tokens{at} leave no room for text in the frame.")
+                faults.add(source.where, f"{source.path}.length",
+                           f"{length} tokens{at} leave no room for text in the frame.")
 
 
 # ---- the model tower -------------------------------------------------------------------------------------------------
@@ -217,11 +218,12 @@ def _check_entry(
         if network is None:  # from a checkpoint, or reported already
             states[run.name] = frozenset({"?"})
             continue
-        present = {n for n in BATCHING} | {
+        present = set(BATCHING) | {
             fields.join("main", *fields.split(n)[1:]) for n in available if fields.split(n).view == run.view
         }
         present |= {f"places/{fields.split(n).set}" for n in present if fields.split(n).field == "targets"}
-        where = run.objectives[0].part.where if run.objectives else recipe.networks[run.network].part.where  # type: ignore[union-attr]
+        part = run.objectives[0].part if run.objectives else recipe.networks[run.network].part
+        where = Where(recipe.name) if part is None else part.where
         present |= _taken(run, states, given, present, faults)
         sound = "?" not in available
         for name in sorted(getattr(network, "needs", network.takes) - present if sound else ()):
@@ -315,11 +317,13 @@ def _check_readings(
         known = states.get(owner, frozenset({"?"}))
         if state in known or "?" in known:
             continue
-        network = recipe.networks[next((p.network for e in recipe.entries.values() for p in e.passes if p.name == owner), owner)]
+        runs = [p.network for entry in recipe.entries.values() for p in entry.passes if p.name == owner]
+        network = recipe.networks[runs[0]]
         kind = network.part.name if network.part is not None else network.origin
         givers = [name for name in parts.names("network") if state in _usual_states(name)]
         faults.add(spec.part.where, spec.part.path,
-                   f'{spec.part.name} reads "{state}", but network "{network.name}" ({kind}) gives: {", ".join(sorted(known))}.',
+                   f'{spec.part.name} reads "{state}", but network "{network.name}" ({kind}) gives: '
+                   f'{", ".join(sorted(known))}.',
                    f'Networks that give "{state}": {", ".join(givers) or "none"}.')
 
 

@@ -14,6 +14,7 @@ MEANINGS: Mapping[str, str] = {
     "tokenizer": "TokenFacts: ids of roles, the ordinary ids, a reader for literal text",
     "clock": "the run's clock: seed, step, first row, share of the budget spent",
     "width": "width of the state that an objective reads",
+    "limit": "how many tokens may come out of an edit; known once the exercise has a length",
     "table": "the token table of the network that an objective reads, for tying",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from cloze.assembly.document import Node
 from cloze.assembly.expand import BESIDE
@@ -37,7 +37,7 @@ _head: Slots = {
 _entry: Slots = {
     "source": Slot(str | None, None),
     "order": Slot(OrderName, "open"),
-    "odds": Slot(float, 1.0),
+    "odds": Slot(float | Literal["by_size"], 1.0),
 }
 _pass: Slots = {
     "name": Slot(str | None, None),
@@ -90,7 +90,7 @@ def read(root: Node, faults: Faults) -> Recipe | None:
     return Recipe(
         name=head["name"], paper=head["paper"], notes=head["notes"], texts=texts, sources=sources, networks=networks,  # type: ignore[arg-type]
         tie=tuple(tuple(group) for group in head["tie"]), reading=reading, entries=entries, mixing=head["mixing"],  # type: ignore[arg-type]
-        schedule=schedule, training=training, export=export,  # type: ignore[arg-type]
+        schedule=schedule, training=training, export=export,
     )
 
 
@@ -245,7 +245,8 @@ def _pass_spec(node: Node, path: str, named: list[ObjectiveSpec], faults: Faults
         elif isinstance(value.value, str):
             take[str(field)] = value.value
         elif not value.is_mapping:
-            faults.add(value.where, f"{path}.take.{field}", f"expected `pass.state` or `view.field`, got {value.plain()!r}.")
+            faults.add(value.where, f"{path}.take.{field}",
+                       f"expected `pass.state` or `view.field`, got {value.plain()!r}.")
     return PassSpec(name, values["network"], values["view"], take, objectives, values["grad"])
 
 
@@ -284,7 +285,8 @@ def _schedule(root: Node, faults: Faults) -> tuple[Phase, ...]:
     if node is None or node.value is None:
         return ()
     if not node.is_list:
-        faults.add(node.where, "schedule", "expected a list of phases.", "For example `- {share: 0.9, set: {length: 128}}`.")
+        faults.add(node.where, "schedule", "expected a list of phases.",
+                   "For example `- {share: 0.9, set: {length: 128}}`.")
         return ()
     phases = []
     for index, item in enumerate(node.value):
@@ -298,7 +300,10 @@ def _schedule(root: Node, faults: Faults) -> tuple[Phase, ...]:
             faults.add(item.where, path, f"a phase has one of steps, share, epochs; this one has {len(written)}.")
             continue
         phases.append(Phase(**values))
+    units = {key for phase in phases for key in _phase if getattr(phase, key) is not None}
+    if len(units) > 1:
+        faults.add(node.where, "schedule", f"the phases mix {' and '.join(sorted(units))}; all of them use one unit.")
     shares = [phase.share for phase in phases if phase.share is not None]
-    if shares and len(shares) == len(phases) and abs(sum(shares) - 1) > 1e-6:
+    if shares and units == {"share"} and abs(sum(shares) - 1) > 1e-6:
         faults.add(node.where, "schedule", f"the shares add up to {sum(shares):g}, expected 1.")
     return tuple(phases)

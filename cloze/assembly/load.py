@@ -90,7 +90,9 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str]:
         raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
     if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
         raise RecipeError(f"{given}: there is no such file. Named recipes: {', '.join(recipe_names())}.")
-    raise RecipeError(f"unknown recipe {given!r}. {nearest(given, recipe_names())}\n  `cloze list` shows all; a file ends in .yaml.")
+    raise RecipeError(
+        f"unknown recipe {given!r}. {nearest(given, recipe_names())}\n  `cloze list` shows all; a file ends in .yaml."
+    )
 
 
 def _assemble(root: Node, size: str | None, overrides: Sequence[str]) -> Recipe:
@@ -177,7 +179,9 @@ def _set_in_phases(root: Node, path: str, value: Node) -> None:
     target = paths.find(root, path).path
     for phase in schedule.value if schedule is not None and schedule.is_list else ():
         chosen = phase.value.get("set") if phase.is_mapping else None
-        for key in list(chosen.value) if chosen is not None and chosen.is_mapping else ():
+        if chosen is None or not chosen.is_mapping:
+            continue
+        for key in list(chosen.value):
             if target in _targets(root, str(key)):
                 chosen.put(key, value.copy())
 

@@ -120,14 +120,17 @@ class PassSpec:
 
 @dataclass(frozen=True)
 class EntrySpec:
-    """One entry of the mixture: a source, who sees whom, an exercise, passes; `odds` is its share of the steps."""
+    """One entry of the mixture: a source, who sees whom, an exercise, passes.
+
+    `odds` is its share of the steps; `by_size`: in proportion to its corpus.
+    """
 
     name: str
     source: str
     order: OrderName
     exercise: tuple[EditSpec, ...]
     passes: tuple[PassSpec, ...]
-    odds: float = 1.0
+    odds: float | Literal["by_size"] = 1.0
 
     def objectives(self) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
         """Every objective with its pass."""

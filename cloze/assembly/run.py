@@ -22,7 +22,7 @@ from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 from cloze.training.loop import Outcome, train
-from cloze.training.phases import phases_from_shares
+from cloze.training.phases import Phase, phases_from_shares
 from cloze.training.precision import choose_device
 from cloze.training.run import Record, Run, Training
 from cloze.training.step import Step
@@ -48,7 +48,7 @@ def pretrain(
     paths = [str(corpus)] if isinstance(corpus, (str, Path)) else [str(path) for path in corpus]
     loaded = load_recipe(recipe, size=size, overrides=overrides, with_files=[str(path) for path in with_files])
     check_recipe(loaded)
-    spend = the_budget(loaded, budget)
+    spend, phases = the_budget(loaded, budget), phases_of(loaded)
     choose_device(device)
     stores, chosen = open_stores(loaded, paths, binds, out, tokenizer=tokenizer, text_format=text_format, seed=seed, say=say)
     step = build_step(loaded, vocab_size=chosen.size, seed=seed)
@@ -65,7 +65,7 @@ def pretrain(
         optimizer=lookup("optimizer", loaded.training.optimizer.name)(**plain(loaded.training.optimizer.arguments)),
         rate=lookup("rate", loaded.training.rate.name)(**plain(loaded.training.rate.arguments)),
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
-        training=training_of(loaded), phases=phases_of(loaded, data),
+        training=training_of(loaded), phases=phases,
         odds=odds_of(loaded, stores), mixing=loaded.mixing,  # type: ignore[arg-type]
         seed=seed, device=device, bytes_per_token=bytes_per_token(stores), extend=extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, seed=seed), say=report,
@@ -188,7 +188,7 @@ def training_of(recipe: Recipe) -> Training:
     )
 
 
-def phases_of(recipe: Recipe, data: Any) -> Any:
+def phases_of(recipe: Recipe) -> tuple[Phase, ...]:
     """The schedule as shares of the budget. Phases in steps or epochs are taken in proportion to each other."""
     if not recipe.schedule:
         return ()

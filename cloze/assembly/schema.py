@@ -69,7 +69,8 @@ def slots(builder: Callable[..., Any]) -> dict[str, Slot]:
     try:
         found = parameters(builder)
     except NameError as error:
-        raise RecipeError(f"the signature of {builder.__module__}.{builder.__qualname__} cannot be read: {error}.") from None
+        name = f"{builder.__module__}.{builder.__qualname__}"
+        raise RecipeError(f"the signature of {name} cannot be read: {error}.") from None
     made = {
         name: Slot(p.annotation, p.default) for name, p in found.items()
         if not name.startswith("_") and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
@@ -202,7 +203,8 @@ def _adapter(annotation: Any) -> Any:
         return TypeAdapter(annotation)
     except PydanticSchemaGenerationError:
         raise RecipeError(
-            f"a parameter is annotated {describe(annotation)}, which no recipe can write; annotate it Given[…] or as plain data."
+            f"a parameter is annotated {describe(annotation)}, which no recipe can write; "
+            "annotate it Given[…] or as plain data."
         ) from None
 
 
@@ -219,7 +221,9 @@ def _why(error: ValueError, p: Slot, node: Node) -> tuple[str, str]:
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 
-_words: dict[Any, str] = {Any: "any value", int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+_words: dict[Any, str] = {
+    Any: "any value", int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null",
+}
 _plurals: dict[Any, str] = {Any: "values", int: "whole numbers", float: "numbers", str: "texts", bool: "truth values"}
 
 

@@ -19,8 +19,8 @@ def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
         prefix = "" if list(recipe.entries) == ["main"] else f"mixture.{entry.name}."
         if entry.source:
             _known(f"{prefix}source", entry.source, recipe.sources, "source", at(f"{prefix}source"), faults)
-        if not entry.odds > 0:
-            faults.add(at(f"{prefix}odds"), f"{prefix}odds", f"got {entry.odds:g}, expected a number above 0.")
+        if entry.odds != "by_size" and not entry.odds > 0:
+            faults.add(at(f"{prefix}odds"), f"{prefix}odds", f"got {entry.odds}, expected a number above 0 or by_size.")
         _check_passes(recipe, entry, prefix, at, faults)
     _check_heads(recipe, faults)
     _check_ties(recipe, at, faults)
@@ -72,7 +72,8 @@ def _check_references(
         if not dot:
             faults.add(stands, place, f"got {reference!r}, expected `pass.state` or `view.field`.")
         elif owner not in (*earlier, *known):
-            faults.add(stands, place, f"{reference!r} names no earlier pass and no view.", nearest(owner, [*earlier, *known]))
+            faults.add(stands, place, f"{reference!r} names no earlier pass and no view.",
+                       nearest(owner, [*earlier, *known]))
     for objective in run.objectives:
         for state in objective.read.values():
             owner, dot, _ = state.rpartition(".")
@@ -114,24 +115,28 @@ def _check_ties(recipe: Recipe, at: At, faults: Faults) -> None:
 
 def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
     training = recipe.training
+
+    def wrong(key: str, what: str) -> None:
+        faults.add(at(f"training.{key}"), f"training.{key}", what)
+
     for name in ("batch", "micro_batch", "steps", "epochs", "tokens", "clip"):
         value = getattr(training, name)
         if value is not None and not value > 0:
-            faults.add(at(f"training.{name}"), f"training.{name}", f"got {value}, expected a number above 0.")
+            wrong(name, f"got {value}, expected a number above 0.")
     for name in ("held_out", "evaluate_every"):
         if not 0 <= getattr(training, name) < 1:
-            faults.add(at(f"training.{name}"), f"training.{name}", f"got {getattr(training, name)}, expected a share from 0 to below 1.")
+            wrong(name, f"got {getattr(training, name)}, expected a share from 0 to below 1.")
     if training.micro_batch is not None and training.micro_batch > training.batch > 0:
-        faults.add(at("training.micro_batch"), "training.micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
+        wrong("micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
     budgets = [name for name in ("steps", "epochs", "tokens") if getattr(training, name) is not None]
     if len(budgets) > 1:
-        faults.add(at(f"training.{budgets[1]}"), f"training.{budgets[1]}", f"{' and '.join(budgets)} are both written; a recipe has one budget.")
+        wrong(budgets[1], f"{' and '.join(budgets)} are both written; a recipe has one budget.")
 
 
 def check_length(recipe: Recipe, faults: Faults, phase: int | None = None) -> None:
     """Every source that has a length has one by now, and no network is asked for more positions than it has."""
     at = "" if phase is None else f" in schedule[{phase}]"
-    for name, source in recipe.sources.items():
+    for source in recipe.sources.values():
         if "length" not in source.arguments:
             continue
         length = source.arguments["length"]

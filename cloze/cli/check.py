@@ -18,7 +18,10 @@ def command(
     with_files: Annotated[list[Path] | None, typer.Option("--with", help="A Python file that registers parts.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check a recipe: keys, types, fields edit by edit, states pass by pass. Exit code 2 and every fault if it is not legal."""
+    """Check a recipe: keys, types, fields edit by edit, states pass by pass.
+
+    Prints what every edit takes and gives and how many parameters there are; or every fault, and exit code 2.
+    """
     from cloze.assembly.check import check_recipe
     from cloze.assembly.load import load_recipe
 
@@ -66,5 +69,6 @@ def _print(checked: Checked) -> None:
     for name, count in checked.heads.items():
         typer.echo(f"head    {name:<20} {count:>13,} parameters of its own")
     for index, phase in enumerate(recipe.schedule):
-        size = next(f"{key} {value:g}" for key in ("share", "steps", "epochs") if (value := getattr(phase, key)) is not None)
+        sizes = {key: getattr(phase, key) for key in ("share", "steps", "epochs")}
+        size = next(f"{key} {value:g}" for key, value in sizes.items() if value is not None)
         typer.echo(f"phase   {index:<20} {size}: {', '.join(f'{path} = {value}' for path, value in phase.set.items())}")

@@ -31,12 +31,12 @@ def build(
     paths: Paths,
     out: Annotated[Path, typer.Option(help="The store to make.")],
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A folder with a tokenizer: a checkpoint, a store's tokenizer/, any Hugging Face folder.")
+        Path | None, typer.Option(help="A folder with a tokenizer: a checkpoint, a store's tokenizer/, any HF folder.")
     ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="Train a tokenizer as this recipe says; default without --tokenizer: bert.")
     ] = None,
-    size: Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train, instead of the recipe's.")] = None,
+    size: Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")] = None,
     text_format: Format = "auto",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0,
@@ -48,7 +48,7 @@ def build(
     from cloze.errors import CorpusError
 
     if tokenizer is not None and (recipe is not None or size is not None):
-        raise CorpusError("--tokenizer gives a finished tokenizer; leave --recipe and --size out, or leave --tokenizer out.")
+        raise CorpusError("--tokenizer is a finished tokenizer: leave out --recipe and --size, or leave out --tokenizer.")
     say = (lambda line: None) if as_json else typer.echo
     started = time.perf_counter()
     chosen = _tokenizer(paths, tokenizer, recipe or "bert", size, text_format, seed, say)

@@ -24,8 +24,7 @@ def command(
         import json
 
         rows = [
-            {"path": c.path} | {side: value for side, value in (("left", c.left), ("right", c.right)) if value is not ABSENT}
-            for c in changes
+            {key: value for key, value in change._asdict().items() if value is not ABSENT} for change in changes
         ]
         typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return

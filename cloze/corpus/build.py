@@ -1,4 +1,4 @@
-"""Building a store from text: blocks are read here, encoded by workers, and written here, in order and in constant memory."""
+"""Building a store from text: blocks read here, encoded by workers, written here, in order and in constant memory."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ class Findings:
             .format(**lengths)
         )
         lines.append(
-            "characters per sentence: median {sentence_median:.0f}, mean {sentence_mean:.1f}, longest {sentence_longest:.0f}"
-            .format(**lengths)
+            "characters per sentence: median {sentence_median:.0f}, mean {sentence_mean:.1f}, "
+            "longest {sentence_longest:.0f}".format(**lengths)
         )
         lines.append("scripts: " + ", ".join(f"{name} {share:.1%}" for name, share in self.scripts.items()))
         lines.append(f"duplicates: {self.duplicates:,} documents repeat an earlier one exactly")

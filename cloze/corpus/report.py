@@ -91,7 +91,8 @@ class Faults:
         """Raise `CorpusError` if more than one per cent of the file cannot be read as what it was taken for."""
         if self.undecodable > self.bytes * _TOLERATED:
             raise CorpusError(
-                f"{self.path}: {self.undecodable:,} of {self.bytes:,} bytes are not UTF-8: it looks like another encoding.\n"
+                f"{self.path}: {self.undecodable:,} of {self.bytes:,} bytes are not UTF-8: "
+                f"it looks like another encoding.\n"
                 f"  Convert it first, for example: iconv -f GB18030 -t UTF-8 IN > OUT"
             )
         if self.bad_records > max(1, self.records * _TOLERATED):

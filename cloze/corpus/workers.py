@@ -1,7 +1,7 @@
 """Worker processes that encode blocks, results in the order of the blocks, a bounded number under way.
 
-Each worker is a fresh interpreter running this module, joined by a pipe: nothing is forked (the parent may hold threads) and
-nothing of the parent's main script is imported again. It runs its library with one thread.
+Each worker is a fresh interpreter running this module, joined by a pipe: nothing is forked (the parent may hold threads)
+and nothing of the parent's main script is imported again. It runs its library with one thread.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Frame:
     segments: list[int] | None = None
     restart: bool = False
     tokenizer: Given[TokenFacts | None] = None
-    limit: int | None = None
+    limit: Given[int | None] = None
     _items: tuple[Item, ...] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.registry import register
+from cloze.registry import Given, register
 from cloze.rng import Draw, below
 from cloze.rows import Rows
 
@@ -36,7 +36,7 @@ class Pair:
     rate: float = 0.5
     single: float = 0.0
     set: str = "next"
-    limit: int | None = None
+    limit: Given[int | None] = None
 
     @property
     def asks(self) -> bool:

@@ -54,7 +54,8 @@ def test_the_error_it_shows_is_the_error_one_gets(mine: Path) -> None:
 
 def test_its_part_can_be_used(mine: Path) -> None:
     Path("my_parts.py").write_text(blocks("python")[0])
-    mine.write_text(mine.read_text().replace("  - corrupt:", "  - ask_first\n  - corrupt:").replace("tie: true", "tie: true, set: first"))
+    text = mine.read_text().replace("  - corrupt:", "  - ask_first\n  - corrupt:")
+    mine.write_text(text.replace("tie: true", "tie: true, set: first"))
     checked = check_recipe(load_recipe(mine, with_files=["my_parts.py"]))
     assert "targets/first" in checked.batch["main"]
 

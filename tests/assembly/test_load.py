@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from cloze.assembly.canonical import to_yaml
 from cloze.assembly.document import read_yaml
 from cloze.assembly.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
 from cloze.assembly.paths import split
+from cloze.assembly.recipe import NetworkSpec
 
 from .conftest import MINE, Write, message_of
 
@@ -24,7 +26,8 @@ def test_short_forms_mean_their_long_forms(write: Write) -> None:
         ("text: {", "texts:\n  main: {"), ("corpus: {passages", "sources: {main: {passages"), ("128}}", "128}}}"),
         ("network: {transformer", "networks: {main: {transformer"), ("heads: 2}}", "heads: 2}}}"),
         ('frame: "[CLS] {A} [SEP]"', 'frame: {template: "[CLS] {A} [SEP]", in: main}'),
-        ("corrupt: {}", "corrupt"), ("predict: masked", "predict: {what: masked}"), ("optimizer: adamw", "optimizer: {adamw: {}}"),
+        ("corrupt: {}", "corrupt"), ("predict: masked", "predict: {what: masked}"),
+        ("optimizer: adamw", "optimizer: {adamw: {}}"),
         ("objectives:\n  - token_prediction: {transform: gelu, tie: true}",
          "passes:\n  - network: main\n    objectives: [token_prediction: {transform: gelu, tie: true, weight: 1}]"),
     ))
@@ -85,7 +88,8 @@ def test_the_order_of_special_tokens_is_part_of_the_identity(write: Write) -> No
 def test_overrides_reach_values_by_every_kind_of_path(write: Write) -> None:
     recipe = load_recipe(write(), overrides=[
         "training.batch=64", "exercise.mask.rate=0.2", "exercise[2].corrupt.keep=0.0", "exercise.2.random=0.2",
-        "text.tokenizer.size=4000", "texts.main.normalise.lower=false", "networks.main.layers=3", "network.transformer.heads=4",
+        "text.tokenizer.size=4000", "texts.main.normalise.lower=false", "networks.main.layers=3",
+        "network.transformer.heads=4",
         "training.rate.peak=5e-4", "training.rate.linear.floor=1e-5", "corpus.length=64", "order=left_to_right",
         "objectives.token_prediction.weight=2", "training.optimizer.betas=[0.9, 0.98]", "reading.summary=last",
         "training.clip=1",
@@ -148,7 +152,7 @@ def test_an_override_also_replaces_what_phases_set() -> None:
     assert [(r.length, r.training.batch) for r in phase_recipes(recipe)] == [(64, 8), (64, 8)]
 
 
-@pytest.mark.parametrize("size", ["tiny", "mini", "small", "base"])
+@pytest.mark.parametrize("size", ["tiny", "small"])
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_size_rescales_networks_and_nothing_else(name: str, size: str) -> None:
     full, scaled = load_recipe(name).canonical(), load_recipe(name, size=size).canonical()
@@ -158,13 +162,19 @@ def test_a_size_rescales_networks_and_nothing_else(name: str, size: str) -> None
         assert numbers["width"] == 64 * numbers["heads"] and numbers["inner"] == 4 * numbers["width"]
 
 
+def numbers(network: NetworkSpec) -> dict[str, Any]:
+    """The arguments of a network's part."""
+    assert network.part is not None
+    return dict(network.part.arguments)
+
+
 def test_a_companion_keeps_its_ratio_to_the_exported_network() -> None:
     networks = load_recipe("electra-base", size="mini").networks
-    generator, discriminator = (networks[name].part.arguments for name in ("generator", "discriminator"))  # type: ignore[union-attr]
+    generator, discriminator = (numbers(networks[name]) for name in ("generator", "discriminator"))
     assert (discriminator["layers"], discriminator["width"], discriminator["embedding_width"]) == (4, 256, 256)
     assert (generator["layers"], generator["width"], generator["heads"], generator["embedding_width"]) == (4, 64, 1, 256)
     small = load_recipe("electra-small", size="tiny").networks
-    assert small["discriminator"].part.arguments["embedding_width"] == 64  # type: ignore[union-attr]
+    assert numbers(small["discriminator"])["embedding_width"] == 64
     assert "has no such size. Did you mean 'tiny'?" in message_of(lambda: load_recipe("bert", size="tny"))
 
 
@@ -219,7 +229,9 @@ def test_value_paths_split_into_their_steps(steps: list[str | int]) -> None:
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=12))
 trees = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3), max_leaves=8
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
 )
 
 

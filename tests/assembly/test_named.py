@@ -12,7 +12,7 @@ from cloze.assembly.pages import docs_folder, family_page, fields_page
 
 
 @pytest.mark.parametrize("name", recipe_names())
-@pytest.mark.parametrize("size", [None, "tiny", "mini"])
+@pytest.mark.parametrize("size", [None, "tiny"])
 def test_every_recipe_is_legal_at_every_size(name: str, size: str | None) -> None:
     checked = check_recipe(load_recipe(name, size=size))
     assert checked.recipe.name == name and all(count > 0 for count in checked.networks.values())

@@ -55,7 +55,8 @@ def test_a_store_holds_the_ids_of_every_sentence(
     assert store.documents == 6
     assert store.report["documents"] == 6
     assert store.report["tokens"] == len(store.tokens)
-    words = np.concatenate([tokenizer.encode(s).word_start for d in read_documents([tmp_path / "a.txt"]) for s in d.sentences])
+    sentences = [s for document in read_documents([tmp_path / "a.txt"]) for s in document.sentences]
+    words = np.concatenate([tokenizer.encode(sentence).word_start for sentence in sentences])
     assert (store.words(np.arange(len(store.tokens))) == words).all()
     assert store.tokenizer().hash == tokenizer.hash == store.tokenizer_hash
     store.verify()
@@ -150,7 +151,8 @@ def test_a_lost_worker_is_one_message(
 
 def test_texts_in_memory_become_a_store(tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
     lines: list[str] = []
-    store = build_store_from_texts(["One. Two.\n\nThree.", "Four."], tokenizers["wordpiece"], tmp_path / "s", report=lines.append)
+    texts = ["One. Two.\n\nThree.", "Four."]
+    store = build_store_from_texts(texts, tokenizers["wordpiece"], tmp_path / "s", report=lines.append)
     assert (store.documents, store.sentences) == (2, 4)
     assert "2 documents, 4 sentences" in lines[0]
 

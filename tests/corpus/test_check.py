@@ -44,7 +44,9 @@ def test_mixed_scripts_are_told_apart(tmp_path: Path) -> None:
     assert sum("mixed" in text for text in findings.advice) == 2
 
 
-@pytest.mark.parametrize(("text", "advice"), [("One sentence.\n" * 3 + "Two.\n", "are one sentence"), ("Just this.\n", "one document")])
+@pytest.mark.parametrize(
+    ("text", "advice"), [("One sentence.\n" * 3 + "Two.\n", "are one sentence"), ("Just this.\n", "one document")]
+)
 def test_advice_names_the_way_out(text: str, advice: str, tmp_path: Path) -> None:
     assert any(advice in line for line in check_corpus([written(tmp_path, text)]).lines())
 

@@ -21,8 +21,8 @@ BLANK = "The cat sleeps. It dreams of fish.\nDr. Smith wakes it.\n\n\nA second t
 SENTENCES = "The cat sleeps.\nIt dreams of fish.\n\nA second text.\nIt goes on.\nIt ends here.\n"
 LINES = "The cat sleeps. It dreams.\nA second text. It is here.\n"
 WIKI = (
-    '<doc id="1" url="?curid=1" title="Tom &amp; Cat">\nTom &amp; Cat\n\nTom is a cat. He sleeps.\nLife.\nHe &lt;3 fish.\n\n'
-    '</doc>\n<doc id="2" url="?curid=2" title="Fish">\nFish\n\nFish swim.\n\n</doc>\n'
+    '<doc id="1" url="?curid=1" title="Tom &amp; Cat">\nTom &amp; Cat\n\nTom is a cat. He sleeps.\nLife.\n'
+    'He &lt;3 fish.\n\n</doc>\n<doc id="2" url="?curid=2" title="Fish">\nFish\n\nFish swim.\n\n</doc>\n'
 )
 
 
@@ -50,7 +50,8 @@ TWO_WIKI = [["Tom & Cat", "Tom is a cat.", "He sleeps.", "Life.", "He <3 fish."]
                                  ["A second text.", "It goes on.", "It ends here."]]),
         (LINES, "line", [["The cat sleeps.", "It dreams."], ["A second text.", "It is here."]]),
         (WIKI, "wiki", TWO_WIKI),
-        ('{"text": "One. Two.\\n\\nThree."}\n\n{"id": 2, "text": "Four."}\n', "jsonl", [["One.", "Two.", "Three."], ["Four."]]),
+        ('{"text": "One. Two.\\n\\nThree."}\n\n{"id": 2, "text": "Four."}\n', "jsonl",
+         [["One.", "Two.", "Three."], ["Four."]]),
         ("猫在睡觉。它梦见鱼。\n\n第二篇文章。“真的？”他问。\n", "blank",
          [["猫在睡觉。", "它梦见鱼。"], ["第二篇文章。", "“真的？”", "他问。"]]),
     ],
@@ -61,8 +62,7 @@ def test_formats_are_found_out_reported_and_read(text: str, format: str, expecte
     file = write(tmp_path / "corpus.txt", text)
     found = sentences(file, report=report)
     assert report.formats == {format: 1}
-    if format != "blank" or text == BLANK:
-        assert found == expected
+    assert found == expected
     assert sum(map(len, found)) == report.sentences
     assert len(found) == report.documents == len(expected)
 
@@ -99,8 +99,7 @@ def test_small_blocks_give_the_documents_of_large_ones(text: str, format: str, s
     found = [(d.text.split("\n"), d.line) for d in read_documents([file], format=format, report=cut, block_bytes=size)]
     if size >= 40:  # smaller blocks cut within lines: the words stay, a sentence may come in two pieces
         assert found == expected
-    assert [" ".join(s).split() for s, _ in found] == [" ".join(s).split() for s, _ in expected] or size < 40
-    assert "".join("".join(s) for s, _ in found).replace(" ", "") == "".join("".join(s) for s, _ in expected).replace(" ", "")
+    assert ["".join(s).replace(" ", "") for s, _ in found] == ["".join(s).replace(" ", "") for s, _ in expected]
     assert len(found) == len(expected)
     assert cut.bytes == whole.bytes
 
@@ -133,7 +132,9 @@ def test_parquet_is_read_by_its_text_column(tmp_path: Path) -> None:
         sentences(write(tmp_path / "c.parquet", b"PAR1 and then nothing"))
 
 
-@pytest.mark.parametrize(("name", "module", "extra"), [("a.parquet", "pyarrow", "parquet"), ("a.txt.zst", "zstandard", "zstd")])
+@pytest.mark.parametrize(
+    ("name", "module", "extra"), [("a.parquet", "pyarrow", "parquet"), ("a.txt.zst", "zstandard", "zstd")]
+)
 def test_a_missing_package_names_its_extra(
     name: str, module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

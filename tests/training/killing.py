@@ -1,7 +1,7 @@
-"""A process that trains in forked children and kills them: `python killing.py FOLDER HOW SEED`.
+"""A process that trains in forked children and kills them: `python killing.py FOLDER SEED`.
 
-`random`: ten children die by SIGKILL at random moments, the eleventh ends the run. `export`, `rename`, `publish`: the first
-child dies inside that part of writing the second checkpoint.
+`whole` is not killed. `random`: ten children die by SIGKILL at random moments, the eleventh ends the run. `export`,
+`rename`, `publish`: the first child dies inside that part of writing the second checkpoint.
 """
 
 from __future__ import annotations
@@ -62,27 +62,30 @@ def die_inside(how: str) -> None:
         checkpoint.os.link = deadly(os.link, lambda *_: next(links) == 3)
 
 
-def main(folder: Path, how: str, seed: int) -> None:
+def killed_inside(folder: Path, how: str) -> None:
+    """A child that dies inside `how`."""
+    if os.fork() == 0:
+        die_inside(how)
+        child(folder)
+        os._exit(0)
+    if not os.WIFSIGNALED(os.wait()[1]):
+        sys.exit(f"{how}: the child was to die and did not")
+
+
+def main(folder: Path, seed: int) -> None:
     torch.set_num_threads(1)  # a fork must not inherit a pool of threads
-    if how == "random":
-        start = time.perf_counter()
-        fork(folder / "whole", None)
-        whole = time.perf_counter() - start
-        chance = random.Random(seed)
-        for _ in range(10):
-            fork(folder / "parts", chance.uniform(0.05, 0.5) * whole)
-    else:
-        fork(folder / "whole", None)
-        if os.fork() == 0:
-            die_inside(how)
-            child(folder / "parts")
-            os._exit(0)
-        status = os.wait()[1]
-        if not os.WIFSIGNALED(status):
-            sys.exit("the child was to die and did not")
-    if not fork(folder / "parts", None):
-        sys.exit("the last child was killed")
+    start = time.perf_counter()
+    fork(folder / "whole", None)
+    whole = time.perf_counter() - start
+    chance = random.Random(seed)
+    for _ in range(10):
+        fork(folder / "random", chance.uniform(0.05, 0.5) * whole)
+    for how in ("export", "rename", "publish"):
+        killed_inside(folder / how, how)
+    for how in ("random", "export", "rename", "publish"):
+        if not fork(folder / how, None):
+            sys.exit(f"{how}: the last child was killed")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -14,15 +14,22 @@ from tiny import weights
 HERE = Path(__file__).resolve().parent
 
 
-@pytest.mark.parametrize("how", ["random", "export", "rename", "publish"])
-def test_a_killed_run_ends_bit_identical(tmp_path: Path, how: str) -> None:
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs that were killed in different ways, and of one that was not."""
+    folder = tmp_path_factory.mktemp("killed")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
     done = subprocess.run(
-        [sys.executable, str(HERE / "killing.py"), str(tmp_path), how, "1"], env=environment, capture_output=True, text=True,
+        [sys.executable, str(HERE / "killing.py"), str(folder), "1"], env=environment, capture_output=True, text=True,
         timeout=300, check=False,
     )
     assert done.returncode == 0, done.stderr
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    return folder
+
+
+@pytest.mark.parametrize("how", ["random", "export", "rename", "publish"])
+def test_a_killed_run_ends_bit_identical(runs: Path, how: str) -> None:
+    whole, parts = runs / "whole", runs / how
     assert weights(parts) == weights(whole)
     last = Path("cloze/checkpoints/step-00000030/state")
     for name in ("parameters.safetensors", "optimizer.safetensors"):

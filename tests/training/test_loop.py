@@ -31,10 +31,10 @@ def timeless(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_a_run_learns_and_says_how_it_ended(tmp_path: Path) -> None:
-    done = train(tiny_run(tmp_path, budget="40steps", step=bert(dropout=0.0), data=Numbers(epoch_items=8)))
+    done = train(tiny_run(tmp_path, budget="40steps", step=bert(dropout=0.0), data=Numbers(epoch_items=8, static=True)))
     records = events(tmp_path)
     assert done.finished and done.step == 40 and done.held_out == events(tmp_path, "held_out")[-1]["loss"]
-    assert records[-1]["loss"] < records[0]["loss"] - 0.2
+    assert records[-1]["loss"] < records[0]["loss"] - 1.0
     assert (tmp_path / "README.md").read_text() == "step 40\n"
 
 

@@ -27,13 +27,14 @@ VOCABULARY = 40
 
 
 class Numbers:
-    """Rows of random ids, `length` long, some padded; the row is a pure function of (epoch, item)."""
+    """Rows of random ids, `length` long, some padded; the row is a pure function of (epoch, item), or of the item alone."""
 
     def __init__(
-        self, *, batch: int = 8, micro: int | None = None, length: int = 12, rank: int = 0, ranks: int = 1, epoch_items: int = 20
+        self, *, batch: int = 8, micro: int | None = None, length: int = 12, rank: int = 0, ranks: int = 1,
+        epoch_items: int = 20, static: bool = False,
     ) -> None:
         self.batch, self.micro, self.length, self.rank, self.ranks = batch, micro, length, rank, ranks
-        self.epoch_items = epoch_items
+        self.epoch_items, self.static = epoch_items, static
         self.changes: list[dict[str, Any]] = []
 
     def next(self, entry: str, cursor: Cursor) -> tuple[Sequence[MicroBatch], Cursor]:
@@ -63,7 +64,7 @@ class Numbers:
     def _micro(self, addresses: list[tuple[int, int]], first_row: int) -> MicroBatch:
         rows, block, targets, places, next_ = [], [], [], [], []
         for number, (epoch, item) in enumerate(addresses):
-            generator = np.random.default_rng([epoch + 7, item, self.length])
+            generator = np.random.default_rng([0 if self.static else epoch + 7, item, self.length])
             real = int(generator.integers(self.length // 2, self.length + 1))
             rows.append(np.where(np.arange(self.length) < real, generator.integers(5, VOCABULARY, self.length), 0))
             block.append((np.arange(self.length) < real).astype(np.int64))

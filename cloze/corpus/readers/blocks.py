@@ -1,7 +1,7 @@
 """Cutting files into blocks of a few megabytes, at document borders where there are any: memory does not grow.
 
-A block is bytes as they came (line ends made "\\n"). Where a document is longer than a block, the next block goes on with it;
-who puts the results together learns from the parsed block whether its last document is still open.
+A block is bytes as they came (line ends made "\\n"). Where a document is longer than a block, the next block goes on with
+it; who puts the results together learns from the parsed block whether its last document is still open.
 """
 
 from __future__ import annotations

@@ -70,6 +70,8 @@ def find_layout(sample: bytes, path: str, format: str) -> Layout:
 
 def is_wrapped(lines: list[str]) -> bool:
     """Whether these lines look cut at a margin: mostly 40 to 120 characters and not ending where sentences end."""
+    if max(map(len, lines[:4]), default=0) > 160:
+        return False  # seen at once in most text that is not
     ends = [line for line, following in zip(lines, lines[1:], strict=False) if line.strip() and following.strip()]
     if len(ends) < 2 or max(map(len, ends)) > 160:
         return False

@@ -160,8 +160,8 @@ def _open(path: str, packing: str) -> Iterator[IO[bytes]]:
 
 @lru_cache(maxsize=1)
 def _standard_input() -> IO[bytes]:
-    """A copy of standard input on disk: it is read twice when a tokenizer is trained on it first."""
-    copy = cast(IO[bytes], tempfile.TemporaryFile())  # noqa: SIM115: lives as long as the process
+    """A copy of standard input on disk: read twice when a tokenizer is trained on it first."""
+    copy = cast(IO[bytes], tempfile.TemporaryFile())  # noqa: SIM115
     shutil.copyfileobj(sys.stdin.buffer, copy, 1 << 20)
     return copy
 

@@ -1,8 +1,8 @@
 """Blocks of text → documents → sentences, one function per format. Runs in the workers.
 
 Every function returns the documents of a block as lists of sentences, the first of them possibly the continuation of the
-previous block's last one. White space between the sentences of a line stays at the head of the later one, so that byte-level
-tokenizers see the text as it was written.
+previous block's last one. White space between the sentences of a line stays at the head of the later one, so that
+byte-level tokenizers see the text as it was written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from cloze.corpus.readers.detect import is_wrapped
 from cloze.corpus.report import Faults, Oddities
 from cloze.text.sentences import split_sentences
 
-_BLANK = re.compile(r"(?:^|\n)(?:[^\S\n]*\n)+")
+_BLANK = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")  # begins with a literal: the scan for it runs at full speed
+_BLANK_AT_START = re.compile(r"(?:[^\S\n]*\n)*")
 _ENDS_BLANK = re.compile(r"(?:^|\n)[^\S\n]*\n\s*\Z")
 _HEADER = re.compile(r"<doc\s[^\n]*>[^\S\n]*(?:\n|$)")
 
@@ -54,15 +55,16 @@ def parse_block(block: Block, *, spaces: bool = True) -> Parsed:
 
 def prose(text: str, split: Callable[[str], list[str]] = split_sentences) -> list[str]:
     """The sentences of running text: blank lines end paragraphs, lines cut at a margin are joined first."""
-    sentences: list[str] = []
-    for paragraph in _BLANK.split(text) if "\n" in text else [text]:
-        lines = paragraph.split("\n")
-        if len(lines) > 2 and is_wrapped(lines):
-            lines = [" ".join(line.strip() for line in lines)]
-        for line in lines:
-            if line and not line.isspace():
-                sentences += split(line)
-    return sentences
+    if "\n" not in text:
+        return _paragraph(text, split)
+    return [sentence for paragraph in _BLANK.split(text) for sentence in _paragraph(paragraph, split)]
+
+
+def _paragraph(text: str, split: Callable[[str], list[str]]) -> list[str]:
+    lines = text.split("\n")
+    if len(lines) > 2 and is_wrapped(lines):
+        return split(" ".join(line.strip() for line in lines))
+    return [sentence for line in lines if line and not line.isspace() for sentence in split(line)]
 
 
 Split = Callable[[str], list[str]]
@@ -72,7 +74,7 @@ _Found = tuple[list[list[str]], list[int], bool]
 def _blank(text: str, line: int, split: Split) -> _Found:
     documents, lines = [], []
     for start, piece in _pieces(text):
-        documents.append(prose(piece, split))
+        documents.append(_paragraph(piece, split))
         lines.append(line + start)
     return documents, lines, not _ENDS_BLANK.search(text[-4096:])
 
@@ -194,10 +196,11 @@ def _decode_with_faults(data: bytes, block: Block, odd: Oddities, faults: Faults
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
     """What stands between blank lines, with the number of lines before it."""
-    position = line = 0
-    for gap in _BLANK.finditer(text):
-        if gap.start() > position:
-            yield line, text[position : gap.start()]
+    start = _BLANK_AT_START.match(text)
+    position = start.end() if start else 0
+    line = text.count("\n", 0, position)
+    for gap in _BLANK.finditer(text, position):
+        yield line, text[position : gap.start()]
         line += text.count("\n", position, gap.end())
         position = gap.end()
     if not text[position:].isspace() and position < len(text):

@@ -1,7 +1,8 @@
-"""The documentation that every Python installation carries, as a corpus and as a classification task. No module is imported.
+"""The documentation that every Python installation carries, as a corpus and as a classification task.
 
-The text is the standard library's docstrings, read from the source files' syntax trees, and the topics of `pydoc_data` (the
-language reference): about two megabytes of English. The task: from which package does a docstring come?
+The text is the standard library's docstrings, read from the source files' syntax trees (no module is imported), and the
+topics of `pydoc_data` (the language reference): about two megabytes of English. The task: from which package does a
+docstring come?
 """
 
 from __future__ import annotations

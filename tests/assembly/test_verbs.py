@@ -1,0 +1,59 @@
+"""`cloze list`, `show`, `diff`, `check`: what they print, as text and as JSON, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cloze.assembly.document import read_yaml
+from cloze.assembly.load import load_recipe, recipe_names
+from cloze.cli.main import main
+
+from .conftest import Write
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What a command line prints when all is well."""
+    assert main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def test_list_has_one_row_for_every_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = output(capsys, "list").splitlines()
+    assert [row.split()[0] for row in rows[1 : 1 + len(recipe_names())]] == recipe_names()
+    assert [row["name"] for row in json.loads(output(capsys, "list", "--json"))] == recipe_names()
+
+
+def test_what_show_prints_is_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = output(capsys, "show", "electra-small", "--size", "tiny", "--set", "training.batch=4")
+    recipe = load_recipe("electra-small", size="tiny", overrides=["training.batch=4"])
+    assert read_yaml(shown, "shown").plain() == recipe.canonical()
+    assert shown.endswith(f"# {recipe.hash}\n")
+    data = json.loads(output(capsys, "show", "bert", "--json"))
+    assert data["recipe"]["training"]["batch"] == 256 and data["hash"] == load_recipe("bert").hash
+
+
+def test_diff_prints_one_line_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output(capsys, "diff", "roberta", "bert").splitlines()
+    assert lines[0].split() == ["roberta", "bert"]
+    assert any(line.split() == ["training.batch", "8192", "256"] for line in lines)
+    changes = {row["path"]: row for row in json.loads(output(capsys, "diff", "roberta", "bert", "--json"))}
+    assert changes["exercise.pair"] == {"path": "exercise.pair", "right": {"pair": {}}}
+    assert output(capsys, "diff", "bert", "bert") == "bert and bert do the same.\n"
+
+
+def test_check_prints_fields_and_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = output(capsys, "check", "bert")
+    assert shown.startswith("bert is legal.") and "108,891,648 parameters" in shown and "share 0.9: length = 128" in shown
+    data = json.loads(output(capsys, "check", "bert", "--size", "tiny", "--json"))
+    assert data["edits"]["main"][2]["gives"] == ["masked"] and "targets/next" in data["fields"]["main"]
+
+
+def test_a_wrong_recipe_is_exit_code_2_and_lines_on_stderr(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(("rate: 0.15", "ratio: 0.15"), ("batch: 32", "bach: 32"))
+    for verb in ("check", "show"):
+        assert main([verb, str(path)]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == "" and "mine.yaml:7:" in captured.err and "mine.yaml:15:" in captured.err
+        assert "Traceback" not in captured.err

@@ -1,0 +1,103 @@
+"""The fused path of a CPU against the layer written in plain operations."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cloze.networks import Clock, Transformer
+from cloze.networks.blocks.fused import _activate, _activate_backward
+from cloze.networks.blocks.layer import TransformerLayer
+
+
+def both(network: Transformer, **fields: Any) -> list[tuple[Tensor, dict[str, Tensor]]]:
+    """Output and gradients by the fused path, then by the plain one."""
+    results = []
+    for fused in (True, False):
+        network.zero_grad()
+        with mock.patch.object(TransformerLayer, "_is_plain", lambda self, fused=fused: fused):
+            hidden = network(want=frozenset({"hidden"}), **fields)["hidden"]
+        weights = torch.linspace(-1, 1, hidden.numel(), dtype=hidden.dtype).view_as(hidden)
+        (hidden * weights * (hidden.detach() != 0)).sum().backward()
+        results.append((hidden.detach(), {n: p.grad.clone() for n, p in network.named_parameters() if p.grad is not None}))
+    return results
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
+@pytest.mark.parametrize("order", ["open", "left_to_right", "packed"])
+@pytest.mark.parametrize("asked", [None, [1, 9, 5, 5, 0, 20]])
+def test_fused_and_plain_layers_agree(norm: str, dropout: float, activation: str, order: str, asked: Any) -> None:
+    torch.manual_seed(0)
+    network = Transformer(
+        layers=2, width=12, heads=2, norm=norm, activation=activation, dropout=dropout, deviation=0.3, vocab_size=11,
+        clock=Clock(4),
+    ).double()
+    fields: dict[str, Any] = {"tokens": torch.randint(0, 11, (3, 8)), "order": order}
+    if order == "packed":
+        fields |= {"order": "open", "block": torch.tensor([[1] * 5 + [2] * 3, [1] * 8, [1] * 3 + [0] * 5])}
+    if asked is not None:
+        fields["asked"] = torch.tensor(asked)
+    fused, plain = both(network, **fields)
+    torch.testing.assert_close(fused, plain, rtol=0, atol=1e-10)
+
+
+def test_bfloat16_training_stays_near_float32() -> None:
+    torch.manual_seed(0)
+    network = Transformer(layers=2, width=64, heads=2, dropout=0.1, vocab_size=50, clock=Clock(4))
+    tokens = torch.randint(0, 50, (4, 16))
+    weights = torch.randn(4, 16, 64)
+    gradients = []
+    for low in (False, True):
+        network.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            hidden = network(want=frozenset({"hidden"}), tokens=tokens)["hidden"]
+        assert hidden.dtype == (torch.bfloat16 if low else torch.float32)
+        (hidden.float() * weights).sum().backward()
+        gradients.append({name: p.grad.clone() for name, p in network.named_parameters()})
+    for name, exact in gradients[0].items():
+        assert gradients[1][name].dtype == torch.float32
+        assert (gradients[1][name] - exact).norm() < 0.04 * exact.norm() + 1e-3, name
+
+
+def test_a_replaced_or_hooked_map_is_called() -> None:
+    network = Transformer(layers=1, width=8, heads=2, dropout=0.0, vocab_size=5, clock=Clock())
+    tokens = torch.zeros(1, 3, dtype=torch.long)
+    called = []
+    handle = network.layers[0].inner.register_forward_hook(lambda *_: called.append("hook"))
+    network(want=frozenset({"hidden"}), tokens=tokens)
+    handle.remove()
+
+    class Adapted(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            called.append("replaced")
+            return super().forward(x)
+
+    network.layers[0].outer = Adapted(32, 8)
+    network(want=frozenset({"hidden"}), tokens=tokens)
+    assert called == ["hook", "replaced"]
+
+
+def test_a_second_backward_gives_the_same_gradients() -> None:
+    network = Transformer(layers=1, width=8, heads=2, dropout=0.3, vocab_size=5, clock=Clock()).double()
+    hidden = network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 3, dtype=torch.long))["hidden"]
+    weights = torch.randn_like(hidden)
+    wanted = list(network.parameters())
+    once = torch.autograd.grad(hidden, wanted, weights, retain_graph=True, allow_unused=True)
+    twice = torch.autograd.grad(hidden, wanted, weights, allow_unused=True)
+    assert all(torch.equal(a, b) for a, b in zip(once, twice, strict=True) if a is not None)
+
+
+def test_looked_up_gelu_is_the_tanh_form_for_every_bfloat16() -> None:
+    x = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    x = x[x.isfinite() & (x.abs() < 1e4)]
+    exact = nn.functional.gelu(x.double(), approximate="tanh")
+    assert (_activate(x, "gelu_tanh").double() - exact).abs().le(0.004 * exact.abs() + 1e-6).all()
+    slope = _activate_backward(torch.ones_like(x), x, "gelu_tanh").double()
+    reference = torch.ops.aten.gelu_backward(torch.ones_like(x).double(), x.double(), approximate="tanh")
+    assert (slope - reference).abs().le(0.004 * reference.abs() + 1e-6).all()

@@ -1,0 +1,195 @@
+"""The objective contract (DESIGN §9): zero answers, ln V, sums over rows, finite differences, padding of answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.networks import Clock
+from cloze.objectives import Classify, Loss, classify, relation_prediction, token_labelling, token_prediction
+from cloze.objectives import cross_entropy as module
+from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
+
+WIDTH, VOCABULARY = 8, 23
+
+
+def vocabulary(**changed: Any) -> Classify:
+    table = nn.Embedding(VOCABULARY, WIDTH).double()
+    nn.init.normal_(table.weight, std=0.02)
+    arguments = {"transform": "gelu", "tie": True, "width": WIDTH, "vocab_size": VOCABULARY, "table": table, **changed}
+    return token_prediction(**arguments).double()
+
+
+MAKERS: dict[str, Callable[[], Classify]] = {
+    "token_prediction": vocabulary,
+    "untied": lambda: vocabulary(transform=None, tie=False, bias=False),
+    "relation_prediction": lambda: relation_prediction(classes=3, width=WIDTH, clock=Clock()).double(),
+    "token_labelling": lambda: token_labelling(width=WIDTH, clock=Clock()).double(),
+    "token_labelling of three": lambda: token_labelling(classes=3, set="main", width=WIDTH, clock=Clock()).double(),
+    "classify": lambda: classify(classes=4, transform="gelu", width=WIDTH, clock=Clock()).double(),
+}
+
+
+def example(objective: Classify, rows: int, answers: int, seed: int = 0) -> tuple[dict[str, Tensor], Batch]:
+    """Readings and a batch whose answers stand at random places."""
+    generator = torch.Generator().manual_seed(seed)
+    reading = objective.reads[0]
+    shape = (rows, WIDTH) if reading == "summary" else (rows, 5, WIDTH)
+    state = torch.randn(shape, dtype=torch.double, generator=generator)
+    places = torch.randint(0, state[..., 0].numel(), (answers,), generator=generator)
+    targets = torch.randint(0, 2, (answers,), generator=generator)
+    return {reading: state}, Batch({objective.targets: targets, objective.places: places})
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_zero_answers_give_a_zero_connected_to_every_parameter(name: str) -> None:
+    objective = MAKERS[name]()
+    readings, batch = example(objective, rows=2, answers=0)
+    readings = {key: value.requires_grad_() for key, value in readings.items()}
+    loss = objective(readings, batch)
+    assert loss.total.item() == 0 and float(objective.count(batch)) == 0
+    loss.total.backward()
+    for parameter in objective.parameters():
+        assert parameter.grad is not None and parameter.grad.eq(0).all()
+    assert readings[objective.reads[0]].grad is not None
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_loss_of_two_batches_is_the_sum_of_their_losses(name: str) -> None:
+    objective = MAKERS[name]()
+    (first, one), (second, two) = (example(objective, rows=3, answers=4, seed=seed) for seed in (1, 2))
+    key = objective.reads[0]
+    shift = first[key][..., 0].numel()
+    joined = Batch(
+        {
+            objective.targets: torch.cat([one[objective.targets], two[objective.targets]]),
+            objective.places: torch.cat([one[objective.places], two[objective.places] + shift]),
+        }
+    )
+    both = objective({key: torch.cat([first[key], second[key]])}, joined)
+    parts = [objective(first, one), objective(second, two)]
+    torch.testing.assert_close(both.total, parts[0].total + parts[1].total)
+    assert both.metrics["correct"] == parts[0].metrics["correct"] + parts[1].metrics["correct"]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_answers_of_weight_zero_do_not_count(name: str) -> None:
+    objective = MAKERS[name]()
+    readings, batch = example(objective, rows=3, answers=6)
+    weights = torch.tensor([1.0, 1, 1, 1, 0, 0])
+    weighed = Batch({**batch, objective.weights: weights})
+    fewer = Batch({field: value[:4] for field, value in batch.items()})
+    assert float(objective.count(weighed)) == 4
+    torch.testing.assert_close(objective(readings, weighed).total, objective(readings, fewer).total)
+    assert objective(readings, weighed).metrics["correct"] == objective(readings, fewer).metrics["correct"]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_gradients_agree_with_finite_differences(name: str) -> None:
+    objective = MAKERS[name]()
+    readings, batch = example(objective, rows=2, answers=3)
+    key = objective.reads[0]
+    names = [n for n, _ in objective.named_parameters()]
+
+    def run(state: Tensor, *values: Tensor) -> Tensor:
+        loss: Loss = torch.func.functional_call(objective, dict(zip(names, values, strict=True)), ({key: state}, batch))
+        return loss.total
+
+    values = [p.detach().clone().requires_grad_() for p in objective.parameters()]
+    assert torch.autograd.gradcheck(run, (readings[key].requires_grad_(), *values))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_loss_is_that_of_its_scores(name: str) -> None:
+    objective = MAKERS[name]()
+    readings, batch = example(objective, rows=3, answers=5)
+    direct, by_scores = objective(readings, batch), objective.loss(objective.scores(readings, batch), batch)
+    torch.testing.assert_close(direct.total, by_scores.total)
+    assert direct.metrics["correct"] == by_scores.metrics["correct"]
+
+
+@pytest.mark.parametrize("size", [1000, 8000])
+def test_token_prediction_starts_near_ln_v(size: int) -> None:
+    torch.manual_seed(0)
+    table = nn.Embedding(size, 64)
+    nn.init.trunc_normal_(table.weight, std=0.02, a=-0.04, b=0.04)
+    objective = token_prediction(transform="gelu", tie=True, width=64, vocab_size=size, table=table)
+    batch = Batch({"targets/main": torch.randint(0, size, (200,)), "places/main": torch.arange(200)})
+    total = objective({"hidden": torch.randn(1, 200, 64)}, batch).total
+    assert float(total.detach()) / 200 == pytest.approx(math.log(size), rel=0.03)
+
+
+def test_a_tied_table_gets_the_gradient_and_is_not_stored_twice() -> None:
+    table = nn.Embedding(VOCABULARY, WIDTH)
+    objective = token_prediction(transform="gelu", tie=True, width=WIDTH, vocab_size=VOCABULARY, table=table)
+    assert set(objective.state_dict()) == {
+        "head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias", "head.bias"
+    }
+    objective({"hidden": torch.randn(1, 3, WIDTH)}, Batch({"targets/main": torch.tensor([1]), "places/main": torch.tensor([2])})).total.backward()
+    assert table.weight.grad is not None and table.weight.grad.abs().sum() > 0
+
+
+def test_a_narrow_table_is_reached_through_the_transform() -> None:
+    table = nn.Embedding(VOCABULARY, 4)
+    objective = token_prediction(transform="gelu", tie=True, width=WIDTH, vocab_size=VOCABULARY, table=table)
+    assert objective.head.dense.weight.shape == (4, WIDTH)
+    with pytest.raises(ValueError, match="without a transform"):
+        token_prediction(tie=True, width=WIDTH, vocab_size=VOCABULARY, table=table)
+
+
+def test_heads_have_the_names_that_interop_relies_on() -> None:
+    assert set(vocabulary(transform=None, tie=False, bias=False).state_dict()) == {"head.output.weight"}
+    relation = relation_prediction(width=WIDTH, clock=Clock())
+    assert set(relation.state_dict()) == {f"head.{n}.{k}" for n in ("pool", "output") for k in ("weight", "bias")}
+    labels = token_labelling(width=WIDTH, clock=Clock())
+    assert labels.head.output.weight.shape == (1, WIDTH) and labels.head.dense.weight.shape == (WIDTH, WIDTH)
+
+
+def test_labelling_without_places_asks_every_position_that_is_not_padding() -> None:
+    objective = token_labelling(width=WIDTH, clock=Clock()).double()
+    state = torch.randn(2, 4, WIDTH, dtype=torch.double)
+    tokens, block = torch.zeros(2, 4, dtype=torch.long), torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
+    batch = Batch({"tokens": tokens, "block": block, "targets/replaced": torch.tensor([0, 1, 0, 1, 1, 0, 1, 1])})
+    asked = torch.tensor([0, 1, 2, 4, 5])
+    alone = Batch({"targets/replaced": batch["targets/replaced"][asked], "places/replaced": asked})
+    assert float(objective.count(Batch({"tokens": tokens, "block": block}))) == 5  # known before the answers are made
+    torch.testing.assert_close(objective({"hidden": state}, batch).total, objective({"hidden": state}, alone).total)
+    whole = Batch({"tokens": tokens, "targets/replaced": batch["targets/replaced"]})
+    assert float(objective.count(whole)) == 8
+
+
+def test_blocks_of_scores_give_the_same_loss_and_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(11, 5, dtype=torch.double, requires_grad=True)
+    table = torch.randn(9, 5, dtype=torch.double, requires_grad=True)
+    bias = torch.randn(9, dtype=torch.double, requires_grad=True)
+    targets, weights = torch.randint(0, 9, (11,)), torch.rand(11, dtype=torch.double)
+    plain = (torch.nn.functional.cross_entropy(rows @ table.t() + bias, targets, reduction="none") * weights).sum()
+    expected = torch.autograd.grad(plain, (rows, table, bias))
+    for held, wide in ((1 << 20, 1 << 20), (40, 20), (1, 1)):
+        monkeypatch.setattr(module, "_SCORES_HELD", held)
+        monkeypatch.setattr(module, "_SCORES_WIDE", wide)
+        total, _ = vocabulary_loss(rows, table, bias, targets, weights)
+        torch.testing.assert_close(total, plain)
+        torch.testing.assert_close(torch.autograd.grad(total * 0.5, (rows, table, bias)), tuple(g * 0.5 for g in expected))
+
+
+def test_a_tie_of_scores_is_not_a_right_answer() -> None:
+    scores = torch.tensor([[1.0, 1.0, 0.0], [2.0, 1.0, 0.0], [0.0, 1.0, 2.0]])
+    _, right = cross_entropy_sum(scores, torch.tensor([0, 0, 0]), None)
+    assert right == 1
+
+
+def test_bfloat16_scores_are_summed_in_float32() -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(64, 500).bfloat16()
+    targets = torch.randint(0, 500, (64,))
+    total, _ = cross_entropy_sum(scores, targets, None)
+    exact = torch.nn.functional.cross_entropy(scores.double(), targets, reduction="sum")
+    assert total.dtype == torch.float32 and float(total) == pytest.approx(float(exact), rel=1e-6)
