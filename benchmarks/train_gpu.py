@@ -40,7 +40,7 @@ def ours(case: dict[str, Any], store: Path, work: Path, steps: int) -> tuple[flo
     out = work / "ours"
     shutil.rmtree(out, ignore_errors=True)
     settings = [*case["set"], f"training.batch={case['batch']}", "training.micro_batch=null", "training.held_out=0.0",
-                "training.evaluate_every=1.0", "training.keep=1", "training.log_every=5", "training.precision=bf16"]
+                "training.evaluate_every=0.5", "training.keep=1", "training.log_every=5", "training.precision=bf16"]
     pretrain(case["recipe"], corpus=store, out=out, budget=f"{steps}steps", overrides=settings, device="cuda",
              report=lambda text: None)
     log = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]

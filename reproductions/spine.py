@@ -25,7 +25,7 @@ from typing import Any
 SEEDS = (0, 1, 2)
 # Two CPU cores: small batches and a higher rate, so that a million tokens are several hundred updates.
 COMMON = ["training.batch=16", "training.rate.linear.peak=1e-3", "training.rate.linear.warmup_steps=60000",
-          "training.compile=false", "training.held_out=0.0", "training.keep=1", "training.evaluate_every=1.0"]
+          "training.compile=false", "training.held_out=0.0", "training.keep=1", "training.evaluate_every=0.5"]
 SHORT = "schedule[1].set.length=128"  # the recipe's last tenth is at 512
 
 
@@ -56,14 +56,16 @@ def prepare(data: Path, work: Path) -> None:
         build_store([text], tokenizer, work / "large", report=print)
         small = work / "small.txt"
         with lzma.open(text, "rt", encoding="utf-8") as file:
-            part = file.read(400_000)
+            part = file.read(100_000)
         small.write_text(part[: part.rindex("</doc>") + len("</doc>\n")], encoding="utf-8")
         build_store([small], tokenizer, work / "small", report=print)
         build_store([data / "text_en_wiki" / "valid.txt.xz"], tokenizer, work / "valid", report=print)
     lines: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
     for name in ("pos", "neg"):
         file = data / "cls_en_sentence_polarity" / f"rt-polarity.{name}.xz"
-        for line in lzma.open(file, "rt", encoding="utf-8").read().splitlines():
+        with lzma.open(file, "rt", encoding="utf-8") as opened:
+            sentences = opened.read().splitlines()
+        for line in sentences:
             bucket = int(hashlib.md5(line.encode()).hexdigest(), 16) % 10
             part_name = "test" if bucket == 0 else "dev" if bucket == 1 else "train"
             lines[part_name].append(json.dumps({"text": line.strip(), "label": name}))
@@ -144,7 +146,7 @@ def main() -> None:
     options.add_argument("--work", type=Path, default=Path("runs/spine"))
     options.add_argument("--device", default="auto")
     options.add_argument("--tokens", default="1Mtokens")
-    options.add_argument("--small-tokens", default="1Mtokens")
+    options.add_argument("--small-tokens", default="0.4Mtokens")
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--only", default="", help="SYSTEM:SEED, as the jobs are started")
     options.add_argument("--table", action="store_true")

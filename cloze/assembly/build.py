@@ -55,7 +55,10 @@ def build_step(recipe: Recipe, *, vocab_size: int, seed: int = 0, device: torch.
                 for name, take in run.take.items():
                     if isinstance(take, RewriterSpec):
                         rewriters.setdefault(f"{run.name}:{name}", _part(take.part, {"clock": clock}))
-        entries = {name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes] for name, entry in recipe.entries.items()}
+        entries = {
+            name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes]
+            for name, entry in recipe.entries.items()
+        }
         step = Step(networks=networks, objectives=objectives, rewriters=rewriters, entries=entries, clock=clock)
     name_dropouts(step)
     if str(device) not in ("cpu", "meta"):
@@ -134,7 +137,7 @@ def build_feed(
     source = _part(recipe.sources[entry.source], {})
     takes: set[str] = set()
     for run in entry.passes:
-        takes |= step.networks[run.network].takes  # type: ignore[arg-type]
+        takes |= step.networks[run.network].takes
     return Feed(
         source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part),
         edits_of(entry, facts),
@@ -226,7 +229,8 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
     clock.to(place)
     recipe = imported.folder / "cloze" / "recipe.yaml"
     return Loaded(
-        recipe=read_yaml(recipe.read_text(encoding="utf-8"), str(recipe)).plain() if recipe.is_file() else None, network=network, heads=heads,
+        recipe=read_yaml(recipe.read_text(encoding="utf-8"), str(recipe)).plain() if recipe.is_file() else None,
+        network=network, heads=heads,
         tokenizer=imported.tokenizer, reading=imported.reading, order=model.order, folder=imported.folder,
         network_arguments=model.arguments, clock=clock, imported=imported,
     )

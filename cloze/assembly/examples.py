@@ -38,7 +38,7 @@ def examples(
         plan = bound.plan(epoch, exercise.room)
         items = np.arange(min(rows, len(plan)))
         block = exercise(bound.read(plan, items, exercise.wants), bound.draw(plan, items))
-        views = [name for name in dict.fromkeys(run.view for run in entry.passes)]
+        views = list(dict.fromkeys(run.view for run in entry.passes))
         for row in range(len(items)):
             for view in views:
                 shown.append(_example(entry, view, block.take(slice(row, row + 1)).view(view), tokenizer))

@@ -147,7 +147,7 @@ def begin_with(step: Step, recipe: Recipe, folder: Path, tokenizer: Tokenizer) -
         )
     network.load_state_dict(theirs)
     for name, head in given.heads.items():
-        own = step.objectives[name] if name in step.objectives else None
+        own = dict(step.objectives).get(name)
         if own is not None and {k: v.shape for k, v in own.state_dict().items()} == {
             k: v.shape for k, v in head.state_dict().items()
         }:

@@ -80,7 +80,7 @@ class Budget:
             if scale in _SCALES:
                 return cls(_SINGULAR.get(kind, kind), amount * _SCALES[scale])
         if unit in _SCALES:
-            raise BudgetError(f"the budget {text!r} has no unit. Write {text}tokens, {text}steps or another of {_EXAMPLES}.")
+            raise BudgetError(f"the budget {text!r} has no unit. Write {text}tokens, {text}steps or one of {_EXAMPLES}.")
         raise BudgetError(f"the budget {text!r} has the unknown unit {unit!r}. Write {_EXAMPLES}.")
 
     def share(self, spent: Spent) -> float:

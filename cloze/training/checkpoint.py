@@ -95,7 +95,8 @@ class Checkpoints:
             file, expected = path / _STATE / f"{name}.safetensors", state["files"][name]
             size = file.stat().st_size if file.is_file() else None
             if size != expected["bytes"]:
-                raise self._damaged(path, f"{file.name} has {size if size is not None else 'no'} bytes of {expected['bytes']}")
+                found = "no" if size is None else str(size)
+                raise self._damaged(path, f"{file.name} has {found} bytes of {expected['bytes']}")
             if sha256(file) != expected["sha256"]:
                 raise self._damaged(path, f"{file.name} does not match its checksum")
             tensors.append(read_tensors(file))
@@ -124,7 +125,7 @@ class Checkpoints:
             self._publish(self.path(self.steps()[-1]))
 
     def _publish(self, source: Path) -> None:
-        """Put the checkpoint's Hugging Face files at the run's top, each at once: linked where the disk can, else copied."""
+        """Put the checkpoint's Hugging Face files at the run's top, each at once: linked, or copied where links fail."""
         for file in sorted(source.rglob("*")):
             inner = file.relative_to(source)
             if not file.is_file() or inner.parts[0] == _STATE:
@@ -155,13 +156,15 @@ class Checkpoints:
             shutil.rmtree(hidden, ignore_errors=True)
 
     def _failure(self, error: Exception, target: Path) -> Exception:
-        full = isinstance(error, OSError) and error.errno in _FULL_DISK or "os error 28" in str(error)
-        if not (full or isinstance(error, OSError)):
+        full = "os error 28" in str(error)  # the safetensors package's words for it
+        if not full and not isinstance(error, OSError):
             return error
-        last = f"The checkpoint of step {self.steps()[-1]} is whole" if self.steps() else "No checkpoint was written before"
-        cause = "the disk is full" if full else f"{error.strerror or error}"
+        reason = error.strerror or str(error) if isinstance(error, OSError) else ""
+        full = full or (isinstance(error, OSError) and error.errno in _FULL_DISK)
+        steps = self.steps()
+        last = f"The checkpoint of step {steps[-1]} is whole" if steps else "No checkpoint was written before"
         return RunError(
-            f"{target}: cannot write the checkpoint: {cause}.\n"
+            f"{target}: cannot write the checkpoint: {'the disk is full' if full else reason}.\n"
             f"  {last}; make room or permit writing there, then run the same command again to continue from it."
         )
 

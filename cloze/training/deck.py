@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.errors import RecipeError
 from cloze.rng import permutation
 
-_LARGEST_ROUND = 1_000_000
+_LARGEST_ROUND = 100_000
 
 
 class Deck:
@@ -42,7 +42,7 @@ class Deck:
         if turn != self._round:
             self._order = permutation(len(self.cards), self.seed, "deck", turn)
             self._round = turn
-        return self.names[self.cards[self._order[place]]]
+        return self.names[int(self.cards[self._order[place]])]
 
 
 def _cards(odds: list[float]) -> NDArray[np.int64]:
@@ -52,6 +52,6 @@ def _cards(odds: list[float]) -> NDArray[np.int64]:
     whole = [int(value * scale) for value in exact]
     common = gcd(*whole)
     counts = [value // common for value in whole]
-    if sum(counts) > _LARGEST_ROUND:
-        raise RecipeError(f"mixture: odds {odds} need a round of {sum(counts):,} steps. Write rounder numbers.")
+    if sum(counts) > _LARGEST_ROUND:  # odds such as sizes in tokens: as exact as this many cards allow
+        counts = [max(round(count * _LARGEST_ROUND / sum(counts)), int(count > 0)) for count in counts]
     return np.repeat(np.arange(len(counts), dtype=np.int64), counts)

@@ -64,14 +64,14 @@ class Ranks:
             step, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=len(step.entries) > 1
         )
 
-    def syncing(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
+    def syncing(self, module: Any, last: bool) -> AbstractContextManager[None]:
         """The context of one micro-batch: gradients are exchanged in the step's last one only."""
         if self.world == 1:
             return nullcontext()
         if self.strategy == "fsdp":
-            module.set_requires_gradient_sync(last)  # type: ignore[operator]
+            module.set_requires_gradient_sync(last)
             return nullcontext()
-        return nullcontext() if last else module.no_sync()  # type: ignore[operator]
+        return nullcontext() if last else cast(AbstractContextManager[None], module.no_sync())
 
 
 @contextmanager
@@ -101,21 +101,15 @@ def _shard(step: Step, device: torch.device) -> None:
     torch refuses a parameter that is visible to two groups, so tied embeddings and heads go to the root.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     owners: dict[int, int] = {}
     for _, parameter in step.named_parameters(remove_duplicate=False):
         owners[id(parameter)] = owners.get(id(parameter), 0) + 1
-    seen: set[int] = set()
-    for network in step.networks.values():
-        for group in network.depth_groups():
-            mine = list(group.parameters())
-            alone = all(owners[id(parameter)] == 1 for parameter in mine) and id(group) not in seen
-            if mine and alone and group is not network.depth_groups()[0]:
-                fully_shard(group, mesh=mesh)
-            seen.add(id(group))
+    networks: list[Any] = list(step.networks.values())
+    for group in [group for network in networks for group in network.depth_groups()[1:]]:
+        if all(owners[id(parameter)] == 1 for parameter in group.parameters()):
+            fully_shard(group, mesh=mesh)
     fully_shard(step, mesh=mesh, reshard_after_forward=False)
-    from torch.distributed.fsdp import register_fsdp_forward_method
-
     register_fsdp_forward_method(step, "run")

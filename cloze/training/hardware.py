@@ -58,7 +58,8 @@ def keep_memory() -> bool:
     except (AttributeError, OSError):
         return False
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _GIVE_BACK_ABOVE), (_M_TOP_PAD, 64 << 20))
-    return all([bool(mallopt(name, value)) for name, value in settings])
+    done = [bool(mallopt(name, value)) for name, value in settings]
+    return all(done)
 
 
 def allocator_hint(device: torch.device) -> str | None:
@@ -102,4 +103,5 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor())

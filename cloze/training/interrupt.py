@@ -26,16 +26,17 @@ def interrupts() -> Iterator[Interrupt]:
     if threading.current_thread() is not threading.main_thread():
         yield seen
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
 
     def note(number: int, frame: FrameType | None) -> None:
-        seen.name = signal.Signals(number).name
-        signal.signal(number, before[number])
+        one = signal.Signals(number)
+        seen.name = one.name
+        signal.signal(one, before[one])
 
-    for number in before:
-        signal.signal(number, note)
+    for one in before:
+        signal.signal(one, note)
     try:
         yield seen
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -10,29 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
-from cloze.batching import MicroBatch
+from cloze.batching import Cursor, MicroBatch
 from cloze.training.distribution import join
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.meter import NotFinite
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
-from cloze.training.run import Run
-from cloze.training.session import Session
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a call of `train` ended. `finished`: the budget is spent; otherwise `reason` names the signal that came."""
-
-    folder: Path
-    step: int
-    finished: bool
-    reason: str
-    held_out: float | None
+from cloze.training.run import Outcome, Run
+from cloze.training.session import Session, token_fields
 
 
 @dataclass(frozen=True)
@@ -82,11 +70,12 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     for piece in pieces:
         for name, count in session.model.count(piece.entry, piece.micro.batch).items():
             counts[session.name(piece.entry, name)] += count
-    tokens, cells = [sum(column) for column in zip(*(_sizes(piece) for piece in pieces), strict=True)]
-    examples = sum(piece.micro.examples for piece in pieces)
+    tokens = float(sum(piece.micro.tokens for piece in pieces))
+    examples = float(sum(piece.micro.examples for piece in pieces))
+    cells = float(sum(rows.numel() for piece in pieces for rows in token_fields(piece.micro.batch)))
     flops = sum(session.flops(piece.entry, piece.micro) for piece in pieces)
 
-    # What all ranks must know before the first forward pass: the divisors, the time that rank 0 measured, and whether to stop.
+    # What all ranks must know before the first forward pass: the divisors, rank 0's time, and whether to stop.
     own = [*counts.values(), tokens, cells, examples, flops, session.clock_now(), float(bool(interrupt))]
     *summed, tokens, cells, examples, flops, seconds, stop = session.ranks.add(own)
     counts = dict(zip(counts, summed, strict=True))
@@ -111,31 +100,27 @@ def _step(session: Session, interrupt: Interrupt) -> None:
         session.checkpoint()
 
 
-def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[Piece], dict[str, object]]:
+def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[Piece], dict[str, Cursor]]:
     """This rank's micro-batches of the step, and the cursors behind them. Entries that share a step draw apart."""
     pieces: list[Piece] = []
-    cursors: dict[str, object] = {}
+    cursors: dict[str, Cursor] = {}
     for number, entry in enumerate(entries):
         micros, cursors[entry] = session.run.data.next(entry, session.progress.cursors[entry])
         pieces += [Piece(entry, micro, micro.first_row + (number << 32)) for micro in micros]
     return pieces, cursors
 
 
-def _sizes(piece: Piece) -> tuple[float, float]:
-    """Real tokens, and cells of the batch that could have held one."""
-    return float(piece.micro.tokens), float(piece.micro.batch["tokens"].numel())
-
-
 def _backward(
     session: Session, piece: Piece, share: float, weights: dict[str, float], counts: dict[str, float], *, last: bool
 ) -> None:
     """Forward and backward of one micro-batch: Σ weight · loss sum / count of the whole step, over ranks and pieces."""
-    clock, ranks, model = session.model.clock, session.ranks, session.model
-    clock.set(seed=session.run.seed, step=session.step, first_row=piece.first_row, share=share)
+    ranks = session.ranks
+    session.model.clock.set(seed=session.run.seed, step=session.step, first_row=piece.first_row, share=share)
     batch = piece.micro.batch.to(ranks.device, non_blocking=True)
     with ranks.syncing(session.module, last):
         with casting(session.precision, ranks.device):
-            losses = {session.name(piece.entry, name): loss for name, loss in session.module(piece.entry, batch).items()}
+            made = session.module(piece.entry, batch)
+        losses = {session.name(piece.entry, name): loss for name, loss in made.items()}
         # DDP and FSDP average gradients over ranks; the sums here are already divided by the count of all ranks.
         scaled = [loss.total * (weights[name] * ranks.world / max(counts[name], 1.0)) for name, loss in losses.items()]
         torch.stack(scaled).sum().backward()

@@ -84,7 +84,7 @@ class NotFinite(RunError):
 
     def __init__(self, step: int, norm: float) -> None:
         super().__init__(
-            f"step {step}: the loss or its gradient is not finite (gradient norm {norm}); the run stops before it is saved.\n"
+            f"step {step}: the loss or its gradient is not finite (gradient norm {norm}); this is not saved.\n"
             "  The last checkpoint is whole. Start a new run with a lower peak of training.rate, with training.clip: 1.0, "
             "or with training.precision: fp32."
         )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.registry import register
+from cloze.training.sharding import whole
 
 Decay = Literal["matrices", "all"]
 Named = Iterable[tuple[str, nn.Parameter]]
@@ -114,7 +115,7 @@ class _LambOptimizer(torch.optim.Optimizer):
         super().__init__(made, {"betas": betas, "epsilon": epsilon})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """One update."""
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -131,15 +132,9 @@ class _LambOptimizer(torch.optim.Optimizer):
         update = mean / square.sqrt().add_(group["epsilon"])
         update.add_(parameter, alpha=group["weight_decay"])
         if parameter.dim() > 1:
-            size, change = _norm(parameter), _norm(update)
+            size, change = (whole(torch.linalg.vector_norm(tensor)) for tensor in (parameter, update))
             update.mul_(torch.where((size > 0) & (change > 0), size / change, torch.ones_like(size)))
         parameter.add_(update, alpha=-group["lr"])
-
-
-def _norm(tensor: Tensor) -> Tensor:
-    """The norm of the whole tensor, also where it is sharded."""
-    norm = torch.linalg.vector_norm(tensor)
-    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
@@ -147,8 +142,7 @@ def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return torch.zeros(())
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return whole(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))))
 
 
 def clip(parameters: Iterable[nn.Parameter], norm: Tensor, longest: float) -> None:

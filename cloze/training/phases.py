@@ -39,7 +39,8 @@ def phases_from_shares(parts: Sequence[tuple[float, Mapping[str, Any]]]) -> tupl
         for path in values:
             if path not in _PATHS and not path.startswith("odds."):
                 raise RecipeError(
-                    f"schedule[{index}].set.{path}: a phase cannot set this value. It may set: {', '.join(_PATHS)}, odds.<entry>."
+                    f"schedule[{index}].set.{path}: a phase cannot set this value. "
+                    f"It may set: {', '.join(_PATHS)}, odds.<entry>."
                 )
     total = sum(sizes)
     ends = [end / total for end in accumulate(sizes)]

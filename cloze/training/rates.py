@@ -28,7 +28,9 @@ class Warmup:
         if steps and share:
             raise RecipeError("training.rate: give warmup_steps or warmup (a share), not both.")
         if steps < 0 or not 0 <= share < 1:
-            raise RecipeError(f"training.rate: warmup_steps {steps}, warmup {share}: expected steps >= 0 and a share in [0, 1).")
+            raise RecipeError(
+                f"training.rate: warmup_steps {steps}, warmup {share}: expected steps >= 0 and a share in [0, 1)."
+            )
         self.steps, self.fixed = steps, share
 
     def share(self, nominal_steps: int | None) -> float:
@@ -127,7 +129,9 @@ class InverseSquareRoot:
         self.peak = peak
         self.warmup = Warmup(warmup_steps, warmup)
         if not (warmup_steps or warmup):
-            raise RecipeError("training.rate.inverse_square_root: needs warmup_steps or warmup above 0; its decay starts there.")
+            raise RecipeError(
+                "training.rate.inverse_square_root: needs warmup_steps or warmup above 0; its decay starts there."
+            )
 
     def __call__(self, share: float, nominal_steps: int | None = None) -> float:
         end = self.warmup.share(nominal_steps)

@@ -56,8 +56,8 @@ class Run:
     """Everything `train` needs. Assembly builds it; the loop changes nothing in it but `step`'s parameters.
 
     `export(folder, state, step)` writes the Hugging Face files of a checkpoint, on rank 0; `state` holds every parameter
-    of `step`, whole and on the CPU, under all its names. `samples(step)` returns what a report should show (filled masks);
-    it is called at every evaluation, on every rank. `odds` are those of the mixture's entries, in the order of `step.entries`.
+    of `step`, whole and on the CPU, under all its names. `samples(step)` returns what a report should show (filled
+    masks); it is called at every evaluation, on every rank. `odds` are those of the mixture's entries (default: equal).
     """
 
     folder: Path
@@ -84,6 +84,17 @@ class Run:
         if self.budget.kind == "bytes" and not self.bytes_per_token:
             raise BudgetError("a budget in bytes needs a corpus that knows its bytes per token. Give a budget in tokens.")
         self.rate(0.0, self.training.nominal_steps)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call of `train` ended. `finished`: the budget is spent; otherwise `reason` names the signal that came."""
+
+    folder: Path
+    step: int
+    finished: bool
+    reason: str
+    held_out: float | None
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from cloze.batch import Batch
 from cloze.batching import Cursor, MicroBatch
 from cloze.errors import RunError
 from cloze.training.checkpoint import Checkpoints
@@ -61,14 +62,15 @@ class Session:
         """Write the run's record, open its log, and write the checkpoint of step 0 or publish the last one again."""
         run, device = self.run, self.ranks.device
         if self.ranks.first:
-            described = {**environment(device, self.precision), "matrix_rate": self.matrix_rate, "ranks": self.ranks.world}
+            described = environment(device, self.precision)
+            described |= {"matrix_rate": self.matrix_rate, "ranks": self.ranks.world}
             self._guard(lambda: write_run_record(run, described))
             self.log = Log(run.folder, after=self.step if resumed else None, tensorboard=run.training.tensorboard)
             self.log.write("resume" if resumed else "start", self.step, budget=str(run.budget), **self._spent())
             if resumed:
                 self._guard(self.checkpoints.publish_last)
         if resumed and self.share >= 1:
-            self.say(f"{run.folder}: the budget of {run.budget} is already spent. A larger --budget with --extend goes on.")
+            self.say(f"{run.folder}: the budget of {run.budget} is spent. A larger --budget with --extend goes on.")
         elif resumed:
             self.say(f"{run.folder}: continues from step {self.step} ({self.share:.1%} of {run.budget} spent).")
         elif hint is not None:
@@ -136,18 +138,21 @@ class Session:
 
     def flops(self, entry: str, micro: MicroBatch) -> float:
         """Forward and backward of a micro-batch's real tokens."""
-        return micro.tokens * self.model.flops_per_token(entry, micro.batch["tokens"].shape[-1])
+        length = max(rows.shape[-1] for rows in token_fields(micro.batch))
+        return micro.tokens * self.model.flops_per_token(entry, length)
 
     # Progress.
 
-    def advance(self, cursors: Mapping[str, Any], *, tokens: float, examples: float, flops: float) -> tuple[float, float]:
-        """Count the step that is done; returns the share spent after the step before it, and now: they say what is due."""
+    def advance(
+        self, cursors: Mapping[str, Cursor], *, tokens: float, examples: float, flops: float
+    ) -> tuple[float, float]:
+        """Count the step that is done; returns the shares spent after the step before it and now: they say what is due."""
         spent, total = self.progress.spent, sum(self._odds.values())
         for entry, after in cursors.items():
             old = self.progress.cursors[entry]
             read = after.epoch - old.epoch + (after.item - old.item) / max(self.run.data.items(entry), 1)
-            spent.epochs = round(spent.epochs + read * self._odds[entry] / total, 9)  # so that five epochs are not 4.9999999
-            self.progress.cursors[entry] = Cursor(*after)
+            spent.epochs = round(spent.epochs + read * self._odds[entry] / total, 9)  # five epochs are not 4.99999999
+            self.progress.cursors[entry] = after
         spent.steps += 1
         spent.tokens += int(tokens)
         spent.examples += int(examples)
@@ -282,6 +287,11 @@ class Session:
         self.line.close()
         if self.log is not None:
             self.log.close()
+
+
+def token_fields(batch: Batch) -> list[torch.Tensor]:
+    """The token ids of every view of a batch."""
+    return [tensor for name, tensor in batch.items() if name.rpartition(".")[2] == "tokens"]
 
 
 def _compile(step: Any, wanted: Any, device: torch.device) -> None:

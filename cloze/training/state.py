@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from cloze.errors import CheckpointError
+from cloze.training.sharding import is_sharded, whole
 
 
 def gather_parameters(module: nn.Module) -> dict[str, Tensor]:
     """Every parameter and persistent buffer, whole, on the CPU, by its first name. A collective under FSDP."""
-    return {name: _whole(tensor) for name, tensor in _tensors(module).items()}
+    return {name: _kept(tensor) for name, tensor in _tensors(module).items()}
 
 
 def with_shared_names(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -43,7 +44,7 @@ def gather_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module) -> dic
     gathered: dict[str, Tensor] = {}
     for name, parameter in module.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
-            gathered[f"{name}:{key}"] = _whole(value)
+            gathered[f"{name}:{key}"] = _kept(value)
     return gathered
 
 
@@ -76,23 +77,22 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **buffers}
 
 
-def _whole(tensor: Tensor) -> Tensor:
+def _kept(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
-    if hasattr(tensor, "full_tensor"):
-        tensor = tensor.full_tensor()
-    return tensor.cpu()
+    return whole(tensor).cpu()
 
 
 @torch.no_grad()
-def _put(target: Tensor, whole: Tensor) -> None:
+def _put(target: Tensor, given: Tensor) -> None:
     """Copy a whole tensor into one that may be sharded: every rank takes its own part."""
-    if not hasattr(target, "device_mesh"):
-        target.copy_(whole)
+    if not is_sharded(target):
+        target.copy_(given)
         return
     from torch.distributed.tensor import distribute_tensor
 
-    placed = distribute_tensor(whole.to(target.device), target.device_mesh, target.placements, src_data_rank=None)
-    target.to_local().copy_(placed.to_local())
+    sharded: Any = target
+    placed = distribute_tensor(given.to(target.device), sharded.device_mesh, sharded.placements, src_data_rank=None)
+    sharded.to_local().copy_(placed.to_local())
 
 
 def _compare(own: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]], where: str) -> None:

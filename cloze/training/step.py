@@ -114,7 +114,7 @@ class Step(nn.Module):
         counts: dict[str, float] = {}
         for turn in self.entries[entry]:
             seen = batch.view(turn.view)
-            counts.update({w.name: float(self.objectives[w.objective].count(seen)) for w in turn.objectives})
+            counts.update({w.name: float(self._objective(w).count(seen)) for w in turn.objectives})
         return counts
 
     def weights(self, entry: str, share: float) -> dict[str, float]:
@@ -125,9 +125,20 @@ class Step(nn.Module):
         """Forward and backward of the entry's networks for one token in a row of `length`; a third without gradient."""
         flops = 0.0
         for turn in self.entries[entry]:
-            per_token = getattr(self.networks[turn.network], "flops_per_token", None)
+            per_token = getattr(self._network(turn), "flops_per_token", None)
             flops += per_token(length) * (1.0 if turn.grad else 1 / 3) if per_token else 0.0
         return flops
+
+    # torch types a module's attributes as tensors or modules; these parts follow protocols of their own.
+
+    def _network(self, turn: Pass) -> Any:
+        return self.networks[turn.network]
+
+    def _objective(self, weighted: Weighted) -> Any:
+        return self.objectives[weighted.objective]
+
+    def _rewriter(self, take: Rewrite) -> Any:
+        return self.rewriters[take.rewriter]
 
     def _walk(
         self, wired: Sequence[_Wired], batch: Batch, losses: dict[str, Loss] | None, carry: Mapping[str, Any] | None
@@ -136,10 +147,10 @@ class Step(nn.Module):
         states: dict[str, Tensor] = {}
         for entered in wired:
             turn = entered.turn
-            network = self.networks[turn.network]
+            network = self._network(turn)
             with nullcontext() if turn.grad else _frozen(network):
                 fields = self._fields(turn, batch, states)
-                given = {name: fields[name] for name in network.takes if name in fields}
+                given: dict[str, Any] = {name: fields[name] for name in network.takes if name in fields}
                 if "order" in network.takes and "order" not in given:
                     given["order"] = turn.order
                 if carry is not None and turn.name in carry:
@@ -155,7 +166,7 @@ class Step(nn.Module):
         self, entered: _Wired, fields: Batch, states: dict[str, Tensor], losses: dict[str, Loss] | None
     ) -> None:
         for weighted in entered.turn.objectives:
-            objective = self.objectives[weighted.objective]
+            objective = self._objective(weighted)
             scored, lost = weighted.name in entered.scored, losses is not None and weighted.weight != 0
             if not (scored or lost):
                 continue
@@ -174,7 +185,7 @@ class Step(nn.Module):
         taken: dict[str, Tensor] = {}
         for name, source in turn.take.items():
             if isinstance(source, Rewrite):
-                rewriter = self.rewriters[source.rewriter]
+                rewriter = self._rewriter(source)
                 readings = _readings(turn, rewriter.reads, source.read, states)
                 taken.update(rewriter(readings, seen))
             elif source in states:
@@ -186,7 +197,7 @@ class Step(nn.Module):
 
     def _asked(self, turn: Pass, fields: Batch) -> Tensor | None:
         """The flat places of `hidden` that the objectives read, where they are few enough for it to pay."""
-        names = {self.objectives[w.objective].places for w in turn.objectives if self._reads_hidden(w)}
+        names = {self._objective(w).places for w in turn.objectives if self._reads_hidden(w)}
         if not names or any(name not in fields for name in names):
             return None
         places = [fields[name] for name in sorted(names)]
@@ -194,7 +205,7 @@ class Step(nn.Module):
         return asked if 2 * len(asked) <= fields["tokens"].numel() else None
 
     def _reads_hidden(self, weighted: Weighted) -> bool:
-        reads = self.objectives[weighted.objective].reads
+        reads = self._objective(weighted).reads
         return any(weighted.read.get(name, name) == "hidden" for name in reads)
 
     def _wire(self, passes: Sequence[Pass]) -> tuple[_Wired, ...]:
@@ -206,11 +217,11 @@ class Step(nn.Module):
             sources = [(path, turn) for path in turn.take.values() if isinstance(path, str)]
             for take in turn.take.values():
                 if isinstance(take, Rewrite):
-                    reads = self.rewriters[take.rewriter].reads
+                    reads = self._rewriter(take).reads
                     sources += [(take.read.get(name, name), turn) for name in reads]
             outside.update(path for path, _ in sources)
             for weighted in turn.objectives:
-                bound = [weighted.read.get(name, name) for name in self.objectives[weighted.objective].reads]
+                bound = [weighted.read.get(name, name) for name in self._objective(weighted).reads]
                 outside.update(path for path in bound if "." in path)
                 want[turn.name].update(path for path in bound if "." not in path)
             for path, _ in sources:
@@ -222,7 +233,7 @@ class Step(nn.Module):
         return tuple(self._entered(turn, frozenset(want[turn.name]), outside) for turn in passes)
 
     def _entered(self, turn: Pass, want: frozenset[str], outside: set[str]) -> _Wired:
-        network = self.networks[turn.network]
+        network = self._network(turn)
         heads = {weighted.name for weighted in turn.objectives}
         unknown = want - network.gives.keys() - heads
         if unknown:
@@ -231,7 +242,7 @@ class Step(nn.Module):
                 f"({type(network).__name__}) gives: {', '.join(sorted(network.gives))}."
             )
         alone = f"{turn.name}.hidden" not in outside and all(
-            hasattr(self.objectives[w.objective], "places") for w in turn.objectives
+            hasattr(self._objective(w), "places") for w in turn.objectives
         )
         return _Wired(
             turn, want, frozenset(want & heads), alone and "asked" in inspect.signature(network.forward).parameters
@@ -242,11 +253,14 @@ class Step(nn.Module):
         later = {other.name for passes in self.entries.values() for other in passes} - earlier.keys()
         if source in later:
             raise RecipeError(
-                f"pass {turn.name!r} reads {path!r}, but pass {source!r} does not come before it. A pass reads earlier passes only."
+                f"pass {turn.name!r} reads {path!r}, but pass {source!r} does not come before it. "
+                "A pass reads earlier passes only."
             )
 
 
-def _readings(turn: Pass, reads: Sequence[str], bound: Mapping[str, str], states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _readings(
+    turn: Pass, reads: Sequence[str], bound: Mapping[str, str], states: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     paths = {name: bound.get(name, name) for name in reads}
     return {name: states[path if "." in path else f"{turn.name}.{path}"] for name, path in paths.items()}
 
@@ -278,8 +292,8 @@ def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> N
             if shapes != others:
                 name = next(n for n in {**shapes, **others} if shapes.get(n) != others.get(n))
                 raise RecipeError(
-                    f"{where}: {name or 'the parameter'} has the shape {shapes.get(name)} in the first and {others.get(name)} "
-                    "in the second. Tied parts must have equal shapes."
+                    f"{where}: {name or 'the parameter'} has the shape {shapes.get(name)} in the first and "
+                    f"{others.get(name)} in the second. Tied parts must have equal shapes."
                 )
             network, _, inner = path.partition(".")
             parent, _, last = inner.rpartition(".")
@@ -295,6 +309,7 @@ def _find(networks: Mapping[str, nn.Module], path: str) -> nn.Module | nn.Parame
         if not hasattr(found, part):
             raise RecipeError(f"tie: {path}: no part {part!r} in it. {nearest(part, dict(found.named_children()))}")
         found = getattr(found, part)
+    assert isinstance(found, (nn.Module, nn.Parameter))
     return found
 
 

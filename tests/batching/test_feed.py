@@ -116,7 +116,10 @@ def test_an_epoch_visits_every_passage_once(packing):
     assert len(set(original[original > 5].tolist())) == (original > 5).sum()
 
 
-def batches(data: Data, steps: int, cursor: Cursor = Cursor()) -> list[dict[str, list]]:
+START = Cursor()
+
+
+def batches(data: Data, steps: int, cursor: Cursor = START) -> list[dict[str, list]]:
     out = []
     for _ in range(steps):
         parts, cursor = data.next("main", cursor)

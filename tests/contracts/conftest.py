@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-PEOPLE = "Anna Bruno Clara David Elena Felix Greta Henri Ines Jonas Katja Leo Mina Nico".split()
-THINGS = "bread,a letter,the lamp,two apples,a red coat,the piano,an old map,some paper,the blue door".split(",")
-DOES = "buys,loses,paints,carries home,repairs,describes,hides,finds,sells".split(",")
-WHEN = "in the morning,after lunch,every winter,before the storm,without a word,on Sundays".split(",")
+PEOPLE = ["Anna", "Bruno", "Clara", "David", "Elena", "Felix", "Greta", "Henri", "Ines", "Jonas", "Katja", "Leo", "Mina", "Nico"]
+THINGS = [
+    "bread", "a letter", "the lamp", "two apples", "a red coat", "the piano", "an old map", "some paper", "the blue door",
+]
+DOES = [
+    "buys", "loses", "paints", "carries home", "repairs", "describes", "hides", "finds", "sells",
+]
+WHEN = [
+    "in the morning", "after lunch", "every winter", "before the storm", "without a word", "on Sundays",
+]
 
 
 def little_text(documents: int = 60, sentences: int = 8, seed: int = 0) -> str:

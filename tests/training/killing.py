@@ -19,7 +19,7 @@ from tiny import Numbers, electra, export, tiny_run
 from cloze.training import checkpoint
 from cloze.training.loop import train
 
-STEPS = 30
+STEPS = 18
 
 
 def child(folder: Path) -> None:

@@ -1,0 +1,18 @@
+"""Tensors that may be spread over ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether the tensor is a DTensor: this rank's part of a larger one."""
+    return hasattr(tensor, "device_mesh")
+
+
+def whole(tensor: Any) -> Tensor:
+    """The tensor itself, or all of a sharded one: then a collective."""
+    found: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
+    return found

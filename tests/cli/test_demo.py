@@ -1,0 +1,53 @@
+"""The demo's story from end to end, on a slice of its text and with a few steps."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from cloze.cli import demo
+from cloze.cli.main import main
+from cloze.corpus.readers.python_docs import python_docs, python_docs_records
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The demo on two hundred short documents and a few hundred docstrings; the current folder is empty."""
+    text = tmp_path / "some.jsonl"
+    short = [doc.text[:600] for doc in python_docs()][100:300]
+    text.write_text("\n".join(json.dumps({"text": line}) for line in short) + "\n", encoding="utf-8")
+    records = python_docs_records()[::12]
+    # the package's function of the same name hides the module from attribute access
+    reader = import_module("cloze.corpus.readers.python_docs")
+    monkeypatch.setattr(reader, "python_docs_records", lambda: records)
+    monkeypatch.setattr(demo, "CORPUS", str(text))
+    monkeypatch.setattr(demo, "EPOCHS", 1)
+    monkeypatch.setattr(demo, "OVERRIDES", (*demo.OVERRIDES, "text.tokenizer.size=2000", "training.held_out=0.05"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def test_the_demo_tells_the_whole_story(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--budget", "6steps"]) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    for line in (r"always 'tkinter' +accuracy", r"random start +accuracy +[\d.]+ %", r"pre-trained +accuracy +[\d.]+ %"):
+        assert re.search(line, shown), line
+    assert "Raise a [MASK] if the argument is not a string." in shown
+    page = (small / "demo-run" / "bert" / "report.html").read_text(encoding="utf-8")
+    assert "From which package does a docstring come?" in page and "pre-trained" in page
+    assert (small / "demo-run" / "bert" / "model.safetensors").is_file()
+    assert (small / "demo-run" / "packages" / "cloze" / "task.json").is_file()
+    assert [line for line in shown.splitlines() if line.strip().startswith("cloze fill demo-run/bert")]
+
+
+def test_an_impossible_budget_is_refused_before_anything_is_trained(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--budget", "soon"]) == 2
+    assert "soon" in capsys.readouterr().err
+    assert not (small / "demo-run" / "bert").exists()
