@@ -133,6 +133,7 @@ def ours(system: str, rate: float, work: Path, seconds: float) -> float:
     else:
         changed = [f"network.transformer.{k}={v}" for k, v in shape.items()]
     changed += [f"corpus.passages.length={LENGTH}", f"training.batch={BATCH}", "training.log_every=4", "training.clip=1.0"]
+    changed += ["corpus.passages.separator=[SEP]"] if system == "gpt2" else []
     with tempfile.TemporaryDirectory() as out:
         pretrain(
             recipe, corpus=work / "store", out=out, budget=f"{round(seconds)}s", overrides=changed, device="cpu",
@@ -221,7 +222,7 @@ def gpt2(rate: float) -> tuple[list[Any], Callable[[Any], Any]]:
 
     config = t.GPT2Config(
         vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, n_positions=LENGTH, resid_pdrop=rate,
-        embd_pdrop=rate, attn_pdrop=rate,
+        embd_pdrop=rate, attn_pdrop=rate, bos_token_id=None, eos_token_id=None,
     )
     model = t.GPT2LMHeadModel(config).train()
     return [model], lambda ids: model(input_ids=ids, labels=ids).loss

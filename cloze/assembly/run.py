@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,8 +17,9 @@ from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.samples import sampler
 from cloze.assembly.watching import reading_corpus
+from cloze.batching import Cursor
 from cloze.corpus import Store
-from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError, nearest
+from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError, RecipeError, nearest
 from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
@@ -43,30 +45,38 @@ def pretrain(
     `tokenizer` or one trained on it. `held_out` replaces the share of documents that is otherwise held out. `init` begins
     with the weights of a checkpoint. Raises a `ClozeError` for whatever cannot be run, before anything is trained.
     """
-    say = report or print
-    out = Path(out)
+    out, new = Path(out), not Path(out).exists()
     paths = [str(corpus)] if isinstance(corpus, (str, Path)) else [str(path) for path in corpus]
     loaded = load_recipe(recipe, size=size, overrides=overrides, with_files=[str(path) for path in with_files])
     check_recipe(loaded)
     spend, phases = the_budget(loaded, budget), phases_of(loaded)
-    choose_device(device)
-    stores, chosen = open_stores(loaded, paths, binds, out, tokenizer=tokenizer, text_format=text_format, seed=seed, say=say)
-    step = build_step(loaded, vocab_size=chosen.size, seed=seed)
-    if init is not None:
-        begin_with(step, loaded, init, chosen)
-    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    device_type = choose_device(device).type
-    compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and device_type == "cuda")
-    data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled)
-    if held_out:
-        put_aside(data, loaded, held_out, out, chosen, step, text_format=text_format, seed=seed, compiled=compiled, say=say)
+    place = choose_device(device)
+    compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
+    say = report or print
+    try:
+        stores, chosen = open_stores(
+            loaded, paths, binds, out, tokenizer=tokenizer, text_format=text_format, seed=seed, say=say
+        )
+        step = build_step(loaded, vocab_size=chosen.size, seed=seed)
+        if init is not None:
+            begin_with(step, loaded, init, chosen)
+        rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled)
+        if held_out:
+            put_aside(data, loaded, held_out, out, chosen, step, text_format=text_format, seed=seed, compiled=compiled, say=say)
+        for entry in loaded.entries:  # what cannot be made into examples is found out before anything is written
+            data.next(entry, Cursor())
+    except ClozeError:
+        if new:
+            shutil.rmtree(out, ignore_errors=True)
+        raise
     run = Run(
         folder=out, step=step, data=data, export=Publisher(loaded, chosen), budget=spend,
         optimizer=lookup("optimizer", loaded.training.optimizer.name)(**plain(loaded.training.optimizer.arguments)),
         rate=lookup("rate", loaded.training.rate.name)(**plain(loaded.training.rate.arguments)),
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
-        training=training_of(loaded), phases=phases,
-        odds=odds_of(loaded, stores), mixing=loaded.mixing,  # type: ignore[arg-type]
+        training=training_of(loaded), phases=phases, odds=odds_of(loaded, stores),
+        mixing=loaded.mixing,  # type: ignore[arg-type]
         seed=seed, device=device, bytes_per_token=bytes_per_token(stores), extend=extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, seed=seed), say=report,
     )

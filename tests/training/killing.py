@@ -23,7 +23,11 @@ STEPS = 18
 
 
 def child(folder: Path) -> None:
-    train(tiny_run(folder, step=electra(), data=Numbers(micro=4), budget=f"{STEPS}steps", training={"checkpoint_every": 3}))
+    train(
+        tiny_run(
+            folder, step=electra(), data=Numbers(micro=4), budget=f"{STEPS}steps", training={"checkpoint_every": 3}
+        )
+    )
 
 
 def fork(folder: Path, seconds: float | None) -> bool:
@@ -56,7 +60,9 @@ def die_inside(how: str) -> None:
         tiny = sys.modules["tiny"]
         tiny.export = deadly(export, lambda folder, state, step: step == 3)
     if how == "rename":
-        checkpoint._replace_folder = deadly(checkpoint._replace_folder, lambda partial, target: target.name.endswith("03"))
+        checkpoint._replace_folder = deadly(
+            checkpoint._replace_folder, lambda partial, target: target.name.endswith("03")
+        )
     if how == "publish":
         links = iter(range(10**6))  # step 0 publishes two files; the fourth link is the middle of step 3's
         checkpoint.os.link = deadly(os.link, lambda *_: next(links) == 3)

@@ -16,7 +16,10 @@ from cloze.training.loop import train
 from cloze.training.step import Step
 
 SCENARIOS: dict[str, tuple[Callable[[], Step], str]] = {
-    "ddp-bert": (bert, "ddp"), "ddp-electra": (electra, "ddp"), "fsdp-bert": (bert, "fsdp"), "fsdp-electra": (electra, "fsdp"),
+    "ddp-bert": (bert, "ddp"),
+    "ddp-electra": (electra, "ddp"),
+    "fsdp-bert": (bert, "fsdp"),
+    "fsdp-electra": (electra, "fsdp"),
 }
 
 
@@ -35,14 +38,20 @@ def main(folder: Path) -> None:
 
     for strategy in ("ddp", "fsdp"):
         data = Numbers(rank=rank, ranks=ranks)
-        train(tiny_run(folder / f"{strategy}-mixture", step=mixture(), mixing="all", data=data, **settings(strategy=strategy)))
+        train(
+            tiny_run(
+                folder / f"{strategy}-mixture", step=mixture(), mixing="all", data=data, **settings(strategy=strategy)
+            )
+        )
     resume(folder, rank, ranks)
     dist.destroy_process_group()
 
 
 def resume(folder: Path, rank: int, ranks: int) -> None:
     """A run that one process began goes on here, sharded."""
-    run = tiny_run(folder / "begun-alone", step=electra(), data=Numbers(rank=rank, ranks=ranks), **settings(strategy="fsdp"))
+    run = tiny_run(
+        folder / "begun-alone", step=electra(), data=Numbers(rank=rank, ranks=ranks), **settings(strategy="fsdp")
+    )
     run.extend = True
     train(run)
 

@@ -13,17 +13,30 @@ from cloze.training.budget import Budget, Spent
 @pytest.mark.parametrize(
     ("text", "kind", "amount"),
     [
-        ("10m", "seconds", 600), ("90s", "seconds", 90), ("2h", "seconds", 7200), ("1.5h", "seconds", 5400),
-        ("2000steps", "steps", 2000), ("1 step", "steps", 1), ("50Mtokens", "tokens", 5e7), ("1e18flops", "flops", 1e18),
-        ("3epochs", "epochs", 3), ("0.5epochs", "epochs", 0.5), ("50Mbytes", "bytes", 5e7), ("1_000tokens", "tokens", 1000),
-        ("2ktokens", "tokens", 2000), ("1.5Gtokens", "tokens", 1.5e9), ("5min", "seconds", 300),
+        ("10m", "seconds", 600),
+        ("90s", "seconds", 90),
+        ("2h", "seconds", 7200),
+        ("1.5h", "seconds", 5400),
+        ("2000steps", "steps", 2000),
+        ("1 step", "steps", 1),
+        ("50Mtokens", "tokens", 5e7),
+        ("1e18flops", "flops", 1e18),
+        ("3epochs", "epochs", 3),
+        ("0.5epochs", "epochs", 0.5),
+        ("50Mbytes", "bytes", 5e7),
+        ("1_000tokens", "tokens", 1000),
+        ("2ktokens", "tokens", 2000),
+        ("1.5Gtokens", "tokens", 1.5e9),
+        ("5min", "seconds", 300),
     ],
 )
 def test_budgets_are_read(text: str, kind: str, amount: float) -> None:
     assert Budget.parse(text) == Budget(kind, amount)
 
 
-@pytest.mark.parametrize("text", ["", "ten minutes", "10", "10M", "5parsecs", "0steps", "-3steps", "2.5steps", "1e999tokens", "m"])
+@pytest.mark.parametrize(
+    "text", ["", "ten minutes", "10", "10M", "5parsecs", "0steps", "-3steps", "2.5steps", "1e999tokens", "m"]
+)
 def test_impossible_budgets_say_what_to_write(text: str) -> None:
     with pytest.raises(BudgetError, match=r"(?i)budget.*(write|expected)"):
         Budget.parse(text)

@@ -27,20 +27,31 @@ STATE = {"spent": {}, "cursors": {}}
 def save(folder: Path, step: int, **changes: object) -> Checkpoints:
     keeper = Checkpoints(folder, **changes)
     tensors = {"weight": torch.full((3,), float(step))}
-    keeper.save({"step": step, **STATE}, parameters=tensors, optimizer={}, export=lambda f: (f / "config.json").write_text(str(step)))
+    keeper.save(
+        {"step": step, **STATE},
+        parameters=tensors,
+        optimizer={},
+        export=lambda f: (f / "config.json").write_text(str(step)),
+    )
     return keeper
 
 
 def test_tensors_are_written_as_safetensors_reads_them(tmp_path: Path) -> None:
     tensors = {
-        "a": torch.randn(3, 4).t(), "b": torch.tensor(2**40), "c": torch.ones(2, dtype=torch.bfloat16),
-        "empty": torch.zeros(0, 5), "flag": torch.tensor([True, False]), "half": torch.tensor(1.5, dtype=torch.float16),
+        "a": torch.randn(3, 4).t(),
+        "b": torch.tensor(2**40),
+        "c": torch.ones(2, dtype=torch.bfloat16),
+        "empty": torch.zeros(0, 5),
+        "flag": torch.tensor([True, False]),
+        "half": torch.tensor(1.5, dtype=torch.float16),
     }
     checksum = write_tensors(tmp_path / "t.safetensors", tensors)
     assert checksum == sha256(tmp_path / "t.safetensors")
     for read in (load_file(tmp_path / "t.safetensors"), read_tensors(tmp_path / "t.safetensors")):
         assert read.keys() == tensors.keys()
-        assert all(torch.equal(read[name], tensor) and read[name].dtype == tensor.dtype for name, tensor in tensors.items())
+        assert all(
+            torch.equal(read[name], tensor) and read[name].dtype == tensor.dtype for name, tensor in tensors.items()
+        )
 
 
 def test_the_last_two_the_named_and_step_zero_are_kept(tmp_path: Path) -> None:
@@ -72,7 +83,10 @@ def test_any_damaged_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, d
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda state: (state / "parameters.safetensors").write_bytes(b"short"), r"parameters\.safetensors has 5 bytes of"),
+        (
+            lambda state: (state / "parameters.safetensors").write_bytes(b"short"),
+            r"parameters\.safetensors has 5 bytes of",
+        ),
         (lambda state: (state / "optimizer.safetensors").unlink(), r"optimizer\.safetensors has no bytes of"),
         (lambda state: (state / "state.json").unlink(), r"state/state\.json is missing"),
         (lambda state: (state / "state.json").write_text("{"), r"state\.json is missing or cannot be read"),
@@ -91,7 +105,9 @@ def test_a_damaged_checkpoint_says_what_and_where_to_go_on(tmp_path: Path, damag
 def test_a_checkpoint_of_another_shape_names_the_parameter(tmp_path: Path) -> None:
     from cloze.training.state import load_parameters
 
-    with pytest.raises(CheckpointError, match=r"'weight' has the shape \(3,\) in the checkpoint and \(1, 2\) in this run"):
+    with pytest.raises(
+        CheckpointError, match=r"'weight' has the shape \(3,\) in the checkpoint and \(1, 2\) in this run"
+    ):
         load_parameters(torch.nn.Linear(2, 1, bias=False), {"weight": torch.zeros(3)}, where="here")
 
 
@@ -120,7 +136,9 @@ def test_a_full_disk_leaves_the_checkpoint_before_it_whole(tmp_path: Path, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module, "write_tensors", full)
-    with pytest.raises(RunError, match=r"(?s)the disk is full.*The checkpoint of step 1 is whole.*run the same command") as caught:
+    with pytest.raises(
+        RunError, match=r"(?s)the disk is full.*The checkpoint of step 1 is whole.*run the same command"
+    ) as caught:
         save(tmp_path, 2)
     assert caught.value.exit_code == 1
     keeper = Checkpoints(tmp_path)

@@ -25,10 +25,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs made by two processes, and of the same runs made by one."""
     folder = tmp_path_factory.mktemp("ranks")
     train(tiny_run(folder / "begun-alone", step=electra(), **{**settings(), "budget": "3steps"}))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
+    }
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     done = subprocess.run(
-        [*command, str(HERE / "ranks.py"), str(folder)], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [*command, str(HERE / "ranks.py"), str(folder)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
@@ -43,7 +52,9 @@ def close(one: Path, two: Path) -> None:
     first, second = weights(one), weights(two)
     assert first.keys() == second.keys()
     for name, value in first.items():
-        np.testing.assert_allclose(np.frombuffer(second[name], np.float32), np.frombuffer(value, np.float32), atol=2e-4, err_msg=name)
+        np.testing.assert_allclose(
+            np.frombuffer(second[name], np.float32), np.frombuffer(value, np.float32), atol=2e-4, err_msg=name
+        )
     for a, b in zip(events(one, "held_out"), events(two, "held_out"), strict=True):
         assert b["loss"] == pytest.approx(a["loss"], rel=1e-3)
 

@@ -18,10 +18,18 @@ HERE = Path(__file__).resolve().parent
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs that were killed in different ways, and of one that was not."""
     folder = tmp_path_factory.mktemp("killed")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)])}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, sys.path)]),
+    }
     done = subprocess.run(
-        [sys.executable, str(HERE / "killing.py"), str(folder), "1"], env=environment, capture_output=True, text=True,
-        timeout=300, check=False,
+        [sys.executable, str(HERE / "killing.py"), str(folder), "1"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return folder

@@ -27,7 +27,12 @@ def test_resuming_cuts_the_log_back_to_the_checkpoint(tmp_path: Path) -> None:
     again.write("resume", 3)
     again.close()
     records = [json.loads(line) for line in log.path.read_text().splitlines()]
-    assert [(record["event"], record["step"]) for record in records] == [("train", 1), ("train", 2), ("train", 3), ("resume", 3)]
+    assert [(record["event"], record["step"]) for record in records] == [
+        ("train", 1),
+        ("train", 2),
+        ("train", 3),
+        ("resume", 3),
+    ]
 
 
 def test_cutting_a_log_that_is_not_there_does_nothing(tmp_path: Path) -> None:
@@ -60,7 +65,10 @@ def test_tensorboard_gets_the_numbers(tmp_path: Path) -> None:
 
 
 def test_numbers_of_nested_records_have_paths() -> None:
-    assert module._flat({"step": 3, "loss": 1.0, "objectives": {"lm": 0.5}, "entry": "main"}) == [("loss", 1.0), ("objectives/lm", 0.5)]
+    assert module._flat({"step": 3, "loss": 1.0, "objectives": {"lm": 0.5}, "entry": "main"}) == [
+        ("loss", 1.0),
+        ("objectives/lm", 0.5),
+    ]
 
 
 def test_the_machine_is_described_in_plain_values() -> None:

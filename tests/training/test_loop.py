@@ -40,10 +40,23 @@ def test_a_run_learns_and_says_how_it_ended(tmp_path: Path) -> None:
 
 def test_the_log_has_the_promised_fields(tmp_path: Path) -> None:
     train(tiny_run(tmp_path, budget="4steps"))
-    promised = {"step", "tokens", "seconds", "loss", "objectives", "learning_rate", "grad_norm", "tokens_per_second", "mfu"}
+    promised = {
+        "step",
+        "tokens",
+        "seconds",
+        "loss",
+        "objectives",
+        "learning_rate",
+        "grad_norm",
+        "tokens_per_second",
+        "mfu",
+    }
     records = events(tmp_path)
     assert [record["step"] for record in records] == [1, 2, 4]
-    assert promised <= records[0].keys() and set(records[0]["objectives"]) == {"token_prediction", "relation_prediction"}
+    assert promised <= records[0].keys() and set(records[0]["objectives"]) == {
+        "token_prediction",
+        "relation_prediction",
+    }
     assert records[0]["loss"] == pytest.approx(sum(records[0]["objectives"].values()))
     assert 0 < records[0]["filled"] <= 1 and 0 < records[0]["mfu"] < 1
 
@@ -51,7 +64,11 @@ def test_the_log_has_the_promised_fields(tmp_path: Path) -> None:
 @pytest.mark.parametrize("build", [bert, electra])
 def test_accumulation_gives_the_same_losses(tmp_path: Path, build: Any) -> None:
     for name, micro in (("whole", None), ("parts", 2)):
-        train(tiny_run(tmp_path / name, step=build(), data=Numbers(micro=micro), budget="6steps", training={"log_every": 1}))
+        train(
+            tiny_run(
+                tmp_path / name, step=build(), data=Numbers(micro=micro), budget="6steps", training={"log_every": 1}
+            )
+        )
     for whole, parts in zip(events(tmp_path / "whole"), events(tmp_path / "parts"), strict=True):
         assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-5)
         assert parts["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)
@@ -138,8 +155,15 @@ def test_phases_follow_the_share_and_a_new_length_begins_an_epoch(tmp_path: Path
     state = json.loads((tmp_path / "whole/cloze/checkpoints/step-00000008/state/state.json").read_text())
     assert state["cursors"]["main"] == [2, 16] and state["phase"] == 1  # 4 x 8 rows, then epoch 2: 4 x 4 rows
     with pytest.raises(Broken):
-        train(tiny_run(tmp_path / "parts", data=Breaking(at=7, length=8), phases=phases, budget="8steps",
-                       training={"checkpoint_every": 3}))
+        train(
+            tiny_run(
+                tmp_path / "parts",
+                data=Breaking(at=7, length=8),
+                phases=phases,
+                budget="8steps",
+                training={"checkpoint_every": 3},
+            )
+        )
     train(tiny_run(tmp_path / "parts", data=Numbers(length=8), phases=phases, budget="8steps"))
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
 
@@ -149,24 +173,38 @@ def mixture() -> Step:
     step = bert()
     (whole,) = step.entries["main"]
     alone = type(whole)("main", "main", objectives=whole.objectives[1:])
-    made = Step(networks=dict(step.networks), objectives=dict(step.objectives), clock=step.clock,
-                entries={"both": [whole], "alone": [alone]})
+    made = Step(
+        networks=dict(step.networks),
+        objectives=dict(step.objectives),
+        clock=step.clock,
+        entries={"both": [whole], "alone": [alone]},
+    )
     name_dropouts(made)
     return made
 
 
 def test_a_mixture_deals_entries_by_their_odds(tmp_path: Path) -> None:
-    train(tiny_run(tmp_path, step=mixture(), odds={"both": 1, "alone": 2}, budget="12steps", training={"log_every": 12}))
+    train(
+        tiny_run(tmp_path, step=mixture(), odds={"both": 1, "alone": 2}, budget="12steps", training={"log_every": 12})
+    )
     state = json.loads((tmp_path / "cloze/checkpoints/step-00000012/state/state.json").read_text())
     assert state["cursors"] == {"both": [1, 12], "alone": [3, 4]}  # 4 and 8 steps of 8 rows, 20 rows an epoch
-    assert set(events(tmp_path)[-1]["objectives"]) <= {"both/token_prediction", "both/relation_prediction", "alone/relation_prediction"}
+    assert set(events(tmp_path)[-1]["objectives"]) <= {
+        "both/token_prediction",
+        "both/relation_prediction",
+        "alone/relation_prediction",
+    }
     assert {record["entry"] for record in events(tmp_path, "held_out")} == {"both", "alone"}
 
 
 def test_mixing_all_adds_the_losses_of_every_entry_in_one_update(tmp_path: Path) -> None:
     train(tiny_run(tmp_path, step=mixture(), mixing="all", budget="2steps", training={"log_every": 1}))
     record = events(tmp_path)[0]
-    assert set(record["objectives"]) == {"both/token_prediction", "both/relation_prediction", "alone/relation_prediction"}
+    assert set(record["objectives"]) == {
+        "both/token_prediction",
+        "both/relation_prediction",
+        "alone/relation_prediction",
+    }
     assert record["loss"] == pytest.approx(sum(record["objectives"].values()))
 
 
@@ -187,7 +225,10 @@ def test_a_loss_that_is_not_finite_names_the_step_and_is_not_saved(tmp_path: Pat
     with pytest.raises(RunError, match=r"step 6: the loss or its gradient is not finite.*\n.*training\.rate") as caught:
         train(run)
     assert caught.value.exit_code == 1
-    assert sorted(path.name for path in (tmp_path / "cloze" / "checkpoints").iterdir()) == ["step-00000000", "step-00000004"]
+    assert sorted(path.name for path in (tmp_path / "cloze" / "checkpoints").iterdir()) == [
+        "step-00000000",
+        "step-00000004",
+    ]
 
 
 def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:

@@ -46,10 +46,15 @@ def test_lamb_moves_a_matrix_by_the_rate_times_its_own_norm() -> None:
 def test_biases_and_norms_are_not_decayed_and_embeddings_are(spec: OptimizerSpec) -> None:
     module = nn.ModuleDict({"table": nn.Embedding(3, 2), "norm": nn.LayerNorm(2), "dense": nn.Linear(2, 2)})
     decayed = {
-        id(parameter) for group in spec.build(module.named_parameters()).param_groups if group["weight_decay"]
+        id(parameter)
+        for group in spec.build(module.named_parameters()).param_groups
+        if group["weight_decay"]
         for parameter in group["params"]
     }
-    assert {name for name, parameter in module.named_parameters() if id(parameter) in decayed} == {"table.weight", "dense.weight"}
+    assert {name for name, parameter in module.named_parameters() if id(parameter) in decayed} == {
+        "table.weight",
+        "dense.weight",
+    }
 
 
 def test_frozen_parameters_stay_out() -> None:

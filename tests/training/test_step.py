@@ -22,7 +22,8 @@ def first(**shape: int):
 def test_counts_are_known_before_the_forward_pass() -> None:
     batch = first().batch
     assert bert().count("main", batch) == {
-        "token_prediction": len(batch["targets/main"]), "relation_prediction": 8.0,
+        "token_prediction": len(batch["targets/main"]),
+        "relation_prediction": 8.0,
     }
     assert electra().count("main", batch)["token_labelling"] == float(batch["block"].sum())
 
@@ -75,7 +76,12 @@ def test_a_teacher_runs_without_gradient_and_without_dropout() -> None:
         Pass("teacher", "teacher", grad=False),
         Pass("student", "student", take={"vectors": "teacher.hidden"}, objectives=(Weighted("lm", "lm"),)),
     ]
-    step = Step(networks={"teacher": teacher, "student": student}, objectives={"lm": head}, entries={"main": passes}, clock=clock)
+    step = Step(
+        networks={"teacher": teacher, "student": student},
+        objectives={"lm": head},
+        entries={"main": passes},
+        clock=clock,
+    )
     step("main", first().batch)["lm"].total.backward()
     assert all(parameter.grad is None for parameter in teacher.parameters())
     assert student.layers[0].inner.weight.grad is not None and teacher.training
@@ -100,7 +106,8 @@ def test_a_pass_reads_earlier_passes_only() -> None:
 
 def test_ties_of_unequal_shape_name_both() -> None:
     networks = {
-        name: Transformer(layers=1, width=width, heads=2, vocab_size=VOCABULARY, clock=Clock()) for name, width in (("a", 8), ("b", 16))
+        name: Transformer(layers=1, width=width, heads=2, vocab_size=VOCABULARY, clock=Clock())
+        for name, width in (("a", 8), ("b", 16))
     }
     with pytest.raises(RecipeError, match=r"a\.embeddings and b\.embeddings: tokens\.weight.*\(40, 8\).*\(40, 16\)"):
         tie(networks, [["a.embeddings", "b.embeddings"]])

@@ -30,8 +30,15 @@ class Numbers:
     """Rows of random ids, `length` long, some padded; the row is a pure function of (epoch, item), or of the item alone."""
 
     def __init__(
-        self, *, batch: int = 8, micro: int | None = None, length: int = 12, rank: int = 0, ranks: int = 1,
-        epoch_items: int = 20, static: bool = False,
+        self,
+        *,
+        batch: int = 8,
+        micro: int | None = None,
+        length: int = 12,
+        rank: int = 0,
+        ranks: int = 1,
+        epoch_items: int = 20,
+        static: bool = False,
     ) -> None:
         self.batch, self.micro, self.length, self.rank, self.ranks = batch, micro, length, rank, ranks
         self.epoch_items, self.static = epoch_items, static
@@ -46,7 +53,7 @@ class Numbers:
         share = self.batch // self.ranks
         size = self.micro or share
         starts = range(self.rank * share, (self.rank + 1) * share, size)
-        return [self._micro(addresses[start:start + size], start) for start in starts], Cursor(epoch, item)
+        return [self._micro(addresses[start : start + size], start) for start in starts], Cursor(epoch, item)
 
     def held_out(self, entry: str) -> Iterator[MicroBatch]:
         share = 8 // self.ranks
@@ -74,8 +81,12 @@ class Numbers:
             places.append(asked + number * self.length)
             next_.append(int(generator.integers(2)))
         fields = {
-            "tokens": np.stack(rows), "block": np.stack(block), "targets/main": np.concatenate(targets),
-            "places/main": np.concatenate(places), "targets/next": np.array(next_), "places/next": np.arange(len(rows)),
+            "tokens": np.stack(rows),
+            "block": np.stack(block),
+            "targets/main": np.concatenate(targets),
+            "places/main": np.concatenate(places),
+            "targets/next": np.array(next_),
+            "places/next": np.arange(len(rows)),
         }
         batch = Batch({name: torch.from_numpy(value.astype(np.int64)) for name, value in fields.items()})
         return MicroBatch(batch, first_row, int(fields["block"].sum()), len(rows))
@@ -92,9 +103,16 @@ def bert(*, seed: int = 0, dropout: float = 0.1) -> Step:
         ),
         "relation_prediction": relation_prediction(width=16, clock=clock),
     }
-    passes = [Pass("main", "main", objectives=(
-        Weighted("token_prediction", "token_prediction"), Weighted("relation_prediction", "relation_prediction"),
-    ))]
+    passes = [
+        Pass(
+            "main",
+            "main",
+            objectives=(
+                Weighted("token_prediction", "token_prediction"),
+                Weighted("relation_prediction", "relation_prediction"),
+            ),
+        )
+    ]
     step = Step(networks={"main": network}, objectives=objectives, entries={"main": passes}, clock=clock)
     name_dropouts(step)
     return step
@@ -104,9 +122,17 @@ def electra(*, seed: int = 0, dropout: float = 0.1) -> Step:
     """A generator and a discriminator that share their embeddings."""
     torch.manual_seed(seed)
     clock = Clock(seed)
-    shape = {"layers": 1, "heads": 2, "embedding_width": 16, "vocab_size": VOCABULARY, "longest": 32, "dropout": dropout}
+    shape = {
+        "layers": 1,
+        "heads": 2,
+        "embedding_width": 16,
+        "vocab_size": VOCABULARY,
+        "longest": 32,
+        "dropout": dropout,
+    }
     networks = {
-        "generator": Transformer(width=8, clock=clock, **shape), "discriminator": Transformer(width=16, clock=clock, **shape),
+        "generator": Transformer(width=8, clock=clock, **shape),
+        "discriminator": Transformer(width=16, clock=clock, **shape),
     }
     tie(networks, [["generator.embeddings", "discriminator.embeddings"]])
     objectives = {
@@ -118,13 +144,17 @@ def electra(*, seed: int = 0, dropout: float = 0.1) -> Step:
     passes = [
         Pass("generator", "generator", objectives=(Weighted("token_prediction", "token_prediction"),)),
         Pass(
-            "discriminator", "discriminator",
+            "discriminator",
+            "discriminator",
             take={"sample": Rewrite("sample", {"scores": "generator.token_prediction"})},
             objectives=(Weighted("token_labelling", "token_labelling", weight=5.0),),
         ),
     ]
     step = Step(
-        networks=networks, objectives=objectives, rewriters={"sample": Sample(clock=clock)}, entries={"main": passes},
+        networks=networks,
+        objectives=objectives,
+        rewriters={"sample": Sample(clock=clock)},
+        entries={"main": passes},
         clock=clock,
     )
     name_dropouts(step)
@@ -138,14 +168,30 @@ def export(folder: Path, state: Mapping[str, Tensor], step: int) -> None:
     (folder / "README.md").write_text(f"step {step}\n", encoding="utf-8")
 
 
-def tiny_run(folder: Path, *, step: Step | None = None, data: Any = None, budget: str = "12steps", **changes: Any) -> Run:
+def tiny_run(
+    folder: Path, *, step: Step | None = None, data: Any = None, budget: str = "12steps", **changes: Any
+) -> Run:
     """A run of the tiny BERT, fp32 on the CPU."""
-    values = {"precision": "fp32", "checkpoint_every": 4, "log_every": 2, "evaluate_every": 0.5, **changes.pop("training", {})}
+    values = {
+        "precision": "fp32",
+        "checkpoint_every": 4,
+        "log_every": 2,
+        "evaluate_every": 0.5,
+        **changes.pop("training", {}),
+    }
     return Run(
-        folder=folder, step=step or bert(), data=data or Numbers(), export=export, budget=Budget.parse(budget),
-        optimizer=changes.pop("optimizer", AdamW()), rate=changes.pop("rate", Linear(1e-2, warmup=0.2)),
-        record=changes.pop("record", Record({"name": "tiny"}, "hash")), training=Training(**values), device="cpu",
-        say=lambda text: None, **changes,
+        folder=folder,
+        step=step or bert(),
+        data=data or Numbers(),
+        export=export,
+        budget=Budget.parse(budget),
+        optimizer=changes.pop("optimizer", AdamW()),
+        rate=changes.pop("rate", Linear(1e-2, warmup=0.2)),
+        record=changes.pop("record", Record({"name": "tiny"}, "hash")),
+        training=Training(**values),
+        device="cpu",
+        say=lambda text: None,
+        **changes,
     )
 
 
