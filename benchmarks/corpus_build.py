@@ -6,8 +6,8 @@
 Both sides read the same plain text (one paragraph per line, blank lines between documents), each in a fresh process, in
 turn. Medians are reported, of wall time and of CPU time, which suffers less where the machine is shared with others. The
 peer is what the usual pre-training script does: `load_dataset("text")`, a map that tokenizes, a map that groups into rows
-of 128, written to Arrow files. Ours also splits sentences and keeps word starts, sentence and document bounds. Imports are not
-timed on either side; starting workers is, on both. Ids of the whole file are compared, token by token. Peak memory is the
+of 128, written to Arrow files. Ours also splits sentences and keeps word starts, sentence and document bounds. Imports are
+not timed on either side; starting workers is, on both. Ids of the whole file are compared, token by token. Peak memory is the
 sum over the process and its children, sampled 20 times a second, of private memory and a share of what they have in common
 (PSS); pages of mapped files count while they are resident.
 
@@ -302,7 +302,7 @@ def write(rows: list[dict[str, Any]], theme: str) -> None:
     packages = ("tokenizers", "datasets", "transformers", "numpy", "numba")
     facts = versions(*packages)
     print(processor(), ", ".join(f"{name} {number}" for name, number in facts.items()))
-    print("written to", write_results(theme, [{**row, **facts} for row in rows], hardware=processor()).relative_to(ROOT))
+    write_results(theme, [{**row, **facts} for row in rows], hardware=processor())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError, 
 from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
+from cloze.training.distribution import Strategy
 from cloze.training.loop import Outcome, train
 from cloze.training.phases import Phase, phases_from_shares
 from cloze.training.precision import choose_device
@@ -37,13 +39,13 @@ def pretrain(
     size: str | None = None, overrides: Sequence[str] = (), tokenizer: Path | None = None,
     held_out: Sequence[str] | None = None, init: Path | None = None, text_format: str = "auto",
     binds: Sequence[str] = (), seed: int = 0, device: str = "auto", extend: bool = False,
-    with_files: Sequence[Path] = (), report: Say | None = None,
+    with_files: Sequence[Path] = (), tensorboard: bool = False, strategy: Strategy = "ddp", report: Say | None = None,
 ) -> Outcome:
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with
     `tokenizer` or one trained on it. `held_out` replaces the share of documents that is otherwise held out. `init` begins
-    with the weights of a checkpoint. Raises a `ClozeError` for whatever cannot be run, before anything is trained.
+    with the weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. Raises a `ClozeError` for whatever cannot be run, before anything is trained.
     """
     out, new = Path(out), not Path(out).exists()
     paths = [str(corpus)] if isinstance(corpus, (str, Path)) else [str(path) for path in corpus]
@@ -75,7 +77,7 @@ def pretrain(
         optimizer=lookup("optimizer", loaded.training.optimizer.name)(**plain(loaded.training.optimizer.arguments)),
         rate=lookup("rate", loaded.training.rate.name)(**plain(loaded.training.rate.arguments)),
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
-        training=training_of(loaded), phases=phases, odds=odds_of(loaded, stores),
+        training=replace(training_of(loaded), tensorboard=tensorboard, strategy=strategy), phases=phases, odds=odds_of(loaded, stores),
         mixing=loaded.mixing,  # type: ignore[arg-type]
         seed=seed, device=device, bytes_per_token=bytes_per_token(stores), extend=extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, seed=seed), say=report,

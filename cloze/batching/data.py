@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -205,6 +206,7 @@ _feeds: dict[str, Feed] = {}
 
 
 def _receive(feeds: dict[str, Feed]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then stops its workers
     _feeds.update(feeds)
 
 

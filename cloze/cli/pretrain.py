@@ -31,13 +31,18 @@ def command(
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     extend: Annotated[bool, typer.Option("--extend", help="Go on with a finished run under a larger budget.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
+    strategy: Annotated[str, typer.Option(help="Under torchrun: ddp, or fsdp, which shards parameters.")] = "ddp",
     with_files: Annotated[list[Path] | None, typer.Option("--with", help="Python files that register parts.")] = None,
 ) -> None:
     """Pre-train a recipe on a corpus within a budget. A folder that holds a run of the same recipe is resumed."""
     from cloze.assembly.run import pretrain
+    from cloze.errors import UserError, nearest
 
+    if strategy not in ("ddp", "fsdp"):
+        raise UserError(f"--strategy {strategy}: no such strategy. {nearest(strategy, ('ddp', 'fsdp'))}")
     pretrain(
         recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
         held_out=held_out, init=init, text_format=text_format, binds=binds or [], seed=seed, device=device, extend=extend,
-        with_files=with_files or [],
+        with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
     )

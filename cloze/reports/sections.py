@@ -176,7 +176,8 @@ def detail_figures(runs: Sequence[Run]) -> list[Figure]:
             lines = curves(runs, "tokens", f"objectives.{name}")
             figures.append(_small(f"Loss of {name}", lines, "tokens seen", "plain"))
     for name in dict.fromkeys(name for run in runs for name in run.names("metrics")):
-        figures.append(_small(name, curves(runs, "tokens", f"metrics.{name}"), "tokens seen", "plain"))
+        title = name.replace(".", ", ")  # token_prediction.correct
+        figures.append(_small(title, curves(runs, "tokens", f"metrics.{name}"), "tokens seen", "plain"))
     figures.append(
         _small("Tokens per second", curves(runs, "seconds", "tokens_per_second"), "time", "duration", zero=True)
     )
