@@ -8,7 +8,7 @@ turn. Medians are reported, of wall time and of CPU time, which suffers less whe
 peer is what the usual pre-training script does: `load_dataset("text")`, a map that tokenizes, a map that groups into rows
 of 128, written to Arrow files. Ours also splits sentences and keeps word starts, sentence and document bounds. Imports are
 not timed on either side; starting workers is, on both. Ids of the whole file are compared, token by token. Peak memory is the
-sum over the process and its children, sampled 20 times a second, of private memory and a share of what they have in common
+sum over the process and its children, sampled five times a second, of private memory and a share of what they have in common
 (PSS); pages of mapped files count while they are resident.
 
 `--big` repeats the English text to 200 MB and to 2 GB and compares the peaks.
@@ -152,7 +152,7 @@ class Peak:
         return {"seconds": seconds, "peak": self.bytes, "cpu": self.cpu}
 
     def _watch(self) -> None:
-        while not self._over.wait(0.05):
+        while not self._over.wait(0.2):
             self.bytes = max(self.bytes, sum(map(memory_of, family(os.getpid()))))
 
 

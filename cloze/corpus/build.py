@@ -83,7 +83,7 @@ def train_tokenizer_from(
 ) -> Tokenizer:
     """Train a tokenizer on a corpus, or on an even, deterministic sample of its blocks if it exceeds the budget.
 
-    `spec` is what `cloze.text.train` takes. A sample is taken block by block (4 MB), spread evenly over the corpus, and
+    `spec` is what `cloze.text.train` takes. A sample is taken block by block (2 MB), spread evenly over the corpus, and
     `report` is told.
     """
     total = corpus_size(paths)

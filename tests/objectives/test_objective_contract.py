@@ -131,7 +131,8 @@ def test_a_tied_table_gets_the_gradient_and_is_not_stored_twice() -> None:
     assert set(objective.state_dict()) == {
         "head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias", "head.bias"
     }
-    objective({"hidden": torch.randn(1, 3, WIDTH)}, Batch({"targets/main": torch.tensor([1]), "places/main": torch.tensor([2])})).total.backward()
+    batch = Batch({"targets/main": torch.tensor([1]), "places/main": torch.tensor([2])})
+    objective({"hidden": torch.randn(1, 3, WIDTH)}, batch).total.backward()
     assert table.weight.grad is not None and table.weight.grad.abs().sum() > 0
 
 

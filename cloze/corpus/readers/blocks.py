@@ -17,7 +17,7 @@ from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
 from cloze.corpus.report import Report
 from cloze.errors import CorpusError, MissingExtra
 
-BLOCK = 4 << 20
+BLOCK = 2 << 20
 LONG_LINE = 1_000_000
 _LONGEST_RECORD = 64 << 20
 _BORDERS = {"blank": b"\n\n", "sentence": b"\n\n", "book": b"\n\n", "wiki": b"</doc>\n"}

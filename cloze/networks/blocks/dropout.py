@@ -71,7 +71,7 @@ def _kept_table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tens
         places = _hidden_places(sizes[0], sizes[1], device)
     else:
         places = _score_places(sizes[0], sizes[1], sizes[2], device)
-    return _mix(places * _GOLDEN + 1)
+    return _mix((places ^ _MIX2) * _GOLDEN)  # XOR first: compilers fold products of plain counters, and overflow
 
 
 def _table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
@@ -123,17 +123,21 @@ class Dropout(nn.Module):
         first, second = (key[places.row, None] for key in self._row_keys(int(places.row.max()) + 1, device))
         return self._lanes(table, first, second, width)
 
-    def keep_scores(self, batch: int, heads: int, queries: int, keys: int, device: torch.device) -> Tensor:
-        """int16 (B, H, Lq, Lk): -1 where an attention weight stays, 0 where it falls."""
+    def keep_scores(
+        self, batch: int, heads: int, queries: int, keys: int, device: torch.device, positions: Tensor | None = None
+    ) -> Tensor:
+        """int16 (B, H, Lq, Lk): -1 where an attention weight stays, 0 where it falls; (B, H, K, Lk) at `positions` (B, K)."""
         table = _table("scores", (heads, queries, keys), device)
+        if positions is not None:
+            table = table.transpose(0, 1)[positions].transpose(1, 2).contiguous()
         first, second = (key.view(-1, 1, 1, 1) for key in self._row_keys(batch, device))
         return self._lanes(table, first, second, keys)
 
     def _by_element(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
         """One 32-bit hash per number, true where it stays: simple arithmetic that a compiler fuses into its neighbours."""
         first, second = (key.view(-1, *[1] * (len(shape) - 1)) for key in self._row_keys(shape[0], device))
-        x = torch.arange(prod(shape[1:]), dtype=torch.int32, device=device).view(1, *shape[1:]) * _GOLDEN32
-        x = x ^ first.to(torch.int32)
+        x = torch.arange(prod(shape[1:]), dtype=torch.int32, device=device).view(1, *shape[1:])
+        x = (x ^ first.to(torch.int32)) * _GOLDEN32
         x = (x ^ (x >> 16)) * 0x7FEB352D
         x = x ^ second.to(torch.int32)
         x = (x ^ (x >> 15)) * _MIX32

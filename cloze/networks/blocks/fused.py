@@ -32,16 +32,39 @@ class Half(NamedTuple):
     scale: float
 
 
+class Asked(NamedTuple):
+    """The places where a layer's output is wanted, and the queries that are made for them.
+
+    `places` (M,): flat, ascending, distinct. `slots` (B*K,): the flat place of each query, K per row, filled up with the
+    row's first place; `chosen` (M,): which slot holds each place.
+    """
+
+    places: Tensor
+    slots: Tensor
+    chosen: Tensor
+
+
 class Heads(NamedTuple):
-    """Attention's own numbers: rows, positions and heads; the added mask; dropout of weights; flat places wanted."""
+    """Attention's own numbers: rows, positions, queries per row, heads; the added mask; dropout of weights; what is asked."""
 
     batch: int
     length: int
+    queries: int
     heads: int
     bias: Tensor | None
     keep: Tensor | None
     scale: float
-    places: Tensor | None
+    asked: Asked | None
+
+
+def ask(row: Tensor, position: Tensor, batch: int, length: int) -> tuple[Asked, Tensor]:
+    """Lay out places as queries: the lay-out, and the position of every query, (B, K). Rows ascend."""
+    counts = torch.bincount(row, minlength=batch)
+    most = max(1, int(counts.max()))
+    chosen = row * most + torch.arange(len(row)) - (counts.cumsum(0) - counts)[row]
+    positions = torch.zeros(batch * most, dtype=torch.long).index_copy_(0, chosen, position)
+    slots = (torch.arange(batch) * length).repeat_interleave(most) + positions
+    return Asked(row * length + position, slots, chosen), positions.view(batch, most)
 
 
 def plain(*modules: nn.Module) -> bool:
@@ -167,7 +190,7 @@ def _look_up(x: Tensor, table: Tensor) -> Tensor:
 
 
 class SelfAttention(torch.autograd.Function):
-    """x + drop(out(attention(x))) with a norm before or after, on rows (N, D) of a batch; (M, D) at `places` alone."""
+    """x + drop(out(attention(x))) with a norm before or after, on rows (N, D) of a batch; (M, D) at asked places alone."""
 
     @staticmethod
     def forward(
@@ -175,23 +198,20 @@ class SelfAttention(torch.autograd.Function):
         heads: Heads, half: Half,
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            dtype, width = x.dtype, x.shape[-1]
+            dtype = x.dtype
             read, mean, spread = _norm(x, gain, offset, half.epsilon) if half.pre else (x, None, None)
             w_cast, b_cast = _scaled_queries(w, b, heads.heads, dtype)
-            stacked = torch.addmm(b_cast, read, w_cast.t())
-            stacked = stacked.view(heads.batch, heads.length, 3, heads.heads, -1).permute(2, 0, 3, 1, 4)
-            query, key, value = stacked.contiguous().view(3, -1, heads.length, width // heads.heads).unbind(0)
+            query, key, value = _project(read, w_cast, b_cast, heads)
             scores = torch.bmm(query, key.transpose(1, 2))
             if heads.bias is not None:
-                scores.view(heads.batch, heads.heads, heads.length, -1).add_(heads.bias)
+                scores.view(heads.batch, heads.heads, heads.queries, -1).add_(heads.bias)
             shares = torch.softmax(scores, dim=-1)
             used = shares
             if heads.keep is not None:
                 used = keep_(scores.copy_(shares), heads.keep.view_as(scores))
-            context = _beside(torch.bmm(used, value), heads)
-            rows = x
-            if heads.places is not None:
-                context, rows = context.index_select(0, heads.places), x.index_select(0, heads.places)
+            context, rows = _beside(torch.bmm(used, value), heads), x
+            if heads.asked is not None:
+                context, rows = context.index_select(0, heads.asked.chosen), x.index_select(0, heads.asked.places)
             changed = torch.addmm(b_out.to(dtype), context, _cast(w_out, dtype, heads.scale).t())
             if half.keep is not None:
                 keep_(changed, half.keep)
@@ -221,23 +241,59 @@ class SelfAttention(torch.autograd.Function):
         d_w_out = _weight_gradient(through, context, w_out, half.scale * heads.scale)
         d_b_out = _bias_gradient(through, b, half.scale)
         d_context = through @ _cast(w_out, dtype, half.scale * heads.scale)
-        if heads.places is not None:
-            d_context = _spread(d_context, heads.places, len(read))
-            gradient = _spread(gradient, heads.places, len(read))
-        d_stacked = _attention_backward(_apart(d_context, heads), query, key, value, shares, used, heads)
-        w_cast, _ = _scaled_queries(w, b, heads.heads, dtype)
-        d_w = _weight_gradient(d_stacked, read, w, 1.0)
-        d_b = _bias_gradient(d_stacked, b, 1.0)
-        width = read.shape[-1]
-        share = 1.0 / math.sqrt(width // heads.heads)
-        d_w[:width].mul_(share)
-        d_b[:width].mul_(share)
+        if heads.asked is not None:
+            d_context = _spread(d_context, heads.asked.chosen, heads.batch * heads.queries)
+            gradient = _spread(gradient, heads.asked.places, len(read))
+        made = _attention_backward(_apart(d_context, heads), query, key, value, shares, used, heads)
+        d_read, d_w, d_b = _project_backward(made, read, w, b, heads, None if half.pre else gradient)
         if half.pre:
-            d_x, d_gain, d_offset = _norm_backward(d_stacked @ w_cast, normed, mean, spread, gain, offset)
-            d_x = d_x.add_(gradient)
-        else:
-            d_x = gradient.addmm_(d_stacked, w_cast)
-        return d_x, d_w, d_b, d_w_out, d_b_out, d_gain, d_offset, None, None
+            d_read, d_gain, d_offset = _norm_backward(d_read, normed, mean, spread, gain, offset)
+            d_read = d_read.add_(gradient)
+        return d_read, d_w, d_b, d_w_out, d_b_out, d_gain, d_offset, None, None
+
+
+def _project(read: Tensor, w: Tensor, b: Tensor, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries (B*H, K, W), keys and values (B*H, L, W), each contiguous; queries only where they are asked."""
+    if heads.asked is None:
+        query, key, value = _split(torch.addmm(b, read, w.t()), 3, heads.length, heads)
+        return query, key, value
+    width = w.shape[1]
+    key, value = _split(torch.addmm(b[width:], read, w[width:].t()), 2, heads.length, heads)
+    queries = torch.addmm(b[:width], read.index_select(0, heads.asked.slots), w[:width].t())
+    return _split(queries, 1, heads.queries, heads)[0], key, value
+
+
+def _split(x: Tensor, kinds: int, length: int, heads: Heads) -> tuple[Tensor, ...]:
+    apart = x.view(heads.batch, length, kinds, heads.heads, -1).permute(2, 0, 3, 1, 4).contiguous()
+    return apart.view(kinds, heads.batch * heads.heads, length, -1).unbind(0)
+
+
+def _join(x: Tensor, heads: Heads) -> Tensor:
+    """(kinds, B*H, L, W) to (B*L, kinds*D): what `_split` takes apart."""
+    kinds, _, length, head_width = x.shape
+    apart = x.view(kinds, heads.batch, heads.heads, length, head_width).permute(1, 3, 0, 2, 4)
+    return apart.reshape(heads.batch * length, -1)
+
+
+def _project_backward(
+    made: tuple[Tensor, Tensor], read: Tensor, w: Tensor, b: Tensor, heads: Heads, into: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the input (added to `into` where it is given), the weight and the bias."""
+    d_queries, d_stacked = made
+    width = w.shape[1]
+    w_cast, _ = _scaled_queries(w, b, heads.heads, read.dtype)
+    start = 0 if heads.asked is None else width
+    d_read = d_stacked @ w_cast[start:] if into is None else into.addmm_(d_stacked, w_cast[start:])
+    d_w, d_b = _weight_gradient(d_stacked, read, w, 1.0), _bias_gradient(d_stacked, b, 1.0)
+    if heads.asked is not None:
+        asking = read.index_select(0, heads.asked.slots)
+        d_w = torch.cat([_weight_gradient(d_queries, asking, w, 1.0), d_w])
+        d_b = torch.cat([_bias_gradient(d_queries, b, 1.0), d_b])
+        d_read.index_add_(0, heads.asked.slots, d_queries @ w_cast[:width])
+    share = 1.0 / math.sqrt(width // heads.heads)
+    d_w[:width].mul_(share)
+    d_b[:width].mul_(share)
+    return d_read, d_w, d_b
 
 
 def _scaled_queries(w: Tensor, b: Tensor, heads: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -252,14 +308,14 @@ def _scaled_queries(w: Tensor, b: Tensor, heads: int, dtype: torch.dtype) -> tup
 
 
 def _beside(x: Tensor, heads: Heads) -> Tensor:
-    """(B*H, L, W) to (B*L, H*W)."""
-    return x.view(heads.batch, heads.heads, heads.length, -1).transpose(1, 2).reshape(heads.batch * heads.length, -1)
+    """(B*H, K, W) to (B*K, H*W)."""
+    return x.view(heads.batch, heads.heads, heads.queries, -1).transpose(1, 2).reshape(heads.batch * heads.queries, -1)
 
 
 def _apart(x: Tensor, heads: Heads) -> Tensor:
-    """(B*L, H*W) to (B*H, L, W)."""
-    split = x.view(heads.batch, heads.length, heads.heads, -1).transpose(1, 2)
-    return split.reshape(heads.batch * heads.heads, heads.length, -1)
+    """(B*K, H*W) to (B*H, K, W)."""
+    split = x.view(heads.batch, heads.queries, heads.heads, -1).transpose(1, 2)
+    return split.reshape(heads.batch * heads.heads, heads.queries, -1)
 
 
 def _spread(rows: Tensor, places: Tensor, count: int) -> Tensor:
@@ -268,15 +324,17 @@ def _spread(rows: Tensor, places: Tensor, count: int) -> Tensor:
 
 def _attention_backward(
     d_context: Tensor, query: Tensor, key: Tensor, value: Tensor, shares: Tensor, used: Tensor, heads: Heads
-) -> Tensor:
-    """The gradient of the stacked projections, (B*L, 3D), from that of the context (B*H, L, W)."""
-    stacked = torch.empty((3, *query.shape), dtype=query.dtype)
-    torch.bmm(used.transpose(1, 2), d_context, out=stacked[2])
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the projections' outputs: queries (B*K, D) and keys, values (B*L, 2D), or all in one (B*L, 3D)."""
     d_shares = torch.bmm(d_context, value.transpose(1, 2))
     if heads.keep is not None:
         keep_(d_shares, heads.keep.view_as(d_shares))
     d_scores = torch._softmax_backward_data(d_shares, shares, -1, shares.dtype)
-    torch.bmm(d_scores, key, out=stacked[0])
-    torch.bmm(d_scores.transpose(1, 2), query, out=stacked[1])
-    apart = stacked.view(3, heads.batch, heads.heads, heads.length, -1).permute(1, 3, 0, 2, 4)
-    return apart.reshape(heads.batch * heads.length, -1)
+    first = 0 if heads.asked is None else 1
+    stacked = torch.empty((3 - first, *key.shape), dtype=key.dtype)
+    torch.bmm(used.transpose(1, 2), d_context, out=stacked[-1])
+    torch.bmm(d_scores.transpose(1, 2), query, out=stacked[-2])
+    if heads.asked is None:
+        torch.bmm(d_scores, key, out=stacked[0])
+        return stacked[0], _join(stacked, heads)
+    return _join(torch.bmm(d_scores, key)[None], heads), _join(stacked, heads)

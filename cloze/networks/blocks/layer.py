@@ -77,13 +77,14 @@ class TransformerLayer(nn.Module):
         """The same layer by the two functions of `fused.py`."""
         batch, length, width = x.shape
         attention = self.attention
+        asked, positions = (None, None) if places is None else fused.ask(places.row, places.position, batch, length)
+        queries = length if positions is None else positions.shape[1]
         keep, scale = None, 1.0
         if attention.dropout.active:
-            keep = attention.dropout.keep_scores(batch, attention.heads, length, length, x.device)
+            keep = attention.dropout.keep_scores(batch, attention.heads, length, length, x.device, positions)
             scale = attention.dropout.scale
-        flat = None if places is None else places.row * length + places.position
-        bias = seen.bias(x.dtype, length, x.device)
-        heads = fused.Heads(batch, length, attention.heads, bias, keep, scale, flat)
+        bias = seen.bias(x.dtype, length, x.device, positions)
+        heads = fused.Heads(batch, length, queries, attention.heads, bias, keep, scale, asked)
         out_shape = x.shape if places is None else (len(places.row), width)
         rows = fused.SelfAttention.apply(
             x.reshape(-1, width), attention.projections.weight, attention.projections.bias, attention.out.weight,

@@ -30,17 +30,25 @@ class Visibility:
     starts: Tensor | None = None
     order: str | None = None
 
-    def bias(self, dtype: torch.dtype, length: int, device: torch.device) -> Tensor | None:
+    def bias(
+        self, dtype: torch.dtype, length: int, device: torch.device, positions: Tensor | None = None
+    ) -> Tensor | None:
         """What is added to scores: 0 where seen, minus infinity elsewhere; broadcasts to (B, H, Lq, Lk). None: nothing.
 
-        Every token sees itself, so no row of scores is minus infinity throughout.
+        With `positions` (B, K) only those queries: (B, 1, K, Lk). Every token sees itself, so no row of scores is minus
+        infinity throughout.
         """
         if self.kind == "all":
             return None
         if self.kind == "causal":
-            return _causal_bias(length, dtype, device)
+            whole = _causal_bias(length, dtype, device)
+            return whole if positions is None else whole[positions][:, None]
         assert self.mask is not None  # `mask` is the only kind left
-        return torch.zeros(self.mask.shape, dtype=dtype, device=device).masked_fill_(~self.mask, float("-inf"))
+        mask = self.mask
+        if positions is not None:
+            row = torch.arange(len(positions), device=device)[:, None]
+            mask = mask.expand(len(positions), -1, -1, -1)[row, 0, positions][:, None]
+        return torch.zeros(mask.shape, dtype=dtype, device=device).masked_fill_(~mask, float("-inf"))
 
 
 @lru_cache(maxsize=8)
