@@ -51,6 +51,7 @@ _STARTERS = _words(
     "as after before during since when while although though however but and so if then what who how why where not no "
     "some many most all one two both each other according another also"
 )
+_DOUBTFUL = _NEVER_LAST | _BEFORE_NUMBER | _SOMETIMES_LAST
 _WORD_BEFORE = re.compile(r"[^\s(\[\"'“‘—–]*$")
 _WORD_AFTER = re.compile(r"[\"'“‘«(\[—–\-]*(\w*)")
 
@@ -68,8 +69,13 @@ def split_sentences(text: str, language: Language = "auto") -> list[str]:
     begin = 0
     for match in pattern.finditer(text):
         end = match.end()
-        if text[match.start()] in ".!?…" and text[end - 1].isspace() and not _ends_english(text, begin, match.start(), end):
-            continue
+        mark = match.start()
+        if text[mark] in ".!?…" and text[end - 1].isspace():
+            # The common case decided with three string methods: a plain word, a full stop, a capital.
+            last = text[text.rfind(" ", begin, mark) + 1 : mark]
+            plain = len(last) > 1 and last.isalpha() and last.lower() not in _DOUBTFUL
+            if not (plain and text[mark] == "." and text[end : end + 1].isupper()) and not _ends_english(text, begin, mark, end):
+                continue
         piece = text[begin:end].strip()
         if piece:
             sentences.append(piece)

@@ -1,0 +1,35 @@
+"""Compiled layers draw the same numbers and give the same outputs as eager ones; needs a C++ compiler."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from cloze.networks import Clock, Transformer
+from cloze.networks.blocks.dropout import Dropout
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+def test_compiled_layers_equal_eager_ones_with_dropout() -> None:
+    network = Transformer(layers=1, width=32, heads=2, dropout=0.1, vocab_size=11, clock=Clock(4))
+    tokens = torch.randint(0, 11, (3, 8))
+    eager = network(want=frozenset({"hidden"}), tokens=tokens)["hidden"]
+    network.layers[0].compile()
+    compiled = network(want=frozenset({"hidden"}), tokens=tokens)["hidden"]
+    torch.testing.assert_close(compiled, eager, rtol=0, atol=1e-5)
+    compiled.square().sum().backward()
+    network.clock.set(step=1)
+    assert not torch.allclose(network(want=frozenset({"hidden"}), tokens=tokens)["hidden"], eager)
+
+
+def test_the_element_hash_survives_compilation() -> None:
+    module = Dropout(0.3, Clock(5))
+    hashed = torch.compile(lambda: module._by_element((3, 16, 64), torch.device("cpu")))
+    assert torch.equal(hashed(), module._by_element((3, 16, 64), torch.device("cpu")))
