@@ -56,7 +56,7 @@ class Feed:
     ) -> None:
         self.source = source
         self._edits = tuple(edits)
-        self.exercise = Exercise(edits, length)
+        self.exercise = Exercise(edits, length, packed=packing)
         self.length = length
         self.takes = takes
         self.padding = padding

@@ -13,8 +13,9 @@ class Edit(Protocol):
     """One step of an exercise.
 
     `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws only
-    from `draw`, and is vectorised over rows and tokens. Two optional methods: `room(length)`, how many tokens may come in
-    so that at most `length` come out; `at(length)`, the same edit knowing that at most `length` tokens may come out of it.
+    from `draw`, and is vectorised over rows and tokens. Optional methods: `room(length)`, how many tokens may come in so that
+    at most `length` come out; `at(length)`, the same edit knowing that at most `length` tokens may come out of it; `within()`,
+    the same edit never adding text to a passage.
     """
 
     @property

@@ -28,15 +28,16 @@ class Exercise:
     """The edits of one entry, applied in order for rows of at most `length` tokens.
 
     Assembling it works out, backwards, how many tokens each edit may let through (`at`), how many the source may give
-    (`room`), and after which edit a field is of no further use.
+    (`room`), and after which edit a field is of no further use. `packed`: no row may come out longer than its passage and
+    what frames insert, because rows that share a place were planned by the lengths of their passages (`within`).
     """
 
-    def __init__(self, edits: Sequence[Placed], length: int) -> None:
+    def __init__(self, edits: Sequence[Placed], length: int, *, packed: bool = False) -> None:
         self.length = length
         placed: list[Placed] = []
         room = dict.fromkeys({p.view for p in edits} | {"main"}, length)
         for p in reversed(edits):
-            edit = p.edit
+            edit = p.edit.within() if packed and hasattr(p.edit, "within") else p.edit
             bound = edit.at(room[p.view]) if hasattr(edit, "at") else edit
             if hasattr(edit, "room"):
                 room[p.view] = edit.room(room[p.view])

@@ -37,6 +37,7 @@ class Pair:
     single: float = 0.0
     set: str = "next"
     limit: Given[int | None] = None
+    _within: bool = False
 
     @property
     def asks(self) -> bool:
@@ -60,6 +61,10 @@ class Pair:
         """The same edit with at most `length` tokens in A and B together."""
         return replace(self, limit=length)
 
+    def within(self) -> Pair:
+        """The same edit giving no more tokens than the passage has: packing plans rows by the passages' lengths."""
+        return replace(self, _within=True)
+
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         length = rows["length"].astype(np.int64)
         sentence = rows["sentence"]
@@ -75,7 +80,7 @@ class Pair:
             stays = coins[:, 1] < self.single * 2.0**32
             a, alone = np.where(stays, length, a), alone | stays
         if not self.asks:
-            return rows.having(parts=self._trimmed(draw, a, length - a, a))
+            return rows.having(parts=self._trimmed(draw, length, a, length - a, a))
         wrong = alone | (coins[:, 2] < self.rate * 2.0**32)
         elsewhere = _reach(rows, np.minimum(length, self.limit or length) - a)
         b, start = np.where(wrong, elsewhere, length - a), np.where(wrong, width, a)
@@ -84,18 +89,19 @@ class Pair:
             for name in ("tokens", "word_start")
             if name in rows and f"distractor.{name}" in rows
         }
-        parts = self._trimmed(draw, a, b, start)
+        parts = self._trimmed(draw, length, a, b, start)
         return rows.having_all({**wide, "parts": parts, f"targets/{self.set}": wrong.astype(np.int32)})
 
-    def _trimmed(self, draw: Draw, a: Ints, b: Ints, start: Ints) -> Ints:
+    def _trimmed(self, draw: Draw, length: Ints, a: Ints, b: Ints, start: Ints) -> Ints:
         """`parts` (B, 2, 2) after dropping what exceeds the limit from the longer segment (ties: from B)."""
         sizes = np.stack([a, b], axis=1)
         begins = np.stack([np.zeros_like(a), start], axis=1)
         if self.limit is not None:
-            over = a + b > self.limit
+            limit = np.minimum(length, self.limit) if self._within else np.int64(self.limit)
+            over = a + b > limit
             if over.any():
-                short_a = np.minimum(a, np.maximum(self.limit - b, (self.limit + 1) // 2))
-                kept = np.where(over[:, None], np.stack([short_a, self.limit - short_a], axis=1), sizes)
+                short_a = np.minimum(a, np.maximum(limit - b, (limit + 1) // 2))
+                kept = np.where(over[:, None], np.stack([short_a, limit - short_a], axis=1), sizes)
                 begins += _heads(draw, sizes - kept)
                 sizes = kept
         return np.stack([begins, begins + sizes], axis=2)

@@ -40,7 +40,7 @@ def build(name: str):
     arguments = {}
     for key, p in parameters(builder).items():
         if isinstance(mark_of(p), GivenMark):
-            arguments[key] = FACTS
+            arguments |= {key: FACTS} if key == "tokenizer" else {}
         elif p.default is inspect.Parameter.empty:
             arguments[key] = REQUIRED[key]
     return builder(**arguments)

@@ -251,6 +251,14 @@ def test_pair_with_rate_zero_asks_nothing_and_may_leave_one_segment(passages, dr
     assert abs(one.mean() - 0.25) < 4 * np.sqrt(0.19 / several.sum())
 
 
+def test_pair_for_packing_is_never_longer_than_its_passage(passages, draw):
+    for sentence in (8, 40):
+        rows = passages(500, sentence=sentence)
+        sizes = np.diff(Pair().at(30).within()(rows, draw(500))["parts"], axis=2)[:, :, 0]
+        assert (sizes.sum(1) <= np.minimum(rows["length"], 30)).all()
+        assert (sizes.min(1) >= 1).mean() > 0.95
+
+
 def bert(facts, length=43):
     edits = (Pair(), Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=facts), Mask(of="all"), Corrupt(tokenizer=facts), Predict())
     return Exercise([Placed(e) for e in edits], length)
