@@ -12,6 +12,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import ctypes
 import statistics
 import time
 
@@ -68,8 +69,16 @@ def rate(exercise: Exercise, block: int, seconds: float = 0.5, runs: int = 7) ->
     return statistics.median(found[1:])
 
 
+def keep_memory() -> None:
+    """Have glibc keep freed memory, as a training run does (`training.hardware.keep_memory`)."""
+    library = ctypes.CDLL(None)
+    for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+        library.mallopt(option, 1 << 30)
+
+
 def main() -> None:
     """Measure and print."""
+    keep_memory()
     records = []
     for unit, goals in (("token", {32: 120_000, 256: 300_000}), ("whole_word", {256: 100_000})):
         for block in (1, 32, 256, 1024):
