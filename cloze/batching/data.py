@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
@@ -207,7 +210,15 @@ _feeds: dict[str, Feed] = {}
 
 def _receive(feeds: dict[str, Feed]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then stops its workers
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
     _feeds.update(feeds)
+
+
+def _leave_with(parent: int) -> None:
+    """End this worker when the run is gone: a killed run cannot tell its workers."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(0)
 
 
 def _make_there(
