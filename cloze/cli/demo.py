@@ -19,8 +19,8 @@ BLANKS = (
     "If the file does not [MASK], an exception is raised.",
     "The default value is [MASK].",
 )
-# Two megabytes and two minutes ask for a smaller vocabulary, shorter rows and more, smaller steps than BERT's own; a tenth
-# of them warm up (100,000 of the recipe's million), without which a rate this high never leaves the word frequencies.
+# Two megabytes and two minutes ask for a smaller vocabulary, shorter rows and more, smaller steps than BERT's own. A
+# tenth of them warm up (100,000 of the recipe's million): without that such a rate never leaves the word frequencies.
 OVERRIDES = (
     "text.tokenizer.size=6000",
     "schedule.0.set.length=64",
