@@ -33,6 +33,8 @@ from cloze.training.step import Step
 
 Say = Callable[[str], None]
 
+_FEW_UPDATES = 1000
+
 
 def pretrain(
     recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str, budget: str | None = None,
@@ -68,6 +70,7 @@ def pretrain(
             put_aside(data, loaded, held_out, out, chosen, step, text_format=text_format, seed=seed, compiled=compiled, say=say)
         for entry in loaded.entries:  # what cannot be made into examples is found out before anything is written
             data.next(entry, Cursor())
+            next(iter(data.held_out(entry)), None)
     except ClozeError:
         if new:
             shutil.rmtree(out, ignore_errors=True)
@@ -83,9 +86,20 @@ def pretrain(
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, seed=seed), say=report,
     )
     try:
-        return train(run)
+        outcome = train(run)
     finally:
         data.close()
+    if outcome.finished and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:
+        say(few_updates(loaded, outcome))
+    return outcome
+
+
+def few_updates(recipe: Recipe, outcome: Outcome) -> str:
+    """What to change where a published batch meets a small budget: most of a model's first progress is made in updates."""
+    return (
+        f"hint: the budget was spent in {outcome.step:,} updates of {recipe.training.batch} rows. So small a budget teaches more in "
+        "smaller batches\n  at a higher rate, for example: --set training.batch=32 --set training.rate.peak=1e-3"
+    )
 
 
 def the_budget(recipe: Recipe, given: str | None) -> Budget:

@@ -194,8 +194,8 @@ class BoundPassages:
 def split_documents(count: int, held_out: float) -> dict[str, Int64]:
     """Document numbers of the parts `train` and `held_out`, the same for every seed, so that runs can be compared.
 
-    A document is held out if its hashed number falls under the share. At least one is where there are twenty or more;
-    none where there are fewer.
+    A document is held out if its hashed number falls under the share. At least two are where there are twenty or more, so
+    that each has another one to take a random passage from; none where there are fewer.
     """
     if not 0.0 <= held_out < 1.0:
         raise RecipeError(f"held_out: {held_out} is not a share below 1.")
@@ -204,7 +204,8 @@ def split_documents(count: int, held_out: float) -> dict[str, Int64]:
         return {"train": documents, "held_out": documents[:0]}
     place = rng.Draw(rng.row_keys("held_out", items=documents)).uniform("place")
     chosen = place < held_out
-    chosen[place.argmin()], chosen[place.argmax()] = True, False
+    ranked = place.argsort()
+    chosen[ranked[:2]], chosen[ranked[-2:]] = True, False
     return {"train": documents[~chosen], "held_out": documents[chosen]}
 
 
