@@ -137,7 +137,8 @@ def build_feed(
     source = _part(recipe.sources[entry.source], {})
     takes: set[str] = set()
     for run in entry.passes:
-        takes |= step.networks[run.network].takes
+        network: Any = step.networks[run.network]
+        takes |= network.takes
     return Feed(
         source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part),
         edits_of(entry, facts),
@@ -173,7 +174,7 @@ def build_data(
     for part in ("train", "held_out"):
         for name, entry in recipe.entries.items():
             feed = build_feed(
-                recipe, entry, stores[entry.source], step, facts, length=length, seed=seed, part=part,  # type: ignore[arg-type]
+                recipe, entry, stores[entry.source], step, facts, length=length, seed=seed, part=part,
                 compiled=compiled,
             )
             if part == "train" or feed.rows(0):

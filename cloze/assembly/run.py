@@ -47,7 +47,8 @@ def pretrain(
 
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with
     `tokenizer` or one trained on it. `held_out` replaces the share of documents that is otherwise held out. `init` begins
-    with the weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. Raises a `ClozeError` for whatever cannot be run, before anything is trained.
+    with the weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. Raises a `ClozeError` for whatever cannot
+    be run, before anything is trained.
     """
     out, new = Path(out), not Path(out).exists()
     paths = [str(corpus)] if isinstance(corpus, (str, Path)) else [str(path) for path in corpus]
@@ -80,7 +81,8 @@ def pretrain(
         optimizer=lookup("optimizer", loaded.training.optimizer.name)(**plain(loaded.training.optimizer.arguments)),
         rate=lookup("rate", loaded.training.rate.name)(**plain(loaded.training.rate.arguments)),
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
-        training=replace(training_of(loaded), tensorboard=tensorboard, strategy=strategy), phases=phases, odds=odds_of(loaded, stores),
+        training=replace(training_of(loaded), tensorboard=tensorboard, strategy=strategy), phases=phases,
+        odds=odds_of(loaded, stores),
         mixing=loaded.mixing,  # type: ignore[arg-type]
         seed=seed, device=device, bytes_per_token=bytes_per_token(stores), extend=extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, seed=seed), say=report,
@@ -95,10 +97,10 @@ def pretrain(
 
 
 def few_updates(recipe: Recipe, outcome: Outcome) -> str:
-    """What to change where a published batch meets a small budget: most of a model's first progress is made in updates."""
+    """What to change where a published batch meets a small budget: first progress is made in updates."""
     return (
-        f"hint: the budget was spent in {outcome.step:,} updates of {recipe.training.batch} rows. So small a budget teaches more in "
-        "smaller batches\n  at a higher rate, for example: --set training.batch=32 --set training.rate.peak=1e-3"
+        f"hint: the budget was spent in {outcome.step:,} updates of {recipe.training.batch} rows. So small a budget teaches\n"
+        "  more in smaller batches at a higher rate, for example: --set training.batch=32 --set training.rate.peak=1e-3"
     )
 
 
