@@ -91,9 +91,10 @@ def _masked(ids: np.ndarray, starts: np.ndarray, tokenizer: Tokenizer) -> str | 
     if "[MASK]" not in tokenizer.roles:
         return tokenizer.decode(ids)
     whole = np.flatnonzero(starts & np.append(starts[1:], True))
-    whole = whole[(whole > 0) & (whole < len(ids) - 1)]
-    if not len(whole):
+    words = {place: tokenizer.decode(ids[place : place + 1]).strip() for place in whole.tolist() if 0 < place < len(ids) - 1}
+    words = {place: word for place, word in words.items() if word.isalpha()}
+    if not words:
         return None
-    place = max(whole.tolist(), key=lambda i: len(tokenizer.piece(int(ids[i]))))
+    place = max(words, key=lambda i: len(words[i]))
     before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1:])
     return f"{before} {tokenizer.literals['[MASK]']} {after}"
