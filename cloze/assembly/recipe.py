@@ -168,7 +168,7 @@ class TrainingSpec:
     packing: bool = False
     workers: int = 0
     held_out: float = 0.01
-    evaluate_every: float = 0.05
+    evaluate_every: float = 0.1
     checkpoint_every: int | None = None
     keep: int = 2
     keep_steps: tuple[int, ...] = ()

@@ -55,7 +55,7 @@ class Data:
 
     def __init__(
         self, feeds: Mapping[str, Feed], *, batch: int, micro_batch: int | None = None, rank: int = 0, ranks: int = 1,
-        workers: int = 0, held_out: Mapping[str, Feed] | None = None, held_out_rows: int = 512,
+        workers: int = 0, held_out: Mapping[str, Feed] | None = None, held_out_rows: int = 256,
     ) -> None:
         self.feeds = dict(feeds)
         self.held_out_feeds = dict(held_out or {})

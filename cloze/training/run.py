@@ -32,7 +32,7 @@ class Training:
     clip: float | None = 1.0
     precision: Precision = "auto"
     compile: bool | Literal["auto"] = "auto"
-    evaluate_every: float = 0.05
+    evaluate_every: float = 0.1
     checkpoint_every: int | None = None
     keep: int = 2
     keep_steps: tuple[int, ...] = ()

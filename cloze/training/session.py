@@ -221,6 +221,7 @@ class Session:
         if samples and self.log is not None:
             self.log.write("samples", self.step, **samples)
         self.model.train()
+        self.meter.clear()  # the time of an evaluation is not training time
 
     @torch.no_grad()
     def _measure(self, entry: str, micro: MicroBatch, meter: Meter) -> None:
@@ -253,6 +254,7 @@ class Session:
             raise failure
         if failed:
             raise RunError(f"step {self.step}: rank 0 could not write the checkpoint; this rank stops too.")
+        self.meter.clear()  # nor is that of writing a checkpoint
 
     def _state(self) -> dict[str, Any]:
         run, progress = self.run, self.progress.to_json()

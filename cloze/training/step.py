@@ -171,9 +171,11 @@ class Step(nn.Module):
             if not (scored or lost):
                 continue
             readings = _readings(entered.turn, objective.reads, weighted.read, states)
+            if not scored and losses is not None:  # nobody reads the scores, which then need not exist all at once
+                losses[weighted.name] = objective(readings, fields)
+                continue
             scores = objective.scores(readings, fields)
-            if scored:
-                states[f"{entered.turn.name}.{weighted.name}"] = scores
+            states[f"{entered.turn.name}.{weighted.name}"] = scores
             if losses is not None and lost:
                 losses[weighted.name] = objective.loss(scores, fields)
 
