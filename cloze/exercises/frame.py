@@ -113,9 +113,7 @@ class Frame:
         borders = [self._border(starts, group) for group in range(1, parts.shape[1])]
         beyond = [columns >= border[:, None] for border in borders]
         shift = [parts[:, item.part, 0] - starts[:, place] for place, item in enumerate(items) if item.part is not None]
-        index = _by_group(shift, beyond) + columns if len(shift) == 1 else _by_group(shift, beyond)
-        if len(shift) > 1:
-            index += columns  # in place: large temporaries are what blocks of rows pay for
+        index = columns + _by_group(shift, beyond)
         inserted = self._inserted(starts, widths)
         framed = rows.splice(index, total.astype(np.int32), inserted)
         special = np.zeros(index.shape, bool)
