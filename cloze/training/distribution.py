@@ -90,6 +90,8 @@ def join(device: str = "auto", strategy: Strategy = "ddp") -> Iterator[Ranks]:
         dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
     try:
         yield Ranks(dist.get_rank(), world, chosen, strategy)
+        if mine:
+            dist.barrier()  # a rank that leaves early closes connections that the others still use, and gloo then aborts
     finally:
         if mine:
             dist.destroy_process_group()
