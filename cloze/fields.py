@@ -121,7 +121,13 @@ for _field in (
     Field("word_start", "B L", "boolean", "the token starts a word", travels=False, aligned=True, inserted=1),
     Field("sentence", "B L", "integer", "ordinal of the token's sentence in its passage, -1 for none", travels=False,
           aligned=True, inserted=-1),
+    Field("layers", "B L", "integer", "an annotation layer of the store: one value per token, 0 for nothing", keyed=True,
+          travels=False, aligned=True),
     Field("document", "B", "integer", "document that the passage comes from", travels=False),
+    Field("language", "B", "integer", "language of the row, in the order of the store's list", travels=False),
+    Field("decoder_length", "B", "integer", "second sequence: tokens; what follows is padding", travels=False),
+    Field("decoder_places", "B K", "integer", "columns of the second sequence where answers of the set stand; they become "
+          "`places` of the states of the decoder", keyed=True, travels=False),
     Field("column", "B", "integer", "a labelled record's column under its own name", keyed=True, travels=False),
 ):
     add(_field)

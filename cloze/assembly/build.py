@@ -143,7 +143,7 @@ def build_feed(
         source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part),
         edits_of(entry, facts),
         length=length,
-        takes=frozenset(fields.split(name).field for name in takes),
+        takes=frozenset(takes),
         padding=facts.roles.get("[PAD]", 0),
         packing=recipe.training.packing,
         fixed=compiled,

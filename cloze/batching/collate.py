@@ -66,7 +66,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         if field.aligned:
             if name in takes:
                 out[name] = lay(value, padding if name == "tokens" else 0)
-        elif field.name in ("targets", "places", "weights"):
+        elif field.name in ("targets", "places", "weights") or field.name.startswith("decoder_"):
             continue
         else:
             out[name] = value
@@ -80,11 +80,28 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         if "positions" not in out:
             out["positions"] = lay(np.broadcast_to(columns.astype(np.int32), inside.shape))
         out["summaries"] = layout.base
-    out.update(_answers(rows, layout))
+    second = None
+    if "decoder_tokens" in rows:
+        second = one_per_row(rows["decoder_length"].astype(np.int64))
+        out.update(_second(rows, second, takes, padding))
+    out.update(_answers(rows, layout, second))
     return out
 
 
-def _answers(rows: Rows, layout: Layout) -> Arrays:
+def _second(rows: Rows, layout: Layout, takes: frozenset[str], padding: int) -> Arrays:
+    """The fields of the decoder's sequence, (R, T), and its `decoder_block` where it holds padding."""
+    inside = np.arange(layout.width) < rows["decoder_length"][:, None]
+    out: Arrays = {}
+    for name in ("decoder_tokens", "decoder_positions", "decoder_order"):
+        if name in rows and name in takes:
+            empty = padding if name == "decoder_tokens" else 0
+            out[name] = np.where(inside, rows[name][:, : layout.width], rows[name].dtype.type(empty))
+    if not inside.all():
+        out["decoder_block"] = inside.astype(np.int32)
+    return out
+
+
+def _answers(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
     """`targets`, `places` and `weights` of every set, flattened to the answers that exist."""
     out: Arrays = {}
     for name, targets in rows.items():
@@ -92,15 +109,17 @@ def _answers(rows: Rows, layout: Layout) -> Arrays:
         if field != "targets" or view != "main":
             continue
         weights = rows.get(f"weights/{chosen}")
-        if targets.ndim == 1:
-            out[name] = targets
-            out[f"places/{chosen}"] = np.arange(len(targets), dtype=np.int64)
-            asked: Any = slice(None)
+        if targets.ndim == 1:  # of the whole row; `places`, if given, is -1 where the row has no answer
+            asked: Any = rows[f"places/{chosen}"] >= 0 if f"places/{chosen}" in rows else slice(None)
+            out[name] = targets[asked]
+            out[f"places/{chosen}"] = np.arange(len(targets), dtype=np.int64)[asked]
         else:
-            places = rows[f"places/{chosen}"]
+            decoded = second is not None and f"decoder_places/{chosen}" in rows
+            places = rows[f"{'decoder_' if decoded else ''}places/{chosen}"]
+            base = second.base if second is not None and decoded else layout.base
             asked = places >= 0
             out[name] = targets[asked]
-            out[f"places/{chosen}"] = (layout.base[:, None] + places)[asked]
+            out[f"places/{chosen}"] = (base[:, None] + places)[asked]
         if weights is not None:
             out[f"weights/{chosen}"] = weights[asked]
     return out

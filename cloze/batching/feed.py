@@ -46,7 +46,7 @@ class Feed:
     """Makes the rows of one entry, at one length.
 
     A row of the batch holds one example, or, with `packing`, several. Which items of the source's plan make up a row is a
-    pure function of (seed, entry, epoch); `rows(epoch)` says how many there are. Rows are made in blocks of about `block`
+    pure function of (seed, entry, epoch); `rows(epoch)` says how many there are. Rows are made in blocks of many
     examples, because numpy's fixed cost per call is what small batches pay (calibrated: three times the rows per second).
     """
 

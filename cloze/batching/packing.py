@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def pack(length: NDArray[np.int64], width: int, lookahead: int = 64) -> NDArray[np.int64]:
-    """Deal examples into rows of `width` tokens: returns `stop`, and the order in which examples are taken.
+    """Deal examples into rows of `width` tokens.
 
     Greedy best fit over a window of `lookahead` open rows; a row leaves the window when it is full or the oldest of too
     many. Returns an (N, 2) array: the row of each example in dealing order, and the example's index. Rows ascend. The

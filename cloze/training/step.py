@@ -150,7 +150,7 @@ class Step(nn.Module):
             network = self._network(turn)
             with nullcontext() if turn.grad else _frozen(network):
                 fields = self._fields(turn, batch, states)
-                given: dict[str, Any] = {name: fields[name] for name in network.takes if name in fields}
+                given = _keywords(network, fields)
                 if "order" in network.takes and "order" not in given:
                     given["order"] = turn.order
                 if carry is not None and turn.name in carry:
@@ -258,6 +258,18 @@ class Step(nn.Module):
                 f"pass {turn.name!r} reads {path!r}, but pass {source!r} does not come before it. "
                 "A pass reads earlier passes only."
             )
+
+
+def _keywords(network: Any, fields: Batch) -> dict[str, Any]:
+    """The fields that a network takes, by keyword; those with a set come as one mapping from set to tensor."""
+    given: dict[str, Any] = {}
+    for name in network.takes:
+        field, keyed, chosen = name.partition("/")
+        if name in fields and keyed:
+            given.setdefault(field, {})[chosen] = fields[name]
+        elif name in fields:
+            given[name] = fields[name]
+    return given
 
 
 def _readings(
