@@ -115,13 +115,30 @@ class Rows(Mapping[str, Array]):
             values = [block[name] for block in blocks]
             if values[0].ndim > 1:
                 width = max(value.shape[1] for value in values)
-                empty = -1 if fields.find(name).name == "places" else 0
+                empty = -1 if fields.find(name).name in ("places", "decoder_places") else 0
                 values = [
                     np.pad(v, [(0, 0), (0, width - v.shape[1])] + [(0, 0)] * (v.ndim - 2), constant_values=empty)
                     for v in values
                 ]
             joined[name] = np.concatenate(values)
         return Rows(joined, checked=True)
+
+    @staticmethod
+    def united(blocks: Sequence[Rows]) -> Rows:
+        """Blocks below each other that do not have the same fields: a row asks only what its own block asked.
+
+        Answers that a block lacks have no place in its rows; token-aligned fields are 0 there and weights 1.
+        """
+        names = list(dict.fromkeys(name for block in blocks for name in block))
+        loose = {
+            name for block in blocks for name, value in block.items()
+            if fields.find(name).name == "targets" and value.ndim == 1
+        }
+        names += [placed for placed in map(_place_of, loose) if placed not in names]
+        return Rows.below([
+            Rows({name: block[name] if name in block else _absent(block, name, blocks) for name in names}, checked=True)
+            for block in blocks
+        ])
 
     def _check(self) -> None:
         counts = set()
@@ -132,6 +149,30 @@ class Rows(Mapping[str, Array]):
         for view, found in by_view.items():
             if len(found) > 1:
                 raise ValueError(f"the fields of view {view!r} disagree on the number of rows: {sorted(found)}")
+
+
+def _place_of(targets: str) -> str:
+    view, _, chosen = fields.split(targets)
+    return fields.join(view, "places", chosen)
+
+
+def _absent(block: Rows, name: str, blocks: Sequence[Rows]) -> Array:
+    """What stands for a field in a block that does not have it."""
+    view, field, chosen = fields.split(name)
+    count = block.count
+    like = next((other[name] for other in blocks if name in other), None)
+    if field in ("places", "decoder_places"):
+        targets = block.get(fields.join(view, "targets", chosen))
+        if like is None or like.ndim == 1:  # of the whole row: 0 where there is an answer
+            return np.full(count, -1 if targets is None else 0, np.int32)
+        return np.full((count, 0), -1, np.int32)
+    assert like is not None  # only places can be in no block at all
+    if fields.find(name).aligned:
+        return np.zeros((*block[fields.join(view, "tokens")].shape, *like.shape[2:]), like.dtype)
+    if field == "weights":
+        return np.ones(block[fields.join(view, "targets", chosen)].shape if fields.join(view, "targets", chosen) in block
+                       else (count, *([0] * (like.ndim - 1))), like.dtype)
+    return np.zeros((count, *([0] if like.ndim > 1 else []), *like.shape[2:]), like.dtype)
 
 
 def where(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

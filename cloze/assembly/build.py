@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
-from cloze import fields
-from cloze.assembly.given import build
+from cloze.assembly.given import build, stand_ins, wanted
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
-from cloze.batching import Data, Feed
+from cloze.batching import Data, Feed, MixedFeed
 from cloze.corpus import Store
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
@@ -39,16 +39,32 @@ def head_key(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> str:
     return recipe.head_name(run, objective).replace(".", ":")
 
 
-def build_step(recipe: Recipe, *, vocab_size: int, seed: int = 0, device: torch.device | str = "cpu") -> Step:
-    """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module."""
+def objective_key(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> str:
+    """The key of an objective in `Step.objectives`: its head's, with its set where another set is asked of that head first."""
+    key = head_key(recipe, run, objective)
+    owner = next(
+        o for entry in recipe.entries.values() for r, o in entry.objectives() if head_key(recipe, r, o) == key
+    )
+    return key if owner.set == objective.set else f"{key}:{objective.set}"
+
+
+def build_step(
+    recipe: Recipe, *, vocab_size: int, seed: int = 0, device: torch.device | str = "cpu",
+    tables: Mapping[str, Any] | None = None,
+) -> Step:
+    """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module.
+
+    `tables` are the recipe's look-up tables, made; without them networks that read one get a stand-in of a thousand items.
+    """
     clock = Clock(seed)
     with torch.random.fork_rng(devices=[]), torch.device("cpu" if str(device) != "meta" else "meta"):
         torch.manual_seed(fold(seed, "initial") >> 1)
-        networks = {name: _network(recipe, name, vocab_size, clock) for name in recipe.networks}
+        available = {"vocab_size": vocab_size, "clock": clock, "tables": stand_ins(recipe.tables) if tables is None else tables}
+        networks = {name: _network(recipe, name, available) for name in recipe.networks}
         tie(networks, recipe.tie)
         objectives: dict[str, nn.Module] = {}
         rewriters: dict[str, nn.Module] = {}
-        for entry in recipe.entries.values():
+        for entry in recipe.turns.values():
             for run in entry.passes:
                 for objective in run.objectives:
                     _add_objective(recipe, run, objective, networks[run.network], vocab_size, clock, objectives)
@@ -57,7 +73,7 @@ def build_step(recipe: Recipe, *, vocab_size: int, seed: int = 0, device: torch.
                         rewriters.setdefault(f"{run.name}:{name}", _part(take.part, {"clock": clock}))
         entries = {
             name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes]
-            for name, entry in recipe.entries.items()
+            for name, entry in recipe.turns.items()
         }
         step = Step(networks=networks, objectives=objectives, rewriters=rewriters, entries=entries, clock=clock)
     name_dropouts(step)
@@ -71,11 +87,11 @@ def _part(spec: PartSpec, available: Mapping[str, Any]) -> Any:
     return build(lookup(spec.kind, spec.name), plain(spec.arguments), available)
 
 
-def _network(recipe: Recipe, name: str, vocab_size: int, clock: Clock) -> nn.Module:
+def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Module:
     part = recipe.networks[name].part
     if part is None:
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
-    network: nn.Module = _part(part, {"vocab_size": vocab_size, "clock": clock})
+    network: nn.Module = _part(part, available)
     return network
 
 
@@ -83,12 +99,15 @@ def _add_objective(
     recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, vocab_size: int, clock: Clock,
     objectives: dict[str, nn.Module],
 ) -> None:
-    """Build an objective unless its head stands already under the same key; two sets of one head share parameters."""
-    key = head_key(recipe, run, spec)
+    """Build an objective unless it stands already; two sets asked of one head share its parameters."""
+    key, head = objective_key(recipe, run, spec), head_key(recipe, run, spec)
     if key in objectives:
         return
     available = {"width": network.width, "vocab_size": vocab_size, "table": network.tables.get("tokens"), "clock": clock}
-    objectives[key] = _part(spec.part, available)
+    made = _part(spec.part, available)
+    if key != head and head in objectives:
+        made.head = objectives[head].head
+    objectives[key] = made
 
 
 def _pass(
@@ -109,9 +128,9 @@ def _pass(
             take[name] = states.get(source, source)
     weighted = []
     for spec in run.objectives:
-        key = head_key(recipe, run, spec)
+        key = objective_key(recipe, run, spec)
         weighted.append(Weighted(spec.name, key, live(spec.weight), bound(spec.read, objectives[key])))
-    order = entry.order if entry.order in CONSTANT else "open"
+    order = str(entry.order) if entry.order in CONSTANT else "open"
     return Pass(run.name, run.network, run.view, take, tuple(weighted), order, run.grad)
 
 
@@ -120,17 +139,29 @@ def live(value: Any) -> Any:
     return _part(value, {}) if isinstance(value, PartSpec) else value
 
 
-def edits_of(entry: EntrySpec, facts: TokenFacts) -> list[Placed]:
+def edits_of(
+    recipe: Recipe, entry: EntrySpec, facts: TokenFacts, *, store: Store, tables: Mapping[str, Any]
+) -> list[Placed]:
     """The edits of an entry, with an `order` edit for every view when the order is not the same for all rows."""
-    edits = [Placed(_part(spec.part, {"tokenizer": facts}), spec.view) for spec in entry.exercise]
-    if entry.order not in CONSTANT:
-        edits += [Placed(Order(entry.order), view) for view in dict.fromkeys(run.view for run in entry.passes)]
+    asking = {name for spec in entry.exercise for name in wanted(lookup(spec.part.kind, spec.part.name))}
+    available = {"tokenizer": facts, "tables": tables}
+    if "counts" in asking:
+        available["counts"] = np.bincount(store.tokens, minlength=facts.size).astype(np.int64)
+    edits = [Placed(_part(spec.part, available), spec.view) for spec in entry.exercise]
+    if recipe.turns is not recipe.entries and next(iter(recipe.turns.values())).order == "mixed":
+        constant: frozenset[str] = frozenset()  # rows of other entries, in the same batch, have another order
+    else:
+        constant = CONSTANT
+    if entry.order not in constant:
+        order: Any = Order(entry.order) if isinstance(entry.order, str) else _part(entry.order, available)  # type: ignore[arg-type]
+        edits += [Placed(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
     return edits
 
 
 def build_feed(
     recipe: Recipe, entry: EntrySpec, store: Store, step: Step, facts: TokenFacts, *, length: int, seed: int,
     part: Literal["train", "held_out"] = "train", compiled: bool = False, share: float | None = None,
+    tables: Mapping[str, Any] | None = None,
 ) -> Feed:
     """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's)."""
     share = recipe.training.held_out if share is None else share
@@ -139,9 +170,10 @@ def build_feed(
     for run in entry.passes:
         network: Any = step.networks[run.network]
         takes |= network.takes
+    lanes = {"lanes": first_batch(recipe)} if getattr(source, "lanes", False) else {}
     return Feed(
-        source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part),
-        edits_of(entry, facts),
+        source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part, **lanes),
+        edits_of(recipe, entry, facts, store=store, tables=tables or {}),
         length=length,
         takes=frozenset(takes),
         padding=facts.roles.get("[PAD]", 0),
@@ -165,27 +197,49 @@ def first_length(recipe: Recipe) -> int:
 
 def build_data(
     recipe: Recipe, stores: Mapping[str, Store], step: Step, tokenizer: Tokenizer, *, seed: int, rank: int = 0,
-    ranks: int = 1, compiled: bool = False,
+    ranks: int = 1, compiled: bool = False, tables: Mapping[str, Any] | None = None,
 ) -> Data:
-    """The training and held-out examples of every entry, for one rank."""
+    """The training and held-out examples of every turn, for one rank."""
     facts = TokenFacts.of(tokenizer)
     length = first_length(recipe)
-    feeds: dict[str, dict[str, Feed]] = {"train": {}, "held_out": {}}
+    made: dict[str, dict[str, Feed]] = {"train": {}, "held_out": {}}
     for part in ("train", "held_out"):
         for name, entry in recipe.entries.items():
             feed = build_feed(
                 recipe, entry, stores[entry.source], step, facts, length=length, seed=seed, part=part,
-                compiled=compiled,
+                compiled=compiled, tables=tables,
             )
             if part == "train" or feed.rows(0):
-                feeds[part][name] = feed
-    batch = recipe.training.batch
-    for phase in recipe.schedule[:1]:
-        batch = int(phase.set.get("batch", batch))
+                made[part][name] = feed
+    feeds = {part: in_turns(recipe, entries, odds_of(recipe, stores), seed=seed) for part, entries in made.items()}
     return Data(
-        feeds["train"], batch=batch, micro_batch=recipe.training.micro_batch, rank=rank, ranks=ranks,
+        feeds["train"], batch=first_batch(recipe), micro_batch=recipe.training.micro_batch, rank=rank, ranks=ranks,
         workers=recipe.training.workers, held_out=feeds["held_out"],
     )
+
+
+def in_turns(
+    recipe: Recipe, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int
+) -> Mapping[str, Feed | MixedFeed]:
+    """The feeds by turn: those of entries that share batches become one."""
+    if recipe.turns is recipe.entries or not feeds:
+        return feeds
+    first = recipe.schedule[0].set if recipe.schedule else {}
+    now = {name: float(first.get(f"odds.{name}", odds[name])) for name in feeds}
+    return {name: MixedFeed(feeds, now, seed=seed) for name in recipe.turns}
+
+
+def odds_of(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, float]:
+    """How often each entry of the mixture comes up; `by_size` means in proportion to its corpus."""
+    return {
+        name: float(len(stores[entry.source].tokens)) if entry.odds == "by_size" else float(entry.odds)
+        for name, entry in recipe.entries.items()
+    }
+
+
+def first_batch(recipe: Recipe) -> int:
+    """The batch that training begins with."""
+    return int(recipe.schedule[0].set.get("batch", recipe.training.batch) if recipe.schedule else recipe.training.batch)
 
 
 @dataclass(frozen=True)

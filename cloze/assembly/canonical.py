@@ -18,6 +18,7 @@ from cloze.assembly.recipe import (
     PassSpec,
     Recipe,
     RewriterSpec,
+    TextSpec,
 )
 from cloze.errors import RecipeError
 
@@ -27,11 +28,10 @@ WIDTH = 120
 def canonical(recipe: Recipe) -> dict[str, Any]:
     """The full form as plain data, keys in a fixed order; reading it gives the same recipe."""
     whole: dict[str, Any] = {"name": recipe.name, "paper": recipe.paper, "notes": recipe.notes}
-    whole["texts"] = {
-        name: {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer)}
-        for name, text in recipe.texts.items()
-    }
+    whole["texts"] = {name: _text(text) for name, text in recipe.texts.items()}
     whole["sources"] = {name: _part(source) for name, source in recipe.sources.items()}
+    if recipe.tables:
+        whole["tables"] = {name: _part(table) for name, table in recipe.tables.items()}
     whole["networks"] = {name: _network(network) for name, network in recipe.networks.items()}
     whole["tie"] = plain(recipe.tie)
     whole["reading"] = dataclasses.asdict(recipe.reading)
@@ -60,6 +60,15 @@ def identity(recipe: Recipe) -> dict[str, Any]:
         arguments = {**arguments, "warmup_steps": None, "warmup": arguments["warmup_steps"] / recipe.training.steps}
         training["rate"] = {name: arguments}
     return {**whole, "training": training}
+
+
+def _text(text: TextSpec) -> dict[str, Any]:
+    made = {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer)}
+    if text.words is not None:
+        made["words"] = _part(text.words)
+    if text.annotate:
+        made["annotate"] = {name: _part(layer) for name, layer in text.annotate.items()}
+    return made
 
 
 def _part(part: PartSpec, **reserved: Any) -> dict[str, Any]:

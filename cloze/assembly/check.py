@@ -13,14 +13,14 @@ from cloze import fields
 from cloze.assembly import parts
 from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
-from cloze.assembly.given import build
+from cloze.assembly.given import build, stand_ins
 from cloze.assembly.load import phase_recipes
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.structure import views
 from cloze.errors import ClozeError, nearest
 
 #: Fields that batching makes for every view, so that no edit has to give them.
-BATCHING = frozenset({"positions", "order", "block", "summaries", "restarts"})
+BATCHING = frozenset({"positions", "order", "block", "summaries", "decoder_block"})
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
     lines = checked.edits.setdefault(entry.name, [])
     sound = made is not None
     for spec in entry.exercise:
-        edit = _made(spec.part, {}, faults)
+        edit = _made(spec.part, {"tables": stand_ins(recipe.tables)}, faults)
         if edit is None:
             sound = False
             continue
@@ -130,7 +130,11 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
                 fields.find(name)
         available |= gives
         lines.append(EditLine(spec.part.path, frozenset(takes), frozenset(gives)))
-    if entry.order == "source_to_target" and "segments" not in available:
+    if isinstance(entry.order, PartSpec):
+        order = _made(entry.order, {}, faults)
+        for name in sorted(order.takes - available if sound and order is not None else ()):
+            _report_missing_field(name, entry.order, available, faults)
+    elif entry.order == "source_to_target" and "segments" not in available:
         faults.add(source.where, f"{entry.name}: order", "source_to_target needs segments, which no edit gives.")
     checked.batch[entry.name] = frozenset(
         name for name in available if fields.find(name).travels and fields.split(name).view in views(entry)
@@ -192,7 +196,9 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
     from cloze.training.step import tie
 
     size = next(iter(recipe.texts.values())).tokenizer.arguments.get("size")
-    given: dict[str, Any] = {"vocab_size": size if isinstance(size, int) and size > 0 else 1000, "clock": Clock()}
+    given: dict[str, Any] = {
+        "vocab_size": size if isinstance(size, int) and size > 0 else 1000, "clock": Clock(), "tables": stand_ins(recipe.tables),
+    }
     with torch.device("meta"):
         networks: dict[str, Any] = {}
         for name, spec in recipe.networks.items():
@@ -204,8 +210,10 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
         for name, network in networks.items():
             checked.networks[name] = 0 if network is None else sum(p.numel() for p in network.parameters())
             seen |= set() if network is None else {id(p) for p in network.parameters()}
-        for entry in recipe.entries.values():
-            _check_entry(recipe, entry, networks, given, available[entry.name], checked, seen, faults)
+        for name, entry in recipe.turns.items():
+            # Entries that share batches share their objectives: it is enough that one of them asks.
+            fields_of = available.get(name) or frozenset().union(*available.values())
+            _check_entry(recipe, entry, networks, given, fields_of, checked, seen, faults)
 
 
 def _check_entry(

@@ -16,8 +16,9 @@ Say = Callable[[str], None]
 
 
 def open_corpus(
-    recipe: Recipe, paths: Sequence[str], folder: Path, *, tokenizer: Path | str | None = None, text_format: str = "auto",
-    seed: int = 0, report: Say = lambda line: None, progress: Progress = lambda done, total: None,
+    recipe: Recipe, paths: Sequence[str], folder: Path, *, source: str | None = None,
+    tokenizer: Tokenizer | Path | str | None = None, text_format: str = "auto", seed: int = 0,
+    report: Say = lambda line: None, progress: Progress = lambda done, total: None,
 ) -> tuple[Store, Tokenizer]:
     """The store behind `paths`, and its tokenizer.
 
@@ -27,18 +28,15 @@ def open_corpus(
     """
     if not paths:
         raise CorpusError("no corpus: give text files, folders or a token store with --corpus PATH.")
-    given = None if tokenizer is None else Tokenizer.load(Path(tokenizer))
-    if len(paths) == 1 and Store.is_store(paths[0]):
-        store = Store.open(paths[0])
-        if given is not None:
-            store.require_tokenizer(given.hash, whose=str(tokenizer))
-        return store, store.tokenizer()
+    given = Tokenizer.load(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
+    whose = str(tokenizer) if isinstance(tokenizer, (str, Path)) else "the recipe's first source"
     built = folder / "store"
-    if Store.is_store(built):
-        store = Store.open(built)
-        if given is not None:
-            store.require_tokenizer(given.hash, whose=str(tokenizer))
-        return store, store.tokenizer()
+    for path in ([Path(paths[0])] if len(paths) == 1 else []) + [built]:
+        if Store.is_store(path):
+            store = Store.open(path)
+            if given is not None:
+                store.require_tokenizer(given.hash, whose=whose)
+            return store, store.tokenizer()
     chosen = given or train_tokenizer_from(
         list(paths), trainable(text_of(recipe)), format=text_format, seed=seed, report=report
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,27 +22,38 @@ _SEES = {
     "left_to_right": "every token sees itself and what stands to its left",
     "right_to_left": "every token sees itself and what stands to its right",
     "source_to_target": "the first segment sees itself; the second sees the first and what stands to its left",
+    "permutation": "what comes earlier in a random order of the hidden tokens; the rest is seen by all",
 }
 
 
 def examples(
-    recipe: Recipe, store: Store, tokenizer: Tokenizer, *, rows: int, length: int | None, epoch: int, seed: int
+    recipe: Recipe, stores: Mapping[str, Store], tokenizer: Tokenizer, *, tables: Mapping[str, Any], rows: int,
+    length: int | None, epoch: int, seed: int,
 ) -> list[dict[str, Any]]:
     """The first `rows` examples of an epoch of every entry, as dictionaries (one per view)."""
     shown = []
     for entry in recipe.entries.values():
         spec = recipe.sources[entry.source]
         source = build(lookup(spec.kind, spec.name), spec.arguments, {})
-        bound = source.bind(store, seed=seed, entry=entry.name, held_out=0.0)
-        exercise = Exercise(edits_of(entry, TokenFacts.of(tokenizer)), length or first_length(recipe))
+        store = stores[entry.source]
+        lanes = {"lanes": rows} if getattr(source, "lanes", False) else {}
+        bound = source.bind(store, seed=seed, entry=entry.name, held_out=0.0, **lanes)
+        edits = edits_of(recipe, entry, TokenFacts.of(tokenizer), store=store, tables=tables)
+        exercise = Exercise(edits, length or first_length(recipe))
         plan = bound.plan(epoch, exercise.room)
         items = np.arange(min(rows, len(plan)))
-        block = exercise(bound.read(plan, items, exercise.wants), bound.draw(plan, items))
+        block = exercise(bound.read(plan, items, with_words(exercise.wants)), bound.draw(plan, items))
         views = list(dict.fromkeys(run.view for run in entry.passes))
         for row in range(len(items)):
             for view in views:
                 shown.append(_example(entry, view, block.take(slice(row, row + 1)).view(view), tokenizer))
     return shown
+
+
+def with_words(wants: frozenset[str]) -> frozenset[str]:
+    """The same fields and where words start in every text that is read, because people look at words."""
+    views = {name.rpartition(".")[0] for name in wants}
+    return wants | {fields.join(view, "word_start") for view in views}
 
 
 def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -53,6 +64,8 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer) -> di
     tokens = []
     for place, token in enumerate(row["tokens"][0, :length].tolist()):
         one: dict[str, Any] = {"shown": tokenizer.piece(token), "special": bool(special[place])}
+        if "word_start" in row and not special[place]:
+            one["starts_word"] = bool(row["word_start"][0, place])
         if "segments" in row:
             one["segment"] = int(row["segments"][0, place])
         if place in asked:
@@ -64,16 +77,30 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer) -> di
     }
     return {
         "entry": entry.name, "view": view, "length": length, "tokens": tokens, "hides": hides,
-        "sees": _SEES[entry.order], "answers": answers,
+        "sees": _sees(entry), "answers": answers, **_second(row, tokenizer),
         "asked": f"{len(asked)} of {length} tokens" + (f", {len(asked) / length:.1%}" if hides else ""),
     }
 
 
-def _asked(row: Rows, tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
+def _sees(entry: EntrySpec) -> str:
+    name = entry.order if isinstance(entry.order, str) else entry.order.name
+    return _SEES.get(name, f"as {name} says")
+
+
+def _second(row: Rows, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The decoder's sequence: what it reads at each step, and what it must answer there."""
+    if "decoder_tokens" not in row:
+        return {}
+    asked = dict(_asked(row, tokenizer, "decoder_places"))
+    read = row["decoder_tokens"][0, : int(row["decoder_length"][0])].tolist()
+    return {"decoder": [{"reads": tokenizer.piece(token), "asked": asked.get(place)} for place, token in enumerate(read)]}
+
+
+def _asked(row: Rows, tokenizer: Tokenizer, where: str = "places") -> Iterator[tuple[int, str]]:
     """(place, piece asked there) of every answer about a token."""
     for name, targets in row.items():
         part = fields.split(name)
-        if part.field == "targets" and targets.ndim == 2:
-            for place, target in zip(row[f"places/{part.set}"][0].tolist(), targets[0].tolist(), strict=True):
+        if part.field == "targets" and targets.ndim == 2 and f"{where}/{part.set}" in row:
+            for place, target in zip(row[f"{where}/{part.set}"][0].tolist(), targets[0].tolist(), strict=True):
                 if place >= 0:
                     yield place, tokenizer.piece(target)

@@ -13,12 +13,12 @@ from cloze.assembly.recipe import TrainingSpec
 from cloze.assembly.schema import expand_arguments, expand_part, slots, unknown_keys
 
 KEYS = (
-    "name", "paper", "notes", "sources", "corpus", "texts", "text", "networks", "network", "tie", "reading", "order",
+    "name", "paper", "notes", "sources", "corpus", "texts", "text", "tables", "networks", "network", "tie", "reading", "order",
     "exercise", "passes", "objectives", "mixture", "mixing", "schedule", "training", "export",
 )
 ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds")
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
-TEXT_KEYS = ("normalise", "tokenizer")
+TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate")
 BESIDE = frozenset({"from", "change", "train"})
 
 
@@ -34,6 +34,8 @@ def expand(root: Node, faults: Faults) -> None:
         _text(text, f"texts.{name}", faults)
     for name, source in _children(root, "sources", faults):
         expand_part("source", source, f"sources.{name}", faults)
+    for name, table in _children(root, "tables", faults):
+        expand_part("table", table, f"tables.{name}", faults)
     for name, network in _children(root, "networks", faults):
         _network(network, f"networks.{name}", faults)
     _entry(root, "", faults)
@@ -84,6 +86,13 @@ def _text(text: Node, path: str, faults: Faults) -> None:
     unknown_keys(text, TEXT_KEYS, path, faults)
     if text.value.get("normalise") is None or text.value["normalise"].value is None:
         text.put("normalise", Node({}, text.where))
+    words = text.value.get("words")
+    if words is not None and words.value is not None:
+        expand_part("segmenter", words, f"{path}.words", faults)
+    annotate = text.value.get("annotate")
+    if annotate is not None and annotate.value is not None and _is_mapping(annotate, f"{path}.annotate", faults):
+        for name, layer in annotate.items():
+            expand_part("annotator", layer, f"{path}.annotate.{name}", faults)
     if "tokenizer" in text.value:
         expand_part("tokenizer", text.value["tokenizer"], f"{path}.tokenizer", faults)
     else:
@@ -112,6 +121,9 @@ def _lift(network: Node, inner: Node) -> None:
 
 
 def _entry(node: Node, prefix: str, faults: Faults) -> None:
+    order = node.value.get("order")
+    if order is not None and order.is_mapping:
+        expand_part("order", order, f"{prefix}order", faults)
     if "exercise" in node.value:
         _parts("edit", node.value["exercise"], f"{prefix}exercise", faults)
     if "objectives" in node.value:

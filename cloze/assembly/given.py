@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from cloze.errors import RecipeError
 from cloze.registry import GivenMark, mark_of, parameters
@@ -16,16 +16,34 @@ MEANINGS: Mapping[str, str] = {
     "width": "width of the state that an objective reads",
     "limit": "how many tokens may come out of an edit; known once the exercise has a length",
     "table": "the token table of the network that an objective reads, for tying",
+    "counts": "how often each id occurs in the corpus of the entry (V,); None while a recipe is only checked",
+    "tables": "the look-up tables of the recipe by name",
 }
+
+
+def wanted(builder: Callable[..., Any]) -> set[str]:
+    """What a builder asks to be given."""
+    return {name for name, p in parameters(builder).items() if isinstance(mark_of(p), GivenMark)}
 
 
 def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
     """Call a builder with a recipe's arguments and whatever of `available` its signature marks as given."""
-    wanted = {name for name, p in parameters(builder).items() if isinstance(mark_of(p), GivenMark)}
-    unknown = wanted - MEANINGS.keys()
+    asked = wanted(builder)
+    unknown = asked - MEANINGS.keys()
     if unknown:
         raise RecipeError(
             f"{builder.__module__}.{builder.__qualname__} asks to be given {', '.join(sorted(unknown))}; "
             f"assembly gives: {', '.join(MEANINGS)}."
         )
-    return builder(**arguments, **{name: available[name] for name in wanted if name in available})
+    return builder(**arguments, **{name: available[name] for name in asked if name in available})
+
+
+class StandIn(NamedTuple):
+    """A look-up table of which only the size matters: to build a network before its corpus is known."""
+
+    size: int = 1000
+
+
+def stand_ins(tables: Iterable[str]) -> dict[str, Any]:
+    """One stand-in for each of these tables."""
+    return {name: StandIn() for name in tables}

@@ -36,9 +36,9 @@ _head: Slots = {
 }
 _entry: Slots = {
     "source": Slot(str | None, None),
-    "order": Slot(OrderName, "open"),
     "odds": Slot(float | Literal["by_size"], 1.0),
 }
+_named_order: Slots = {"order": Slot(OrderName, "open")}
 _pass: Slots = {
     "name": Slot(str | None, None),
     "network": Slot(str),
@@ -70,6 +70,7 @@ def read(root: Node, faults: Faults) -> Recipe | None:
     head = read_arguments("A recipe", _head, _only(root, _head), "", faults)
     texts = {name: _text(node, f"texts.{name}", faults) for name, node in _section(root, "texts", faults)}
     sources = {name: _part(node, f"sources.{name}", faults) for name, node in _section(root, "sources", faults)}
+    tables = {name: _part(node, f"tables.{name}", faults) for name, node in _optional(root, "tables")}
     networks = {
         name: _network_spec(name, node, f"networks.{name}", faults) for name, node in _section(root, "networks", faults)
     }
@@ -78,7 +79,9 @@ def read(root: Node, faults: Faults) -> Recipe | None:
     context = (list(sources), list(networks))
     entries = {name: _read_entry(name, node, root, prefix, context, faults) for name, node, prefix in _entries(root)}
     schedule = _schedule(root, faults)
-    everything = [head, reading, training, *texts.values(), *sources.values(), *networks.values(), *entries.values()]
+    everything = [head, reading, training]
+    for section in (texts, sources, tables, networks, entries):
+        everything += section.values()
     if len(faults) or head is None or any(found is None for found in everything):
         return None
     export = head["export"]
@@ -88,7 +91,8 @@ def read(root: Node, faults: Faults) -> Recipe | None:
             faults.add(root.where, "export", f"there are {len(networks)} networks: which is the result?",
                        f"Write `export:` with one of {', '.join(networks)}.")
     return Recipe(
-        name=head["name"], paper=head["paper"], notes=head["notes"], texts=texts, sources=sources, networks=networks,  # type: ignore[arg-type]
+        name=head["name"], paper=head["paper"], notes=head["notes"], texts=texts, sources=sources, tables=tables,  # type: ignore[arg-type]
+        networks=networks,  # type: ignore[arg-type]
         tie=tuple(tuple(group) for group in head["tie"]), reading=reading, entries=entries, mixing=head["mixing"],  # type: ignore[arg-type]
         schedule=schedule, training=training, export=export,
     )
@@ -112,6 +116,11 @@ def _section(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
     return [(str(name), inner) for name, inner in node.items()]
 
 
+def _optional(root: Node, key: str) -> list[tuple[str, Node]]:
+    node = root.value.get(key)
+    return [(str(name), inner) for name, inner in node.items()] if node is not None and node.is_mapping else []
+
+
 def _part(node: Node, path: str, faults: Faults) -> PartSpec | None:
     found = read_part(node, path, faults)
     return None if found is None else found[0]
@@ -124,7 +133,12 @@ def _text(node: Node, path: str, faults: Faults) -> TextSpec | None:
         return None
     switches = read_arguments("normalise", slots(Normalise), node.value["normalise"], f"{path}.normalise", faults)
     tokenizer = _part(node.value["tokenizer"], f"{path}.tokenizer", faults)
-    return None if switches is None or tokenizer is None else TextSpec(switches, tokenizer)
+    words = node.value.get("words")
+    segmenter = None if words is None or words.value is None else _part(words, f"{path}.words", faults)
+    layers = {name: _part(inner, f"{path}.annotate.{name}", faults) for name, inner in _optional(node, "annotate")}
+    if switches is None or tokenizer is None or any(layer is None for layer in layers.values()):
+        return None
+    return TextSpec(switches, tokenizer, segmenter, layers)  # type: ignore[arg-type]
 
 
 def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:
@@ -164,10 +178,11 @@ def _read_entry(
     name: str, node: Node, root: Node, prefix: str, context: tuple[list[str], list[str]], faults: Faults
 ) -> EntrySpec | None:
     sources, networks = context
-    values = read_arguments(name, _entry, _inherited(node, root, ("source", "order", "odds")), prefix.rstrip("."), faults)
+    values = read_arguments(name, _entry, _inherited(node, root, ("source", "odds")), prefix.rstrip("."), faults)
+    order = _order(*_whose(node, root, prefix, "order"), faults)
     exercise = _exercise(*_whose(node, root, prefix, "exercise"), faults)
     passes = _passes(node, root, prefix, networks, faults)
-    if values is None or exercise is None or passes is None:
+    if values is None or exercise is None or passes is None or order is None:
         return None
     source = values["source"]
     if source is None:
@@ -175,7 +190,18 @@ def _read_entry(
             faults.add(node.where, f"{prefix}source", f"there are {len(sources)} sources: which is read here?",
                        f"Write `source:` with one of {', '.join(sources)}.")
         source = sources[0] if sources else ""
-    return EntrySpec(name, source, values["order"], exercise, passes, values["odds"])
+    return EntrySpec(name, source, order, exercise, passes, values["odds"])
+
+
+def _order(owner: Node, prefix: str, key: str, faults: Faults) -> str | PartSpec | None:
+    """A name, or a part that makes the order row by row (`order: {permutation: {}}`); open if nothing is written."""
+    node = owner.value.get(key)
+    if node is None or node.value is None:
+        return "open"
+    if node.part is not None:
+        return _part(node, f"{prefix}order", faults)
+    values = read_arguments("order", _named_order, Node({key: node}, node.where, {key: node.where}), prefix.rstrip("."), faults)
+    return None if values is None else str(values["order"])
 
 
 def _inherited(node: Node, root: Node, keys: tuple[str, ...]) -> Node:

@@ -17,8 +17,12 @@ from cloze.errors import RecipeError
 
 MODULES: dict[str, str] = {
     "tokenizer": "cloze.text",
+    "segmenter": "cloze.text",
+    "annotator": "cloze.text",
     "source": "cloze.corpus",
+    "table": "cloze.corpus",
     "edit": "cloze.exercises",
+    "order": "cloze.exercises",
     "network": "cloze.networks",
     "objective": "cloze.objectives",
     "rewriter": "cloze.objectives",

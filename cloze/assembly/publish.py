@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -48,20 +49,20 @@ class Publisher:
         """One network of the recipe with the heads of its passes, as plain tensors."""
         part = self.recipe.networks[name].part
         assert part is not None  # build_step refuses a network without a part
-        heads, order = {}, "open"
+        heads, orders = {}, []
         for entry in self.recipe.entries.values():
             for run in entry.passes:
                 if run.network != name:
                     continue
-                order = entry.order
+                orders.append(entry.order)
                 for spec in run.objectives:
                     key = head_key(self.recipe, run, spec)
                     heads[spec.state] = Head(
                         spec.part.name, plain(spec.part.arguments), part_state(state, f"objectives.{key}")
                     )
         return Model(
-            arguments=complete(plain(part.arguments)), order=order, network=part_state(state, f"networks.{name}"),
-            heads=heads, part=part.name,
+            arguments=complete(plain(part.arguments), part.name), order=reads_in(orders),
+            network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
         )
 
     def _kin(self) -> str | None:
@@ -70,3 +71,8 @@ class Publisher:
             spec.part.name == "token_labelling" for entry in self.recipe.entries.values() for _, spec in entry.objectives()
         )
         return "electra" if labels else None
+
+
+def reads_in(orders: Sequence[Any]) -> str:
+    """Who sees whom when the trained network reads a text: everything, unless it only ever saw one constant order."""
+    return str(orders[0]) if len(set(map(str, orders))) == 1 and isinstance(orders[0], str) else "open"

@@ -6,7 +6,7 @@ Every `arguments` mapping is complete: defaults are filled in, values are checke
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,10 +38,16 @@ else:  # what the schema of `training:` sees
 
 @dataclass(frozen=True)
 class TextSpec:
-    """How strings become tokens: switches of the normaliser, and the tokenizer."""
+    """How strings become tokens: switches of the normaliser, the tokenizer, what the words are and what is annotated.
+
+    `words` is a segmenter (None: words are what white space and punctuation leave); `annotate` are annotators by the name
+    of the layer they make.
+    """
 
     normalise: Mapping[str, Any]
     tokenizer: PartSpec
+    words: PartSpec | None = None
+    annotate: Mapping[str, PartSpec] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,14 +126,14 @@ class PassSpec:
 
 @dataclass(frozen=True)
 class EntrySpec:
-    """One entry of the mixture: a source, who sees whom, an exercise, passes.
+    """One entry of the mixture: a source, who sees whom (a name, or a part that makes it row by row), an exercise, passes.
 
     `odds` is its share of the steps; `by_size`: in proportion to its corpus.
     """
 
     name: str
     source: str
-    order: OrderName
+    order: str | PartSpec
     exercise: tuple[EditSpec, ...]
     passes: tuple[PassSpec, ...]
     odds: float | Literal["by_size"] = 1.0
@@ -190,6 +196,7 @@ class Recipe:
     notes: str | None
     texts: Mapping[str, TextSpec]
     sources: Mapping[str, PartSpec]
+    tables: Mapping[str, PartSpec]
     networks: Mapping[str, NetworkSpec]
     tie: tuple[tuple[str, ...], ...]
     reading: Reading
@@ -222,6 +229,22 @@ class Recipe:
         from cloze.assembly.canonical import identity, to_json
 
         return sha256(to_json(identity(self)).encode()).hexdigest()
+
+    @property
+    def turns(self) -> Mapping[str, EntrySpec]:
+        """The entries as steps take them. Entries that share batches (`mixing: row`) are one turn: their passes are the
+        same, their objectives united, each asked of the rows that have answers for it."""
+        if self.mixing != "row" or len(self.entries) == 1:
+            return self.entries
+        first = next(iter(self.entries.values()))
+        runs = []
+        for place, run in enumerate(first.passes):
+            united: dict[str, ObjectiveSpec] = {}
+            for entry in self.entries.values():
+                united |= {o.name: o for o in entry.passes[place].objectives if o.name not in united}
+            runs.append(replace(run, objectives=tuple(united.values())))
+        order = first.order if len({entry.order for entry in self.entries.values()}) == 1 else "mixed"
+        return {"main": replace(first, name="main", passes=tuple(runs), order=order)}
 
     def head_name(self, run: PassSpec, objective: ObjectiveSpec) -> str:
         """The name of an objective's parameters, unique in the recipe: its `head`, else the part's name, preceded by the

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cloze.assembly.build import Loaded, build_data, build_step, first_length, load_checkpoint, plain
+from cloze.assembly.binding import bound_paths, make_tables, open_stores
+from cloze.assembly.build import Loaded, build_data, build_step, first_length, in_turns, load_checkpoint, odds_of, plain
 from cloze.assembly.check import check_recipe
-from cloze.assembly.corpora import open_corpus
 from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.samples import sampler
-from cloze.assembly.watching import reading_corpus
 from cloze.batching import Cursor
 from cloze.corpus import Store
-from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError, RecipeError, nearest
+from cloze.errors import BudgetError, CheckpointError, ClozeError
 from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
@@ -59,17 +57,20 @@ def pretrain(
     compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
     say = report or print
     try:
-        stores, chosen = open_stores(
-            loaded, paths, binds, out, tokenizer=tokenizer, text_format=text_format, seed=seed, say=say
-        )
-        step = build_step(loaded, vocab_size=chosen.size, seed=seed)
+        named = bound_paths(loaded, paths, binds)
+        stores, chosen = open_stores(loaded, named, out, tokenizer=tokenizer, text_format=text_format, seed=seed, say=say)
+        tables = make_tables(loaded, named, stores)
+        step = build_step(loaded, vocab_size=chosen.size, seed=seed, tables=tables)
         if init is not None:
             begin_with(step, loaded, init, chosen)
         rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        data = build_data(loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled)
+        data = build_data(
+            loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
+        )
         if held_out:
-            put_aside(data, loaded, held_out, out, chosen, step, text_format=text_format, seed=seed, compiled=compiled, say=say)
-        for entry in loaded.entries:  # what cannot be made into examples is found out before anything is written
+            put_aside(data, loaded, held_out, out, chosen, step, text_format=text_format, seed=seed,
+                      compiled=compiled, tables=tables, say=say)
+        for entry in loaded.turns:  # what cannot be made into examples is found out before anything is written
             data.next(entry, Cursor())
             next(iter(data.held_out(entry)), None)
     except ClozeError:
@@ -83,7 +84,7 @@ def pretrain(
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
         training=replace(training_of(loaded), tensorboard=tensorboard, strategy=strategy), phases=phases,
         odds=odds_of(loaded, stores),
-        mixing=loaded.mixing,  # type: ignore[arg-type]
+        mixing=loaded.mixing,
         seed=seed, device=device, bytes_per_token=bytes_per_token(stores), extend=extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, seed=seed), say=report,
     )
@@ -115,48 +116,6 @@ def the_budget(recipe: Recipe, given: str | None) -> Budget:
     raise BudgetError(f"{recipe.name}: names no budget of its own. Give one with --budget, such as 10m or 50Mtokens.")
 
 
-def open_stores(
-    recipe: Recipe, paths: Sequence[str], binds: Sequence[str], out: Path, *, tokenizer: Path | None, text_format: str,
-    seed: int, say: Say,
-) -> tuple[dict[str, Store], Tokenizer]:
-    """The stores of all sources by name, and the one tokenizer they share. Text is read by rank 0 alone."""
-    named = {"main": list(paths)}
-    for bind in binds:
-        name, equals, path = bind.partition("=")
-        if not equals or not path:
-            raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
-        named.setdefault(name, []).append(path)
-    unknown = [name for name in named if name not in recipe.sources]
-    if unknown:
-        raise RecipeError(f"--bind {unknown[0]}: {recipe.name} has no such source. {nearest(unknown[0], recipe.sources)}")
-    missing = [name for name in recipe.sources if name not in named]
-    if missing:
-        raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
-    stores: dict[str, Store] = {}
-    shared: Tokenizer | None = None
-    for name in recipe.sources:
-        folder = out / "cloze" / "corpus" / name
-        wait_for_first_rank(named[name], folder)
-        with reading_corpus() as progress:
-            stores[name], found = open_corpus(
-                recipe, named[name], folder, tokenizer=tokenizer, text_format=text_format, seed=seed, report=say,
-                progress=progress,
-            )
-        if shared is not None and found.hash != shared.hash:
-            raise CorpusError(f"--bind {name}: the store was built with another tokenizer than the main corpus.")
-        shared = found
-    assert shared is not None  # a recipe has at least one source
-    return stores, shared
-
-
-def wait_for_first_rank(paths: Sequence[str], folder: Path) -> None:
-    """Under torchrun: every rank but the first waits until the store has been built."""
-    if int(os.environ.get("RANK", 0)) == 0 or (len(paths) == 1 and Store.is_store(paths[0])):
-        return
-    while not Store.is_store(folder / "store"):
-        time.sleep(0.5)
-
-
 def begin_with(step: Step, recipe: Recipe, folder: Path, tokenizer: Tokenizer) -> None:
     """Load the weights of a checkpoint into the exported network, and into its heads where they have the same shape."""
     given: Loaded = load_checkpoint(folder)
@@ -184,7 +143,7 @@ def begin_with(step: Step, recipe: Recipe, folder: Path, tokenizer: Tokenizer) -
 
 def put_aside(
     data: Any, recipe: Recipe, paths: Sequence[str], out: Path, tokenizer: Tokenizer, step: Step, *, text_format: str,
-    seed: int, compiled: bool, say: Say,
+    seed: int, compiled: bool, tables: Mapping[str, Any], say: Say,
 ) -> None:
     """Take the held-out examples from a text or store of their own."""
     from cloze.assembly.build import build_feed
@@ -200,10 +159,14 @@ def put_aside(
             list(paths), tokenizer, folder, format=text_format, report=say
         )
     facts = TokenFacts.of(tokenizer)
-    for name, entry in recipe.entries.items():
-        data.held_out_feeds[name] = build_feed(
-            recipe, entry, store, step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0
+    feeds = {
+        name: build_feed(
+            recipe, entry, store, step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0,
+            tables=tables,
         )
+        for name, entry in recipe.entries.items()
+    }
+    data.held_out_feeds = dict(in_turns(recipe, feeds, odds_of(recipe, dict.fromkeys(recipe.sources, store)), seed=seed))
 
 
 def training_of(recipe: Recipe) -> Training:
@@ -222,14 +185,6 @@ def phases_of(recipe: Recipe) -> tuple[Phase, ...]:
         return ()
     sizes = [(phase.share or phase.steps or phase.epochs or 0.0, phase.set) for phase in recipe.schedule]
     return phases_from_shares(sizes)
-
-
-def odds_of(recipe: Recipe, stores: dict[str, Store]) -> dict[str, float]:
-    """How often each entry of the mixture comes up; `by_size` means in proportion to its corpus."""
-    return {
-        name: float(len(stores[entry.source].tokens)) if entry.odds == "by_size" else float(entry.odds)
-        for name, entry in recipe.entries.items()
-    }
 
 
 def describe(stores: dict[str, Store]) -> dict[str, Any]:

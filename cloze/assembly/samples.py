@@ -32,11 +32,13 @@ class Speaker(NamedTuple):
 
 def speaker(recipe: Recipe, step: Step) -> Speaker | None:
     """The first pass that predicts tokens, if there is one."""
-    for name, entry in recipe.entries.items():
+    for name, entry in recipe.turns.items():
+        order = "open" if entry.order == "mixed" else entry.order
         for run, wired in zip(entry.passes, step.entries[name], strict=True):
             for spec, weighted in zip(run.objectives, wired.objectives, strict=True):
-                if spec.part.name == "token_prediction" and entry.order in ("open", "left_to_right"):
-                    return Speaker(run.network, weighted.objective, entry.order)
+                reads_tokens = spec.part.name == "token_prediction" and not spec.read and not run.take
+                if reads_tokens and order in ("open", "left_to_right"):
+                    return Speaker(run.network, weighted.objective, str(order))
     return None
 
 

@@ -22,6 +22,7 @@ def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
         if entry.odds != "by_size" and not entry.odds > 0:
             faults.add(at(f"{prefix}odds"), f"{prefix}odds", f"got {entry.odds}, expected a number above 0 or by_size.")
         _check_passes(recipe, entry, prefix, at, faults)
+    _check_mixing(recipe, at, faults)
     _check_heads(recipe, faults)
     _check_ties(recipe, at, faults)
     _check_training(recipe, at, faults)
@@ -80,6 +81,21 @@ def _check_references(
             if dot and owner not in (*earlier, run.name):
                 faults.add(objective.part.where, f"{objective.part.path}.read", f"{state!r} names no earlier pass.",
                            nearest(owner, [*earlier, run.name]))
+
+
+def _check_mixing(recipe: Recipe, at: At, faults: Faults) -> None:
+    """Entries can share batches only if their passes are the same; the first difference is named."""
+    if recipe.mixing != "row" or len(recipe.entries) == 1:
+        return
+    first, *others = recipe.entries.values()
+    if recipe.training.packing:
+        faults.add(at("mixing"), "mixing", "row and training.packing do not go together.", "Write `packing: false`.")
+    for entry in others:
+        for name in ("name", "network", "view", "take", "grad"):
+            if [getattr(run, name) for run in entry.passes] != [getattr(run, name) for run in first.passes]:
+                faults.add(at("mixing"), "mixing", f"row, but the passes of {first.name} and {entry.name} differ in `{name}`.",
+                           "Rows of one batch go through the same passes; write `mixing: step`.")
+                break
 
 
 def _check_heads(recipe: Recipe, faults: Faults) -> None:

@@ -7,5 +7,6 @@ Contract: tests/batching and tests/contracts.
 from cloze.batching.collate import collate
 from cloze.batching.data import Data, MicroBatch
 from cloze.batching.feed import Cursor, Feed
+from cloze.batching.mixed import MixedFeed
 
-__all__ = ["Cursor", "Data", "Feed", "MicroBatch", "collate"]
+__all__ = ["Cursor", "Data", "Feed", "MicroBatch", "MixedFeed", "collate"]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cloze.batch import Batch
 from cloze.batching.feed import Cursor, Feed, Part
+from cloze.batching.mixed import MixedFeed
 from cloze.errors import RecipeError
 
 Run = tuple[int, NDArray[np.int64]]
@@ -54,8 +55,8 @@ class Data:
     """
 
     def __init__(
-        self, feeds: Mapping[str, Feed], *, batch: int, micro_batch: int | None = None, rank: int = 0, ranks: int = 1,
-        workers: int = 0, held_out: Mapping[str, Feed] | None = None, held_out_rows: int = 256,
+        self, feeds: Mapping[str, Feed | MixedFeed], *, batch: int, micro_batch: int | None = None, rank: int = 0, ranks: int = 1,
+        workers: int = 0, held_out: Mapping[str, Feed | MixedFeed] | None = None, held_out_rows: int = 256,
     ) -> None:
         self.feeds = dict(feeds)
         self.held_out_feeds = dict(held_out or {})
@@ -91,6 +92,11 @@ class Data:
         if "batch" in values:
             self._set_batch(int(values["batch"]))
         length = int(values.get("length", 0))
+        odds = {name[5:]: float(value) for name, value in values.items() if name.startswith("odds.")}
+        if odds:  # entries that share batches: their odds are dealt here, not by the loop
+            self.feeds = {
+                name: feed.dealing(odds) if isinstance(feed, MixedFeed) else feed for name, feed in self.feeds.items()
+            }
         longer = [name for name, feed in self.feeds.items() if length and feed.length != length]
         for name in longer:
             self.feeds[name] = self.feeds[name].at(length)
@@ -168,7 +174,7 @@ class Data:
 
 
 def make_steps(
-    feed: Feed, cursor: Cursor, batch: int, spans: list[tuple[int, int]], ahead: int
+    feed: Feed | MixedFeed, cursor: Cursor, batch: int, spans: list[tuple[int, int]], ahead: int
 ) -> list[Step]:
     """`ahead` consecutive steps from `cursor`, made in one block: (cursor, this rank's parts, cursor behind) of each."""
     steps, runs = [], []
@@ -205,10 +211,10 @@ def to_batch(part: Part) -> Batch:
     return Batch(tensors)
 
 
-_feeds: dict[str, Feed] = {}
+_feeds: dict[str, Feed | MixedFeed] = {}
 
 
-def _receive(feeds: dict[str, Feed]) -> None:
+def _receive(feeds: dict[str, Feed | MixedFeed]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then stops its workers
     threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
     _feeds.update(feeds)

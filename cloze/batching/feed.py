@@ -125,11 +125,14 @@ class Feed:
         """The rows of `runs`, (epoch, row numbers) each, cut into micro-batches of `sizes` rows laid out as arrays."""
         runs = _merged(runs)
         made = [self.examples(epoch, rows) for epoch, rows in runs]
-        block = Rows.below([rows for rows, _ in made])
         row_of = None
         if self.packing:
             before = np.cumsum([0] + [len(rows) for _, rows in runs])
             row_of = np.concatenate([of + first for (_, of), first in zip(made, before, strict=False) if of is not None])
+        return self.laid_out(Rows.below([rows for rows, _ in made]), row_of, sizes)
+
+    def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[Part]:
+        """A block of examples cut into micro-batches of `sizes` rows; with packing, `row_of` says whose row each is in."""
         parts, start = [], 0
         for size in sizes:
             if row_of is None:
@@ -144,11 +147,13 @@ class Feed:
     def _part(self, block: Rows, row_of: NDArray[np.int64] | None) -> Part:
         arrays: Arrays = {}
         tokens = 0
-        views = sorted({name.rpartition(".")[0] or "main" for name in block if name.endswith("tokens")})
+        views = sorted({name.rpartition(".")[0] or "main" for name in block if name.rpartition(".")[2] == "tokens"})
         for view in views:
             rows = block.view(view)
             length = rows["length"].astype(np.int64)
             tokens += int(length.sum())
+            if "decoder_length" in rows:
+                tokens += int(rows["decoder_length"].sum())
             if row_of is not None:
                 layout = several_per_row(length, row_of, self.length)
             else:

@@ -16,6 +16,7 @@ def command(
     epoch: Annotated[int, typer.Option(min=0, help="Which epoch to look at: dynamic masks differ between epochs.")] = 0,
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the text.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="How the text marks documents; default: detected.")] = "auto",
+    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources and tables.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per example.")] = False,
@@ -23,16 +24,18 @@ def command(
     """Show examples as a recipe makes them from your text."""
     import tempfile
 
-    from cloze.assembly.corpora import open_corpus
+    from cloze.assembly.binding import bound_paths, make_tables, open_stores
     from cloze.assembly.examples import examples
     from cloze.assembly.load import load_recipe
 
     plan = load_recipe(recipe, overrides=overrides or [])
     with tempfile.TemporaryDirectory(prefix="cloze-peek-") as folder:
-        store, chosen = open_corpus(
-            plan, corpus, Path(folder), tokenizer=tokenizer, text_format=text_format, report=lambda text: None
+        named = bound_paths(plan, corpus, binds or [])
+        stores, chosen = open_stores(
+            plan, named, Path(folder), tokenizer=tokenizer, text_format=text_format, seed=seed, say=lambda text: None
         )
-        shown = examples(plan, store, chosen, rows=rows, length=length, epoch=epoch, seed=seed)
+        tables = make_tables(plan, named, stores)
+        shown = examples(plan, stores, chosen, tables=tables, rows=rows, length=length, epoch=epoch, seed=seed)
         if as_json:
             import json
 
@@ -52,7 +55,10 @@ def _print(number: int, example: dict[str, Any]) -> None:
     names = example["view"] if example["view"] != "main" else ""
     console.rule(f"[bold]{example['entry']}[/] {names} · example {number + 1} · {example['length']} tokens", align="left")
     line = Text()
+    glued = any(token.get("starts_word") is False for token in example["tokens"])
     for token in example["tokens"]:
+        if glued and token.get("starts_word", True):  # word units, where several tokens make a word
+            line.append("▏", style="blue")
         piece = token["shown"]
         if token.get("asked") is not None and token["shown"] != token["asked"]:
             line.append(piece, style="bold red")
@@ -65,6 +71,11 @@ def _print(number: int, example: dict[str, Any]) -> None:
             line.append(piece, style="dim" if token.get("segment") else "")
         line.append(" ")
     console.print(line)
+    if "decoder" in example:
+        reads = " ".join(step["reads"] for step in example["decoder"])
+        asked = " ".join(step["asked"] or "·" for step in example["decoder"])
+        console.print(Text.assemble(("  decoder reads  ", "bold"), reads))
+        console.print(Text.assemble(("  must answer    ", "bold"), (asked, "green")))
     console.print(f"  [bold]sees[/]   {example['sees']}")
     console.print(f"  [bold]asked[/]  {example['asked']}")
     for name, answer in example["answers"].items():

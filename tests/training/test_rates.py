@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import RecipeError
-from cloze.training.deck import Deck
+from cloze.batching.deck import Deck
 from cloze.training.phases import Phase, phase_at, phases_from_shares
 from cloze.training.rates import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay
 

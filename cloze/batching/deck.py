@@ -1,4 +1,4 @@
-"""Which mixture entry a step takes: dealt from a shuffled deck. No torch."""
+"""Which mixture entry a step, or a row, takes: dealt from a shuffled deck. No torch."""
 
 from __future__ import annotations
 
@@ -43,6 +43,19 @@ class Deck:
             self._order = permutation(len(self.cards), self.seed, "deck", turn)
             self._round = turn
         return self.names[int(self.cards[self._order[place]])]
+
+    def dealt(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each of many steps or rows, ascending: the entry's place among `names`, and how often it came before."""
+        size, kinds = len(self.cards), len(self.names)
+        turns = numbers // size
+        first, last = int(turns[0]), int(turns[-1])
+        rounds = range(first, last + 1)
+        cards = np.concatenate([self.cards[permutation(size, self.seed, "deck", turn)] for turn in rounds])
+        seen = np.cumsum(cards[:, None] == np.arange(kinds), axis=0)
+        place = numbers - first * size
+        entry = cards[place]
+        before = first * np.bincount(self.cards, minlength=kinds)
+        return entry, before[entry] + seen[place, entry] - 1
 
 
 def _cards(odds: list[float]) -> NDArray[np.int64]:

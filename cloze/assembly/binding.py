@@ -1,0 +1,74 @@
+"""What the command line names, bound to what a recipe asks for: texts or stores to sources, files to tables."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cloze.assembly.corpora import open_corpus
+from cloze.assembly.given import build
+from cloze.assembly.parts import builder_of
+from cloze.assembly.recipe import Recipe
+from cloze.assembly.watching import reading_corpus
+from cloze.corpus import Store
+from cloze.errors import CorpusError, RecipeError, nearest
+from cloze.text import Tokenizer
+
+Say = Callable[[str], None]
+
+
+def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Sequence[str]) -> dict[str, list[str]]:
+    """The paths of every source and table by name: `--corpus` means `main`, or the only or first source."""
+    first = "main" if "main" in recipe.sources else next(iter(recipe.sources))
+    named = {first: list(paths)}
+    known = [*recipe.sources, *recipe.tables]
+    for bind in binds:
+        name, equals, path = bind.partition("=")
+        if not equals or not path:
+            raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
+        if name not in known:
+            raise RecipeError(f"--bind {name}: {recipe.name} has no such source or table. {nearest(name, known)}")
+        named.setdefault(name, []).append(path)
+    missing = [name for name in recipe.sources if name not in named]
+    if missing:
+        raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
+    return named
+
+
+def open_stores(
+    recipe: Recipe, named: Mapping[str, Sequence[str]], out: Path, *, tokenizer: Path | None, text_format: str,
+    seed: int, say: Say,
+) -> tuple[dict[str, Store], Tokenizer]:
+    """The stores of all sources by name, and the one tokenizer they share. Text is read by rank 0 alone."""
+    stores: dict[str, Store] = {}
+    shared: Tokenizer | None = None if tokenizer is None else Tokenizer.load(tokenizer)
+    for name in recipe.sources:
+        folder = out / "cloze" / "corpus" / name
+        wait_for_first_rank(named[name], folder)
+        with reading_corpus() as progress:
+            stores[name], shared = open_corpus(
+                recipe, named[name], folder, source=name, tokenizer=shared, text_format=text_format, seed=seed,
+                report=say, progress=progress,
+            )
+    assert shared is not None  # a recipe has at least one source
+    return stores, shared
+
+
+def make_tables(recipe: Recipe, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store]) -> dict[str, Any]:
+    """The recipe's look-up tables by name: read from what is bound to them, else made from the first source's store."""
+    store = next(iter(stores.values()))
+    return {
+        name: build(builder_of(spec.kind, spec.name), spec.arguments, {}).bind(store, named.get(name, ()))
+        for name, spec in recipe.tables.items()
+    }
+
+
+def wait_for_first_rank(paths: Sequence[str], folder: Path) -> None:
+    """Under torchrun: every rank but the first waits until the store has been built."""
+    if int(os.environ.get("RANK", 0)) == 0 or (len(paths) == 1 and Store.is_store(paths[0])):
+        return
+    while not Store.is_store(folder / "store"):
+        time.sleep(0.5)

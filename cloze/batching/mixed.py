@@ -1,0 +1,104 @@
+"""Several entries in one batch: rows are dealt to entries one by one (`mixing: row`). Pure numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.batching.deck import Deck
+from cloze.batching.feed import Cursor, Feed, Part
+from cloze.rows import Rows
+
+Ints = NDArray[np.int64]
+
+#: A new length begins a new series of epochs of every entry, so that no example is repeated with the same randomness.
+_SERIES = 1 << 20
+
+
+class MixedFeed:
+    """Feeds whose rows share batches: row n of the mixture belongs to the entry that a shuffled deck deals it to.
+
+    It looks like a `Feed` with one endless epoch: the cursor's item is the number of rows dealt so far, and how many of
+    them each entry has had follows from it. What an entry does not give (answers above all) its rows do not have.
+    """
+
+    packing = False
+
+    def __init__(self, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int) -> None:
+        self.feeds = dict(feeds)
+        self.odds = {name: float(odds[name]) for name in feeds}
+        self.seed = seed
+        self.deck = Deck(self.odds, seed=seed)
+        self._layer = next(iter(self.feeds.values()))
+        self._ends: dict[tuple[str, int], list[int]] = {}
+        self._empty: dict[str, Rows] = {}
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row."""
+        return self._layer.length
+
+    def at(self, length: int) -> MixedFeed:
+        """The same mixture for rows of another length."""
+        return MixedFeed({name: feed.at(length) for name, feed in self.feeds.items()}, self.odds, seed=self.seed)
+
+    def dealing(self, odds: Mapping[str, float]) -> MixedFeed:
+        """The same feeds with other odds."""
+        return MixedFeed(self.feeds, {**self.odds, **odds}, seed=self.seed)
+
+    def rows(self, epoch: int) -> int:
+        """As many rows as all entries together have in their first epoch: what counts as one epoch of the mixture."""
+        return sum(feed.rows(0) for feed in self.feeds.values())
+
+    def advance(self, cursor: Cursor, count: int) -> tuple[list[tuple[int, Ints]], Cursor]:
+        """The next `count` rows as one run, and the cursor behind them."""
+        return [(cursor.epoch, np.arange(cursor.item, cursor.item + count))], Cursor(cursor.epoch, cursor.item + count)
+
+    def parts(self, runs: Sequence[tuple[int, Ints]], sizes: Sequence[int]) -> list[Part]:
+        """The rows of `runs`, cut into micro-batches of `sizes` rows laid out as arrays."""
+        series = np.concatenate([np.full(len(rows), series) for series, rows in runs])
+        number = np.concatenate([rows for _, rows in runs])
+        entry, nth = self.deck.dealt(number)
+        blocks, turns = [], []
+        for place, (name, feed) in enumerate(self.feeds.items()):
+            mine = np.flatnonzero(entry == place)
+            if not len(mine):  # no row of its own here, yet what it asks has to be there, as nothing
+                blocks.append(self._nothing(name, feed))
+                turns.append(mine)
+                continue
+            epoch, row = self._addresses(name, feed, series[mine], nth[mine])
+            for one in np.unique(epoch):
+                chosen = epoch == one
+                block, _ = feed.examples(int(one), row[chosen])
+                blocks.append(block)
+                turns.append(mine[chosen])
+        back = np.argsort(np.concatenate(turns), kind="stable")
+        return self._layer.laid_out(Rows.united(blocks).take(back), None, sizes)
+
+    def _nothing(self, name: str, feed: Feed) -> Rows:
+        """A block of no rows with all the fields of an entry."""
+        if name not in self._empty:
+            self._empty[name] = feed.examples(0, np.zeros(1, np.int64))[0].take(slice(0, 0))
+        return self._empty[name]
+
+    def _addresses(self, name: str, feed: Feed, series: Ints, nth: Ints) -> tuple[Ints, Ints]:
+        """(epoch, row in it) of the nth rows of an entry: its epochs follow on each other."""
+        epoch, row = np.empty_like(nth), np.empty_like(nth)
+        for one in np.unique(series):
+            chosen = series == one
+            ends = self._ends.setdefault((name, int(one)), [0])
+            while ends[-1] <= int(nth[chosen].max()):
+                ends.append(ends[-1] + feed.rows(int(one) * _SERIES + len(ends) - 1))
+            passed = np.searchsorted(ends, nth[chosen], side="right") - 1
+            epoch[chosen] = int(one) * _SERIES + passed
+            row[chosen] = nth[chosen] - np.asarray(ends)[passed]
+        return epoch, row
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"feeds": self.feeds, "odds": self.odds, "seed": self.seed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["feeds"], state["odds"], seed=state["seed"])  # type: ignore[misc]

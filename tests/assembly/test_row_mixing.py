@@ -1,0 +1,81 @@
+"""`mixing: row`: entries that share batches, from the recipe to a trained network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cloze.assembly.build import build_step
+from cloze.assembly.load import load_recipe
+from cloze.assembly.run import pretrain
+
+from .conftest import Write, message_of
+
+MIXED = """\
+name: mixed
+text: {normalise: {lower: true}, tokenizer: {wordpiece: {size: 300}}}
+corpus: {passages: {length: 32}}
+network: {transformer: {layers: 2, width: 32, heads: 2, segments: 2}}
+objectives:
+  - token_prediction: {tie: true}
+  - relation_prediction: {set: pair}
+mixing: row
+mixture:
+  both_sides:
+    odds: 2
+    exercise: [{pair: {set: pair}}, {frame: "[CLS] {A} [SEP] {B} [SEP]"}, {mask: {}}, {corrupt: {}}, {predict: masked}]
+  forwards: {odds: 1, order: left_to_right, exercise: [{frame: "[CLS] {A} [SEP]"}, {predict: next}]}
+  backwards: {odds: 1, order: right_to_left, exercise: [{frame: "[CLS] {A} [SEP]"}, {mask: {}}, {corrupt: {}}, {predict: masked}]}
+training: {optimizer: adamw, rate: {linear: {peak: 1e-3}}, batch: 8, micro_batch: 4}
+reading: {single: "[CLS] {A} [SEP]"}
+"""
+
+
+def test_rows_of_three_orders_are_trained_in_one_batch(write: Write, little_text: Path, tmp_path: Path) -> None:
+    outcome = pretrain(
+        write(text=MIXED), corpus=little_text, out=tmp_path / "run", budget="4steps", seed=1, report=lambda text: None
+    )
+    log = [json.loads(line) for line in (outcome.folder / "cloze" / "log.jsonl").read_text().splitlines()]
+    trained = [event for event in log if event["event"] == "train"][-1]
+    assert set(trained["objectives"]) == {"token_prediction", "relation_prediction"}
+    assert outcome.step == 4
+
+
+def test_the_entries_become_one_turn_whose_objectives_are_united(write: Write) -> None:
+    recipe = load_recipe(write(text=MIXED))
+    assert list(recipe.turns) == ["main"] and recipe.turns["main"].order == "mixed"
+    assert [o.name for o in recipe.turns["main"].passes[0].objectives] == ["token_prediction", "relation_prediction"]
+
+
+def test_passes_that_differ_cannot_share_batches(write: Write) -> None:
+    path = write(
+        ("  forwards: {odds: 1,", "  forwards: {odds: 1, passes: [{network: main, grad: false}],"), text=MIXED
+    )
+    assert "differ in `grad`" in message_of(lambda: load_recipe(path))
+
+
+def test_two_sets_asked_of_one_head_share_its_parameters(write: Write) -> None:
+    path = write(
+        ("  - predict: masked", "  - predict: masked\n  - predict: {what: every, set: all}"),
+        ("  - token_prediction: {transform: gelu, tie: true}",
+         "  - token_prediction: {transform: gelu, tie: true, head: words}\n"
+         "  - token_prediction: {transform: gelu, tie: true, head: words, set: all}"),
+    )
+    step = build_step(load_recipe(path), vocab_size=50)
+    first, second = step.objectives["words"], step.objectives["words:all"]
+    assert first.head is second.head and (first.set, second.set) == ("main", "all")
+
+
+@pytest.fixture(scope="session")
+def little_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty documents of a few made-up sentences."""
+    words = ["rain", "falls", "on", "the", "old", "roof", "and", "a", "cat", "sleeps", "under", "warm", "stones"]
+    documents = [
+        "\n".join(" ".join(words[(d * s + i) % 13] for i in range(5 + (d + s) % 6)) + "." for s in range(1, 7))
+        for d in range(1, 41)
+    ]
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return path

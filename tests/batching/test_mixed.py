@@ -1,0 +1,112 @@
+"""Rows of one batch dealt to several entries: exact shares, own answers, own epochs, any block."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from cloze.batching import Cursor, Data, MixedFeed
+from cloze.batching.collate import collate, one_per_row
+from cloze.batching.deck import Deck
+from cloze.exercises.exercise import Placed
+from cloze.exercises.frame import Frame
+from cloze.exercises.predict import Predict
+from cloze.rows import Rows
+from tests.batching.test_feed import FACTS, Numbers, feed
+
+
+def next_feed(count: int = 7):  # type: ignore[no-untyped-def]
+    from cloze.batching import Feed
+
+    edits = [Frame("[CLS] {A} [SEP]", tokenizer=FACTS), Predict("next", set="following")]
+    return Feed(
+        Numbers(count, seed=3), [Placed(e) for e in edits], length=14, takes=frozenset({"tokens"}), padding=0
+    )
+
+
+def mixed(odds: dict[str, float] | None = None) -> MixedFeed:
+    return MixedFeed({"masked": feed(), "causal": next_feed()}, odds or {"masked": 2, "causal": 1}, seed=5)
+
+
+def test_every_round_deals_rows_in_exact_proportion_and_counts_each_entrys_own_rows():
+    deck = Deck({"a": 2, "b": 1}, seed=1)
+    entry, nth = deck.dealt(np.arange(30))
+    assert np.bincount(entry.reshape(10, 3).ravel()).tolist() == [20, 10]
+    assert all((np.bincount(turn, minlength=2) == [2, 1]).all() for turn in entry.reshape(10, 3))
+    assert nth[entry == 0].tolist() == list(range(20)) and nth[entry == 1].tolist() == list(range(10))
+    later, later_nth = deck.dealt(np.arange(11, 17))
+    assert later.tolist() == entry[11:17].tolist() and later_nth.tolist() == nth[11:17].tolist()
+
+
+def test_rows_ask_only_what_their_own_entry_asks():
+    (part,) = mixed().parts([(0, np.arange(6))], [6])
+    entry, _ = Deck({"masked": 2, "causal": 1}, seed=5).dealt(np.arange(6))
+    width = part.arrays["tokens"].shape[1]
+    assert set(part.arrays["places/main"] // width) == set(np.flatnonzero(entry == 0))
+    assert set(part.arrays["places/following"] // width) == set(np.flatnonzero(entry == 1))
+
+
+def test_a_row_is_the_same_in_any_block_and_in_a_worker():
+    whole = mixed().parts([(0, np.arange(40, 60))], [1] * 20)
+    there = pickle.loads(pickle.dumps(mixed()))
+    for number, part in enumerate(whole):
+        (alone,) = there.parts([(0, np.array([40 + number]))], [1])
+        assert alone.arrays.keys() == part.arrays.keys() or not set(alone.arrays) - set(part.arrays)
+        assert np.array_equal(alone.arrays["tokens"], part.arrays["tokens"])
+
+
+def test_an_entrys_epochs_follow_on_each_other_whatever_the_other_entry_does():
+    shared, alone = mixed(), next_feed()
+    entry, nth = shared.deck.dealt(np.arange(60))
+    parts = shared.parts([(0, np.arange(60))], [1] * 60)
+    expected = [(e, r) for e in range(3) for r in range(7)]
+    for number in np.flatnonzero(entry == 1):
+        epoch, row = expected[nth[number]]
+        (own,) = alone.parts([(epoch, np.array([row]))], [1])
+        assert np.array_equal(own.arrays["tokens"], parts[number].arrays["tokens"])
+
+
+def test_data_deals_the_mixture_to_ranks_and_goes_on_at_any_cursor():
+    both = [Data({"main": mixed()}, batch=8, rank=rank, ranks=2) for rank in (0, 1)]
+    one = Data({"main": mixed()}, batch=8)
+    (whole,), after = one.next("main", Cursor(0, 8))
+    halves = [data.next("main", Cursor(0, 8))[0][0] for data in both]
+    assert after == Cursor(0, 16)
+    assert sum(half.batch["targets/main"].shape[0] for half in halves) == whole.batch["targets/main"].shape[0]
+    assert sum(half.tokens for half in halves) == whole.tokens
+
+
+def test_a_phase_changes_the_odds_of_rows():
+    data = Data({"main": mixed()}, batch=6)
+    data.change({"odds.masked": 0, "odds.causal": 1})
+    (micro,), _ = data.next("main", Cursor())
+    assert len(micro.batch["targets/main"]) == 0 and len(micro.batch["targets/following"]) > 0
+
+
+def test_an_answer_about_the_whole_row_is_asked_only_where_its_block_asked_it():
+    tokens, length = np.ones((2, 3), np.int32), np.full(2, 3, np.int32)
+    asking = Rows({"tokens": tokens, "length": length, "targets/next": np.array([1, 0], np.int32)})
+    silent = Rows({"tokens": tokens[:, :2], "length": np.full(2, 2, np.int32)})
+    block = Rows.united([silent, asking])
+    laid = collate(block, one_per_row(block["length"]), takes=frozenset({"tokens"}))
+    assert laid["targets/next"].tolist() == [1, 0] and laid["places/next"].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_second_sequence_is_padded_for_itself_and_its_answers_stand_in_it(size: int):
+    rows = Rows({
+        "tokens": np.array([[5, 6, 7]] * size, np.int32), "length": np.full(size, 3, np.int32),
+        "decoder_tokens": np.array([[1, 8], [1, 0], [1, 9]], np.int32)[:size],
+        "decoder_length": np.array([2, 1, 2], np.int32)[:size],
+        "targets/main": np.array([[8, 9], [4, 0], [7, 7]])[:size], "decoder_places/main": np.array([[0, 1], [0, -1], [0, 1]])[:size],
+    })
+    laid = collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens", "decoder_tokens"}), padding=3)
+    assert laid["targets/main"].tolist() == [8, 9, 4, 7, 7][: {1: 2, 3: 5}[size]]
+    assert laid["places/main"].tolist() == [0, 1, 2, 4, 5][: {1: 2, 3: 5}[size]]
+    if size == 3:
+        assert laid["decoder_tokens"].tolist() == [[1, 8], [1, 3], [1, 9]]
+        assert laid["decoder_block"].tolist() == [[1, 1], [1, 0], [1, 1]]
+    else:
+        assert "decoder_block" not in laid
