@@ -130,7 +130,7 @@ def _pass(
     for spec in run.objectives:
         key = objective_key(recipe, run, spec)
         weighted.append(Weighted(spec.name, key, live(spec.weight), bound(spec.read, objectives[key])))
-    order = str(entry.order) if entry.order in CONSTANT else "open"
+    order = entry.order if isinstance(entry.order, str) and entry.order in CONSTANT else "open"
     return Pass(run.name, run.network, run.view, take, tuple(weighted), order, run.grad)
 
 
@@ -152,7 +152,7 @@ def edits_of(
         constant: frozenset[str] = frozenset()  # rows of other entries, in the same batch, have another order
     else:
         constant = CONSTANT
-    if entry.order not in constant:
+    if not isinstance(entry.order, str) or entry.order not in constant:
         order: Any = Order(entry.order) if isinstance(entry.order, str) else _part(entry.order, available)  # type: ignore[arg-type]
         edits += [Placed(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
     return edits

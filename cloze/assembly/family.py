@@ -53,7 +53,7 @@ def outline(name_or_path: str) -> Outline:
         tokenizer=", ".join(_name(_get(text, "tokenizer")) for _, text in _named(root, "text", "texts")),
         source=", ".join(_name(source) for _, source in _named(root, "corpus", "sources")),
         networks=tuple(_network(name, node, alone=len(networks) == 1) for name, node in networks),
-        order=", ".join(dict.fromkeys(_text(_get(e, "order") or _get(root, "order")) or "open" for e in entries)),
+        order=", ".join(dict.fromkeys(_name(_get(e, "order") or _get(root, "order")) or "open" for e in entries)),
         exercise=tuple(dict.fromkeys(exercise)),
         objectives=tuple(dict.fromkeys(name for entry in entries for name in _objectives(entry, root))),
     )

@@ -8,7 +8,7 @@ from cloze.assembly.check import check_recipe
 from cloze.assembly.diff import ABSENT, diff
 from cloze.assembly.family import outline, outlines
 from cloze.assembly.load import load_recipe, recipe_names
-from cloze.assembly.pages import docs_folder, family_page, fields_page
+from cloze.assembly.pages import docs_folder, family_page, fields_page, page_of, system_page, system_pages
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -78,10 +78,11 @@ def test_an_outline_says_the_same_as_the_recipe() -> None:
     assert [o.name for o in outlines()] == recipe_names()
     for name in recipe_names():
         recipe, short = load_recipe(name), outline(name)
-        entry = recipe.entries["main"]
-        assert short.exercise == tuple(edit.part.name for edit in entry.exercise)
-        assert short.objectives == tuple(o.part.name for _, o in entry.objectives())
-        assert short.order == entry.order and len(short.networks) == len(recipe.networks)
+        entries = recipe.entries.values()
+        assert short.exercise == tuple(dict.fromkeys(edit.part.name for entry in entries for edit in entry.exercise))
+        assert short.objectives == tuple(dict.fromkeys(o.part.name for entry in entries for _, o in entry.objectives()))
+        orders = [entry.order if isinstance(entry.order, str) else entry.order.name for entry in entries]
+        assert short.order == ", ".join(dict.fromkeys(orders)) and len(short.networks) == len(recipe.networks)
     assert outline("bert").authors == "Devlin et al., 2019"
     assert outline("electra-small").networks == ("generator: transformer 12x64", "discriminator: transformer 12x256")
 
@@ -89,3 +90,15 @@ def test_an_outline_says_the_same_as_the_recipe() -> None:
 def test_the_generated_pages_are_up_to_date() -> None:
     for name, page in (("family.md", family_page()), ("fields.md", fields_page())):
         assert (docs_folder() / name).read_text(encoding="utf-8") == page, f"docs/{name}: run `make docs`"
+
+
+@pytest.mark.parametrize("system", system_pages())
+def test_every_system_has_a_page_generated_from_its_recipes_and_words_of_its_own(system: str) -> None:
+    page = system_page(system)
+    assert (docs_folder() / "family" / f"{system}.md").read_text(encoding="utf-8") == page, "run `make docs`"
+    by_hand = page.partition("<!-- What follows is written by hand. -->")[2]
+    assert len(by_hand.split()) >= 60 and "cloze show" in page
+
+
+def test_every_recipe_belongs_to_a_page() -> None:
+    assert {page_of(name) for name in recipe_names()} == set(system_pages())

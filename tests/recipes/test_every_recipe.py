@@ -1,0 +1,94 @@
+"""The contract of every named recipe: it trains on the sample texts as a user would run it, and can learn one batch by heart."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import torch
+
+from cloze.assembly.binding import bound_paths, make_tables, open_stores
+from cloze.assembly.build import build_data, build_step
+from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.recipe import Recipe
+from cloze.batching import Cursor
+from cloze.cli.main import main
+from cloze.corpus import Store
+from cloze.text import Tokenizer
+
+SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
+#: Which sample a source reads, by the recipe's name or by the kind of source; English otherwise.
+TEXTS = {
+    "bert-wwm-zh": "chinese.txt", "nezha": "chinese.txt", "zen": "chinese.txt", "ernie": "chinese.txt",
+    "flaubert": "french.txt", "camembert": "french.txt", "bertje": "dutch.txt", "robbert": "dutch.txt",
+    "pairs": "english-french.tsv",
+}
+SMALL = ["length=48", "training.batch=4", "training.held_out=0.05"]
+
+
+def binds(recipe: Recipe) -> list[str]:
+    """What the command line has to name: one sample for every source and for every table that is read from a file."""
+    found = []
+    for place, (name, part) in enumerate(recipe.sources.items()):
+        sample = TEXTS.get(part.name) or TEXTS.get(recipe.name, "english.txt")
+        first = name == "main" or (place == 0 and "main" not in recipe.sources)
+        found += ["--corpus", str(SAMPLES / sample)] if first else ["--bind", f"{name}={SAMPLES / sample}"]
+    return found
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_it_trains_thirty_steps_on_a_sample(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["pretrain", name, "--size", "tiny", "--budget", "30steps", "--out", str(tmp_path / "run")]
+    for value in SMALL:
+        arguments += ["--set", value]
+    assert main([*arguments, *binds(load_recipe(name))]) == 0, capsys.readouterr().err
+    assert (tmp_path / "run" / "model.safetensors").is_file() or (tmp_path / "run" / "cloze" / "network.safetensors").is_file()
+
+
+@cache
+def opened(name: str) -> tuple[Recipe, dict[str, Store], Tokenizer, dict[str, object]]:
+    """A recipe at its smallest, with the stores of its samples."""
+    recipe = load_recipe(name, size="tiny", overrides=SMALL)
+    named = binds(recipe)
+    corpus = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--corpus"]
+    others = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--bind"]
+    paths = bound_paths(recipe, corpus, others)
+    folder = _folders.setdefault(name, TemporaryDirectory(prefix="cloze-sample-"))
+    stores, tokenizer = open_stores(
+        recipe, paths, Path(folder.name), tokenizer=None, text_format="auto", seed=0, say=lambda text: None
+    )
+    return recipe, stores, tokenizer, make_tables(recipe, paths, stores)
+
+
+_folders: dict[str, TemporaryDirectory[str]] = {}
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_it_learns_one_batch_by_heart(name: str) -> None:
+    recipe, stores, tokenizer, tables = opened(name)
+    step = build_step(recipe, vocab_size=tokenizer.size, seed=0, tables=tables)
+    data = build_data(recipe, stores, step, tokenizer, seed=0, tables=tables)
+    step.eval()  # without dropout: the same batch is to be learnt, not a new one every time
+    for turn in recipe.turns:
+        (micro, *_), _ = data.next(turn, Cursor())
+        losses = [_update(step, turn, micro.batch, optimizer) for optimizer in [_adam(step)] for _ in range(60)]
+        assert losses[-1] < 0.6 * losses[0], f"{turn}: {losses[0]:.3f} to {losses[-1]:.3f}"
+
+
+def _adam(step: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam([p for p in step.parameters() if p.requires_grad], lr=2e-3)
+
+
+def _update(step: torch.nn.Module, turn: str, batch: object, optimizer: torch.optim.Optimizer) -> float:
+    """One update on the batch; returns the sum of the objectives' mean losses before it."""
+    step.clock.set(seed=0, step=0, first_row=0, share=0.0)  # the same draws every time
+    losses = step(turn, batch)
+    counts = step.count(turn, batch)
+    weights = step.weights(turn, 0.0)
+    total = torch.stack([weights[n] * loss.total / max(counts[n], 1.0) for n, loss in losses.items()]).sum()
+    optimizer.zero_grad(set_to_none=True)
+    total.backward()
+    optimizer.step()
+    return float(total.detach())
