@@ -88,6 +88,7 @@ for _field in (
     Field("block", "B L", "integer", "1, 2, … the packed example a token belongs to, 0 for padding; absent: no padding, "
           "one example per row", aligned=True),
     Field("restarts", "B", "boolean", "the row starts a new stream: recurrent memory is cut"),
+    Field("reversed", "B", "boolean", "the row was read from its end: distances between its tokens are negated"),
     Field("summaries", "E", "integer", "flat place of each example's summary token; absent: the first token of each row"),
     Field("decoder_tokens", "B T", "integer", "second sequence: ids"),
     Field("decoder_positions", "B T", "integer", "second sequence: positions"),

@@ -98,7 +98,7 @@ class Rows(Mapping[str, Array]):
                 if inserted is not None:
                     new[inserted.rows, inserted.columns] = inserted.ids if name == "tokens" else field.inserted
                 moved[name] = new
-            elif field.name == "places" and "." not in name:
+            elif field.name == "places" and "." not in name and value.ndim > 1:
                 moved[name] = _follow(value, index, length, inserted, width)
             else:
                 moved[name] = value
@@ -115,7 +115,7 @@ class Rows(Mapping[str, Array]):
             values = [block[name] for block in blocks]
             if values[0].ndim > 1:
                 width = max(value.shape[1] for value in values)
-                empty = -1 if fields.find(name).name in ("places", "decoder_places") else 0
+                empty = -1 if fields.find(name).name in ("places", "decoder_places", "links") else 0
                 values = [
                     np.pad(v, [(0, 0), (0, width - v.shape[1])] + [(0, 0)] * (v.ndim - 2), constant_values=empty)
                     for v in values

@@ -1,4 +1,4 @@
-"""What the command line names, bound to what a recipe asks for: texts or stores to sources, files to tables."""
+"""What the command line names, bound to what a recipe asks for: texts or stores to sources."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ Say = Callable[[str], None]
 
 
 def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Sequence[str]) -> dict[str, list[str]]:
-    """The paths of every source and table by name: `--corpus` means `main`, or the only or first source."""
+    """The paths of every source by name: `--corpus` means `main`, or the only or first source."""
     first = "main" if "main" in recipe.sources else next(iter(recipe.sources))
     named = {first: list(paths)}
-    known = [*recipe.sources, *recipe.tables]
     for bind in binds:
         name, equals, path = bind.partition("=")
         if not equals or not path:
             raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
-        if name not in known:
-            raise RecipeError(f"--bind {name}: {recipe.name} has no such source or table. {nearest(name, known)}")
+        if name not in recipe.sources:
+            raise RecipeError(f"--bind {name}: {recipe.name} has no such source. {nearest(name, recipe.sources)}")
         named.setdefault(name, []).append(path)
     missing = [name for name in recipe.sources if name not in named]
     if missing:
@@ -57,12 +56,11 @@ def open_stores(
     return stores, shared
 
 
-def make_tables(recipe: Recipe, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store]) -> dict[str, Any]:
-    """The recipe's look-up tables by name: read from what is bound to them, else made from the first source's store."""
+def make_tables(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
+    """The recipe's look-up tables by name, made for the first source's store."""
     store = next(iter(stores.values()))
     return {
-        name: build(builder_of(spec.kind, spec.name), spec.arguments, {}).bind(store, named.get(name, ()))
-        for name, spec in recipe.tables.items()
+        name: build(builder_of(spec.kind, spec.name), spec.arguments, {}).bind(store) for name, spec in recipe.tables.items()
     }
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -146,7 +145,7 @@ def edits_of(
     asking = {name for spec in entry.exercise for name in wanted(lookup(spec.part.kind, spec.part.name))}
     available = {"tokenizer": facts, "tables": tables}
     if "counts" in asking:
-        available["counts"] = np.bincount(store.tokens, minlength=facts.size).astype(np.int64)
+        available["counts"] = store.counts()
     edits = [Placed(_part(spec.part, available), spec.view) for spec in entry.exercise]
     if recipe.turns is not recipe.entries and next(iter(recipe.turns.values())).order == "mixed":
         constant: frozenset[str] = frozenset()  # rows of other entries, in the same batch, have another order

@@ -88,7 +88,7 @@ def _entry(entry: EntrySpec) -> dict[str, Any]:
     return {
         "odds": entry.odds,
         "source": entry.source,
-        "order": entry.order,
+        "order": plain(entry.order),
         "exercise": [_part(edit.part, **{"in": edit.view}) for edit in entry.exercise],
         "passes": [_pass(run) for run in entry.passes],
     }

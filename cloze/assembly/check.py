@@ -108,6 +108,8 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
     source = recipe.sources[entry.source]
     made = _made(source, {}, faults)
     available = set() if made is None else set(made.gives)
+    layers = [f"layers/{name}" for text in recipe.texts.values() for name in text.annotate]
+    available |= {name.removesuffix("tokens") + layer for name in available if name.endswith("tokens") for layer in layers}
     lines = checked.edits.setdefault(entry.name, [])
     sound = made is not None
     for spec in entry.exercise:

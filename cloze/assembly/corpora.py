@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cloze.assembly.recipe import Recipe, TextSpec
 from cloze.corpus import Store
 from cloze.corpus.build import Progress, build_store, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError
+from cloze.text import Annotations, Tokenizer
 from cloze.text import TextSpec as Trainable
-from cloze.text import Tokenizer
 
 Say = Callable[[str], None]
 
@@ -30,18 +30,30 @@ def open_corpus(
         raise CorpusError("no corpus: give text files, folders or a token store with --corpus PATH.")
     given = Tokenizer.load(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
     whose = str(tokenizer) if isinstance(tokenizer, (str, Path)) else "the recipe's first source"
+    annotations = Annotations.of(text_of(recipe)) if "main" in recipe.texts else Annotations()
     built = folder / "store"
     for path in ([Path(paths[0])] if len(paths) == 1 else []) + [built]:
         if Store.is_store(path):
             store = Store.open(path)
             if given is not None:
                 store.require_tokenizer(given.hash, whose=whose)
+            store.require_annotations(annotations, whose=recipe.name)
             return store, store.tokenizer()
+    spec = recipe.sources[source or next(iter(recipe.sources))]
+    text_format = "pairs" if spec.name == "pairs" else text_format
+    mixed = spec.arguments.get("languages")  # an exponent: the text lies in a folder per language
+    languages = mixed is not None and text_format != "pairs"
+    smooth = mixed.get("smooth", 1.0) if isinstance(mixed, Mapping) else 1.0
     chosen = given or train_tokenizer_from(
-        list(paths), trainable(text_of(recipe)), format=text_format, seed=seed, report=report
+        list(paths), trainable(text_of(recipe)), format=text_format, languages=languages, smooth=smooth, seed=seed,
+        report=report,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    return build_store(list(paths), chosen, built, format=text_format, report=report, progress=progress), chosen
+    store = build_store(
+        list(paths), chosen, built, format=text_format, languages=languages, annotations=annotations, report=report,
+        progress=progress,
+    )
+    return store, chosen
 
 
 def text_of(recipe: Recipe) -> TextSpec:

@@ -63,11 +63,15 @@ class NetworkSpec:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the system reads text once trained: templates for one text and for a pair, and which place sums a text up."""
+    """How the system reads text once trained: templates for one text and for a pair, and which place sums a text up.
+
+    `start` is the role of the token that a decoder begins with; None: what its architecture begins with.
+    """
 
     single: str
     pair: str | None = None
     summary: Literal["first", "last"] = "first"
+    start: str | None = None
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def pretrain(
     try:
         named = bound_paths(loaded, paths, binds)
         stores, chosen = open_stores(loaded, named, out, tokenizer=tokenizer, text_format=text_format, seed=seed, say=say)
-        tables = make_tables(loaded, named, stores)
+        tables = make_tables(loaded, stores)
         step = build_step(loaded, vocab_size=chosen.size, seed=seed, tables=tables)
         if init is not None:
             begin_with(step, loaded, init, chosen)

@@ -68,6 +68,8 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
                 out[name] = lay(value, padding if name == "tokens" else 0)
         elif field.name in ("targets", "places", "weights") or field.name.startswith("decoder_"):
             continue
+        elif field.name == "links":
+            out[name] = _links(value, rows[f"items/{fields.split(name).set}"].shape[1], layout)
         else:
             out[name] = value
     if not full:
@@ -86,6 +88,13 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         out.update(_second(rows, second, takes, padding))
     out.update(_answers(rows, layout, second))
     return out
+
+
+def _links(pairs: NDArray[Any], items: int, layout: Layout) -> NDArray[np.int64]:
+    """(E, K, 2) columns of tokens and of items in each example, -1 for none, as flat places (M, 2)."""
+    example, place = np.nonzero(pairs[:, :, 0] >= 0)
+    token, item = pairs[example, place, 0], pairs[example, place, 1]
+    return np.stack([layout.base[example] + token, example * items + item], axis=1).astype(np.int64)
 
 
 def _second(rows: Rows, layout: Layout, takes: frozenset[str], padding: int) -> Arrays:

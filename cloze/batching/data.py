@@ -131,12 +131,23 @@ class Data:
         feed = self.held_out_feeds.get(entry)
         if feed is None:
             return
+        if isinstance(feed, Feed) and hasattr(feed.source, "lanes"):
+            yield from self._held_out_lanes(feed)
+            return
         share = min(feed.rows(0), self.held_out_rows) // self.ranks
         first = self.rank * share
         for start in range(first, first + share, self.micro_batch):
             chosen = np.arange(start, min(start + self.micro_batch, first + share))
             (part,) = feed.parts([(0, chosen)], [len(chosen)])
             yield MicroBatch(to_batch(part), start, part.tokens, part.examples)
+
+    def _held_out_lanes(self, feed: Feed) -> Iterator[MicroBatch]:
+        """Steps as in training, from the first on: what a lane remembers belongs to the row that follows in it."""
+        for start in range(0, min(feed.rows(0), max(self.held_out_rows, self.batch)), self.batch):
+            spans = self.spans()
+            chosen = [(0, np.arange(start + first, start + first + size)) for first, size in spans]
+            for part, (first, size) in zip(feed.parts(chosen, [size for _, size in spans]), spans, strict=True):
+                yield MicroBatch(to_batch(part), first, part.tokens, size)
 
     def _fill(self, entry: str, cursor: Cursor) -> None:
         """Make the step at `cursor` and a few that follow, in one block."""

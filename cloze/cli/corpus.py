@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cloze.text import Tokenizer
+    from cloze.text import Annotations
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="Text files into token stores.",
@@ -23,6 +23,14 @@ Paths = Annotated[
 ]
 Format = Annotated[
     str, typer.Option("--format", help="blank, book, line, sentence, wiki, jsonl or parquet; default: detected by file.")
+]
+BuildFormat = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        help="blank, book, line, sentence, wiki, jsonl or parquet (default: detected by file), or pairs: parallel text, a "
+        "table with a header of two languages or aligned files such as news.en and news.fr.",
+    ),
 ]
 
 
@@ -37,24 +45,49 @@ def build(
         str | None, typer.Option(help="Train a tokenizer as this recipe says; default without --tokenizer: bert.")
     ] = None,
     size: Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")] = None,
-    text_format: Format = "auto",
+    text_format: BuildFormat = "auto",
+    languages: Annotated[
+        bool, typer.Option("--languages", help="The paths are a folder or file per language, or one folder of these.")
+    ] = False,
+    smooth: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="With --languages: the tokenizer learns from shares raised to this.")
+    ] = 0.7,
+    words: Annotated[
+        str | None,
+        typer.Option(help="Whole words: jieba, dictionary, or either with one's own list (jieba:FILE); default: the recipe's."),
+    ] = None,
+    annotate: Annotated[
+        list[str] | None,
+        typer.Option(help="A layer of units from a list: NAME=FILE, for example entity=names.txt; default: the recipe's."),
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Encode text into a store that any recipe with the same tokenizer can use."""
-    from cloze.corpus.build import build_store
+    from cloze.corpus.build import build_store, train_tokenizer_from
     from cloze.corpus.check import as_json as to_json
     from cloze.errors import CorpusError
+    from cloze.text import Tokenizer
 
+    if languages and text_format == "pairs":
+        raise CorpusError("--format pairs has its languages from its files: leave out --languages.")
     if tokenizer is not None and (recipe is not None or size is not None):
         raise CorpusError("--tokenizer is a finished tokenizer: leave out --recipe and --size, or leave out --tokenizer.")
     say = (lambda line: None) if as_json else typer.echo
     started = time.perf_counter()
-    chosen = _tokenizer(paths, tokenizer, recipe or "bert", size, text_format, seed, say)
+    kept = _annotations(None if tokenizer else recipe or "bert", words, annotate or [])
+    if tokenizer is not None:
+        chosen = Tokenizer.load(tokenizer)
+    else:
+        chosen = train_tokenizer_from(
+            paths, _trainable(recipe or "bert"), format=text_format, languages=languages, smooth=smooth, size=size, seed=seed,
+            report=say,
+        )
     encoding = time.perf_counter()
     store = build_store(
-        paths, chosen, out, format=text_format, workers=workers, report=say, progress=_progress(encoding)
+        paths, chosen, out, format=text_format, languages=languages, annotations=kept, workers=workers, report=say,
+        progress=_progress(encoding),
     )
     if as_json:
         typer.echo(to_json(dict(store.report)))
@@ -89,20 +122,38 @@ def check(
     typer.echo(to_json(findings.as_dict()) if as_json else "\n".join(findings.lines()))
 
 
-def _tokenizer(
-    paths: list[str], folder: Path | None, recipe: str, size: int | None, text_format: str, seed: int,
-    say: Callable[[str], None],
-) -> Tokenizer:
-    from cloze.corpus.build import train_tokenizer_from
-    from cloze.text import Tokenizer
-
-    if folder is not None:
-        return Tokenizer.load(folder)
+def _trainable(recipe: str) -> Any:
     from cloze.assembly.corpora import text_of, trainable
     from cloze.assembly.load import load_recipe
 
-    spec = trainable(text_of(load_recipe(recipe)))
-    return train_tokenizer_from(paths, spec, format=text_format, size=size, seed=seed, report=say)
+    return trainable(text_of(load_recipe(recipe)))
+
+
+def _annotations(recipe: str | None, words: str | None, layers: list[str]) -> Annotations:
+    """What the recipe says, with what the command line says in its place."""
+    from cloze.errors import RecipeError, nearest
+    from cloze.registry import lookup, names
+    from cloze.text import Annotations
+
+    kept = Annotations()
+    if recipe is not None:
+        from cloze.assembly.corpora import text_of
+        from cloze.assembly.load import load_recipe
+
+        kept = Annotations.of(text_of(load_recipe(recipe)))
+    segmenter, made = kept.words, dict(kept.layers)
+    if words is not None:
+        name, _, file = words.partition(":")
+        if name not in ("dictionary", "jieba"):
+            raise RecipeError(f"--words {words}: unknown segmenter {name!r}. {nearest(name, names('segmenter'))}")
+        key = "file" if name == "dictionary" else "dictionary"
+        segmenter = lookup("segmenter", name)(**({key: file} if file else {}))
+    for layer in layers:
+        name, equals, file = layer.partition("=")
+        if not equals or not name or not file:
+            raise RecipeError(f"--annotate {layer}: expected NAME=FILE, for example entity=names.txt.")
+        made[name] = lookup("annotator", "list")(file=file)
+    return Annotations(segmenter, made)
 
 
 def _progress(started: float) -> Callable[[int, int | None], None]:

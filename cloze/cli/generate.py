@@ -1,4 +1,4 @@
-"""`cloze generate`: continue texts with a left-to-right network."""
+"""`cloze generate`: continue texts with a left-to-right network, or answer them with an encoder-decoder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
-    prompts: Annotated[list[str] | None, typer.Argument(help="Beginnings of texts; none: start from nothing.")] = None,
+    prompts: Annotated[
+        list[str] | None, typer.Argument(help="Beginnings of texts, none: start from nothing; or texts to answer.")
+    ] = None,
     file: Annotated[str | None, typer.Option(help="A file with a prompt per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the prompt.")] = "text",
     tokens: Annotated[int, typer.Option(min=1, help="At most this many new tokens.")] = 64,
@@ -18,12 +20,17 @@ def command(
     top_k: Annotated[int | None, typer.Option(min=1, help="Choose among this many tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Choose among the fewest tokens that have this probability.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
+    beams: Annotated[int | None, typer.Option(min=1, help="Search with this many beams instead of drawing.")] = None,
+    length_penalty: Annotated[float, typer.Option(help="Of a beam search: above 0 favours long texts.")] = 1.0,
+    early: Annotated[bool, typer.Option("--early", help="Stop a beam search as soon as every beam has ended.")] = False,
+    no_repeat: Annotated[int, typer.Option(min=0, help="No sequence of this many tokens twice; 0: free.")] = 0,
+    min_tokens: Annotated[int, typer.Option(min=0, help="No end before this many new tokens.")] = 0,
     count: Annotated[int, typer.Option(min=1, help="Continuations per prompt.")] = 1,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per continuation.")] = False,
 ) -> None:
-    """Continue texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100"""
+    """Continue or answer texts. Example: cloze generate RUN "In the beginning" --top-p 0.9 --tokens 100"""
     from cloze.decoding.texts import gather
 
     given = gather(prompts or [], file, field=field) if prompts or file else [""]
@@ -34,13 +41,21 @@ def command(
     from cloze.decoding.progress import Progress
     from cloze.decoding.reader import Reader, prediction_head, require_order
     from cloze.decoding.sampling import Sampling
+    from cloze.decoding.search import Beams, Limits
+    from cloze.decoding.sequence import answers
 
     sampling = Sampling(0.0 if greedy else temperature, top_k, top_p)
     loaded = load_checkpoint(checkpoint, device)
-    require_order(loaded, "left_to_right", verb="generate", instead=f'To fill a gap: cloze fill {checkpoint} "… [MASK] …"')
+    reader = Reader.of(loaded)
+    if not answers(reader):
+        require_order(loaded, "left_to_right", verb="generate", instead=f'To fill a gap: cloze fill {checkpoint} "… [MASK] …"')
     head = prediction_head(loaded, verb="generate")
+    search = None if beams is None else Beams(beams, length_penalty, early)
+    limits = Limits(min_tokens, no_repeat) if min_tokens or no_repeat else None
     with Progress(len(given), "texts") as progress:
-        made = generate(Reader.of(loaded), head, given, tokens=tokens, sampling=sampling, seed=seed, report=progress)
+        made = generate(
+            reader, head, given, tokens=tokens, sampling=sampling, beams=search, limits=limits, seed=seed, report=progress
+        )
     for number, one in enumerate(made):
         if as_json:
             import json
@@ -50,4 +65,4 @@ def command(
             continue
         if number:
             print("---")
-        print(one.prompt + one.text)
+        print(one.text if answers(reader) else one.prompt + one.text)

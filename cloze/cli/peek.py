@@ -16,7 +16,7 @@ def command(
     epoch: Annotated[int, typer.Option(min=0, help="Which epoch to look at: dynamic masks differ between epochs.")] = 0,
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the text.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="How the text marks documents; default: detected.")] = "auto",
-    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources and tables.")] = None,
+    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per example.")] = False,
@@ -34,7 +34,7 @@ def command(
         stores, chosen = open_stores(
             plan, named, Path(folder), tokenizer=tokenizer, text_format=text_format, seed=seed, say=lambda text: None
         )
-        tables = make_tables(plan, named, stores)
+        tables = make_tables(plan, stores)
         shown = examples(plan, stores, chosen, tables=tables, rows=rows, length=length, epoch=epoch, seed=seed)
         if as_json:
             import json

@@ -27,7 +27,7 @@ def command(
     text_format: Annotated[
         str, typer.Option("--format", help="blank, line, sentence, wiki, jsonl or parquet; default: detected.")
     ] = "auto",
-    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources and tables.")] = None,
+    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     extend: Annotated[bool, typer.Option("--extend", help="Go on with a finished run under a larger budget.")] = False,

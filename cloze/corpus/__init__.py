@@ -1,12 +1,20 @@
 """Files → token store → passages: readers, the memory-mapped store, plans and sources.
 
 May import text and the foundation (errors, registry, rng, fields, rows); never torch, never batch.
-To add a source: one file here with a class under `@register("source", name)`; to add a reader: one file in `readers/`.
+To add a source: one file here with a class under `@register("source", name)`; a look-up table: `@register("table", name)` as in
+lexicon.py; a reader: one file in `readers/`.
 Its contract is tested in tests/corpus/.
 """
 
+from cloze.corpus.lexicon import BoundLexicon, Lexicon
+from cloze.corpus.pairs import BoundPairs, Pairs
 from cloze.corpus.passages import BoundPassages, Passages
 from cloze.corpus.plan import Plan
+from cloze.corpus.sentences import Sentences
 from cloze.corpus.store import Store
+from cloze.corpus.streams import BoundStreams, Streams
 
-__all__ = ["BoundPassages", "Passages", "Plan", "Store"]
+__all__ = [
+    "BoundLexicon", "BoundPairs", "BoundPassages", "BoundStreams", "Lexicon", "Pairs", "Passages", "Plan", "Sentences", "Store",
+    "Streams",
+]

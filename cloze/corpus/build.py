@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from cloze.corpus.encode import BlockEncoder, Encoded
-from cloze.corpus.readers.blocks import Block, corpus_size, read_blocks
+from cloze.corpus.languages import language_folders, language_sizes, read_languages, smoothed
+from cloze.corpus.readers.blocks import PAIRS, Block, corpus_size, read_blocks
 from cloze.corpus.readers.documents import add_faults, documents_of
+from cloze.corpus.readers.pairs import find_pairs, read_pairs
 from cloze.corpus.report import Faults, Report
 from cloze.corpus.store import Store
 from cloze.corpus.workers import Workers
 from cloze.corpus.writer import StoreWriter
 from cloze.errors import CorpusError, RunError
-from cloze.text import Tokenizer
+from cloze.text import Annotations, Tokenizer
 from cloze.text import train as train_tokenizer
 
 Say = Callable[[str], None]
@@ -30,26 +32,30 @@ _DICTIONARY_MB = 160    # for the chunk dictionaries of all workers together
 
 def build_store(
     paths: Sequence[str | Path], tokenizer: Tokenizer, out: str | Path, *, format: str = "auto",
-    workers: int | None = None, report: Say = lambda line: None, progress: Progress = lambda done, total: None,
+    languages: bool = False, annotations: Annotations | None = None, workers: int | None = None,
+    report: Say = lambda line: None, progress: Progress = lambda done, total: None,
 ) -> Store:
     """Encode a corpus into a store at `out`, which appears only when it is whole.
 
-    `workers`: processes; None takes one per core, and none besides this one for a small corpus. `report` is told formats,
-    counts and odd things line by line; `progress` bytes done and in all (None where unknown). Nothing is truncated. Memory
-    does not depend on the size of the corpus. Raises `CorpusError` for input that is missing, empty, binary or in another
-    encoding, `RunError` if the disk is full.
+    `format`: "auto", one of `readers.detect.FORMATS`, or "pairs" for parallel text (see `readers.pairs`). `languages`: the
+    paths are a folder per language, or one folder of these; every document keeps its language. `annotations`: words of a
+    segmenter and layers, kept with the ids. `workers`: processes; None takes one per core, and none besides this one for a
+    small corpus. `report` is told formats, counts and odd things line by line; `progress` bytes done and in all (None where
+    unknown). Nothing is truncated. Memory does not depend on the size of the corpus. Raises `CorpusError` for input that is
+    missing, empty, binary, in another encoding or badly paired, `RunError` if the disk is full.
     """
     account = Report()
-    total = corpus_size(paths)
-    blocks = read_blocks(paths, format, account)
+    names, blocks, total = _corpus(paths, format, languages, account)
     count = _workers(workers, total)
     with ExitStack() as stack:
-        writer = stack.enter_context(_writer(out, tokenizer))
+        writer = stack.enter_context(_writer(out, tokenizer, annotations, names, pairs=format == PAIRS))
         if count > 1:
-            pool = stack.enter_context(Workers(tokenizer, count, memory_mb=_DICTIONARY_MB // count))
+            pool = stack.enter_context(
+                Workers(tokenizer, count, memory_mb=_DICTIONARY_MB // count, annotations=annotations)
+            )
             encoded: Iterable[tuple[Block, Encoded]] = pool.encode(_counted(blocks, account))
         else:
-            encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB)
+            encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations)
             encoded = ((block, encode(block)) for block in _counted(blocks, account))
         try:
             _write(encoded, writer, account, lambda: progress(account.bytes, total))
@@ -62,13 +68,14 @@ def build_store(
 
 
 def build_store_from_texts(
-    texts: Iterable[str], tokenizer: Tokenizer, out: str | Path, *, origin: str = "texts", report: Say = lambda line: None
+    texts: Iterable[str], tokenizer: Tokenizer, out: str | Path, *, origin: str = "texts",
+    annotations: Annotations | None = None, report: Say = lambda line: None,
 ) -> Store:
     """Encode documents that are already strings; blank lines end their paragraphs. One process."""
     account = Report()
     account.add_file(origin, "texts", "given as strings")
-    encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB)
-    with _writer(out, tokenizer) as writer:
+    encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations)
+    with _writer(out, tokenizer, annotations) as writer:
         blocks = _counted(_text_blocks(texts, origin), account)
         _write(((block, encode(block)) for block in blocks), writer, account, lambda: None)
         store = _finish(writer, tokenizer, account)
@@ -78,16 +85,23 @@ def build_store_from_texts(
 
 
 def train_tokenizer_from(
-    paths: Sequence[str | Path], spec: Any, *, format: str = "auto", size: int | None = None,
-    budget_bytes: int = 200_000_000, seed: int = 0, report: Say = lambda line: None,
+    paths: Sequence[str | Path], spec: Any, *, format: str = "auto", languages: bool = False, smooth: float = 0.7,
+    size: int | None = None, budget_bytes: int = 200_000_000, seed: int = 0, report: Say = lambda line: None,
 ) -> Tokenizer:
     """Train a tokenizer on a corpus, or on an even, deterministic sample of its blocks if it exceeds the budget.
 
     `spec` is what `cloze.text.train` takes. A sample is taken block by block (2 MB), spread evenly over the corpus, and
-    `report` is told.
+    `report` is told. With `languages` (see `build_store`) each language's share is smoothed with the exponent `smooth`;
+    small ones are repeated.
     """
-    total = corpus_size(paths)
     account = Report()
+    if languages:
+        sentences = _smoothed(paths, format, smooth, budget_bytes, account)
+        return train_tokenizer(spec, sentences, size=size, budget_bytes=2 * budget_bytes, seed=seed, report=report)
+    if format == PAIRS:
+        sentences = (text for block in read_pairs(paths, account)[1] for text in block.data if isinstance(text, str))
+        return train_tokenizer(spec, sentences, size=size, budget_bytes=budget_bytes, seed=seed, report=report)
+    total = corpus_size(paths)
     blocks: Iterator[Block] = read_blocks(paths, format, account)
     if total is not None and total > budget_bytes:
         report(
@@ -97,6 +111,30 @@ def train_tokenizer_from(
         blocks = _spread(blocks, budget_bytes / total)
     sentences = (sentence for document in documents_of(blocks, account) for sentence in document.sentences)
     return train_tokenizer(spec, sentences, size=size, budget_bytes=budget_bytes, seed=seed, report=report)
+
+
+def _corpus(
+    paths: Sequence[str | Path], format: str, languages: bool, account: Report
+) -> tuple[tuple[str, ...], Iterator[Block], int | None]:
+    """Names of the languages (none: not asked for), blocks, and bytes in all where that can be known."""
+    if format == PAIRS:
+        names, pairs = read_pairs(paths, account)
+        return names, pairs, corpus_size([file.path for one in find_pairs(paths) for file in one.files])
+    if languages:
+        folders = language_folders(paths)
+        return tuple(folders), read_languages(folders, format, account), sum(language_sizes(folders).values())
+    return (), read_blocks(paths, format, account), corpus_size(paths)
+
+
+def _smoothed(
+    paths: Sequence[str | Path], format: str, smooth: float, budget: int, account: Report
+) -> Iterator[str]:
+    folders = language_folders(paths)
+    texts = {
+        name: (text for document in documents_of(read_blocks(inside, format, account), account) for text in document.sentences)
+        for name, inside in folders.items()
+    }
+    return smoothed(texts, language_sizes(folders), smooth, budget)
 
 
 def _workers(asked: int | None, total: int | None) -> int:
@@ -110,8 +148,14 @@ def _workers(asked: int | None, total: int | None) -> int:
     return min(cores, 32, -(-(total or 1 << 40) // _SMALL))
 
 
-def _writer(out: str | Path, tokenizer: Tokenizer) -> StoreWriter:
-    return StoreWriter(out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash)
+def _writer(
+    out: str | Path, tokenizer: Tokenizer, annotations: Annotations | None, languages: Sequence[str] = (), *,
+    pairs: bool = False,
+) -> StoreWriter:
+    return StoreWriter(
+        out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash,
+        annotations=annotations.header() if annotations else None, languages=languages, pairs=pairs,
+    )
 
 
 def _write(
@@ -132,7 +176,8 @@ def _write(
         kept = counts > 0
         first_counts = bool(len(counts)) and bool(kept[0])
         writer.append(
-            found.ids, words, found.sentence_lengths, counts[kept], continues=merged and first_counts
+            found.ids, words, found.sentence_lengths, counts[kept], continues=merged and first_counts,
+            layers=found.layers, languages=block.languages,
         )
         # Whether the last document has something written after this block.
         if len(counts) > 1 or not goes_on:

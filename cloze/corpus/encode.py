@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.blocks import Block
+from cloze.corpus.readers.blocks import PAIRS, Block
 from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.report import Faults, Oddities
-from cloze.text import ChunkEncoder, Tokenizer
+from cloze.errors import CorpusError
+from cloze.text import Annotations, ChunkEncoder, Tokenizer
 
 
 @dataclass
@@ -27,12 +28,19 @@ class Encoded:
     open_end: bool
     odd: Oddities
     faults: Faults
+    layers: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
 
 
 class BlockEncoder:
-    """A tokenizer with its dictionary of chunks, kept from block to block."""
+    """A tokenizer with its dictionary of chunks, kept from block to block.
 
-    def __init__(self, tokenizer: Tokenizer, *, memory_mb: int) -> None:
+    With annotations every line goes to the tokenizer itself, which says where each token stands in it: finding words costs
+    more than the dictionary would save.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, memory_mb: int, annotations: Annotations | None = None) -> None:
+        self.tokenizer = tokenizer
+        self.annotations = annotations or None
         self.encoder = ChunkEncoder(tokenizer, memory_mb=memory_mb)
         self.dtype = np.uint16 if tokenizer.size <= 1 << 16 else np.uint32
         # WordPiece drops white space at the ends; the others would give other ids without the space before a word.
@@ -43,10 +51,16 @@ class BlockEncoder:
         parsed = parse_block(block, spaces=self.spaces)
         sentences = [sentence for document in parsed.documents for sentence in document]
         counts = np.fromiter(map(len, parsed.documents), dtype=np.int64, count=len(parsed.documents))
-        ids, word_start, offsets = self.encoder.encode_lines(sentences)
+        layers: dict[str, NDArray[np.uint8]] = {}
+        if self.annotations is None:
+            ids, word_start, offsets = self.encoder.encode_lines(sentences)
+        else:
+            ids, word_start, offsets, layers = self.annotations.encode(self.tokenizer, sentences)
         lengths = np.diff(offsets)
         full = lengths > 0
         if not full.all():
+            if block.format == PAIRS:
+                raise _without_tokens(block, parsed.lines, full)
             owner = np.repeat(np.arange(len(counts)), counts)
             counts = np.bincount(owner[full], minlength=len(counts))
             lengths = lengths[full]
@@ -54,5 +68,13 @@ class BlockEncoder:
             ids=ids.astype(self.dtype), word_bits=np.packbits(word_start, bitorder="little"),
             sentence_lengths=lengths.astype(np.int32), document_lengths=counts.astype(np.int32),
             lines=np.array(parsed.lines, dtype=np.int64), goes_on=parsed.goes_on, open_end=parsed.open_end,
-            odd=parsed.odd, faults=parsed.faults,
+            odd=parsed.odd, faults=parsed.faults, layers=layers,
         )
+
+
+def _without_tokens(block: Block, lines: list[int], full: NDArray[np.bool_]) -> CorpusError:
+    line = lines[int(np.flatnonzero(~full)[0]) // 2]
+    return CorpusError(
+        f"{block.path}:{line}: one side of this pair holds no token (only white space or control characters).\n"
+        "  Leave the pair out on both sides."
+    )

@@ -57,6 +57,9 @@ class Gatherer:
             aligned = (packed[:, :-1] >> shift) | (packed[:, 1:] << (np.uint8(8) - shift))
             bits = np.unpackbits(aligned, axis=1, count=width, bitorder="little")
             arrays["word_start"] = bits.view(np.bool_)
+        for name, layer in self.store.layers.items():
+            if f"layers/{name}" in want:
+                arrays[f"layers/{name}"] = _windows(layer, start, width)
         if "sentence" in want:
             arrays["sentence"] = self._ordinals(start, sentence, sentences, width)
         return arrays
@@ -85,9 +88,11 @@ class Gatherer:
         """Move the tokens of rows that span documents and write separators between them."""
         rows = np.flatnonzero(inserted)
         width = max(int(length.max(initial=1)), arrays["tokens"].shape[1])
-        for name in ("tokens", "sentence", "word_start"):
-            if name in arrays and width > arrays[name].shape[1]:
-                block = arrays[name]
+        at_marks = {"tokens": self.separator, "sentence": -1, "word_start": True}
+        aligned = {name: at_marks.get(name, 0) for name, block in arrays.items() if block.ndim == 2}
+        for name in aligned:
+            block = arrays[name]
+            if width > block.shape[1]:
                 arrays[name] = np.zeros((len(block), width), dtype=block.dtype)
                 arrays[name][:, : block.shape[1]] = block
         if not len(rows):
@@ -102,11 +107,10 @@ class Gatherer:
         marks = np.zeros((len(rows), width), dtype=np.bool_)
         marks[np.repeat(np.arange(len(rows)), counts), column] = True
         source = np.maximum(np.arange(width) - np.cumsum(marks, axis=1), 0)
-        for name, value in (("tokens", self.separator), ("sentence", -1), ("word_start", True)):
-            if name in arrays:
-                moved = np.take_along_axis(arrays[name][rows], source, axis=1)
-                moved[marks] = value
-                arrays[name][rows] = moved
+        for name, value in aligned.items():
+            moved = np.take_along_axis(arrays[name][rows], source, axis=1)
+            moved[marks] = value
+            arrays[name][rows] = moved
 
 
 def _windows(array: NDArray[Any], start: Int64, width: int) -> NDArray[Any]:

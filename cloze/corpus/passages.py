@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.corpus import languages as mixing
 from cloze.corpus import plan as plans
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.plan import Int64, Plan, Stretch
@@ -20,7 +21,27 @@ from cloze.rows import Rows
 
 Value = TypeVar("Value")
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
+#: What a source of running text gives; a store with annotation layers adds `layers/<name>` to each.
+GIVES = frozenset({*_FIELDS, "language", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
 _FEWEST = 20  # documents below which nothing is held out
+
+
+class RunningText(Protocol):
+    """What `BoundPassages` asks of a source: `Passages`, `Sentences`."""
+
+    gives: frozenset[str]
+    each: bool                      # every sentence for itself
+    short: float
+    across_documents: bool
+    break_at: Literal["sentence", "anywhere"]
+    separator: str | None
+    overrun: bool
+    static: bool
+    smooth: float | None            # exponent of the languages; None: the store's languages as they come
+
+    def room(self, room: int) -> int:
+        """The longest row if `room` tokens may come in."""
+        ...
 
 
 @register("source", "passages")
@@ -36,14 +57,21 @@ class Passages:
     overrun: the sentence that reaches the target is taken whole and the exercise trims (BERT's code); false stops
       before it, so that nothing is ever trimmed (RoBERTa).
     static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
+    languages: `{smooth: S}` draws the languages of the store with q ∝ p^S, p their shares of the passages (multilingual
+      BERT: 0.7). A passage of a small language comes again, with new masks, before one of a large language has come once.
+
+    Distractors are of the passage's own language, and no passage runs on into another one.
+
+    Differs: with `languages` the targets of `short` are drawn once, not anew in every epoch.
     """
 
-    gives: frozenset[str] = frozenset(_FIELDS) | {f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS}
+    gives: frozenset[str] = GIVES
+    each = False
 
     def __init__(
         self, *, length: int | None = None, short: float = 0.0, across_documents: bool = False,
         break_at: Literal["sentence", "anywhere"] = "sentence", separator: str | None = None,
-        overrun: bool = True, static: bool = False,
+        overrun: bool = True, static: bool = False, languages: dict[str, float] | None = None,
     ) -> None:
         if not 0.0 <= short <= 1.0:
             raise RecipeError(f"passages.short: {short} is not a share; expected 0 to 1.")
@@ -60,12 +88,21 @@ class Passages:
         self.separator = separator
         self.overrun = overrun
         self.static = static
+        self.languages = languages
+        self.smooth = mixing.smoothing(languages, "passages")
+
+    def room(self, room: int) -> int:
+        """The longest row if `room` tokens may come in."""
+        return room
 
     def bind(
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
         part: Literal["train", "held_out"] = "train",
     ) -> BoundPassages:
-        """This source over one store. Raises `CorpusError` if the training part holds no passage of two tokens."""
+        """This source over one store.
+
+        Raises `CorpusError` if the training part holds no passage of two tokens, or languages are asked for and not there.
+        """
         return BoundPassages(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
 
 
@@ -73,7 +110,7 @@ class BoundPassages:
     """A source over one store, seed and entry: plans epochs and reads rows at random."""
 
     def __init__(
-        self, source: Passages, store: Store, *, seed: int, entry: str, held_out: float,
+        self, source: RunningText, store: Store, *, seed: int, entry: str, held_out: float,
         part: Literal["train", "held_out"],
     ) -> None:
         self.source = source
@@ -81,6 +118,10 @@ class BoundPassages:
         self.seed = seed
         self.entry = entry
         self.part = part
+        if store.pairs:
+            raise CorpusError(f"{store.path}: this store holds pairs of translations; read it with the source pairs.")
+        if source.smooth is not None:
+            store.document_languages  # noqa: B018  # says what to do where there are none
         documents = split_documents(store.documents, held_out)[part]
         separator = None if source.separator is None else store.role(source.separator)
         self.stretch = Stretch.of(
@@ -98,7 +139,8 @@ class BoundPassages:
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
-        return self.source.gives
+        layers = {f"{view}layers/{name}" for name in self.store.layers for view in ("", "distractor.", "next.")}
+        return (self.source.gives | layers) - (set() if self.store.languages else {"language"})
 
     @property
     def tokens(self) -> int:
@@ -111,24 +153,31 @@ class BoundPassages:
             raise RecipeError(f"passages: {room} tokens of room per row; a passage needs 2 (is `length` too small?).")
 
         def make() -> Plan:
-            cut_epoch = epoch if self.source.short and not self.source.static else 0
-            cut = _remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
+            anew = self.source.short and not self.source.static and self.source.smooth is None
+            cut_epoch = epoch if anew else 0
+            cut = remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
+            if self.source.smooth is not None:
+                group = self.store.document_languages[cut.document]
+                turns = mixing.turns(group, self.source.smooth, epoch, self.seed, self.entry)
+                return Plan(epoch, room, cut, turns.order, turns.turn)
             order = rng.permutation(len(cut.start), self.seed, self.entry, "order", epoch)
             return Plan(epoch, room, cut, order)
 
-        return _remember(self._plans, (epoch, room), make)
+        return remember(self._plans, (epoch, room), make)
 
     def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B positions in the plan's order), in a block as wide as its longest row.
 
-        `tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; `sentence` (B, L) int32, the ordinal
-        of the token's sentence within its passage (-1 at a separator), and `word_start` (B, L) bool if wanted. What
-        stands at or beyond `length` is meaningless. Companions are read if any of their fields is wanted:
-        `distractor.*`, sentences from a random place of another document, up to the room; `next.*`, the passage that
-        follows in the document, with length 0 after the last.
+        `tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
+        ordinal of the token's sentence within its passage (-1 at a separator), `word_start` (B, L) bool, `language` (B)
+        int32 and `layers/<name>` (B, L) uint8. What stands at or beyond `length` is meaningless. Companions are read if any
+        of their fields is wanted: `distractor.*`, sentences from a random place of another document, up to the room;
+        `next.*`, the passage that follows in the document, with length 0 after the last.
         """
         index = plan.order[items]
         arrays = self._gather.passages(plan.passages, index, want)
+        if "language" in want:
+            arrays["language"] = self.store.document_languages[arrays["document"]].astype(np.int32)
         by_companion: dict[str, set[str]] = {}
         for name in want:
             companion, dot, field = name.partition(".")
@@ -143,11 +192,13 @@ class BoundPassages:
         return Rows(arrays, checked=True)
 
     def draw(self, plan: Plan, items: Int64) -> rng.Draw:
-        """The random numbers of some items: addressed by seed, entry, epoch (0 if static) and passage."""
-        epoch = 0 if self.source.static else plan.epoch
-        return rng.Draw(rng.row_keys(self.seed, self.entry, epoch, items=plan.order[items]))
+        """The random numbers of some items: by seed, entry, epoch (0 if static) and passage, and how often it has come."""
+        epoch, address = 0 if self.source.static else plan.epoch, plan.address(items, self.source.static)
+        return rng.Draw(rng.row_keys(self.seed, self.entry, epoch, items=address))
 
     def _cut(self, epoch: int, room: int) -> plans.Cuts:
+        if self.source.each:
+            return plans.by_each(self.store, self.stretch, self.source.room(room))
         if self.source.break_at == "anywhere":
             return plans.by_length(self.store, self.stretch, room)
         targets = None
@@ -165,20 +216,30 @@ class BoundPassages:
         spanned: Any = 1
         if self.source.across_documents:
             spanned = np.searchsorted(stretch.start, plan.passages.stop[index], "left") - own
-        others = len(stretch.documents) - spanned
+        low, high = self._range_of_language(own)
+        others = high - low - spanned
         if np.min(others) < 1:
             raise CorpusError(
                 f"{self.store.path}: a random document was asked for (pair, wrong: random_document), but the corpus has "
                 f"no document besides the passage's own ({len(stretch.documents)} in the {self.part} part).\n"
-                f"  Give a corpus of at least two documents, or pair with rate: 0."
+                f"  Give a corpus of at least two documents{' of every language' if self.store.languages else ''}, "
+                f"or pair with rate: 0."
             )
-        other = draw.integers("distractor/document", others)
+        other = low + draw.integers("distractor/document", others)
         other += np.where(other >= own, spanned, 0)
         first, last = stretch.first[other], stretch.last[other]
         sentence = first + draw.integers("distractor/sentence", last - first)
         start = self.store.sentence_starts[sentence]
-        length = np.minimum(stretch.stop[other] - start, plan.room)
+        stop = self.store.sentence_starts[sentence + 1] if self.source.each else stretch.stop[other]
+        length = np.minimum(stop - start, self.source.room(plan.room))
         return self._gather.stretches(start, length, sentence, stretch.documents[other], want)
+
+    def _range_of_language(self, own: NDArray[np.intp]) -> tuple[Any, Any]:
+        """First of the stretch's documents in each one's language, and one past the last: a store keeps these together."""
+        if not self.store.languages:
+            return 0, len(self.stretch.documents)
+        language = self.store.document_languages[self.stretch.documents]
+        return np.searchsorted(language, language[own], "left"), np.searchsorted(language, language[own], "right")
 
     def _next(self, plan: Plan, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
         passages = plan.passages
@@ -209,7 +270,7 @@ def split_documents(count: int, held_out: float) -> dict[str, Int64]:
     return {"train": documents[~chosen], "held_out": documents[chosen]}
 
 
-def _remember(cache: OrderedDict[Any, Value], key: Any, make: Callable[[], Value]) -> Value:
+def remember(cache: OrderedDict[Any, Value], key: Any, make: Callable[[], Value]) -> Value:
     """The cached value, or a new one; two are kept: a phase border or an epoch's end needs the old and the new."""
     if key in cache:
         cache.move_to_end(key)

@@ -37,12 +37,16 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Plan:
-    """One epoch: the passages and the order in which they come. Item i of the epoch is passage `order[i]`."""
+    """One epoch: the passages and the order in which they come. Item i of the epoch is passage `order[i]`.
+
+    `turn` counts, where languages are drawn at smoothed rates, how often each item's passage has come before.
+    """
 
     epoch: int
     room: int
     passages: Cuts
     order: Int64
+    turn: Int64 | None = None
 
     def __len__(self) -> int:
         return len(self.order)
@@ -61,6 +65,11 @@ class Plan:
     def document(self) -> Int64:
         """Document of every passage's first token, canonical order, (N,)."""
         return self.passages.document
+
+    def address(self, items: Int64, static: bool) -> Int64:
+        """What tells items apart, whatever their place in the epoch: the passage, and unless `static` its turn."""
+        passage = self.order[items]
+        return passage if self.turn is None or static else passage + len(self.passages.start) * self.turn[items]
 
     def lengths(self, items: Int64) -> Int32:
         """Row lengths of items of the epoch, before any edit: what packing plans with."""
@@ -81,7 +90,10 @@ class Stretch:
 
     @classmethod
     def of(cls, store: Store, documents: Int64, *, joined: bool, separated: bool) -> Stretch:
-        """The stretch of these documents. `joined`: neighbours in the store form runs; `separated`: by a separator."""
+        """The stretch of these documents.
+
+        `joined`: neighbours in the store form runs, as long as their language is the same; `separated`: by a separator.
+        """
         first, last = store.document_sentences[documents], store.document_sentences[documents + 1]
         full = last > first
         documents, first, last = documents[full], first[full], last[full]
@@ -89,6 +101,9 @@ class Stretch:
         new_run = np.ones(len(documents), dtype=np.bool_)
         if joined:
             new_run[1:] = start[1:] != stop[:-1]
+            if store.languages and not store.pairs:
+                language = store.document_languages[documents]
+                new_run[1:] |= language[1:] != language[:-1]
         runs = np.append(np.flatnonzero(new_run), len(documents))
         return cls(documents, start, stop, first, last, runs, start[~new_run] if separated else start[:0])
 
@@ -158,6 +173,16 @@ def by_length(store: Store, stretch: Stretch, room: int) -> Cuts:
         document=stretch.documents[np.searchsorted(stretch.start, start, "right") - 1],
         sentence=sentence, sentences=(final - sentence + 1).astype(np.int32),
         lead=padded[left] == begin + run * stride if len(places) else None,
+    )
+
+
+def by_each(store: Store, stretch: Stretch, room: int) -> Cuts:
+    """Every sentence for itself; one longer than the room is cut into pieces of `room`."""
+    units = _units(store, stretch, room)
+    return Cuts(
+        start=units.start, stop=units.start + units.size, length=units.size.astype(np.int32),
+        document=stretch.documents[units.document], sentence=units.sentence,
+        sentences=np.ones(len(units.start), dtype=np.int32), lead=None,
     )
 
 

@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,7 +24,7 @@ import cloze
 from cloze.corpus.encode import BlockEncoder, Encoded
 from cloze.corpus.readers.blocks import Block
 from cloze.errors import ClozeError, RunError
-from cloze.text import Tokenizer
+from cloze.text import Annotations, Tokenizer
 
 _AHEAD = 2  # blocks read beyond those at work
 
@@ -31,7 +32,9 @@ _AHEAD = 2  # blocks read beyond those at work
 class Workers:
     """`count` processes over one tokenizer. A context manager: leaving it ends them."""
 
-    def __init__(self, tokenizer: Tokenizer, count: int, *, memory_mb: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, count: int, *, memory_mb: int, annotations: Annotations | None = None
+    ) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
         self._idle: SimpleQueue[Connection] = SimpleQueue()
@@ -43,7 +46,7 @@ class Workers:
             theirs.close()
             self._pipes.append(Connection(ours.detach()))
         for pipe in self._pipes:
-            self._threads.submit(self._introduce, pipe, (tokenizer, memory_mb))
+            self._threads.submit(self._introduce, pipe, (tokenizer, memory_mb, annotations))
 
     def __enter__(self) -> Workers:
         return self
@@ -95,8 +98,8 @@ class Workers:
 
 def serve(pipe: Connection) -> None:
     """Answer every block with its encoding until the pipe closes. Runs in the worker process."""
-    tokenizer, memory_mb = pipe.recv()
-    encoder = BlockEncoder(tokenizer, memory_mb=memory_mb)
+    tokenizer, memory_mb, annotations = pipe.recv()
+    encoder = BlockEncoder(tokenizer, memory_mb=memory_mb, annotations=annotations)
     while True:
         try:
             block = pipe.recv()
@@ -127,7 +130,7 @@ def _start(theirs: socket.socket) -> subprocess.Popen[bytes]:
 
 
 def _emptied(block: Block) -> Block:
-    return Block(block.path, block.format, b"", block.line, block.last, block.broken)
+    return replace(block, data=b"")
 
 
 if __name__ == "__main__":

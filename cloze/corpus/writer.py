@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.store import FILES, HEADER, VERSION, Store
+from cloze.corpus.store import FILES, HEADER, LANGUAGES, VERSION, Store, layer_file
 from cloze.errors import CorpusError
 
 
@@ -26,19 +26,30 @@ class StoreWriter:
     Leaving the block without `finish` (an error, Ctrl-C) removes everything that was written.
     """
 
-    def __init__(self, out: str | Path, *, vocab_size: int, roles: Mapping[str, int], tokenizer_hash: str) -> None:
+    def __init__(
+        self, out: str | Path, *, vocab_size: int, roles: Mapping[str, int], tokenizer_hash: str,
+        annotations: Mapping[str, Any] | None = None, languages: Sequence[str] = (), pairs: bool = False,
+    ) -> None:
+        """`annotations` is what `Annotations.header` says; its layers, and languages if named, come with every append."""
         self.out = Path(out)
         _refuse_to_replace(self.out)
         self.dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
         self.header: dict[str, Any] = {
             "format": "cloze token store", "version": VERSION, "dtype": self.dtype.name, "vocab_size": vocab_size,
-            "roles": dict(roles), "tokenizer_hash": tokenizer_hash,
+            "roles": dict(roles), "tokenizer_hash": tokenizer_hash, **(annotations or {}),
         }
+        self.layers = tuple((annotations or {}).get("annotations", ()))
+        self.pairs = pairs
+        if pairs:
+            self.header["pairs"] = True
+        if languages:
+            self.header["languages"] = list(languages)
         self.tokens = self.sentences = self.documents = 0
         self._bits = np.zeros(0, dtype=np.bool_)  # word starts that do not fill a byte yet
         self.out.parent.mkdir(parents=True, exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix=f".{self.out.name}.", dir=self.out.parent))
-        self._files = {name: _HashedFile(self.folder / name) for name in FILES}
+        extra = [*([LANGUAGES] if languages else []), *map(layer_file, self.layers)]
+        self._files = {name: _HashedFile(self.folder / name) for name in (*FILES, *extra)}
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -53,12 +64,14 @@ class StoreWriter:
     def append(
         self, ids: NDArray[np.integer], word_start: NDArray[np.bool_], sentence_lengths: NDArray[np.integer],
         document_lengths: NDArray[np.integer], *, continues: bool = False,
+        layers: Mapping[str, NDArray[np.uint8]] | None = None, languages: Sequence[int] = (),
     ) -> None:
         """Add documents.
 
         `ids` and `word_start` (tokens) are concatenated; `sentence_lengths` (sentences) counts tokens per sentence and
         `document_lengths` (documents) sentences per document. Sentences without a token must have been left out. With
-        `continues` the first document goes on with the last one added before.
+        `continues` the first document goes on with the last one added before. `layers` (tokens each) must hold every layer
+        that was announced; `languages` is the one language of these documents, or the two of their sides.
         """
         self._files["tokens.bin"].write(ids.astype(self.dtype))
         bits = np.concatenate([self._bits, word_start])
@@ -70,6 +83,10 @@ class StoreWriter:
         ends = np.cumsum(document_lengths, dtype=np.int64) + self.sentences
         starts = (ends - document_lengths)[int(continues):]
         self._files["documents.bin"].write(starts)
+        for name in self.layers:
+            self._files[layer_file(name)].write((layers or {})[name])
+        if LANGUAGES in self._files:
+            self._files[LANGUAGES].write(np.tile(np.array(languages, dtype=np.uint8), len(starts)))
         self.tokens += len(ids)
         self.sentences += len(sentence_lengths)
         self.documents += len(starts)
@@ -95,6 +112,7 @@ class _HashedFile:
     """A file that is only appended to, with its size and its sha256 so far."""
 
     def __init__(self, path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
         self.stream: IO[bytes] = path.open("wb")
         self.hash = hashlib.sha256()
         self.bytes = 0

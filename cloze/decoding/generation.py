@@ -1,4 +1,4 @@
-"""Continue texts with a left-to-right network."""
+"""Continue texts with a left-to-right network, or answer them with an encoder-decoder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
+from cloze.decoding.search import Beams, Limits, Written
+from cloze.decoding.sequence import answer, answer_text, answers, extend, first_ids
 from cloze.errors import UserError
 from cloze.networks import Cache
 from cloze.rng import Draw, row_keys
@@ -23,12 +25,16 @@ Stopped = Literal["end", "count", "longest"]
 
 @dataclass(frozen=True)
 class Generated:
-    """A continuation. `stopped`: at the end token, at the number of tokens asked for, or at the network's longest."""
+    """A continuation. `stopped`: at the end token, at the number of tokens asked for, or at the network's longest.
+
+    `score`: of a beam search, the log probability divided by the length as the search does it.
+    """
 
     prompt: str
     text: str
     ids: tuple[int, ...]
     stopped: Stopped
+    score: float | None = None
 
 
 def generate(
@@ -38,6 +44,8 @@ def generate(
     *,
     tokens: int = 64,
     sampling: Sampling | None = None,
+    beams: Beams | None = None,
+    limits: Limits | None = None,
     seed: int = 0,
     rows: int = 32,
     cache: bool = True,
@@ -45,13 +53,23 @@ def generate(
 ) -> list[Generated]:
     """Up to `tokens` new tokens for every prompt; an empty prompt starts at the beginning of a text.
 
+    An encoder-decoder reads the prompt and writes an answer; others continue it. With `beams` the best of a beam search is
+    taken instead of a drawn one; `limits` are obeyed either way.
+
     Random numbers are addressed by (seed, number of the prompt, number of the token), so a continuation does not depend
     on the batch it was made in. A row stops at the end token [EOS], which is not part of the text. A prompt that fills
     the network's `longest` is a `UserError`. `cache=False` reads everything anew for each token and gives the same.
     """
     if tokens < 1:
         raise UserError(f"{tokens} tokens: expected at least 1.")
-    starts = [_start(reader, prompt) for prompt in prompts]
+    if answers(reader) or beams is not None or limits is not None:
+        write = answer if answers(reader) else extend
+        written = write(
+            reader, head, prompts, tokens=tokens, sampling=sampling or Sampling(), beams=beams, limits=limits or Limits(),
+            seed=seed, rows=rows, report=report,
+        )  # fmt: skip
+        return [_as_generated(reader, prompt, one, tokens) for prompt, one in zip(prompts, written, strict=True)]
+    starts = [first_ids(reader, prompt) for prompt in prompts]
     made: dict[int, tuple[list[int], Stopped]] = {}
     for index in by_length([len(start) for start in starts], rows=rows):
         lane = Lanes(reader, head, [starts[i] for i in index], tokens)
@@ -67,15 +85,13 @@ def generate(
     return results
 
 
-def _start(reader: Reader, prompt: str) -> Ids:
-    ids = np.asarray(reader.tokenizer.encode(prompt).ids, np.int32)
-    if not len(ids):
-        ids = np.array([reader.tokenizer.role("[BOS]")], np.int32)
-    if reader.longest is not None and len(ids) >= reader.longest:
-        raise UserError(
-            f"{prompt[:60]!r}…: {len(ids)} tokens; this network reads at most {reader.longest}. Shorten the prompt."
-        )
-    return ids
+def _as_generated(reader: Reader, prompt: str, one: Written, tokens: int) -> Generated:
+    stopped: Stopped = "end" if one.ended else "count" if len(one.ids) == tokens else "longest"
+    if answers(reader):
+        text = answer_text(reader, one.ids)
+    else:
+        text = _continuation(reader, first_ids(reader, prompt), prompt, list(one.ids))
+    return Generated(prompt, text, one.ids, stopped, one.score)
 
 
 def _continuation(reader: Reader, start: Ids, prompt: str, ids: list[int]) -> str:

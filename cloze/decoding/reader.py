@@ -16,6 +16,7 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
+from cloze.objectives.adaptive import AdaptiveHead
 from cloze.objectives.heads import VocabularyHead
 
 
@@ -139,7 +140,13 @@ class Reader:
         `asked` (M,) are the flat places that will be read, where only some are: a network that can leaves out the others.
         `cache` holds what was read before.
         """
-        fields: dict[str, Any] = {name: batch[name] for name in batch if name in self.network.takes}
+        fields: dict[str, Any] = {}
+        for name in self.network.takes & batch.keys():
+            field, _, chosen = name.partition("/")
+            if chosen:
+                fields.setdefault(field, {})[chosen] = batch[name]  # fields with a set go in as one mapping
+            else:
+                fields[name] = batch[name]
         if asked is not None and self._takes_asked and 2 * len(asked) <= batch["tokens"].numel():
             fields["asked"] = asked
         if cache is not None:
@@ -180,7 +187,7 @@ def heads_by_kind(loaded: Checkpoint) -> dict[str, Any]:
     """The first head of each kind, whatever the recipe calls it: token_prediction, token_labelling, relation_prediction."""
     found: dict[str, Any] = {}
     for head in loaded.heads.values():
-        if isinstance(head.head, VocabularyHead):
+        if isinstance(head.head, (VocabularyHead, AdaptiveHead)):
             kind = "token_prediction"
         else:
             kind = "relation_prediction" if tuple(head.reads) == ("summary",) else "token_labelling"
@@ -191,6 +198,8 @@ def heads_by_kind(loaded: Checkpoint) -> dict[str, Any]:
 def prediction_head(loaded: Checkpoint, *, verb: str) -> Any:
     """The head that predicts tokens; without one a `CheckpointError` names the heads there are and what to do."""
     kinds = heads_by_kind(loaded)
+    if verb != "generate":
+        refuse_answering(loaded, verb=verb)
     if "token_prediction" in kinds:
         return kinds["token_prediction"]
     way_out = "Use a checkpoint that was trained with token_prediction."
@@ -201,6 +210,15 @@ def prediction_head(loaded: Checkpoint, *, verb: str) -> Any:
         f"{loaded.folder}: cloze {verb} needs a head that predicts tokens; this checkpoint has: "
         f"{', '.join(sorted(kinds)) or 'none'}.\n  {way_out}"
     )
+
+
+def refuse_answering(loaded: Checkpoint, *, verb: str) -> None:
+    """A `UserError` for an encoder-decoder, whose predictions are about another sequence than the one it reads."""
+    if "decoder_hidden" in loaded.network.gives:
+        raise UserError(
+            f"{loaded.folder}: cloze {verb} predicts tokens of the text it reads; this network reads one text and writes "
+            f"another.\n  To have it answer a text: cloze generate {loaded.folder} TEXT"
+        )
 
 
 def require_order(loaded: Checkpoint, order: str, *, verb: str, instead: str) -> None:

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind
+from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind, refuse_answering
 from cloze.errors import CheckpointError
 
 Method = Literal["log_probability", "pseudo_log_likelihood", "originality"]
@@ -40,6 +40,7 @@ class Score:
 
 def method_of(loaded: Checkpoint) -> tuple[Method, Any]:
     """The method that suits a checkpoint and the head it uses."""
+    refuse_answering(loaded, verb="score")
     kinds = heads_by_kind(loaded)
     if "token_prediction" in kinds:
         left_to_right = loaded.order == "left_to_right"

@@ -4,9 +4,31 @@ Add one: a file with one frozen dataclass, `@register("edit", name)`, `takes`, `
 Contract: tests/contracts/test_edits.py walks the registry.
 """
 
-from cloze.exercises import bring, copy, corrupt, frame, mask, order, pair, predict
+from cloze.exercises import (
+    answer,
+    boundaries,
+    bring,
+    copy,
+    corrupt,
+    cut,
+    delete,
+    frame,
+    hide,
+    mask,
+    match,
+    order,
+    pair,
+    permutation,
+    permute,
+    predict,
+    rotate,
+    shuffle,
+)
 from cloze.exercises.edit import Edit
 from cloze.exercises.exercise import Exercise
 from cloze.exercises.facts import TokenFacts
 
-__all__ = ["Edit", "Exercise", "TokenFacts", "bring", "copy", "corrupt", "frame", "mask", "order", "pair", "predict"]
+__all__ = [
+    "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "copy", "corrupt", "cut", "delete", "frame", "hide",
+    "mask", "match", "order", "pair", "permutation", "permute", "predict", "rotate", "shuffle",
+]

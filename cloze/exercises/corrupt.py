@@ -1,17 +1,19 @@
-"""Decide what is shown at the masked places: a mask, a random token, or the token itself."""
+"""Decide what is shown at the masked places: a mask, a random token, the token itself, or one token for a whole span."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.registry import Given, register
-from cloze.rng import Draw, below
-from cloze.rows import Rows, where
+from cloze.rng import Draw, UInt32, below
+from cloze.rows import Inserted, Rows, where
 
 
 @register("edit", "corrupt")
@@ -19,7 +21,12 @@ from cloze.rows import Rows, where
 class Corrupt:
     """Show `[MASK]`, a random token or the token itself at masked places, with the given odds (BERT §3.1: 80/10/10).
 
-    Gives `tokens` as shown and keeps `original`. `per: word` makes one draw for all masked pieces of a word.
+    Gives `tokens` as shown and keeps `original`. `per: word` and `per: span` (SpanBERT) make one draw for all masked pieces
+    of a word or of a span. `replacements` are `uniform` over the ordinary ids, or drawn as often as the corpus has them
+    (`frequency`, SpanBERT).
+
+    `infill` shortens the row: a span becomes one token, `one_mask` (BART, by the odds of mask and random; empty spans, too)
+    or a sentinel of its own (`sentinels`, T5). What `masked` was is gone then, so `answer` comes before.
 
     Differs: random tokens are uniform over the ordinary ids; the authors' code draws special ids too.
     """
@@ -27,8 +34,11 @@ class Corrupt:
     mask: float = 0.8
     random: float = 0.1
     keep: float = 0.1
-    per: Literal["token", "word"] = "token"
+    per: Literal["token", "word", "span"] = "token"
+    replacements: Literal["uniform", "frequency"] = "uniform"
+    infill: Literal["one_mask", "sentinels"] | None = None
     tokenizer: Given[TokenFacts | None] = None
+    counts: Given[NDArray[np.int64] | None] = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         odds = (self.mask, self.random, self.keep)
@@ -36,31 +46,110 @@ class Corrupt:
             raise RecipeError(
                 f"corrupt: mask, random and keep are odds that add up to 1, got {self.mask} + {self.random} + {self.keep}."
             )
+        if self.infill == "one_mask" and self.keep > 0:
+            raise RecipeError("corrupt: with infill one_mask no token is kept; write mask: 0.9, random: 0.1, keep: 0.")
 
     @property
     def takes(self) -> frozenset[str]:
         own = frozenset({"tokens", "masked"})
+        if self.infill or self.per == "span":
+            own |= {"length", "layers/span"} if self.infill else {"layers/span"}
         return own | {"word_start"} if self.per == "word" else own
 
     @property
+    def optional(self) -> frozenset[str]:
+        """Fields read when they are there: empty spans of the unit `infill`."""
+        return frozenset({"layers/insert"} if self.infill == "one_mask" else ())
+
+    @property
     def gives(self) -> frozenset[str]:
-        return frozenset({"tokens", "original"})
+        return frozenset({"tokens"} if self.infill else {"tokens", "original"})
+
+    @property
+    def shortens(self) -> bool:
+        """Whether more tokens may come in than go out."""
+        return self.infill is not None
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         facts = needed(self.tokenizer, "corrupt")
+        if self.infill:
+            return self._infilled(rows, draw, facts)
         original = rows["tokens"]
         row, column = where(rows["masked"])
-        deciding = column
-        if self.per == "word":
-            starts = np.where(rows["word_start"], np.arange(original.shape[1]), 0)
-            deciding = np.maximum.accumulate(starts, axis=1)[row, column]
-        coin = draw.bits_at("corrupt", row, deciding)
+        coin = draw.bits_at("corrupt", row, self._deciding(rows, row, column))
         masks = coin < self.mask * 2.0**32
         shown = np.where(masks, np.int32(facts.role("[MASK]")), original[row, column])
         if self.random:
             swap = np.flatnonzero(~masks & (coin < (self.mask + self.random) * 2.0**32))
-            words = draw.bits_at("corrupt.random", row[swap], column[swap])
-            shown[swap] = facts.ordinary[below(words, len(facts.ordinary))]
+            shown[swap] = self._any(facts, draw.bits_at("corrupt.random", row[swap], column[swap]))
         tokens = original.copy()
         tokens[row, column] = shown
         return rows.having(tokens=tokens, original=original)
+
+    def _deciding(self, rows: Rows, row: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
+        """The number by which the draw of each masked token is addressed: alike for all that share one."""
+        if self.per == "token":
+            return column
+        if self.per == "span":
+            return np.asarray(rows["layers/span"][row, column])
+        starts = np.where(rows["word_start"], np.arange(rows["tokens"].shape[1]), 0)
+        return np.asarray(np.maximum.accumulate(starts, axis=1)[row, column])
+
+    def _any(self, facts: TokenFacts, bits: UInt32) -> NDArray[np.int32]:
+        """Random ordinary ids."""
+        if self.replacements == "uniform":
+            return facts.ordinary[below(bits, len(facts.ordinary))]
+        return facts.ordinary[np.searchsorted(self._shares, bits, side="right")]
+
+    @cached_property
+    def _shares(self) -> NDArray[np.float64]:
+        """Borders in [0, 2³²) between the ordinary ids, by how often each occurs."""
+        if self.counts is None:
+            raise RecipeError("corrupt: replacements by frequency need the counts of the corpus; give it counts=… (V,).")
+        counts = self.counts[needed(self.tokenizer, "corrupt").ordinary].astype(np.float64)
+        if not counts.sum() > 0:
+            raise RecipeError("corrupt: replacements by frequency, but no ordinary token occurs in the corpus.")
+        return np.asarray(np.cumsum(counts)[:-1] / counts.sum() * 2.0**32)
+
+    def _infilled(self, rows: Rows, draw: Draw, facts: TokenFacts) -> Rows:
+        """The first token of each span stays and shows what stands for the span; the others go."""
+        tokens, masked, span = rows["tokens"].copy(), rows["masked"], rows["layers/span"]
+        width = tokens.shape[1]
+        head = masked.copy()
+        head[:, 1:] &= span[:, 1:] != span[:, :-1]
+        row, column = where(head)
+        if self.infill == "sentinels":
+            tokens[row, column] = facts.sentinel(span[row, column])
+        else:
+            tokens[row, column] = self._fillers(facts, draw, "corrupt", row, column)
+        stays = (head | ~masked) & (np.arange(width) < rows["length"][:, None])
+        before = self._empty(rows)
+        size = stays + before
+        row, column = where(stays)
+        stop = np.cumsum(size, axis=1)
+        length = stop[:, -1].astype(np.int32)
+        index = np.zeros((len(tokens), max(int(length.max()), 1)), np.int64)
+        index[row, stop[row, column] - 1] = column
+        inserted = None
+        if before.any():
+            at, column = where(before > 0)
+            number = before[at, column]
+            at, first = np.repeat(at, number), np.repeat((stop - size)[at, column], number)
+            place = first + np.arange(len(at)) - np.repeat(np.cumsum(number) - number, number)
+            inserted = Inserted(at, place, self._fillers(facts, draw, "corrupt.empty", at, place))
+        kept = rows.having(tokens=tokens).without("masked", "layers/span", "layers/insert")
+        return kept.splice(index, length, inserted)
+
+    def _empty(self, rows: Rows) -> NDArray[np.int64]:
+        """(B, L) how many empty spans stand before each token."""
+        if self.infill == "one_mask" and "layers/insert" in rows:
+            return rows["layers/insert"].astype(np.int64)
+        return np.zeros(rows["tokens"].shape, np.int64)
+
+    def _fillers(
+        self, facts: TokenFacts, draw: Draw, name: str, row: NDArray[Any], column: NDArray[Any]
+    ) -> NDArray[np.int32]:
+        """What stands for each span: `[MASK]` or a random token."""
+        masks = draw.bits_at(name, row, column) < self.mask * 2.0**32
+        words = draw.bits_at(f"{name}.random", row, column)
+        return np.where(masks, np.int32(facts.role("[MASK]")), self._any(facts, words))

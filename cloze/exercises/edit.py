@@ -15,7 +15,9 @@ class Edit(Protocol):
     `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws only
     from `draw`, and is vectorised over rows and tokens. Optional methods: `room(length)`, how many tokens may come in so that
     at most `length` come out; `at(length)`, the same edit knowing that at most `length` tokens may come out of it; `within()`,
-    the same edit never adding text to a passage.
+    the same edit never adding text to a passage; `raw(length)`, for an edit that marks spans, how many tokens may come in when
+    a later edit (`shortens`) shows each span as one token. Optional facts: `optional`, fields read when they are there; `copies`,
+    the view that receives every field; `joins`, companions whose text is laid beside the row's own.
     """
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloze import fields
+from cloze.errors import RecipeError
 from cloze.exercises.edit import Edit
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -34,13 +35,23 @@ class Exercise:
 
     def __init__(self, edits: Sequence[Placed], length: int, *, packed: bool = False) -> None:
         self.length = length
+        if packed and any("decoder_tokens" in p.edit.gives for p in edits):
+            raise RecipeError(
+                "packing lays several examples into a row, but this exercise gives every row a second sequence (answer).\n"
+                "  Write training: {packing: false}."
+            )
         placed: list[Placed] = []
         room = dict.fromkeys({p.view for p in edits} | {"main"}, length)
+        shortened: set[str] = set()  # views whose masked spans are later shown as one token each
         for p in reversed(edits):
             edit = p.edit.within() if packed and hasattr(p.edit, "within") else p.edit
             bound = edit.at(room[p.view]) if hasattr(edit, "at") else edit
             if hasattr(edit, "room"):
                 room[p.view] = edit.room(room[p.view])
+            if getattr(edit, "shortens", False):
+                shortened.add(p.view)
+            elif p.view in shortened and hasattr(edit, "raw"):
+                room[p.view] = edit.raw(room[p.view])
             placed.append(Placed(bound, p.view))
         self.edits = tuple(reversed(placed))
         self.room = room["main"]
@@ -66,6 +77,9 @@ class Exercise:
             given |= {fields.join(p.view, name) if "." not in name else name for name in p.edit.gives}
             if hasattr(p.edit, "copies"):
                 copied.add(p.edit.copies)
+        joined = {companion for p in self.edits for companion in getattr(p.edit, "joins", ())}
+        aligned = {name for name in wanted if "." not in name and fields.find(name).aligned}
+        wanted |= {f"{companion}.{name}" for companion in joined for name in aligned}
         return frozenset(name for name in wanted if name not in given or name in ("tokens", "length"))
 
     def _useless_after(self, place: int) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,13 @@ from cloze.errors import RecipeError, nearest
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """Ids of roles, the ordinary ids, and a reader for literal text in templates."""
+    """Ids of roles, the ordinary ids, the ids that stand for spans (T5), and a reader for literal text in templates."""
 
     size: int
     roles: Mapping[str, int]
     ordinary: NDArray[np.int32]
     read: Callable[[str], Sequence[int]]
+    sentinels: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     @classmethod
     def of(cls, tokenizer: Any) -> TokenFacts:
@@ -29,6 +30,7 @@ class TokenFacts:
             roles=dict(tokenizer.roles),
             ordinary=np.asarray(tokenizer.ordinary_ids, dtype=np.int32),
             read=lambda text: tokenizer.encode(text).ids.tolist(),
+            sentinels=np.asarray(getattr(tokenizer, "sentinels", ()), dtype=np.int32),
         )
 
     def role(self, name: str) -> int:
@@ -37,9 +39,23 @@ class TokenFacts:
             raise RecipeError(f"this tokenizer has no token for the role {name}. {nearest(name, self.roles)}")
         return self.roles[name]
 
+    def literal(self, kind: str, text: str) -> tuple[int, ...]:
+        """The ids of one inserted piece of a template: a role, or text."""
+        return (self.role(text),) if kind == "role" else tuple(self.read(text))
+
+    def sentinel(self, number: NDArray[Any]) -> NDArray[np.int32]:
+        """The ids that stand for the spans 1, 2, …"""
+        most = int(number.max(initial=0))
+        if most > len(self.sentinels):
+            raise RecipeError(
+                f"{most} spans in one row, but this tokenizer has {len(self.sentinels)} sentinels. "
+                "Give it more: `tokenizer: {unigram: {sentinels: 100}}`, or mask fewer and longer spans."
+            )
+        return self.sentinels[number - 1]
+
     def __getstate__(self) -> dict[str, Any]:
         # Data workers receive facts by pickle; templates are read before that, so the reader stays behind.
-        return {"size": self.size, "roles": self.roles, "ordinary": self.ordinary, "read": None}
+        return {**self.__dict__, "read": None}
 
 
 def needed(facts: TokenFacts | None, edit: str) -> TokenFacts:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
+from cloze.exercises.beside import beside
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.registry import Given, register
 from cloze.rng import Draw
@@ -38,14 +39,20 @@ def split_template(template: str) -> list[tuple[str, str]]:
 class Frame:
     """Lay out the parts of each row by a template: `{A}`, `{B}` are parts, `[CLS]` a role, all else literal text.
 
-    An inserted token belongs to the part before it, the first ones to the first part, and of two or more between parts
-    the last to the part that follows; `segments` numbers the parts (default 0, 1, …), `restart` restarts positions with
-    every part. A part that is empty disappears together with the tokens that belong to it.
+    A part of one letter is one of the row's own parts (`pair` makes two); a part with a longer name is the companion of that
+    name, such as `{translation}`. An inserted token belongs to the part before it, the first ones to the first part, and of
+    two or more between parts the last to the part that follows; `segments` numbers the parts (default 0, 1, …; a further
+    number is that of the token that ends the template, as XLNet's last `[CLS]`), `restart` restarts positions with every
+    part. A part that is empty disappears together with the tokens that belong to it.
+
+    `inputs` gives `inputs/<set>` (B, L) for further ids: one for all tokens, a list with one for each part, or, for
+    `language`, `of_row` or `of_part`: the language of the row, or of each part's own text.
     """
 
     template: str
     segments: list[int] | None = None
     restart: bool = False
+    inputs: dict[str, Literal["of_row", "of_part"] | int | list[int]] | None = None
     tokenizer: Given[TokenFacts | None] = None
     limit: Given[int | None] = None
     _items: tuple[Item, ...] | None = field(default=None, repr=False, compare=False)
@@ -54,8 +61,13 @@ class Frame:
         parts = self.part_names
         if not parts:
             raise RecipeError(f"frame: template {self.template!r} names no part such as {{A}}.")
-        if self.segments is not None and len(self.segments) != len(parts):
+        if self.segments is not None and len(self.segments) not in (len(parts), len(parts) + self._ends):
             raise RecipeError(f"frame: {len(self.segments)} segments for {len(parts)} parts in {self.template!r}.")
+        for name, ids in (self.inputs or {}).items():
+            if isinstance(ids, list) and len(ids) != len(parts):
+                raise RecipeError(f"frame.inputs.{name}: {len(ids)} ids for {len(parts)} parts in {self.template!r}.")
+            if isinstance(ids, str) and name != "language":
+                raise RecipeError(f"frame.inputs.{name}: {ids} is for the language; write an id, or one for each part.")
         if self.tokenizer is not None and self._items is None:
             object.__setattr__(self, "_items", tuple(self._read(self.tokenizer)))
 
@@ -65,13 +77,31 @@ class Frame:
         return [text for kind, text in split_template(self.template) if kind == "part"]
 
     @property
+    def joins(self) -> tuple[str, ...]:
+        """The companions that are parts of the template."""
+        return tuple(dict.fromkeys(name for name in self.part_names if len(name) > 1))
+
+    @property
+    def _ends(self) -> bool:
+        """Whether the template ends with a token after a token: that one may have a segment of its own."""
+        kinds = [kind for kind, _ in split_template(self.template)]
+        return len(kinds) > 1 and kinds[-1] != "part" and kinds[-2] != "part"
+
+    @property
     def takes(self) -> frozenset[str]:
-        own = frozenset({"tokens", "length"})
-        return own | {"parts"} if len(self.part_names) > 1 else own
+        own = {"tokens", "length"} | {f"{name}.{field}" for name in self.joins for field in ("tokens", "length")}
+        if sum(len(name) == 1 for name in self.part_names) > 1:
+            own.add("parts")
+        language = (self.inputs or {}).get("language")
+        if isinstance(language, str):
+            own.add("language")
+            own |= {f"{name}.language" for name in self.joins if language == "of_part"}
+        return frozenset(own)
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset({"segments", "special"} | ({"positions"} if self.restart else set()))
+        own = {"segments", "special"} | {f"inputs/{name}" for name in self.inputs or ()}
+        return frozenset(own | ({"positions"} if self.restart else set()))
 
     def room(self, length: int) -> int:
         """What is left for the parts when everything inserted is counted."""
@@ -91,7 +121,7 @@ class Frame:
                 part += 1
                 items.append(Item(part, (), part))
                 continue
-            ids = (facts.role(text),) if kind == "role" else tuple(facts.read(text))
+            ids = facts.literal(kind, text)
             before_part = place + 1 < len(pieces) and pieces[place + 1][0] == "part"
             after_special = place > 0 and pieces[place - 1][0] != "part"
             follows = before_part and (after_special or part < 0)
@@ -102,6 +132,7 @@ class Frame:
         needed(self.tokenizer, "frame")
         items = self._items or ()
         parts = self._parts(rows)
+        rows = rows.having_all(beside(rows, *self.joins)) if self.joins else rows
         lengths = parts[:, :, 1] - parts[:, :, 0]
         widths = np.empty((len(lengths), len(items)), np.int64)
         for place, item in enumerate(items):
@@ -118,14 +149,32 @@ class Frame:
         framed = rows.splice(index, total.astype(np.int32), inserted)
         special = np.zeros(index.shape, bool)
         special[inserted.rows, inserted.columns] = True
-        names = [np.full(len(total), s, np.int32) for s in self.segments or range(parts.shape[1])]
-        laid: dict[str, NDArray[Any]] = {"special": special, "segments": _by_group(names, beyond)}
-        if len(names) == 1:
-            laid["segments"] = np.broadcast_to(names[0][:, None], index.shape)
+        laid: dict[str, NDArray[Any]] = {"special": special, "segments": self._segments(starts, parts.shape[1], beyond, columns)}
+        for name, ids in (self.inputs or {}).items():
+            laid[f"inputs/{name}"] = _by_group(self._inputs(rows, ids, parts.shape[1]), beyond).astype(np.int32)
         if self.restart:
             begins = _by_group([np.zeros(len(total), np.int64), *borders], beyond)
             laid["positions"] = (columns - begins).astype(np.int32)
+        if not beyond:
+            laid = {name: np.broadcast_to(value, index.shape) for name, value in laid.items()}
         return framed.having_all(laid)
+
+    def _segments(
+        self, starts: NDArray[np.int64], parts: int, beyond: list[NDArray[np.bool_]], columns: NDArray[np.int64]
+    ) -> NDArray[np.int32]:
+        """(B, L) the segment of each token; the token that ends the template may have one more."""
+        numbers = list(self.segments or range(parts))
+        if len(numbers) > parts:
+            beyond = [*beyond, columns >= starts[:, -1:]]
+        return _by_group([np.full(len(starts), number, np.int32) for number in numbers], beyond)
+
+    def _inputs(self, rows: Rows, ids: str | int | list[int], parts: int) -> list[NDArray[Any]]:
+        """Per part the id of each row."""
+        if isinstance(ids, str):
+            own = rows["language"]
+            names = self.part_names if ids == "of_part" else ["A"] * parts
+            return [own if len(name) == 1 else rows[f"{name}.language"] for name in names]
+        return [np.full(rows.count, number) for number in (ids if isinstance(ids, list) else [ids] * parts)]
 
     def _border(self, starts: NDArray[np.int64], group: int) -> NDArray[np.int64]:
         """The column at which a part begins, its own inserted tokens included."""
@@ -149,14 +198,14 @@ class Frame:
     def _parts(self, rows: Rows) -> NDArray[np.int64]:
         """(B, P, 2) starts and stops; what exceeds the limit is cut off the last parts."""
         if "parts" in rows:
-            parts = rows["parts"][:, : len(self.part_names)]
+            own = rows["parts"]
         else:
             length = rows["length"].astype(np.int64)
-            parts = np.stack([np.zeros_like(length), length], axis=1)[:, None, :]
-        if parts.shape[1] != len(self.part_names):
-            raise RecipeError(
-                f"frame: template {self.template!r} names {len(self.part_names)} parts, the rows have {parts.shape[1]}."
-            )
+            own = np.stack([np.zeros_like(length), length], axis=1)[:, None, :]
+        letters = [name for name in self.part_names if len(name) == 1]
+        if own.shape[1] < len(letters):
+            raise RecipeError(f"frame: template {self.template!r} names {len(letters)} parts, the rows have {own.shape[1]}.")
+        parts = self._with_companions(rows, own) if self.joins else own[:, : len(letters)]
         if self.limit is None:
             return parts
         left = self.room(self.limit)
@@ -166,6 +215,22 @@ class Frame:
             return parts
         kept = np.clip(left - before, 0, lengths)
         return np.stack([parts[:, :, 0], parts[:, :, 0] + kept], axis=2)
+
+    def _with_companions(self, rows: Rows, own: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(B, P, 2) the row's own parts and, where the template names one, a whole companion laid beside it."""
+        begin, places = rows["tokens"].shape[1], {}
+        for name in self.joins:
+            places[name] = begin
+            begin += rows[f"{name}.tokens"].shape[1]
+        letters = iter(range(own.shape[1]))
+        found = []
+        for name in self.part_names:
+            if name in places:
+                length = rows[f"{name}.length"].astype(np.int64)
+                found.append(np.stack([np.full_like(length, places[name]), places[name] + length], axis=1))
+            else:
+                found.append(own[:, next(letters)])
+        return np.stack(found, axis=1)
 
 
 def _by_group(values: list[NDArray[Any]], beyond: list[NDArray[np.bool_]]) -> NDArray[Any]:

@@ -1,126 +1,150 @@
-"""Choose what is hidden: exactly so many tokens, or whole words up to so many."""
+"""Choose what is hidden: tokens, words, n-grams or spans."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
-from cloze.registry import register
+from cloze.exercises.units import Question, Unit, unit_of
+from cloze.exercises.units.alternating import spans_in
+from cloze.exercises.units.lengths import LengthLaw, odds_of
+from cloze.exercises.units.question import Bools, Ints
+from cloze.exercises.units.windows import in_windows
+from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows
 
-_NEVER = np.uint32(0xFFFFFFFF)
+UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "alternating", "fragment"]
 
 
 @register("edit", "mask")
 @dataclass(frozen=True)
 class Mask:
-    """Choose a share `rate` of each row, exactly: gives `masked` (B, L).
+    """Choose a share `rate` of each row: gives `masked` (B, L), and for spans `layers/span`, their numbers from 1.
+
+    `unit`: `token`; `whole_word` (BERT-wwm); `ngram` (ALBERT); `span` (SpanBERT); `spaced`, one token in `one_in` (XLNet);
+    `infill` (BART); `alternating`, spans of `mean` tokens (T5); `fragment`, with odds to `start` first or last (MASS); or a
+    list such as `[token, phrase, entity]`, units marked by annotation layers (ERNIE). Each is described in its file of
+    `exercises/units`. `lengths` are those of n-grams and spans, counted in words unless `words` is false; `count` limits
+    n-grams by number; `power` makes frequent tokens rarer (XLM).
+
+    `window: half` or a number of tokens (MASS for summaries: 64): each half or stretch of the row gets its due of the number,
+    chosen by itself (XLNet: 42 and 43 of 85).
 
     `of` says what the share is counted of: `ordinary` tokens, or `all` tokens of the row, special ones included, as the
     authors of BERT count (google-research/bert `create_pretraining_data.py`). `rounding` is to the `nearest` number, at
-    least one, or `stochastic`, ⌊rate·n + u⌋ as in RoBERTa (fairseq). `most` caps the number. `spare` names what is never
-    chosen; `none` lets special tokens be chosen, as fairseq does. `unit: whole_word` (BERT-wwm) draws words in random order
-    and skips a word that would exceed the number. `static` masks are made by the source, which leaves the epoch out of the
-    address of its rows.
+    least one; `up` (SpanBERT, BART); `stochastic`, ⌊rate·n + u⌋ as in RoBERTa (fairseq); `independent`, every unit by a coin
+    of its own (XLM, ERNIE). `most` caps the number. `spare` names what is never chosen: `special` tokens, the `first` token
+    (XLM), or `none`, as in fairseq. `static` masks are made by the source, which leaves the epoch out of the address of its
+    rows.
     """
 
-    unit: Literal["token", "whole_word"] = "token"
+    unit: UnitName | list[str] = "token"
     rate: float = 0.15
     of: Literal["ordinary", "all"] = "ordinary"
     most: int | None = None
-    rounding: Literal["nearest", "stochastic"] = "nearest"
-    spare: Literal["special", "none"] = "special"
+    rounding: Literal["nearest", "up", "stochastic", "independent"] = "nearest"
+    spare: Literal["special", "first", "none"] = "special"
+    lengths: LengthLaw | None = None
+    words: bool = True
+    count: int | None = None
+    one_in: int | None = None
+    mean: float = 3.0
+    start: dict[str, float] | None = None
+    power: float = 0.0
+    window: Literal["row", "half"] | int = "row"
+    counts: Given[NDArray[np.int64] | None] = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
             raise RecipeError(f"mask: rate must be a share above 0 and at most 1, got {self.rate}.")
-        if self.most is not None and self.most < 1:
-            raise RecipeError(f"mask: most must be at least 1, got {self.most}.")
+        for name in ("most", "count", "one_in"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RecipeError(f"mask: {name} must be at least 1, got {value}.")
+        if isinstance(self.window, int) and self.window < 2:
+            raise RecipeError(f"mask: window is {self.window}; expected row, half or at least 2 tokens.")
+        if isinstance(self.unit, list) and (len(self.unit) < 2 or self.unit[0] not in ("token", "whole_word")):
+            raise RecipeError(f"mask: unit {self.unit} is not token or whole_word and then the names of layers.")
+        if not self.mean > 0:
+            raise RecipeError(f"mask: mean must be above 0, got {self.mean}.")
+        if self.start is not None and (set(self.start) - {"first", "last"} or sum(self.start.values()) > 1 + 1e-9):
+            raise RecipeError(f"mask: start gives odds to first and last that add up to at most 1, got {self.start}.")
+        self._check_use()
+        if self.lengths is not None:
+            odds_of(self.lengths)
+
+    def _check_use(self) -> None:
+        """Refuse arguments that the unit would not look at."""
+        users = {
+            "lengths": (self.lengths is not None, self._unit.lengths), "words": (not self.words, self._unit.words),
+            "count": (self.count is not None, self.unit == "ngram"), "one_in": (self.one_in is not None, self.unit == "spaced"),
+            "mean": (self.mean != 3.0, self.unit == "alternating"), "start": (bool(self.start), self.unit == "fragment"),
+            "power": (bool(self.power), self.unit == "token"),
+            "rounding: independent": (self.rounding == "independent", self._unit.independent),
+        }
+        for name, (given, used) in users.items():
+            if given and not used:
+                raise RecipeError(f"mask: unit {self.unit} has no use for {name}; leave it out or take another unit.")
+
+    @cached_property
+    def _unit(self) -> Unit:
+        return unit_of(self.unit)
 
     @property
     def takes(self) -> frozenset[str]:
-        own = frozenset({"tokens", "length", "special"})
-        return own | {"word_start"} if self.unit == "whole_word" else own
+        own = frozenset({"tokens", "length"}) | self._unit.needs
+        own |= {"special"} if self.spare == "special" and not self._unit.unframed else set()
+        return own | {"word_start"} if self._unit.words and self.words else own
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields read when they are there: before the frame no token is special."""
+        return frozenset({"special"} if self.spare == "special" and self._unit.unframed else ())
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset({"masked"})
+        return frozenset({"masked"}) | self._unit.marks
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        length = rows["length"]
-        width = rows["tokens"].shape[1]
-        free = np.arange(width, dtype=np.int32) < length[:, None]
-        if self.spare == "special":
-            free &= ~rows["special"]
+        free = self._free(rows)
         available = np.count_nonzero(free, axis=1)
-        number = self._number(length if self.of == "all" else available, draw)
-        number = np.minimum(number, available)
-        if self.unit == "token":
-            masked = exactly(number, free, draw.bits("mask", width))
-        else:
-            masked = _whole_words(number, free, rows["word_start"], draw)
-        return rows.having(masked=masked)
+        base = rows["length"].astype(np.int64) if self.of == "all" else available
+        if self._unit.by_words and self.words:
+            base = np.count_nonzero(free & rows["word_start"], axis=1)
+        number = available if self.count else np.minimum(self._number(base, draw), available)
+        question = Question(self, rows, draw, free, number)
+        choose = self._unit.choose
+        return rows.having_all(choose(question) if self.window == "row" else in_windows(question, self.window, choose))
 
-    def _number(self, base: NDArray[Any], draw: Draw) -> NDArray[np.int64]:
+    def _free(self, rows: Rows) -> Bools:
+        """(B, L) the tokens that may be chosen."""
+        free = np.arange(rows["tokens"].shape[1], dtype=np.int32) < rows["length"][:, None]
+        if self.spare == "special" and "special" in rows:
+            free &= ~rows["special"]
+        elif self.spare == "first":
+            free[:, 0] = False
+        return free
+
+    def _number(self, base: NDArray[Any], draw: Draw) -> Ints:
         wanted = self.rate * base
-        if self.rounding == "stochastic":
+        if self.one_in is not None:
+            number = np.maximum(base // self.one_in, 1)
+        elif self.rounding == "stochastic":
             number = np.floor(wanted + draw.uniform("mask.round"))
         else:
-            number = np.maximum(np.rint(wanted), 1)
+            number = np.maximum(np.rint(wanted) if self.rounding == "nearest" else np.ceil(wanted - 1e-9), 1)
         return (number if self.most is None else np.minimum(number, self.most)).astype(np.int64)
 
-
-def exactly(number: NDArray[np.int64], free: NDArray[np.bool_], bits: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Choose exactly `number` (B,) of the `free` places (B, L) of each row by random `bits` (B, L).
-
-    Each place gets a unique key, random high bits over the column, so there are no ties; the number-th smallest key of a
-    row is its threshold.
-    """
-    width = free.shape[1]
-    low = np.uint32((1 << max(width - 1, 1).bit_length()) - 1)
-    keys = np.where(free, (bits & ~low) | np.arange(width, dtype=np.uint32), _NEVER)
-    most = int(number.max(initial=0))
-    if most == 0:
-        return np.zeros_like(free)
-    smallest = np.sort(keys, axis=1)
-    threshold = smallest[np.arange(len(keys)), np.maximum(number - 1, 0)]
-    chosen = (keys <= threshold[:, None]) & free
-    if int(number.min()) == 0:
-        chosen &= (number > 0)[:, None]
-    return chosen
-
-
-def _whole_words(
-    number: NDArray[np.int64], free: NDArray[np.bool_], word_start: NDArray[np.bool_], draw: Draw
-) -> NDArray[np.bool_]:
-    """Whole words in random order; a word longer than what is left is skipped."""
-    count, width = free.shape
-    # A word never crosses a place that may not be chosen: the first free place after one starts a word.
-    starts = free & word_start
-    starts[:, 0] |= free[:, 0]
-    starts[:, 1:] |= free[:, 1:] & ~free[:, :-1]
-    word = np.cumsum(starts, axis=1) - 1
-    words = int(word[:, -1].max()) + 1
-    flat = (np.arange(count)[:, None] * words + word)[free]
-    sizes = np.bincount(flat, minlength=count * words).reshape(count, words)
-    low = np.uint32((1 << max(words - 1, 1).bit_length()) - 1)
-    keys = np.where(sizes > 0, (draw.bits("mask.word", words) & ~low) | np.arange(words, dtype=np.uint32), _NEVER)
-    turn = np.argsort(keys, axis=1)
-    sizes_in_turn = np.take_along_axis(sizes, turn, axis=1)
-    taken_in_turn = np.zeros((count, words), bool)
-    left = number.copy()
-    for place in range(words):
-        size = sizes_in_turn[:, place]
-        fits = (size <= left) & (size > 0)
-        left -= size * fits
-        taken_in_turn[:, place] = fits
-        if not left.any():
-            break
-    taken = np.zeros_like(taken_in_turn)
-    np.put_along_axis(taken, turn, taken_in_turn, axis=1)
-    return np.take_along_axis(taken, np.maximum(word, 0), axis=1) & free
+    def raw(self, length: int) -> int:
+        """How many tokens may come in so that at most `length` are left when every span is shown as one token."""
+        if self.unit != "alternating":
+            return length
+        tokens = np.arange(length, int(length / max(1 - self.rate, 0.05)) + 3)
+        noise = np.clip(np.maximum(np.rint(self.rate * tokens), 1), 0, tokens - 1).astype(np.int64)
+        return int(tokens[tokens - noise + spans_in(noise, tokens, self.mean) <= length][-1])

@@ -1,4 +1,4 @@
-"""Decide what is asked: the masked tokens, the next token of every token, or every token."""
+"""Decide what is asked: the masked tokens, the shuffled ones, the next token of every token, or every token."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows, where
@@ -18,16 +19,25 @@ from cloze.rows import Rows, where
 class Predict:
     """Ask for tokens by place: gives `targets/<set>` and `places/<set>`, (B, K), place -1 for none.
 
-    `masked`: the original token at every masked place. `next`: at each token but the last, the token that follows.
-    `every`: every ordinary token at its own place.
+    `masked`: the original token at every masked place; `shuffled` (StructBERT): at every place that `shuffle` moved. `next`: at
+    each token but the last, the token that follows. `every`: every ordinary token at its own place. `shift: 1` asks one place
+    earlier, as a causal head does (GPT-BERT, Charpentier & Samuel, 2024); what stands first is then not asked.
     """
 
-    what: Literal["masked", "next", "every"] = "masked"
+    what: Literal["masked", "shuffled", "next", "every"] = "masked"
     set: str = "main"
+    shift: int = 0
+
+    def __post_init__(self) -> None:
+        if self.shift < 0 or (self.shift and self.what == "next"):
+            raise RecipeError(f"predict: shift {self.shift} with what: {self.what}; next is asked one place earlier already.")
 
     @property
     def takes(self) -> frozenset[str]:
-        own = {"masked": {"masked"}, "next": {"length"}, "every": {"length", "special"}}[self.what]
+        fields = {
+            "masked": {"masked"}, "shuffled": {"layers/shuffled"}, "next": {"length"}, "every": {"length", "special"},
+        }
+        own = fields[self.what]
         return frozenset({"tokens"} | own)
 
     @property
@@ -47,14 +57,19 @@ class Predict:
             return self._asked(rows, answers[:, 1:], places)
         if self.what == "masked":
             chosen = rows["masked"]
+        elif self.what == "shuffled":
+            chosen = rows["layers/shuffled"] > 0
         else:
             chosen = (np.arange(answers.shape[1]) < rows["length"][:, None]) & ~rows["special"]
+        if self.shift:
+            chosen = chosen.copy()
+            chosen[:, : self.shift] = False
         row, column = where(chosen)
         number = np.bincount(row, minlength=len(chosen))
         slot = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
         places = np.full((len(chosen), int(number.max(initial=0))), -1, np.int32)
         targets = np.zeros(places.shape, np.int32)
-        places[row, slot] = column
+        places[row, slot] = column - self.shift
         targets[row, slot] = answers[row, column]
         return self._asked(rows, targets, places)
 

@@ -1,11 +1,26 @@
-"""Hugging Face folders, both ways: one table of names per architecture (bert, roberta, gpt2, electra).
+"""Hugging Face folders, both ways: one table of names per architecture (bert.py, gpt2.py, …).
 May import networks, objectives, text and the foundation; never transformers, never assembly or training.
-To add an architecture: one file with an `Architecture` such as bert.py, and its entry in choice.py.
+To add an architecture: one file with an `add(Architecture(…))` such as bert.py, and its name in the import below.
 Its contract (ours → theirs → ours is the identity, logits and gradients equal) is tested in tests/interop/, tests/parity/.
 """
 
+from cloze.interop import (  # noqa: F401  the imports make the architectures known
+    albert,
+    bart,
+    bert,
+    electra,
+    gpt,
+    gpt2,
+    modernbert,
+    nezha,
+    roberta,
+    t5,
+    transfo_xl,
+    xlm,
+    xlnet,
+)
+from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.card import Card
-from cloze.interop.choice import ARCHITECTURES
 from cloze.interop.export import export_folder
 from cloze.interop.model import Head, Model, Reading, complete
 from cloze.interop.read import Imported, import_folder

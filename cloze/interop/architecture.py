@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloze.interop.mapping import Facts, Line
-from cloze.interop.model import Head
+from cloze.interop.model import DERIVED, Head, Model, Reading, defaults
 
 #: Our activation → the name in config.json. Several of theirs mean one of ours: see `ACTIVATIONS_BACK`.
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
@@ -19,6 +19,9 @@ ACTIVATIONS_BACK = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
+
+#: Arguments that no line of a table or key of config.json has to mention: `Architecture.objections` looks at them itself.
+_JUDGED = frozenset({"segments", "embedding_width", "head_width", "longest"})
 
 
 def same(value: Any) -> Any:
@@ -35,6 +38,11 @@ class Setting:
     default: Any
     there: Callable[[Any], Any] = same
     back: Callable[[Any], Any] = same
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a rate or a size, which a recipe may give as a schedule."""
+        return isinstance(self.default, int | float) and not isinstance(self.default, bool)
 
 
 @dataclass(frozen=True)
@@ -77,15 +85,28 @@ class ModelClass:
 class Architecture:
     """Everything cloze knows about one `model_type`.
 
-    `fixed` are arguments of ours that the architecture does not leave open; `legal` are keys of config.json with the only
-    values that we understand. `segments` is the line of the segment table (None: it has none), `project` the line between
-    embeddings and layers of different widths. `ignored` are buffers in old files. `shifted`: positions begin after the id
-    of [PAD]. `boundaries` are the roles that may stand for bos and for eos in config.json, the best first.
+    What it is: `part` names the network part that it expresses, `orders` the orders it can have, the usual one first
+    (`order_of(config)` reads which), `reading` how it reads text when the folder does not say, `usual(model, tokenizer
+    kind)` how much a model looks like this system (0: like any other; choices of equal worth go to the highest).
+
+    Arguments: `settings` pair one argument with one key; `read(config)` gives the arguments that take more than that, and
+    raises `ValueError` in plain words for a value it does not understand; `write(arguments, order)` gives the keys for
+    them. `fixed` are arguments of ours that the architecture does not leave open, `assumed` those that a folder does not
+    tell; every other argument must have its builder's default; `against(arguments)` says in plain words what else does not
+    fit. `legal` are keys of config.json with the only values that
+    we understand. `tokens` are keys of config.json that hold an id, with the roles that may stand there, the best first.
+    `ties(config)` says whether the vocabulary's rows are the token table.
+
+    Tensors: `body` are the lines in any case, `further(arguments)` those that depend on the arguments, `segments` the line
+    of the segment table (None: it has none), `project` the line between embeddings and layers of different widths.
+    `counts(arguments)` says how far each of `{i}`, `{j}` runs, `sizes(arguments)` gives letters beside those of `facts`.
+    `copies` are names under which files repeat the token table, `ignored` buffers in old files, `blank` buffers that say
+    nothing while they are zero. `shifted`: positions begin
+    after the id of [PAD]. `pooled`: the class without heads has a pooling layer. `generates`: transformers generates with it.
     """
 
     name: str
     title: str
-    order: str
     settings: tuple[Setting, ...]
     fixed: Mapping[str, Any]
     assumed: Mapping[str, Any]
@@ -95,47 +116,103 @@ class Architecture:
     heads: tuple[HeadTable, ...]
     classes: tuple[ModelClass, ...]
     tokenizer_class: str
+    reading: Reading
+    part: str = "transformer"
+    orders: tuple[str, ...] = ("open",)
+    order_of: Callable[[Mapping[str, Any]], str] | None = None
+    usual: Callable[[Model, str], int] = lambda model, kind: 0
+    read: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: {}
+    write: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda arguments, order: {}
+    against: Callable[[Mapping[str, Any]], list[str]] = lambda arguments: []
+    ties: Callable[[Mapping[str, Any]], bool] = lambda config: bool(config.get("tie_word_embeddings", True))
+    tokens: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"bos_token_id": (), "eos_token_id": ()})
+    further: Callable[[Mapping[str, Any]], tuple[Line, ...]] = lambda arguments: ()
+    counts: Callable[[Mapping[str, Any]], Mapping[str, int]] = lambda arguments: {"i": arguments["layers"]}
+    sizes: Callable[[Mapping[str, Any]], Mapping[str, int]] = lambda arguments: {}
     segments: Line | None = None
     project: Line | None = None
+    copies: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    blank: tuple[str, ...] = ()
     shifted: bool = False
-    boundaries: tuple[Sequence[str], Sequence[str]] = ((), ())
+    pooled: bool = False
+    generates: bool = False
 
-    def setting(self, ours: str) -> Setting:
-        """The setting of one of our arguments."""
-        return next(setting for setting in self.settings if setting.ours == ours)
+    def setting(self, ours: str) -> Setting | None:
+        """The setting of one of our arguments, None where `read` and `write` see to it."""
+        return next((setting for setting in self.settings if setting.ours == ours), None)
 
     def rows(self, arguments: Mapping[str, Any]) -> tuple[Line, ...]:
         """The body's lines for a network with these arguments."""
-        segments = (self.segments,) if self.segments and arguments["segments"] else ()
-        differ = arguments["embedding_width"] != arguments["width"]
-        return self.body + segments + ((self.project,) if self.project and differ else ())
+        segments = (self.segments,) if self.segments and arguments.get("segments") else ()
+        project = (self.project,) if self.project and _narrower(arguments) else ()
+        return self.body + tuple(self.further(arguments)) + segments + project
+
+    def keys(self, arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+        """The keys of config.json that tell the arguments; a number that follows a schedule has no constant and is 0.0."""
+        found = dict(self.write(arguments, order))
+        for setting in self.settings:
+            value = arguments[setting.ours]
+            found[setting.theirs] = setting.there(0.0 if isinstance(value, Mapping) and setting.is_number else value)
+        return found
 
     def facts(self, arguments: Mapping[str, Any], vocab_size: int, *, base: str, pad: int | None) -> Facts:
         """The sizes behind the letters of the tables."""
         sizes = {
             "V": vocab_size,
             "D": arguments["width"],
-            "E": arguments["embedding_width"],
+            "E": arguments.get("embedding_width") or arguments["width"],
             "I": arguments["inner"],
-            "P": arguments["longest"],
-            "S": max(1, arguments["segments"]),
+            "P": arguments.get("longest") or 0,
+            "S": max(1, arguments.get("segments") or 0),
+            **self.sizes(arguments),
         }
-        return Facts(sizes=sizes, layers=arguments["layers"], base=base, pad=pad or 0)
+        return Facts(sizes=sizes, counts=self.counts(arguments), base=base, pad=pad or 0)
 
     def objections(self, arguments: Mapping[str, Any], order: str, pad: int | None) -> list[str]:
         """Why this architecture cannot be this network, in plain words; empty when it can."""
         wrong = [
             f"{name} is {arguments[name]!r}, transformers' {self.title} has {value!r}"
-            for name, value in self.fixed.items()
+            for name, value in self._demanded(arguments).items()
             if arguments[name] != value
         ]
-        if order != self.order:
-            wrong.append(f"order is {order!r}, transformers' {self.title} has {self.order!r}")
-        if self.project is None and arguments["embedding_width"] != arguments["width"]:
+        if order not in self.orders:
+            wrong.append(f"order is {order!r}, transformers' {self.title} has {' or '.join(map(repr, self.orders))}")
+        if self.project is None and self.setting("embedding_width") is None and _narrower(arguments):
             wrong.append(f"transformers' {self.title} has no embedding_width of its own")
-        if arguments["segments"] and self.segments is None:
+        if arguments.get("segments") and self.segments is None and self.setting("segments") is None:
             wrong.append(f"transformers' {self.title} has no segments")
+        if self.setting("head_width") is None and _headed(arguments):
+            wrong.append(f"transformers' {self.title} has no head_width of its own")
         if self.shifted and (pad is None or pad > 15):
             wrong.append(f"transformers' {self.title} counts positions from the id of [PAD], which must be a small number")
-        return wrong
+        return wrong + self.against(arguments)
+
+    def _demanded(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What every argument must be that the folder cannot say."""
+        said = {setting.ours for setting in self.settings} | set(self.assumed) | set(self.fixed) | _JUDGED
+        said |= set(self.read(self.keys(arguments, self.orders[0])))
+        usual = {
+            name: DERIVED[name](arguments) if value is None and name in DERIVED else value
+            for name, value in defaults("network", self.part).items() if name in arguments
+        }
+        return {**{name: value for name, value in usual.items() if name not in said}, **self.fixed}
+
+
+def _narrower(arguments: Mapping[str, Any]) -> bool:
+    return bool(arguments.get("embedding_width", arguments["width"]) != arguments["width"])
+
+
+def _headed(arguments: Mapping[str, Any]) -> bool:
+    """Whether heads have a width of their own."""
+    return bool((arguments.get("head_width") or 0) * arguments["heads"] not in (0, arguments["width"]))
+
+
+#: Every architecture by its `model_type`, in the order of their files' imports.
+ARCHITECTURES: dict[str, Architecture] = {}
+
+
+def add(architecture: Architecture) -> Architecture:
+    """Make an architecture known to import and export."""
+    ARCHITECTURES[architecture.name] = architecture
+    return architecture

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.interop import encoder
-from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass
+from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, add
 from cloze.interop.mapping import Line
 from cloze.interop.model import Head
 
@@ -70,10 +70,9 @@ CLASSIFIER = HeadTable(
     arguments=lambda config, tensors: {"classes": int(tensors["classifier.weight"].shape[0]), "pool": True},
 )
 
-BERT = Architecture(
+BERT = add(Architecture(
     name="bert",
     title="BERT",
-    order="open",
     settings=encoder.settings(layers=12, width=768, heads=12, inner=3072),
     fixed=encoder.FIXED,
     assumed=encoder.ASSUMED,
@@ -95,5 +94,8 @@ BERT = Architecture(
         ModelClass("BertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="BertTokenizer",
+    reading=encoder.READING,
+    usual=lambda model, kind: 1,
     ignored=encoder.IGNORED,
-)
+    pooled=True,
+))

@@ -82,6 +82,8 @@ def _usage(choice: Choice | list[str]) -> list[str]:
 
 def _commands(model: Model) -> list[str]:
     embed = "cloze embed FOLDER TEXTS.txt --out VECTORS.npy"
+    if model.part == "encoder_decoder":
+        return ['cloze generate FOLDER "A text to answer" --beams 4']
     if all(head.part != "token_prediction" for head in model.heads.values()):
         return [embed]
     if model.order == "left_to_right":

@@ -6,14 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cloze.errors import CheckpointError, nearest
-from cloze.interop.architecture import Architecture, HeadTable, ModelClass
-from cloze.interop.bert import BERT
-from cloze.interop.electra import ELECTRA
-from cloze.interop.gpt2 import GPT2
+from cloze.interop.architecture import ARCHITECTURES, Architecture, HeadTable, ModelClass
 from cloze.interop.model import Head, Model
-from cloze.interop.roberta import ROBERTA
-
-ARCHITECTURES: Mapping[str, Architecture] = {a.name: a for a in (BERT, ELECTRA, ROBERTA, GPT2)}
 
 
 @dataclass(frozen=True)
@@ -29,34 +23,24 @@ class Choice:
 def choose(model: Model, *, tokenizer_kind: str, pad: int | None, hint: str | None = None) -> Choice | list[str]:
     """The architecture that expresses most of `model`; reasons in plain words when none expresses its network.
 
-    Among equals the usual one wins: `hint` if given, GPT-2 for left-to-right, ELECTRA for a head that labels replaced
-    tokens or for narrower embeddings, RoBERTa for byte-level BPE without segments, else BERT.
+    Among equals the usual one wins: `hint` if given, else the one that says so of this model.
     """
-    preferred = _usual(model, tokenizer_kind, hint)
-    if model.part != "transformer":
+    ranked = _ranked(model, tokenizer_kind, hint)
+    if not ranked:
         return [f"the network is {model.part!r}, and transformers has no class of that kind that cloze can write"]
-    order = [preferred, *(a for a in ARCHITECTURES.values() if a is not preferred)]
-    fitting = [a for a in order if not a.objections(model.arguments, model.order, pad)]
+    fitting = [a for a in ranked if not a.objections(model.arguments, model.order, pad)]
     if not fitting:
-        return preferred.objections(model.arguments, model.order, pad)
+        return ranked[0].objections(model.arguments, model.order, pad)
     choices = [place_heads(architecture, model) for architecture in fitting]
     return min(choices, key=lambda choice: len(choice.left))  # the first of the smallest
 
 
-def _usual(model: Model, tokenizer_kind: str, hint: str | None) -> Architecture:
-    if hint is not None:
-        if hint not in ARCHITECTURES:
-            raise CheckpointError(f"architecture {hint!r} is not one that cloze writes. {nearest(hint, ARCHITECTURES)}")
-        return ARCHITECTURES[hint]
-    parts = {head.part for head in model.heads.values()}
-    if model.order == "left_to_right":
-        return GPT2
-    narrower = model.arguments["embedding_width"] != model.arguments["width"]
-    if narrower or ("token_labelling" in parts and "token_prediction" not in parts):
-        return ELECTRA
-    if tokenizer_kind == "byte_bpe" and not model.arguments["segments"]:
-        return ROBERTA
-    return BERT
+def _ranked(model: Model, tokenizer_kind: str, hint: str | None) -> list[Architecture]:
+    """The architectures of the model's kind, the likeliest first: those of its order, then by what they say themselves."""
+    if hint is not None and hint not in ARCHITECTURES:
+        raise CheckpointError(f"architecture {hint!r} is not one that cloze writes. {nearest(hint, ARCHITECTURES)}")
+    kin = [a for a in ARCHITECTURES.values() if a.part == model.part]
+    return sorted(kin, key=lambda a: (a.name != hint, model.order not in a.orders, -a.usual(model, tokenizer_kind)))
 
 
 def place_heads(architecture: Architecture, model: Model) -> Choice:

@@ -30,13 +30,14 @@ class Absent(Move):
         return torch.zeros(facts.sizes["C"])
 
 
-def _summary_objections(head: Head, transform: str | None) -> list[str]:
+def summary_objections(head: Head, transform: str | None, bias: bool = False) -> list[str]:
+    """Why a head is not [dense, `transform`,] output on the summary; one without a transform may lack a `bias` there."""
     wrong = []
     if head.argument("reading") != "summary":
         wrong.append("it classifies tokens, not the whole text")
     if head.argument("transform") != transform:
         wrong.append(f"its transform is {head.argument('transform')}, transformers has {transform or 'none'} there")
-    if transform is None and bool(head.state["head.output.bias"].any()):
+    if transform is None and not bias and bool(head.state["head.output.bias"].any()):
         wrong.append("it has a bias, transformers has none")
     return wrong
 
@@ -57,7 +58,7 @@ ELECTRA_CLASSIFIER = HeadTable(
         Line("head.dense.*", "classifier.dense.*", "D D"),
         Line("head.output.*", "classifier.out_proj.*", "C D"),
     ),
-    objections=lambda head, arguments: _summary_objections(head, "gelu"),
+    objections=lambda head, arguments: summary_objections(head, "gelu"),
     arguments=_arguments("classifier.out_proj.weight", "gelu"),
 )
 
@@ -69,7 +70,7 @@ GPT2_CLASSIFIER = HeadTable(
         Line("head.output.weight", "score.weight", "C D"),
         Line("head.output.bias", (), "C", Absent()),
     ),
-    objections=lambda head, arguments: _summary_objections(head, None),
+    objections=lambda head, arguments: summary_objections(head, None),
     arguments=_arguments("score.weight", None),
 )
 

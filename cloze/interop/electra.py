@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.interop import encoder
-from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting
+from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import ELECTRA_CLASS, ELECTRA_CLASSIFIER
 from cloze.interop.mapping import Line
-from cloze.interop.model import Head
+from cloze.interop.model import Head, Model
 
 
 def _labelling(head: Head, arguments: Mapping[str, Any]) -> list[str]:
@@ -59,12 +59,19 @@ MASKED_LM = HeadTable(
     },
 )
 
+
+def _usual(model: Model, kind: str) -> int:
+    """Narrower embeddings, or a head that labels tokens and none that predicts them."""
+    parts = {head.part for head in model.heads.values()}
+    narrower = model.arguments["embedding_width"] != model.arguments["width"]
+    return 3 if narrower or ("token_labelling" in parts and "token_prediction" not in parts) else 0
+
+
 PROJECT = Line("project.*", "{base}embeddings_project.*", "D E")
 
-ELECTRA = Architecture(
+ELECTRA = add(Architecture(
     name="electra",
     title="ELECTRA",
-    order="open",
     settings=(
         *encoder.settings(layers=12, width=256, heads=4, inner=1024),
         Setting("embedding_width", "embedding_size", 128),
@@ -84,5 +91,7 @@ ELECTRA = Architecture(
         ModelClass("ElectraModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="ElectraTokenizer",
+    reading=encoder.READING,
+    usual=_usual,
     ignored=encoder.IGNORED,
-)
+))

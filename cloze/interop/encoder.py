@@ -8,17 +8,20 @@ from typing import Any
 
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Setting
 from cloze.interop.mapping import SAME, STACKED, Line, Move
-from cloze.interop.model import Head
+from cloze.interop.model import Head, Reading
 
 SEGMENTS = Line("embeddings.segments.weight", "{base}embeddings.token_type_embeddings.weight", "S E")
 
 FIXED: Mapping[str, Any] = MappingProxyType(
     {"norm": "post", "positions": "learned", "embedding_norm": True, "final_norm": False}
 )
-ASSUMED: Mapping[str, Any] = MappingProxyType({"initial": "truncated", "residual_scaling": False})
+ASSUMED: Mapping[str, Any] = MappingProxyType(
+    {"initial": "truncated", "residual_scaling": False, "position_deviation": None}
+)
 LEGAL: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {"position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,)}
 )
+READING = Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first")
 IGNORED = ("{base}embeddings.position_ids", "{base}embeddings.token_type_ids")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,9 @@ def export_folder(
     """Write everything that transformers needs to open `model`; return what it cannot express, in plain words.
 
     Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json
-    for GPT-2, and beside them cloze/network.json (our arguments and heads) and cloze/heads.safetensors (heads that
-    transformers does not know). They appear whole or not at all. `architecture` prefers one of bert, roberta, gpt2,
-    electra where the shape leaves it open (the generator of ELECTRA); `labels` name a classifier's classes.
+    where transformers generates with the class, and beside them cloze/network.json (our arguments and heads) and
+    cloze/heads.safetensors (heads that transformers does not know). They appear whole or not at all. `architecture` prefers
+    one by its `model_type` where the shape leaves it open (the generator of ELECTRA); `labels` name a classifier's classes.
 
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
     """
@@ -58,8 +59,8 @@ def export_folder(
             tensors = tensors_there(model, choice, vocab_size=vocab_size, pad=pad)
             write_tensors(stage / WEIGHTS, tensors)
             write_json(stage / "config.json", config_of(model, choice, vocab_size, tokenizer.roles, labels))
-            if choice.architecture.order == "left_to_right":
-                write_json(stage / "generation_config.json", _generation(choice.architecture, tokenizer.roles))
+            if choice.architecture.generates:
+                write_json(stage / "generation_config.json", _ids(choice.architecture, tokenizer.roles))
         else:
             write_tensors(stage / OWN_NETWORK, model.network)
         own = _own_heads(model, choice)
@@ -79,7 +80,7 @@ def tensors_there(model: Model, choice: Choice, *, vocab_size: int, pad: int | N
     base = architecture.base if choice.cls.roles else ""
     facts = architecture.facts(model.arguments, vocab_size, base=base, pad=pad)
     result = to_theirs(architecture.rows(model.arguments), model.network, facts)
-    if architecture.segments is not None and not model.arguments["segments"]:
+    if architecture.segments is not None and not model.arguments.get("segments"):
         table = model.network["embeddings.tokens.weight"]
         result[_there(architecture.segments, base)] = table.new_zeros(1, table.shape[1])  # a segment that says nothing
     for name, table_ in choice.placed.items():
@@ -107,15 +108,10 @@ def config_of(
         "model_type": architecture.name,
         "dtype": "float32",
         "vocab_size": vocab_size,
-        "pad_token_id": roles.get("[PAD]"),
         "tie_word_embeddings": _tied(model, choice.placed),
-        **_boundaries(architecture, roles),
+        **_ids(architecture, roles),
+        **architecture.keys(model.arguments, model.order),
     }
-    for setting in architecture.settings:
-        value = model.arguments[setting.ours]
-        if isinstance(value, Mapping):  # a number that follows a schedule: its last word is not a constant
-            value = 0.0
-        config[setting.theirs] = setting.there(value)
     if architecture.shifted:
         config["max_position_embeddings"] += (roles["[PAD]"]) + 1
     for name, table in choice.placed.items():
@@ -140,10 +136,9 @@ def remarks_of(model: Model, choice: Choice | list[str]) -> list[str]:
         for name, reason in choice.left.items()
     ]
     for setting in choice.architecture.settings:
-        if isinstance(model.arguments[setting.ours], Mapping):
+        if isinstance(model.arguments[setting.ours], Mapping) and setting.is_number:
             remarks.append(f"{setting.ours} follows a schedule; config.json says 0.0.")
-    pooled = choice.architecture.name in ("bert", "roberta") and not choice.cls.roles
-    if pooled and "pooler.dense.weight" not in model.spare:
+    if choice.architecture.pooled and not choice.cls.roles and "pooler.dense.weight" not in model.spare:
         remarks.append(
             f"{choice.cls.name} has a pooling layer that this model never had; transformers draws it at random and says so."
         )
@@ -160,9 +155,7 @@ def _tied(model: Model, placed: Mapping[str, HeadTable]) -> bool:
 
 
 def _completed(model: Model) -> Model:
-    if model.part != "transformer":
-        return model
-    return Model(complete(model.arguments), model.order, model.network, model.heads, model.part, model.spare)
+    return Model(complete(model.arguments, model.part), model.order, model.network, model.heads, model.part, model.spare)
 
 
 def _has_table(model: Model) -> bool:
@@ -176,18 +169,17 @@ def _there(line: Line, base: str) -> str:
 
 def _outside(name: str, architecture: Architecture) -> bool:
     """Whether a tensor without a place here stood beside the body (a head) there."""
-    return not name.startswith(("pooler.", "embeddings.", "encoder.", "h."))
+    theirs = [line.theirs for line in architecture.body if isinstance(line.theirs, str)]
+    inside = {re.split(r"[.{]", name.removeprefix("{base}"))[0] for name in theirs if name.startswith("{base}")}
+    return name.partition(".")[0] not in inside | {"pooler", "encoder"}
 
 
-def _boundaries(architecture: Architecture, roles: Mapping[str, int]) -> dict[str, int | None]:
-    found = {}
-    for key, names in zip(("bos_token_id", "eos_token_id"), architecture.boundaries, strict=True):
-        found[key] = next((roles[name] for name in names if name in roles), None)
-    return found
-
-
-def _generation(architecture: Architecture, roles: Mapping[str, int]) -> dict[str, Any]:
-    return {**_boundaries(architecture, roles), "pad_token_id": roles.get("[PAD]")}
+def _ids(architecture: Architecture, roles: Mapping[str, int]) -> dict[str, int | None]:
+    """The ids that the configuration names."""
+    found = {
+        key: next((roles[name] for name in names if name in roles), None) for key, names in architecture.tokens.items()
+    }
+    return {"pad_token_id": roles.get("[PAD]"), **found}
 
 
 def _own_heads(model: Model, choice: Choice | list[str]) -> dict[str, Tensor]:
@@ -202,7 +194,7 @@ def _write_tokenizer(
     usual = "BertTokenizer" if segments else None
     tokenizer.save(
         stage,
-        length=int(model.arguments.get("longest", 512)),
+        length=int(model.arguments.get("longest") or 512),
         frame_single=reading.single,
         frame_pair=reading.pair,
         tokenizer_class=choice.architecture.tokenizer_class if isinstance(choice, Choice) else usual,
@@ -212,6 +204,15 @@ def _write_tokenizer(
     # A network without segments must not be handed segment 1, and GPT-2 would add a word vector for it.
     names = ["input_ids", "token_type_ids", "attention_mask"] if segments else ["input_ids", "attention_mask"]
     write_json(path, {**settings, "model_input_names": names})
+
+
+def _reading(reading: ReadsText, choice: Choice | list[str]) -> dict[str, Any]:
+    """How the system reads text; what a decoder starts with is the architecture's own where the recipe does not say."""
+    known = {"single": reading.single, "pair": reading.pair, "summary": reading.summary}
+    start = getattr(reading, "start", None)
+    if start is None and isinstance(choice, Choice):
+        start = choice.architecture.reading.start
+    return known if start is None else {**known, "start": start}
 
 
 def _description(
@@ -229,7 +230,7 @@ def _description(
         "arguments": dict(model.arguments),
         "order": model.order,
         "architecture": choice.architecture.name if isinstance(choice, Choice) else None,
-        "reading": {"single": reading.single, "pair": reading.pair, "summary": reading.summary},
+        "reading": _reading(reading, choice),
         "heads": {
             name: {
                 "part": head.part,

@@ -6,21 +6,19 @@ Source: Language Models are Unsupervised Multitask Learners (Radford et al., 201
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting
+from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import GPT2_CLASS, GPT2_CLASSIFIER
 from cloze.interop.mapping import TURNED, Line
-from cloze.interop.model import Head
+from cloze.interop.model import Head, Reading
 
 
-def _next_token(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+def next_token_objections(head: Head, title: str) -> list[str]:
+    """Why a head is not the table alone, as in GPT and GPT-2."""
     wrong = []
     if head.argument("transform"):
-        wrong.append("it has a transform, transformers' GPT-2 projects straight onto the vocabulary")
+        wrong.append(f"it has a transform, transformers' {title} projects straight onto the vocabulary")
     if "head.bias" in head.state:
-        wrong.append("it has a bias, transformers' GPT-2 has none")
+        wrong.append(f"it has a bias, transformers' {title} has none")
     return wrong
 
 
@@ -31,16 +29,15 @@ CAUSAL_LM = HeadTable(
     lines=(),
     untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
     repeats={"lm_head.weight": "{base}wte.weight"},
-    objections=_next_token,
+    objections=lambda head, arguments: next_token_objections(head, "GPT-2"),
     arguments=lambda config, tensors: {"transform": None, "bias": False},
 )
 
 _BLOCK = "{base}h.{i}."
 
-GPT2 = Architecture(
+GPT2 = add(Architecture(
     name="gpt2",
     title="GPT-2",
-    order="left_to_right",
     settings=(
         Setting("layers", "n_layer", 12),
         Setting("width", "n_embd", 768),
@@ -55,7 +52,7 @@ GPT2 = Architecture(
         Setting("deviation", "initializer_range", 0.02),
     ),
     fixed={"norm": "pre", "positions": "learned", "embedding_norm": False, "final_norm": True},
-    assumed={"initial": "normal", "residual_scaling": True, "segments": 0},
+    assumed={"initial": "normal", "residual_scaling": True, "position_deviation": None, "segments": 0},
     legal={
         "scale_attn_weights": (True,),
         "scale_attn_by_inverse_layer_idx": (False,),
@@ -80,6 +77,10 @@ GPT2 = Architecture(
         ModelClass("GPT2Model", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="GPT2Tokenizer",
+    reading=Reading("{A}", None, "last"),
+    orders=("left_to_right",),
+    usual=lambda model, kind: 1,
+    tokens={"bos_token_id": ("[BOS]", "[CLS]", "[EOS]"), "eos_token_id": ("[EOS]", "[SEP]", "[BOS]")},
     ignored=("{base}h.{i}.attn.bias", "{base}h.{i}.attn.masked_bias"),
-    boundaries=(("[BOS]", "[CLS]", "[EOS]"), ("[EOS]", "[SEP]", "[BOS]")),
-)
+    generates=True,
+))

@@ -1,9 +1,9 @@
 """Tables that translate parameter names and values, read in both directions.
 
-A `Line` pairs one of our parameters with one or more of theirs. `{i}` stands for a layer, `.*` for `.weight` and `.bias`,
-`{base}` for the prefix that transformers puts before the body of a model with heads (`bert.`). `shape` spells our shape in
-letters: V vocabulary, D width, E width of the embeddings, I inner, P positions, S segments, C classes; a bias has the
-first letter of its weight.
+A `Line` pairs one of our parameters with one or more of theirs. `{i}` stands for a layer, `{j}` for a layer of a second
+stack, `.*` for `.weight` and `.bias`, `{base}` for the prefix that transformers puts before the body of a model with heads
+(`bert.`). `shape` spells our shape in letters: V vocabulary, D width, E width of the embeddings, I inner, P positions,
+S segments, C classes, and whatever `Architecture.sizes` adds; a bias has the first letter of its weight.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cloze.errors import CheckpointError
 
 @dataclass(frozen=True)
 class Facts:
-    """The numbers that a table needs: sizes by letter, layers, the prefix, and the row of [PAD]."""
+    """The numbers that a table needs: sizes by letter, how far `{i}` and `{j}` run, the prefix, and the row of [PAD]."""
 
     sizes: Mapping[str, int]
-    layers: int
+    counts: Mapping[str, int]
     base: str = ""
     pad: int = 0
 
@@ -79,12 +79,13 @@ SAME, STACKED, TURNED, SHIFTED = Move(), Stacked(), Turned(), Shifted()
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table: our name, their name or names, our shape, and how the value moves."""
+    """One row of a table: our name, their name or names, our shape, how the value moves, and the first layer that has it."""
 
     ours: str
     theirs: str | tuple[str, ...]
     shape: str
     move: Move = field(default=SAME)
+    first: int = 0
 
 
 class Entry(NamedTuple):
@@ -100,7 +101,7 @@ def entries(lines: Iterable[Line], facts: Facts) -> Iterator[Entry]:
     """Every single pair of names that `lines` stand for."""
     for line in lines:
         theirs = (line.theirs,) if isinstance(line.theirs, str) else line.theirs
-        for layer in range(facts.layers) if "{i}" in line.ours else (0,):
+        for layer in _layers(line, facts):
             for ending in ("weight", "bias") if line.ours.endswith("*") else ("",):
                 letters = line.shape.split()[:1] if ending == "bias" else line.shape.split()
                 yield Entry(
@@ -152,8 +153,14 @@ def _missing(place: str, missing: list[str]) -> str:
     )
 
 
+def _layers(line: Line, facts: Facts) -> Iterable[int]:
+    """The layers that a line stands for; one without a letter stands for itself."""
+    letter = next((letter for letter in facts.counts if "{" + letter + "}" in line.ours), None)
+    return (0,) if letter is None else range(line.first, facts.counts[letter])
+
+
 def _name(pattern: str, layer: int, ending: str, facts: Facts) -> str:
-    name = pattern.replace("{i}", str(layer)).replace("{base}", facts.base)
+    name = pattern.replace("{i}", str(layer)).replace("{j}", str(layer)).replace("{base}", facts.base)
     return name.removesuffix("*") + ending if ending else name
 
 

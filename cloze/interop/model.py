@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -24,11 +25,15 @@ class ReadsText(Protocol):
 
 @dataclass(frozen=True)
 class Reading:
-    """Templates for one text and for a pair, and which token sums up the row (`first` or `last`)."""
+    """Templates for one text and for a pair, which token sums up the row (`first` or `last`), what a decoder starts with.
+
+    `start` is a role; None where there is no decoder.
+    """
 
     single: str
     pair: str | None
     summary: str
+    start: str | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Head:
         """An argument as it is in force: what was given, else the builder's default."""
         if name in self.arguments:
             return self.arguments[name]
-        return _defaults("objective", self.part).get(name)
+        return defaults("objective", self.part).get(name)
 
 
 @dataclass(frozen=True)
@@ -63,23 +68,31 @@ class Model:
     spare: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-def complete(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The transformer's arguments with every default and every derived value filled in."""
-    full = {**_defaults("network", "transformer"), **arguments}
-    if full.get("inner") is None:
-        full["inner"] = 4 * full["width"]
-    if full.get("embedding_width") is None:
-        full["embedding_width"] = full["width"]
-    if full.get("attention_dropout") is None:
-        full["attention_dropout"] = full["dropout"]
-    if full.get("embedding_norm") is None:
-        full["embedding_norm"] = full["norm"] == "post"
-    if full.get("final_norm") is None:
-        full["final_norm"] = full["norm"] == "pre"
+#: What None means for an argument of a network: it follows from others.
+DERIVED: Mapping[str, Callable[[Mapping[str, Any]], Any]] = MappingProxyType({
+    "inner": lambda full: 4 * full["width"],
+    "embedding_width": lambda full: full["width"],
+    "projection": lambda full: full["embedding_width"] != full["width"],
+    "attention_dropout": lambda full: full["dropout"],
+    "embedding_norm": lambda full: full["norm"] == "post",
+    "final_norm": lambda full: full["norm"] == "pre",
+    "rotary_local_base": lambda full: full["rotary_base"],
+    "head_width": lambda full: full["width"] // full["heads"],
+    "decoder_layers": lambda full: full["layers"],
+    "longest": lambda full: 512 if full["positions"] in ("learned", "sinusoid") else None,
+})
+
+
+def complete(arguments: Mapping[str, Any], part: str = "transformer") -> dict[str, Any]:
+    """A network's arguments with every default and every derived value filled in."""
+    full = {**defaults("network", part), **arguments}
+    for name, derive in DERIVED.items():
+        if name in full and full[name] is None:
+            full[name] = derive(full)
     return full
 
 
-def _defaults(kind: str, part: str) -> dict[str, Any]:
+def defaults(kind: str, part: str) -> dict[str, Any]:
     """The defaults written in a builder's signature, without what assembly fills in."""
     import cloze.networks
     import cloze.objectives  # noqa: F401  the imports register the parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,21 +12,12 @@ import torch
 from torch import Tensor
 
 from cloze.errors import CheckpointError, nearest
-from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, Setting
-from cloze.interop.choice import ARCHITECTURES
+from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, HeadTable, Setting
 from cloze.interop.export import DESCRIPTION, OWN_HEADS, OWN_NETWORK
 from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
 from cloze.interop.mapping import Facts, to_ours
 from cloze.interop.model import Head, Model, Reading, complete
 from cloze.text.tokenizer import Tokenizer
-
-_ENCODER = Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first")
-_READINGS = {
-    "bert": _ENCODER,
-    "electra": _ENCODER,
-    "roberta": Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]", "first"),
-    "gpt2": Reading("{A}", None, "last"),
-}
 
 
 @dataclass(frozen=True)
@@ -43,12 +35,13 @@ class Imported:
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the token table."""
-        return int(self.model.network["embeddings.tokens.weight"].shape[0])
+        """Rows of the token table; of a network that has none in one piece, the ids of the tokenizer."""
+        table = self.model.network.get("embeddings.tokens.weight")
+        return self.tokenizer.size if table is None else int(table.shape[0])
 
 
 def import_folder(folder: Path | str) -> Imported:
-    """Read a folder written by cloze or by transformers: BERT, RoBERTa, GPT-2 or ELECTRA, with or without heads.
+    """Read a folder written by cloze or by transformers, of any architecture in `ARCHITECTURES`, with or without heads.
 
     Every fault is a `CheckpointError`: no folder, unknown architecture, an option that our network lacks, missing or
     misshapen tensors, damaged files, pickled weights, a tokenizer with another vocabulary.
@@ -69,7 +62,7 @@ def import_folder(folder: Path | str) -> Imported:
         architecture=architecture.name,
         model=model,
         tokenizer=tokenizer,
-        reading=Reading(**own["reading"]) if own else _READINGS[architecture.name],
+        reading=Reading(**own["reading"]) if own else architecture.reading,
         labels=_labels(config, model),
         step=int(own.get("step") or 0) if own else 0,
         remarks=tuple(remarks),
@@ -103,11 +96,11 @@ def _architecture(folder: Path, config: Mapping[str, Any]) -> Architecture:
     for key, values in architecture.legal.items():
         if config.get(key, values[0]) not in values:
             raise CheckpointError(
-                f"{place}: {key} is {config[key]!r}; cloze's transformer has {' or '.join(map(repr, values))} there, "
+                f"{place}: {key} is {config[key]!r}; cloze's network has {' or '.join(map(repr, values))} there, "
                 "so this model cannot be imported."
             )
     activation = architecture.setting("activation")
-    if config.get(activation.theirs, activation.default) not in ACTIVATIONS_BACK:
+    if activation is not None and config.get(activation.theirs, activation.default) not in ACTIVATIONS_BACK:
         raise CheckpointError(
             f"{place}: {activation.theirs} is {config[activation.theirs]!r}. "
             f"{nearest(str(config[activation.theirs]), ACTIVATIONS_BACK)}"
@@ -129,7 +122,7 @@ def _model(
         remarks.append(f"config.json was changed since cloze wrote {DESCRIPTION}; config.json is followed.")
         own = None
     if own is not None:
-        arguments = complete(own["arguments"])
+        arguments = complete(own["arguments"], architecture.part)
     tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
@@ -137,22 +130,30 @@ def _model(
     place = str(folder / WEIGHTS)
     _fold_segments(tensors, architecture, arguments, base, place)
     network = to_ours(architecture.rows(arguments), tensors, facts, place)
+    remarks += _drop_copies(architecture, tensors, network, base)
     found, said = _heads(architecture, config, tensors, network, facts, place)
     remarks += said
     heads = _own_names(found, own, folder)
     for pattern in architecture.ignored:
-        for layer in range(facts.layers):
-            tensors.pop(pattern.replace("{base}", base).replace("{i}", str(layer)), None)
+        buffer = re.compile(re.escape(pattern.replace("{base}", base)).replace(r"\{i\}", r"\d+"))
+        for name in [name for name in tensors if buffer.fullmatch(name)]:
+            del tensors[name]
     if tensors:
         names = ", ".join(sorted(tensors)[:4]) + (" …" if len(tensors) > 4 else "")
         remarks.append(f"carried along, but used by no part of cloze: {names}.")
     spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
-    return Model(arguments, architecture.order, network, heads, "transformer", spare), remarks
+    order = own["order"] if own is not None else _order(config, architecture)
+    return Model(arguments, order, network, heads, architecture.part, spare), remarks
+
+
+def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
+    return architecture.orders[0] if architecture.order_of is None else architecture.order_of(config)
 
 
 def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architecture) -> dict[str, Any]:
     place = folder / "config.json"
-    found: dict[str, Any] = {"segments": 0, **architecture.assumed, **architecture.fixed}
+    segments = {"segments": 0} if architecture.part == "transformer" else {}
+    found: dict[str, Any] = {**segments, **architecture.assumed, **architecture.fixed}
     for setting in (*architecture.settings, Setting("vocab_size", "vocab_size", 30522)):
         value = config.get(setting.theirs, setting.default)
         if not _sound(value, setting.default):
@@ -162,23 +163,30 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
             )
         found[setting.ours] = setting.back(value)
     del found["vocab_size"]
+    try:
+        found.update(architecture.read(config))
+    except ValueError as error:
+        raise CheckpointError(f"{place}: {error} This model cannot be imported.") from None
     if architecture.shifted:
         pad = config.get("pad_token_id", 1)
         if not isinstance(pad, int) or pad < 0 or found["longest"] <= pad + 1:
             raise CheckpointError(
-                f"{place}: pad_token_id is {pad!r}, and RoBERTa counts its {found['longest']} positions from there.\n"
+                f"{place}: pad_token_id is {pad!r}, and {architecture.title} counts its {found['longest']} positions from "
+                "there.\n"
                 "  Copy the file again."
             )
         found["longest"] -= pad + 1
-    if found["width"] % found["heads"]:
+    if not found.get("head_width") and found["width"] % found["heads"]:
         raise CheckpointError(
             f"{place}: {found['heads']} attention heads do not divide the width {found['width']}. Copy the file again."
         )
-    return complete(found)
+    return complete(found, architecture.part)
 
 
 def _sound(value: Any, example: Any) -> bool:
     """Whether a value from config.json is of the kind of the default; whole numbers must be positive."""
+    if isinstance(example, bool):
+        return isinstance(value, bool)
     if isinstance(example, float):
         return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
     if isinstance(example, str):
@@ -188,15 +196,16 @@ def _sound(value: Any, example: Any) -> bool:
 
 def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architecture: Architecture) -> bool:
     """Whether config.json still says what these arguments say."""
-    full = complete(arguments)
+    full = complete(arguments, architecture.part)
     shift = config.get("pad_token_id", 1) + 1 if architecture.shifted else 0
     for setting in architecture.settings:
-        if isinstance(full[setting.ours], Mapping):  # a schedule, which config.json cannot say
+        if isinstance(full[setting.ours], Mapping) and setting.is_number:  # a schedule, which config.json cannot say
             continue
         value = setting.there(full[setting.ours])
         if config.get(setting.theirs, setting.default) != (value + shift if setting.ours == "longest" else value):
             return False
-    return True
+    written = architecture.keys(full, architecture.orders[0])
+    return dict(architecture.read({**written, **config})) == dict(architecture.read(written))
 
 
 def _modern(name: str) -> str:
@@ -211,7 +220,7 @@ def _fold_segments(
     tensors: dict[str, Tensor], architecture: Architecture, arguments: Mapping[str, Any], base: str, place: str
 ) -> None:
     """One segment says nothing: its vector is the same for every token and is added to the positions instead."""
-    if architecture.segments is None or arguments["segments"]:
+    if architecture.segments is None or arguments.get("segments"):
         return
     theirs = architecture.segments.theirs
     assert isinstance(theirs, str)
@@ -237,7 +246,7 @@ def _heads(
     place: str,
 ) -> tuple[dict[str, tuple[HeadTable, Head]], list[str]]:
     """The heads whose signs are in the file, each by its table."""
-    tie = bool(config.get("tie_word_embeddings", True))
+    tie = architecture.ties(config)
     heads: dict[str, tuple[HeadTable, Head]] = {}
     remarks: list[str] = []
     for table in architecture.heads:
@@ -279,11 +288,27 @@ def _drop_repeats(
     remarks = []
     for name, source in table.repeats.items():
         copy = tensors.pop(name, None)
-        origin = network["embeddings.tokens.weight"] if "{base}" in source else tensors.get(source)
+        origin = network.get("embeddings.tokens.weight") if "{base}" in source else tensors.get(source)
         if copy is not None and origin is not None and not torch.equal(copy, origin):
             remarks.append(
                 f"{name} differs from the tensor it is tied to by config.json (tie_word_embeddings) and was left out."
             )
+    return remarks
+
+
+def _drop_copies(
+    architecture: Architecture, tensors: dict[str, Tensor], network: Mapping[str, Tensor], base: str
+) -> list[str]:
+    """Take out the token table's other names, and buffers of zeros."""
+    remarks = []
+    for name in architecture.blank:
+        if name in tensors and not bool(tensors[name].any()):
+            del tensors[name]
+    for pattern in architecture.copies:
+        name = pattern.replace("{base}", base)
+        copy = tensors.pop(name, None)
+        if copy is not None and not torch.equal(copy, network["embeddings.tokens.weight"]):
+            remarks.append(f"{name} differs from the token table, which transformers uses in its place, and was left out.")
     return remarks
 
 

@@ -44,9 +44,10 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
         parts = {"generator": _generator(arguments), "discriminator": arguments}
         recipe["networks"] = {role: {"transformer": part} for role, part in parts.items()}
     else:
-        recipe["network"] = {"transformer": arguments}
+        recipe["network"] = {imported.model.part: arguments}
         _put_heads(recipe, imported.model.heads)
-    _shorten(recipe, int(arguments["longest"]))
+    if arguments.get("longest"):
+        _shorten(recipe, int(arguments["longest"]))
     return recipe
 
 
@@ -72,9 +73,10 @@ def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
     objectives = []
     for objective in recipe["objectives"]:
         if "token_prediction" in objective and found is not None:
-            keys = ("transform", "tie", "bias", "norm_epsilon")
+            keys = ("transform", "tie", "bias", "norm_epsilon", "scale")
             arguments = {key: found.argument(key) for key in keys if found.argument(key) is not None}
-            objective = {"token_prediction": arguments}
+            kept = {key: value for key, value in (objective["token_prediction"] or {}).items() if key in ("read", "weight")}
+            objective = {"token_prediction": {**arguments, **kept}}
         if pairs or "relation_prediction" not in objective:
             objectives.append(objective)
     recipe["objectives"] = objectives

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.interop import encoder
-from cloze.interop.architecture import Architecture, HeadTable, ModelClass
+from cloze.interop.architecture import Architecture, HeadTable, ModelClass, add
 from cloze.interop.mapping import SHIFTED, Line
+from cloze.interop.model import Reading
 
 MASKED_LM = HeadTable(
     role="masked_lm",
@@ -54,10 +55,9 @@ def _masked_lm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"transform": "gelu", "bias": True, "norm_epsilon": config.get("layer_norm_eps", 1e-12)}
 
 
-ROBERTA = Architecture(
+ROBERTA = add(Architecture(
     name="roberta",
     title="RoBERTa",
-    order="open",
     settings=encoder.settings(layers=12, width=768, heads=12, inner=3072),
     fixed=encoder.FIXED,
     assumed={**encoder.ASSUMED, "initial": "normal"},
@@ -77,7 +77,10 @@ ROBERTA = Architecture(
         ModelClass("RobertaModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="RobertaTokenizer",
+    reading=Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]", "first"),
+    usual=lambda model, kind: 2 if kind == "byte_bpe" and not model.arguments["segments"] else 0,
+    tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     ignored=encoder.IGNORED,
     shifted=True,
-    boundaries=(("[BOS]", "[CLS]"), ("[EOS]", "[SEP]")),
-)
+    pooled=True,
+))

@@ -8,7 +8,25 @@ Contract: tests/networks/ (leaks, padding, packing, gradients, state-dict round 
 from __future__ import annotations
 
 from cloze.networks.clock import Clock
+from cloze.networks.encoder_decoder import EncoderDecoder, SequenceCache
 from cloze.networks.network import Network, StateKind, States
+from cloze.networks.pair_attention import PairAttention
 from cloze.networks.transformer import Cache, Transformer
+from cloze.networks.transformer_xl import TransformerXL
+from cloze.networks.two_stream import TwoStream
+from cloze.networks.zen import Zen
 
-__all__ = ["Cache", "Clock", "Network", "StateKind", "States", "Transformer"]
+__all__ = [
+    "Cache",
+    "Clock",
+    "EncoderDecoder",
+    "Network",
+    "PairAttention",
+    "SequenceCache",
+    "StateKind",
+    "States",
+    "Transformer",
+    "TransformerXL",
+    "TwoStream",
+    "Zen",
+]

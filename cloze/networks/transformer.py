@@ -1,4 +1,4 @@
-"""The Transformer of BERT, RoBERTa, GPT-2 and ELECTRA: one network, told apart by norms, tables and `order`."""
+"""The Transformer of BERT, GPT, ALBERT, XLM, NEZHA, ModernBERT and others: one network, told apart by its arguments."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from cloze import rng
+from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, Places, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
+from cloze.networks.blocks.initial import Initial, draw, initialise
 from cloze.networks.blocks.layer import Activation, TransformerLayer
-from cloze.networks.blocks.visibility import Visibility, visibility
+from cloze.networks.blocks.norm import Normalisation, make_norm
+from cloze.networks.blocks.sharing import Repeat, share
+from cloze.networks.blocks.sight import Positions, Sight, Sights
 from cloze.networks.clock import Clock
 from cloze.networks.network import StateKind
 from cloze.registry import Given, register
@@ -36,10 +40,29 @@ class Cache:
 class Transformer(nn.Module):
     """Embeddings and `layers` equal layers (Vaswani et al., 2017, §3).
 
-    `norm: post` with learned positions and segments is BERT (Devlin et al., 2019, §3); `pre` with a final norm is GPT-2
-    (Radford et al., 2019, §2.3). `embedding_width` below `width` adds a projection after the embedding norm, as ELECTRA
-    does. `initial` draws weights with `deviation`, truncated at two deviations (BERT) or not; biases start at zero;
-    `residual_scaling` divides the projections into the residual by the root of their number (GPT-2 §2.3).
+    **Norms.** `norm: post` with learned positions and segments is BERT (Devlin et al., 2019, §3), without
+    `embedding_norm` GPT (Radford et al., 2018, §4.1); `pre` with a final norm is GPT-2 (Radford et al., 2019, §2.3).
+    `normalisation`, `norm_biases`, `biases` and `gated` (feed-forward) are as in the later systems; `first_norm: false`
+    leaves out the first layer's norm before attention, where the embeddings have just had one (ModernBERT; Warner et al.,
+    2024). `silence_padding` zeroes the states of padding in every layer (XLM's code).
+
+    **Positions.** `learned` and `sinusoid` are added to the embeddings, `longest` of them; `rotary` turns queries and keys
+    (`rotary_base`; `rotary_local_base` in banded layers); `functional` adds a fixed vector for each distance, clipped to
+    `relative_limit`, to keys and values (NEZHA). `inputs` names further tables of ids and gives their sizes:
+    `{language: 15}` reads the field `inputs/language`.
+
+    **Attention.** With `attention_band` layers see their neighbourhood alone: `i - j < band` from left to right (GPT-3;
+    Brown et al., 2020, §2.1), `|i - j| <= band / 2` in the open order (ModernBERT). `dense_every: n` leaves each nth layer
+    dense, the first of them layer 0.
+
+    **Sharing.** `embedding_width` below `width` adds a projection after the embedding norm, as ELECTRA and ALBERT do;
+    `projection` forces or forbids it. `repeat` shares attention, feed-forward or both, with their norms, within each of
+    `groups` runs of layers (ALBERT; Lan et al., 2020, §3.1).
+
+    **Start.** `initial` draws weights with `deviation`, truncated at two deviations (BERT) or not, and biases are zero;
+    `uniform` draws maps and biases from ±1/√inputs and tables with deviation 1/√width (XLM's code: torch's defaults).
+    `position_deviation` is that of learned positions alone (GPT-2's code: 0.01); `residual_scaling` divides the projections
+    into the residual by the root of their number (GPT-2 §2.3).
 
     >>> network = Transformer(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tuple(network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))["hidden"].shape)
@@ -57,6 +80,14 @@ class Transformer(nn.Module):
         }
     )
 
+    gives: ClassVar[Mapping[str, StateKind]] = MappingProxyType(
+        {
+            "hidden": StateKind("B L D", "order"),
+            "layers": StateKind("N B L D", "order"),
+            "summary": StateKind("E D", "order"),
+        }
+    )
+
     def __init__(
         self,
         *,
@@ -65,7 +96,7 @@ class Transformer(nn.Module):
         heads: int,
         inner: int | None = None,
         norm: Literal["post", "pre"] = "post",
-        positions: Literal["learned", "none"] = "learned",
+        positions: Positions = "learned",
         longest: int = 512,
         segments: int = 0,
         embedding_width: int | None = None,
@@ -73,11 +104,27 @@ class Transformer(nn.Module):
         norm_epsilon: float = 1e-12,
         dropout: float = 0.1,
         attention_dropout: float | None = None,
-        initial: Literal["truncated", "normal"] = "truncated",
+        initial: Initial = "truncated",
         deviation: float = 0.02,
+        position_deviation: float | None = None,
         residual_scaling: bool = False,
         embedding_norm: bool | None = None,
         final_norm: bool | None = None,
+        first_norm: bool = True,
+        normalisation: Normalisation = "layer",
+        norm_biases: bool = True,
+        biases: bool = True,
+        gated: bool = False,
+        projection: bool | None = None,
+        inputs: Mapping[str, int] | None = None,
+        rotary_base: float = 10000.0,
+        rotary_local_base: float | None = None,
+        relative_limit: int = 64,
+        attention_band: int | None = None,
+        dense_every: int | None = None,
+        repeat: Repeat = "none",
+        groups: int = 1,
+        silence_padding: bool = False,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:
@@ -90,35 +137,45 @@ class Transformer(nn.Module):
         self.embedding_width = embedding_width or width
         self.initial = initial
         self.deviation = deviation
+        self.position_deviation = position_deviation
         self.residual_scaling = residual_scaling
+        self.sights = Sights(
+            layers=layers, head_width=width // heads, positions=positions,
+            bases=(rotary_base, rotary_base if rotary_local_base is None else rotary_local_base), limit=relative_limit,
+            band=attention_band, dense_every=dense_every,
+        )
+        self.silence_padding = silence_padding
         self.clock = clock
         self.embeddings = Embeddings(
             vocab_size=vocab_size, width=self.embedding_width, longest=longest, segments=segments,
-            positions=positions == "learned", norm=norm == "post" if embedding_norm is None else embedding_norm,
-            norm_epsilon=norm_epsilon,
+            positions=positions if positions in ("learned", "sinusoid") else None,
+            norm=norm == "post" if embedding_norm is None else embedding_norm, norm_epsilon=norm_epsilon, inputs=inputs,
+            normalisation=normalisation, norm_bias=norm_biases,
         )
         self.embedding_dropout = Dropout(dropout, clock)
-        self.project = nn.Linear(self.embedding_width, width) if self.embedding_width != width else None
+        projecting = self.embedding_width != width if projection is None else projection
+        if self.embedding_width != width and not projecting:
+            raise RecipeError(
+                f"transformer: embeddings of width {embedding_width} cannot enter layers of width {width} with `projection: "
+                "false`. Leave projection out, or give both one width."
+            )
+        self.project = nn.Linear(self.embedding_width, width) if projecting else None
         self.layers: Sequence[TransformerLayer] = nn.ModuleList(  # type: ignore[assignment]
             TransformerLayer(
                 width=width, heads=heads, inner=self.inner, norm=norm, activation=activation, norm_epsilon=norm_epsilon,
                 dropout=dropout, attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                clock=clock,
+                clock=clock, normalisation=normalisation, bias=biases, norm_bias=norm_biases, gated=gated,
+                first_norm=first_norm or number > 0,
             )
-            for _ in range(layers)
+            for number in range(layers)
         )
+        share(self.layers, repeat, groups)
         final = norm == "pre" if final_norm is None else final_norm
-        self.norm = nn.LayerNorm(width, eps=norm_epsilon) if final else None
+        self.norm = make_norm(normalisation, width, norm_epsilon, bias=norm_biases) if final else None
         self.needs = frozenset({"tokens"})
-        optional = {"order", "block", "summaries", "vectors"}
-        optional |= {"segments"} if segments else set()
-        optional |= {"positions"} if positions == "learned" else set()
-        self.takes = self.needs | optional
-        self.gives: Mapping[str, StateKind] = {
-            "hidden": StateKind("B L D", "order"),
-            "layers": StateKind("N B L D", "order"),
-            "summary": StateKind("E D", "order"),
-        }
+        optional = {"order", "block", "summaries", "vectors"} | {f"inputs/{name}" for name in inputs or ()}
+        read = {"segments": segments > 0, "positions": positions in ("learned", "sinusoid", "rotary")}
+        self.takes = self.needs | optional | {field for field, whether in read.items() if whether}
         self.reset_parameters()
         name_dropouts(self)
 
@@ -132,17 +189,15 @@ class Transformer(nn.Module):
         return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator; gains are one, biases zero."""
-        for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                draw(module.weight, self.initial, self.deviation)
-            if isinstance(module, (nn.Linear, nn.LayerNorm)):
-                nn.init.zeros_(module.bias)
+        """Draw every weight anew from torch's generator; gains are one, biases zero (with `uniform` drawn too)."""
+        initialise(self, self.initial, self.deviation)
+        if self.position_deviation is not None and isinstance(self.embeddings.positions, nn.Embedding):
+            draw(self.embeddings.positions.weight, self.initial, self.position_deviation)
         if self.residual_scaling:
+            scaled = {linear.weight for layer in self.layers for linear in (layer.attention.out, layer.outer)}
             with torch.no_grad():
-                for layer in self.layers:
-                    for linear in (layer.attention.out, layer.outer):
-                        linear.weight.mul_(1.0 / math.sqrt(2 * len(self.layers)))
+                for weight in scaled:  # a shared map once
+                    weight.mul_(1.0 / math.sqrt(2 * len(self.layers)))
 
     def forward(
         self,
@@ -155,6 +210,7 @@ class Transformer(nn.Module):
         block: Tensor | None = None,
         summaries: Tensor | None = None,
         vectors: Tensor | None = None,
+        inputs: Mapping[str, Tensor] | None = None,
         cache: Cache | None = None,
         asked: Tensor | None = None,
         carry: Any = None,
@@ -168,22 +224,24 @@ class Transformer(nn.Module):
         batch, length = tokens.shape
         past = cache.length if cache is not None else 0
         self._seed_kernels(tokens.device)
-        seen = visibility(order, block, length=length, past=past, device=tokens.device)
-        x = self.embedding_dropout(self.embeddings(tokens, positions, segments, vectors))
+        sights = self.sights(tokens, positions=positions, order=order, block=block, past=past)
+        x = self.embedding_dropout(self.embeddings(tokens, positions, segments, vectors, inputs))
         if x.is_floating_point() and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # the residual stream in the dtype of the products
         x = x if self.project is None else self.project(x)
         few = asked is not None and "layers" not in want and tokens.device.type == "cpu" and len(self.layers) > 0
-        passed = [x]
+        passed = [self._silenced(x, block)]
         for number, layer in enumerate(self.layers[:-1] if few else self.layers):
-            passed.append(layer(passed[-1], seen, kept=cache.layers[number] if cache is not None else None))
+            seen, where = sights[number]
+            x = layer(passed[-1], seen, kept=cache.layers[number] if cache is not None else None, where=where)
+            passed.append(self._silenced(x, block))
         if few:
             assert asked is not None
             first = summaries if "summary" in want else None
             if first is None and "summary" in want:
                 first = torch.arange(batch, device=tokens.device) * length
             chosen = asked if first is None else torch.cat([asked, first])
-            hidden = self._last_layer_at(passed[-1], seen, chosen)
+            hidden = self._silenced(self._last_layer_at(passed[-1], sights[-1], chosen), block)
         else:
             hidden = passed[-1] if self.norm is None else self.norm(passed[-1])
         states: dict[str, Tensor] = {}
@@ -195,6 +253,9 @@ class Transformer(nn.Module):
             states["layers"] = torch.stack([*passed[:-1], hidden])
         return states
 
+    def _silenced(self, x: Tensor, block: Tensor | None) -> Tensor:
+        return x * (block > 0)[..., None] if self.silence_padding and block is not None else x
+
     def _seed_kernels(self, device: torch.device) -> None:
         """Attention kernels of a GPU draw from its generator: set it by the clock, so that a step can be repeated."""
         drawing = any(layer.attention.dropout.active for layer in self.layers)
@@ -203,27 +264,20 @@ class Transformer(nn.Module):
         with torch.cuda.device(device):
             torch.cuda.manual_seed(rng.fold(*self.clock.numbers, self.embedding_dropout.key) >> 1)
 
-    def _last_layer_at(self, x: Tensor, seen: Visibility, chosen: Tensor) -> Tensor:
+    def _last_layer_at(self, x: Tensor, sight: Sight, chosen: Tensor) -> Tensor:
         """The last layer and the final norm at the chosen flat places; zero elsewhere."""
         batch, length, width = x.shape
         marked = torch.zeros(batch * length, dtype=torch.bool)
         marked[chosen] = True
         flat = marked.nonzero().view(-1)  # distinct places: a place named twice must not get its gradient twice
         places = Places(flat // length, flat % length)
-        rows = self.layers[-1](x, seen, places=places)
+        rows = self.layers[-1](x, sight.seen, places=places, where=sight.where)
         rows = rows if self.norm is None else self.norm(rows)
         return rows.new_zeros(batch * length, width).index_copy(0, flat, rows).view(batch, length, width)
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token in a row of `length`, heads not counted."""
-        dense = len(self.layers) * (4 * self.width**2 + 2 * self.width * self.inner)
+        inward = 2 if self.layers and self.layers[0].gated else 1
+        dense = len(self.layers) * (4 * self.width**2 + (1 + inward) * self.width * self.inner)
         dense += 0 if self.project is None else self.embedding_width * self.width
-        return 6.0 * dense + 12.0 * len(self.layers) * self.width * length
-
-
-def draw(weight: Tensor, initial: Literal["truncated", "normal"], deviation: float) -> None:
-    """Fill a weight from a normal distribution, cut at two deviations (`truncated`) or not."""
-    if initial == "truncated":
-        nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)
-    else:
-        nn.init.normal_(weight, std=deviation)
+        return 6.0 * dense + 12.0 * self.width * self.sights.span(length)

@@ -7,13 +7,17 @@ Contract: tests/objectives/ (zero answers, ln V at the start, finite differences
 
 from __future__ import annotations
 
+from cloze.objectives.adaptive import adaptive_prediction
 from cloze.objectives.classify import Classify, classify
+from cloze.objectives.contrast import Contrast
 from cloze.objectives.objective import Loss, Objective
 from cloze.objectives.relation_prediction import relation_prediction
 from cloze.objectives.sample import Sample
+from cloze.objectives.span_boundary import SpanBoundary, span_boundary
 from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
-    "Classify", "Loss", "Objective", "Sample", "classify", "relation_prediction", "token_labelling", "token_prediction",
+    "Classify", "Contrast", "Loss", "Objective", "Sample", "SpanBoundary", "adaptive_prediction", "classify",
+    "relation_prediction", "span_boundary", "token_labelling", "token_prediction",
 ]

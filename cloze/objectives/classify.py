@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
@@ -24,16 +25,22 @@ class Classify(Objective):
     `reading` is the name of what is read: `hidden` (B, L, D), where places are flat indices into B*L, or `summary`
     (E, D), where they are examples. A head with one output is asked yes or no (binary cross-entropy). With `everywhere`
     the answers need no places: every position that is not padding is asked, one target per position, (B*L,).
-    Metrics: `correct`.
+    `smoothing` is the share of an answer that all classes get alike. Metrics: `correct`.
     """
 
-    def __init__(self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False) -> None:
+    def __init__(
+        self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False, smoothing: float = 0.0
+    ) -> None:
         super().__init__()
         self.head = head
+        if not 0.0 <= smoothing < 1.0:
+            raise RecipeError(f"smoothing: {smoothing} is not a share of an answer. Expected 0 <= smoothing < 1.")
         self.set = set
+        self.smoothing = smoothing
         self.everywhere = everywhere
         self.reads = (reading,)
         self.targets, self.places, self.weights = (f"{field}/{set}" for field in ("targets", "places", "weights"))
+        self.at: tuple[str, ...] = (self.places,)
         self.takes = frozenset({self.targets} if everywhere else {self.targets, self.places})
         self.optional = frozenset({self.weights, self.places, "block"} if everywhere else {self.weights})
 
@@ -66,7 +73,7 @@ class Classify(Objective):
         targets = batch[self.targets].long()
         weights = self._weights(batch)
         if logits.dim() == 2:
-            total, correct = cross_entropy_sum(logits, targets, weights)
+            total, correct = cross_entropy_sum(logits, targets, weights, self.smoothing)
             return Loss(total, {"correct": correct})
         losses = F.binary_cross_entropy_with_logits(_wide(logits), targets.to(_wide(logits).dtype), reduction="none")
         correct = ((logits.detach() > 0) == (targets > 0)).float()
@@ -80,7 +87,7 @@ class Classify(Objective):
             return self.loss(self.scores(readings, batch), batch)
         rows = self.head.transform_rows(self.rows(readings, batch))
         targets, weights = batch[self.targets].long(), self._weights(batch)
-        total, correct = vocabulary_loss(rows, self.head.weight, self.head.bias, targets, weights)
+        total, correct = vocabulary_loss(rows, self.head.weight, self.head.bias, targets, weights, self.smoothing)
         return Loss(total, {"correct": correct})
 
     def _weights(self, batch: Batch) -> Tensor | None:

@@ -17,14 +17,19 @@ _SCORES_HELD = 1 << 25  # scores that exist at once in the dtype of the product
 _SCORES_WIDE = 1 << 18  # scores in float32 at once: 1 MB, what a core's cache holds
 
 
-def cross_entropy_sum(scores: Tensor, targets: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Weighted sums over the M rows of (M, C): the loss, and the rows whose one best class is the target."""
+def cross_entropy_sum(
+    scores: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Weighted sums over the M rows of (M, C): the loss, and the rows whose one best class is the target.
+
+    `smoothing` gives that share of every answer's weight to all classes alike (Szegedy et al., 2016, §7).
+    """
     if scores.device.type == "cpu" and not torch.compiler.is_compiling():
         gradient = torch.is_grad_enabled() and scores.requires_grad
-        total, right = _ScoresLoss.apply(scores, targets, weights, gradient)
+        total, right = _ScoresLoss.apply(scores, targets, weights, gradient, smoothing)
         return total, right
     wide = scores if scores.dtype == torch.float64 else scores.float()
-    losses = F.cross_entropy(wide, targets, reduction="none")
+    losses = F.cross_entropy(wide, targets, reduction="none", label_smoothing=smoothing)
     with torch.no_grad():
         right = ((wide >= wide.gather(1, targets[:, None])).sum(1) == 1).float()
     if weights is not None:
@@ -33,15 +38,15 @@ def cross_entropy_sum(scores: Tensor, targets: Tensor, weights: Tensor | None) -
 
 
 def vocabulary_loss(
-    rows: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None
+    rows: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """`cross_entropy_sum` of `rows` (M, E) times `table` (V, E) plus `bias` (V)."""
     if rows.device.type != "cpu" or torch.compiler.is_compiling():
-        return cross_entropy_sum(F.linear(rows, table, bias), targets, weights)
+        return cross_entropy_sum(F.linear(rows, table, bias), targets, weights, smoothing)
     if torch.is_autocast_enabled("cpu"):
         rows = rows.to(torch.get_autocast_dtype("cpu"))
     gradient = torch.is_grad_enabled() and (rows.requires_grad or table.requires_grad)
-    total, right = _VocabularyLoss.apply(rows, table, bias, targets, weights, gradient)
+    total, right = _VocabularyLoss.apply(rows, table, bias, targets, weights, gradient, smoothing)
     return total, right
 
 
@@ -50,11 +55,12 @@ class _ScoresLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, targets: Tensor, weights: Tensor | None, gradient: bool
+        ctx: Any, scores: Tensor, targets: Tensor, weights: Tensor | None, gradient: bool, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         total, right = _zero_sums(scores.dtype)
         d_scores = torch.empty_like(scores) if gradient else None
-        _add_losses(scores, targets, _weights(weights, len(scores), total.dtype), total, right, d_scores)
+        shares = _weights(weights, len(scores), total.dtype)
+        _add_losses(scores, targets, shares, total, right, d_scores, smoothing)
         ctx.save_for_backward(d_scores)
         ctx.mark_non_differentiable(right)
         return total, right
@@ -63,7 +69,7 @@ class _ScoresLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (d_scores,) = ctx.saved_tensors
-        return d_scores * float(gradient), None, None, None
+        return d_scores * float(gradient), None, None, None, None
 
 
 class _VocabularyLoss(torch.autograd.Function):
@@ -71,7 +77,8 @@ class _VocabularyLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None, gradient: bool
+        ctx: Any, rows: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None, gradient: bool,
+        smoothing: float,
     ) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", enabled=False):
             dtype = rows.dtype
@@ -86,7 +93,8 @@ class _VocabularyLoss(torch.autograd.Function):
             for start in range(0, len(rows), held):
                 part = slice(start, start + held)
                 scores = F.linear(rows[part], table_cast, bias_cast)
-                _add_losses(scores, targets[part], weights[part], total, right, scores if gradient else None)
+                into = scores if gradient else None
+                _add_losses(scores, targets[part], weights[part], total, right, into, smoothing)
                 if d_rows is not None and d_table is not None:
                     torch.mm(scores, table_cast, out=d_rows[part])
                     d_table += scores.t() @ rows[part]
@@ -101,7 +109,7 @@ class _VocabularyLoss(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_rows, d_table, d_bias = ctx.saved_tensors
         scale = float(gradient)
-        return d_rows * scale, d_table * scale, None if d_bias is None else d_bias * scale, None, None, None
+        return d_rows * scale, d_table * scale, None if d_bias is None else d_bias * scale, None, None, None, None
 
 
 def _zero_sums(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -114,10 +122,10 @@ def _weights(weights: Tensor | None, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def _add_losses(
-    scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None
+    scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float
 ) -> None:
     """Add loss and right answers to the sums; `into` receives the gradient of the scores, and may be the scores."""
-    step = max(1, _SCORES_WIDE // scores.shape[1])
+    step = max(1, _SCORES_WIDE // max(1, scores.shape[1]))
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
         wide = scores[part].to(total.dtype, copy=True)
@@ -127,9 +135,13 @@ def _add_losses(
         first = (chosen == 0).squeeze(1)
         if bool(first.any()):  # a tie with another class is not right
             right += (((wide[first] == 0).sum(1) == 1) * weight[first, 0]).sum()
+        if smoothing:
+            chosen = chosen * (1 - smoothing) + wide.mean(1, keepdim=True) * smoothing
         sums = wide.exp_().sum(1, keepdim=True)
         total += ((sums.log() - chosen) * weight).sum()
         if into is not None:
             wide *= weight / sums
-            wide.scatter_add_(1, target, -weight)
+            wide.scatter_add_(1, target, weight * (smoothing - 1))
+            if smoothing:
+                wide -= weight * (smoothing / wide.shape[1])
             into[part] = wide

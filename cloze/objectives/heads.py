@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.transformer import draw
+from cloze.networks.blocks.initial import draw
 
 Transform = Literal["gelu", "gelu_tanh", "tanh", "relu"]
 
@@ -23,11 +23,12 @@ def transformed(x: Tensor, kind: Transform) -> Tensor:
     return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 
-def dense(inputs: int, outputs: int, deviation: float = 0.02) -> nn.Linear:
+def dense(inputs: int, outputs: int, deviation: float = 0.02, *, bias: bool = True) -> nn.Linear:
     """A linear map with truncated normal weights and a bias of zero, as BERT's heads begin."""
-    linear = nn.Linear(inputs, outputs)
+    linear = nn.Linear(inputs, outputs, bias=bias)
     draw(linear.weight, "truncated", deviation)
-    nn.init.zeros_(linear.bias)
+    if bias:
+        nn.init.zeros_(linear.bias)
     return linear
 
 
@@ -56,7 +57,8 @@ class VocabularyHead(nn.Module):
     """[dense, transform, norm,] times the vocabulary table, plus a bias: (M, D) to (M, V).
 
     `table` is an embedding of another module to tie to. It is not registered here: a tied weight is stored once, by the
-    network that owns it.
+    network that owns it. `scale` divides what meets the table by the root of its width (T5's tied table).
+    Without `biases` the dense map and its norm have no offsets.
     """
 
     def __init__(
@@ -68,16 +70,17 @@ class VocabularyHead(nn.Module):
         table: nn.Embedding | None,
         bias: bool,
         norm_epsilon: float,
+        scale: bool = False,
+        biases: bool = True,
     ) -> None:
         super().__init__()
         inner = width if table is None else table.embedding_dim
         if transform is None and inner != width:
             raise ValueError(f"a head without a transform cannot go from width {width} to a table of width {inner}")
         self.transform = transform
-        self.dense = dense(width, inner) if transform is not None else None
-        if transform is not None and self.dense is not None:
-            nn.init.zeros_(self.dense.bias)
-        self.norm = nn.LayerNorm(inner, eps=norm_epsilon) if transform is not None else None
+        self.scale = inner**-0.5 if scale else 1.0
+        self.dense = dense(width, inner, bias=biases) if transform is not None else None
+        self.norm = nn.LayerNorm(inner, eps=norm_epsilon, bias=biases) if transform is not None else None
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self.output = None
         if table is None:
@@ -96,9 +99,9 @@ class VocabularyHead(nn.Module):
 
     def transform_rows(self, x: Tensor) -> Tensor:
         """(M, D) to (M, E): everything before the vocabulary."""
-        if self.dense is None or self.norm is None or self.transform is None:
-            return x
-        return self.norm(transformed(self.dense(x), self.transform))
+        if self.dense is not None and self.norm is not None and self.transform is not None:
+            x = self.norm(transformed(self.dense(x), self.transform))
+        return x if self.scale == 1.0 else x * self.scale
 
     def forward(self, x: Tensor) -> Tensor:
         """(M, D) to (M, V)."""

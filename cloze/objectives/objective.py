@@ -22,6 +22,7 @@ class Objective(nn.Module):
     """A head and a loss.
 
     `takes` are batch fields it needs, `optional` the ones it uses if they are there, `reads` the names of its readings.
+    `at` are the fields with the flat places of the state that it reads; none: it may read all of it.
     `scope` is `row` when the loss of a batch is the sum of the losses of its rows. Zero answers give a zero that is
     connected to the parameters, so that every rank takes part in the same collectives.
     """
@@ -29,6 +30,7 @@ class Objective(nn.Module):
     takes: frozenset[str]
     optional: frozenset[str] = frozenset()
     reads: tuple[str, ...]
+    at: tuple[str, ...] = ()
     scope: Literal["row", "batch"] = "row"
     head: nn.Module
 

@@ -14,10 +14,13 @@ from cloze.registry import Given, register
 @register("objective", "token_prediction")
 def token_prediction(
     *,
-    transform: Literal["gelu", "gelu_tanh"] | None = None,
+    transform: Literal["gelu", "gelu_tanh", "relu"] | None = None,
     tie: bool = False,
     bias: bool = True,
+    biases: bool = True,
     norm_epsilon: float = 1e-12,
+    scale: bool = False,
+    smoothing: float = 0.0,
     set: str = "main",
     width: Given[int],
     vocab_size: Given[int],
@@ -27,12 +30,15 @@ def token_prediction(
 
     With `transform` a dense map to the table's width, the non-linearity and a norm come first (BERT's code,
     `get_masked_lm_output`). `tie` takes the network's token table as output weights (Press & Wolf, 2017). GPT-2: no
-    transform, tied, no bias. Parameters: `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
+    transform, tied, no bias. `scale` multiplies the rows by the table's width to the power -1/2 before the table (T5 v1.0,
+    whose tied table is drawn with deviation 1). `smoothing` is label smoothing over all ids (0.1 in sequence to sequence
+    fine-tuning). Without `biases` the dense map and its norm have no offsets (ModernBERT). Parameters: `head.dense.*`,
+    `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
     """
     if tie and table is None:
         raise ValueError("token_prediction: tie is true, but the network it reads has no token table")
     head = VocabularyHead(
         width=width, vocab_size=vocab_size, transform=transform, table=table if tie else None, bias=bias,
-        norm_epsilon=norm_epsilon,
+        norm_epsilon=norm_epsilon, scale=scale, biases=biases,
     )
-    return Classify(head, set=set)
+    return Classify(head, set=set, smoothing=smoothing)

@@ -1,22 +1,31 @@
-"""Strings → annotated tokens: normalisation, tokenizers, sentence splitting and the fast exact chunk encoder.
+"""Strings → annotated tokens: normalisation, tokenizers, segmenters, annotators, sentences and the fast exact encoder.
 May import the foundation (errors, registry, rng, fields, rows) only; no torch, nothing above it.
 To add a tokenizer: register("tokenizer", name) on a trainer class as in training.py; it returns a `Tokenizer`.
+To add a segmenter or an annotator: register("segmenter", name) as in segment.py, register("annotator", name) as in annotate.py.
 Its contract (roles, exact ids, Hugging Face layout, determinism) is tested in tests/text/.
 """
 
+from cloze.text.annotate import Annotations, ListAnnotator
 from cloze.text.chunks import ChunkEncoder
 from cloze.text.normalise import Normalise
 from cloze.text.roles import ROLES
+from cloze.text.segment import Dictionary, Jieba, Segmenter
 from cloze.text.sentences import split_sentences
 from cloze.text.tokenizer import Encoded, Tokenizer
-from cloze.text.training import ByteBPE, TextSpec, Unigram, WordPiece, train
+from cloze.text.training import BPE, ByteBPE, TextSpec, Unigram, WordPiece, train
 
 __all__ = [
+    "BPE",
     "ROLES",
+    "Annotations",
     "ByteBPE",
     "ChunkEncoder",
+    "Dictionary",
     "Encoded",
+    "Jieba",
+    "ListAnnotator",
     "Normalise",
+    "Segmenter",
     "TextSpec",
     "Tokenizer",
     "Unigram",

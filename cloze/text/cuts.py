@@ -40,7 +40,8 @@ def cutter_for(description: dict[str, Any]) -> Cutter | None:
     before = description.get("pre_tokenizer") or {}
     if any(not token["special"] for token in description.get("added_tokens", [])):
         return None
-    if model.get("type") == "WordPiece" and before.get("type") == "BertPreTokenizer":
+    per_word = model.get("type") == "WordPiece" or (model.get("type") == "BPE" and not model.get("dropout"))
+    if per_word and before.get("type") == "BertPreTokenizer":
         if not normaliser:
             return BertCutter(ideographs=False)
         if normaliser.get("type") == "BertNormalizer":

@@ -17,13 +17,15 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from cloze.errors import CheckpointError, RecipeError
-from cloze.text.roles import CONFIG_KEYS, guess_literals
+from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
 
 BERT_LIKE = ("BertTokenizer", "ElectraTokenizer")
 FILE_AS_IT_IS = "PreTrainedTokenizerFast"
+_USUAL = {"wordpiece": "BertTokenizer", "byte_bpe": "RobertaTokenizer", "bpe": "OpenAIGPTTokenizer"}
+_OUR_ROLES = "cloze_roles"  # roles that Hugging Face has no name for
 _BERT_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]")
 _ROBERTA_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]")
 
@@ -41,7 +43,7 @@ def write_folder(
     `length` is the longest input in tokens; frames are templates of roles, `{A}` and `{B}`. `tokenizer_class` is the
     class to name if it rebuilds this tokenizer exactly; without it the class follows from the kind.
     """
-    wanted = tokenizer_class or {"wordpiece": "BertTokenizer", "byte_bpe": "RobertaTokenizer"}.get(tokenizer.kind)
+    wanted = tokenizer_class or _USUAL.get(tokenizer.kind)
     data = json.loads(tokenizer.description)
     segments = wanted in BERT_LIKE
     data["post_processor"] = _post_processor(tokenizer, frame_single, frame_pair, segments)
@@ -50,8 +52,11 @@ def write_folder(
         "tokenizer_class": name,
         "model_max_length": length,
         "clean_up_tokenization_spaces": False,
-        **{CONFIG_KEYS[role]: _token(data, literal) for role, literal in tokenizer.literals.items()},
+        **{CONFIG_KEYS[role]: _token(data, literal) for role, literal in tokenizer.literals.items() if role in CONFIG_KEYS},
     }
+    ours = {role: literal for role, literal in tokenizer.literals.items() if role not in CONFIG_KEYS}
+    if ours:
+        config[_OUR_ROLES] = ours
     normaliser = data.get("normalizer") or {}
     if name in BERT_LIKE:
         config["do_lower_case"] = normaliser["lowercase"]
@@ -144,9 +149,20 @@ def _rebuilds(name: str, tokenizer: Tokenizer, data: Mapping[str, Any], single: 
             and _same_frames((single, pair), _BERT_FRAMES)
         )
     plain = tokenizer.kind == "byte_bpe" and not normaliser and before.get("type") == "ByteLevel"
+    if name == "OpenAIGPTTokenizer":
+        return _is_gpt(tokenizer, data) and single.strip() == "{A}" and pair is None
     if name == "RobertaTokenizer":
         return plain and _same_frames((single, pair), _ROBERTA_FRAMES)
     return name == "GPT2Tokenizer" and plain and single.strip() == "{A}" and pair is None
+
+
+def _is_gpt(tokenizer: Tokenizer, data: Mapping[str, Any]) -> bool:
+    """Is it BPE with BERT's cuts and lower-casing, as `OpenAIGPTTokenizer` always has it?"""
+    normaliser = data.get("normalizer") or {}
+    usual = normaliser.get("type") == "BertNormalizer" and normaliser.get("strip_accents") in (None, True)
+    switches = all(normaliser.get(switch) for switch in ("clean_text", "handle_chinese_chars", "lowercase"))
+    cuts = (data.get("pre_tokenizer") or {}).get("type") == "BertPreTokenizer"
+    return tokenizer.kind == "bpe" and usual and switches and cuts and data["model"].get("end_of_word_suffix") == "</w>"
 
 
 def _same_frames(frames: tuple[str, str | None], fixed: tuple[str, str]) -> bool:
@@ -176,6 +192,10 @@ def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
         literal = value.get("content") if isinstance(value, dict) else value
         if isinstance(literal, str) and literal in pieces:
             found[role] = literal
+    ours = config.get(_OUR_ROLES)
+    named = ours if isinstance(ours, dict) else {"[EOD]": "<eod>", "[EOP]": "<eop>"}
+    special = {token["content"] for token in data["added_tokens"]}
+    found.update({role: literal for role, literal in named.items() if literal in special})
     guessed = guess_literals(pieces)
     if not found:
         return guessed
@@ -206,9 +226,25 @@ def _from_vocabulary(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 def _from_merges(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """GPT-2's and RoBERTa's first layout: vocab.json with merges.txt."""
     built = tokenizers.Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+    if any(piece.endswith("</w>") for piece in built.get_vocab()):
+        return _from_word_merges(folder, config)
     built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space", False)))
     built.decoder = decoders.ByteLevel()
     built.add_special_tokens(list(dict.fromkeys(guess_literals(built.get_vocab()).values())))
+    return dict(json.loads(built.to_str()))
+
+
+def _from_word_merges(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """GPT's and XLM's first layout: pieces that end a word end in `</w>`."""
+    files = str(folder / "vocab.json"), str(folder / "merges.txt")
+    unknown = str(config.get("unk_token", "<unk>"))
+    built = tokenizers.Tokenizer(models.BPE.from_file(*files, unk_token=unknown, end_of_word_suffix="</w>"))
+    built.normalizer = normalizers.BertNormalizer(lowercase=True)
+    built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    built.decoder = decoders.BPEDecoder(suffix="</w>")
+    vocabulary = built.get_vocab()
+    literals = dict.fromkeys([*guess_literals(vocabulary).values(), *XLM_LITERALS.values()])
+    built.add_special_tokens([literal for literal in literals if literal in vocabulary])
     return dict(json.loads(built.to_str()))
 
 

@@ -17,8 +17,8 @@ class Normalise:
 
     lower: lower-case every character; strip_accents: decompose and drop combining marks, by default whenever `lower` is
     on; cjk_spacing: put spaces around CJK ideographs; clean: drop control characters and turn all white space into
-    spaces. `None` means what the tokenizer's paper does: all but lower-casing for WordPiece, nothing for byte-level BPE,
-    NFKC for Unigram (see `for_kind`).
+    spaces. `None` means what the tokenizer's paper does: all but lower-casing for WordPiece and BPE, nothing for
+    byte-level BPE, NFKC for Unigram (see `for_kind`).
     """
 
     lower: bool = False
@@ -41,7 +41,7 @@ class Normalise:
 
     def for_kind(self, kind: str) -> Normalise:
         """The same with every `None` replaced by what tokenizers of this kind do by default."""
-        bert = kind == "wordpiece"
+        bert = kind in ("wordpiece", "bpe")
         return Normalise(
             lower=self.lower,
             strip_accents=self.lower if self.strip_accents is None else self.strip_accents,

@@ -1,14 +1,19 @@
-"""What special tokens are for. A role is written `[MASK]`; a vocabulary may spell it `<mask>`."""
+"""What special tokens are for. A role is written `[MASK]`; a vocabulary may spell it `<mask>`.
+
+Beside the roles that have a meaning, `[R0]`, `[R1]`, … only reserve an id, as XLM's `<special0>` does.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from cloze.errors import RecipeError, nearest
 
-ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]")
+ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]", "[EOP]")
+_RESERVED = re.compile(r"\[R\d+\]")
 
-# The names under which tokenizer_config.json of Hugging Face keeps the same seven roles.
+# The names under which tokenizer_config.json of Hugging Face keeps the first seven roles.
 CONFIG_KEYS: Mapping[str, str] = {
     "[PAD]": "pad_token",
     "[UNK]": "unk_token",
@@ -39,6 +44,17 @@ UNIGRAM_LITERALS: Mapping[str, str] = {
     "[BOS]": "<s>",
     "[EOS]": "</s>",
 }
+XLM_LITERALS: Mapping[str, str] = {
+    "[BOS]": "<s>",
+    "[CLS]": "</s>",
+    "[SEP]": "</s>",
+    "[EOS]": "</s>",
+    "[PAD]": "<pad>",
+    "[UNK]": "<unk>",
+    "[R0]": "<special0>",
+    "[MASK]": "<special1>",
+    **{f"[R{number}]": f"<special{number}>" for number in range(2, 10)},
+}
 
 
 def check_literals(literals: Mapping[str, str]) -> dict[str, str]:
@@ -48,7 +64,7 @@ def check_literals(literals: Mapping[str, str]) -> dict[str, str]:
     producing it.
     """
     for role, literal in literals.items():
-        if role not in ROLES:
+        if role not in ROLES and not _RESERVED.fullmatch(role):
             raise RecipeError(f"text.tokenizer.special: unknown role {role!r}. {nearest(role, ROLES)}")
         if not isinstance(literal, str) or len(literal) < 3 or literal[0].isalnum() or any(map(str.isspace, literal)):
             raise RecipeError(
@@ -73,3 +89,10 @@ def guess_literals(pieces: Iterable[str]) -> dict[str, str]:
             return dict(table)
     merged = {**UNIGRAM_LITERALS, **ROBERTA_LITERALS, **BERT_LITERALS}
     return {role: literal for role, literal in merged.items() if literal in known}
+
+
+def sentinel_literals(count: int) -> list[str]:
+    """T5's names of `count` sentinels in the order of their ids: the first one, `<extra_id_0>`, has the highest."""
+    if count < 0:
+        raise RecipeError(f"text.tokenizer.sentinels: {count}; expected 0 or more.")
+    return [f"<extra_id_{number}>" for number in reversed(range(count))]

@@ -55,19 +55,21 @@ def sample_texts(texts: Iterable[str], budget_bytes: int, seed: int) -> Sample:
 
 @dataclass(frozen=True)
 class Alphabet:
-    """How often each character stands in normalised texts, and how often inside a word (not at its start).
+    """How often each character stands in normalised texts, how often inside a word (not at its start), how often last.
 
-    count, inside: (0x110000,) int64 by code point. White space is not counted.
+    count, inside, last: (0x110000,) int64 by code point. White space is not counted. A mark is a word, hence last.
     """
 
     count: NDArray[np.int64]
     inside: NDArray[np.int64]
+    last: NDArray[np.int64]
 
     @classmethod
     def of(cls, texts: Iterable[str], normaliser: normalizers.Normalizer | None) -> Alphabet:
         """Count the characters of texts. Words are cut as BERT cuts them: at white space and punctuation."""
         count = np.zeros(_CODE_POINTS, dtype=np.int64)
         inside = np.zeros(_CODE_POINTS, dtype=np.int64)
+        last = np.zeros(_CODE_POINTS, dtype=np.int64)
         breaks = np.zeros(_CODE_POINTS, dtype=np.bool_)
         known = np.zeros(_CODE_POINTS, dtype=np.bool_)
         for block in blocks_of(texts):
@@ -81,8 +83,10 @@ class Alphabet:
             apart = breaks[points]
             inner = points[1:][~(apart[1:] | apart[:-1])]
             inside += np.bincount(inner, minlength=_CODE_POINTS)
+            ends = apart | np.append(apart[1:], True)
+            last += np.bincount(points[ends], minlength=_CODE_POINTS)
         count[[point for point in np.flatnonzero(count).tolist() if chr(point).isspace()]] = 0
-        return cls(count, inside)
+        return cls(count, inside, last)
 
     def chosen(self, coverage: float, most: int) -> tuple[list[str], list[str]]:
         """The most frequent characters that make up `coverage` of all, at most `most`; and those of them seen inside words.
@@ -94,6 +98,10 @@ class Alphabet:
         share = np.cumsum(self.count[order]) / max(1, int(self.count.sum()))
         kept = np.sort(order[: min(most, 1 + int(np.searchsorted(share, coverage)))])
         return [chr(p) for p in kept.tolist()], [chr(p) for p in kept[self.inside[kept] > 0].tolist()]
+
+    def final(self, characters: Iterable[str]) -> list[str]:
+        """Those of some characters that end a word."""
+        return [character for character in characters if self.last[ord(character)]]
 
 
 def blocks_of(texts: Iterable[str], size: int = 1 << 20) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from cloze.errors import RecipeError, nearest
 
 KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram"}
+_SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
 class Encoded(NamedTuple):
@@ -27,18 +29,31 @@ class Encoded(NamedTuple):
     word_start: NDArray[np.bool_]
 
 
+class Spelled(NamedTuple):
+    """Tokens of many texts and where each stands in its own text.
+
+    ids (T,) int32, word_start (T,), offsets (n+1,) of the texts, begin and end (T,) in characters of the text.
+    """
+
+    ids: NDArray[np.int32]
+    word_start: NDArray[np.bool_]
+    offsets: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
 class Tokenizer:
     """A trained tokenizer with its table of roles.
 
     A word is what the pre-tokenizer cuts: a run of letters, a punctuation mark, an ideograph (WordPiece); a piece of
-    the GPT-2 pattern with its leading space (byte-level BPE); a run between spaces (Unigram).
+    the GPT-2 pattern with its leading space (byte-level BPE); a run between spaces (Unigram); what WordPiece cuts (BPE).
 
     Plain text never yields a special id: `encode("[MASK]")` gives the pieces of a bracket, a word and a bracket, while
     `encode_template` reads roles and literals. [UNK] alone may come out of plain text, where a character is unknown.
 
-    kind: wordpiece, byte_bpe or unigram; roles: role → id; literals: role → how the vocabulary spells it;
-    size: ids are 0..size-1; special_ids, ordinary_ids: sorted, together all ids; hash: of everything that decides ids;
-    lower: does it lower-case?
+    kind: wordpiece, byte_bpe, bpe or unigram; roles: role → id; literals: role → how the vocabulary spells it;
+    size: ids are 0..size-1; special_ids, ordinary_ids: sorted, together all ids; sentinels: ids of `<extra_id_0>`,
+    `<extra_id_1>`, … (none: empty); hash: of everything that decides ids; lower: does it lower-case?
     """
 
     def __init__(self, description: str, literals: Mapping[str, str]) -> None:
@@ -49,11 +64,14 @@ class Tokenizer:
         self._plain = tokenizers.Tokenizer.from_str(self._json)
         self._plain.encode_special_tokens = True
         self.kind: str = KINDS.get(data["model"].get("type", ""), "other")
+        if self.kind == "byte_bpe" and data["model"].get("end_of_word_suffix"):
+            self.kind = "bpe"
         self.literals: Mapping[str, str] = MappingProxyType(dict(literals))
         self.size: int = 1 + max(self._plain.get_vocab(with_added_tokens=True).values())
         self.roles: Mapping[str, int] = MappingProxyType({r: self._id_of(r, p) for r, p in literals.items()})
         added = {token["id"] for token in data.get("added_tokens", []) if token["special"]}
         special = sorted(added | set(self.roles.values()))
+        self.sentinels: NDArray[np.int32] = _sentinels(data)
         self.special_ids: NDArray[np.int32] = np.array(special, dtype=np.int32)
         self.ordinary_ids: NDArray[np.int32] = np.setdiff1d(np.arange(self.size, dtype=np.int32), self.special_ids)
         self.hash: str = hashlib.sha256(self._json.encode()).hexdigest()
@@ -83,6 +101,14 @@ class Tokenizer:
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
         """Ids of all texts in one array (T,), word starts (T,), and offsets (n+1,) of the texts in it."""
         return self._flat(self._plain, texts)
+
+    def encode_spelled(self, texts: Sequence[str]) -> Spelled:
+        """The same, with the characters that each token stands for; slower."""
+        found = self._plain.encode_batch(readable(texts), add_special_tokens=False)
+        ids, starts, offsets = self._flattened(found)
+        every = chain.from_iterable(chain.from_iterable(e.offsets for e in found))
+        bounds = np.fromiter(every, dtype=np.int64, count=2 * len(ids)).reshape(-1, 2)
+        return Spelled(ids, starts, offsets, bounds[:, 0], bounds[:, 1])
 
     def encode_template(self, text: str) -> Encoded:
         """The ids of a text in which roles such as [MASK], and the vocabulary's own literals, mean special tokens."""
@@ -145,12 +171,14 @@ class Tokenizer:
         # Only WordPiece shows in its pieces where words begin; the fast call forgets the words.
         by_piece = self.kind == "wordpiece"
         call = engine.encode_batch_fast if by_piece else engine.encode_batch
-        found = call(readable(texts), add_special_tokens=False)
+        return self._flattened(call(readable(texts), add_special_tokens=False))
+
+    def _flattened(self, found: list[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
         offsets = np.zeros(len(found) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, found), dtype=np.int64, count=len(found)), out=offsets[1:])
         total = int(offsets[-1])
         ids = np.fromiter(chain.from_iterable([e.ids for e in found]), dtype=np.int32, count=total)
-        if by_piece:
+        if self.kind == "wordpiece":
             return ids, self._begins[ids], offsets
         every = chain.from_iterable([e.word_ids for e in found])
         # A special token belongs to no word: it starts one, and so does what follows it.
@@ -178,6 +206,15 @@ class Tokenizer:
         if found is None:
             raise RecipeError(f"tokenizer: the literal {literal!r} of {role} is not in the vocabulary.")
         return found
+
+
+def _sentinels(data: Mapping[str, Any]) -> NDArray[np.int32]:
+    """The ids of `<extra_id_0>`, `<extra_id_1>`, … in that order; T5's names for what stands for a masked span."""
+    found = {
+        int(match.group(1)): int(token["id"])
+        for token in data.get("added_tokens", []) if (match := _SENTINEL.fullmatch(token["content"]))
+    }
+    return np.array([found[number] for number in sorted(found)], dtype=np.int32)
 
 
 def without_frame(data: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Training a tokenizer on a stream of texts: WordPiece, byte-level BPE or Unigram, the same every time."""
+"""Training a tokenizer on a stream of texts: WordPiece, BPE, byte-level BPE or Unigram, the same every time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,21 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import lookup, register
 from cloze.text.normalise import Normalise
-from cloze.text.roles import BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, check_literals, in_id_order
+from cloze.text.roles import (
+    BERT_LITERALS,
+    ROBERTA_LITERALS,
+    UNIGRAM_LITERALS,
+    XLM_LITERALS,
+    check_literals,
+    in_id_order,
+    sentinel_literals,
+)
 from cloze.text.sample import Alphabet, sample_texts
 from cloze.text.tokenizer import Tokenizer
 
 Report = Callable[[str], None]
 _CONTINUES = "##"
+_ENDS = "</w>"
 
 
 class Trainer(Protocol):
@@ -125,18 +134,64 @@ class ByteBPE:
         return Tokenizer(json.dumps(_moved_last(data, len(special)) if self.special_last else data), literals)
 
 
+@register("tokenizer", "bpe")
+@dataclass(frozen=True)
+class BPE:
+    """BPE over characters, the end of a word marked by `</w>` (Sennrich et al. 2016), as GPT and XLM use it.
+
+    Words are cut as BERT cuts them. size: pieces in all; min_frequency: a pair seen less often is not merged; special:
+    role → literal, ids from 0 in that order (default: XLM's); coverage: the share of characters that the alphabet must
+    cover, rarer ones become [UNK].
+
+    Differs: GPT's ftfy and spaCy and XLM's Moses are replaced by the switches of `normalise` and BERT's cuts.
+    """
+
+    size: int = 40478
+    min_frequency: int = 2
+    special: dict[str, str] | None = None
+    coverage: float = 0.9999
+
+    def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
+        """Train on texts held in memory."""
+        literals = check_literals(XLM_LITERALS if self.special is None else self.special)
+        engine = tokenizers.Tokenizer(models.BPE(unk_token=literals["[UNK]"], end_of_word_suffix=_ENDS))
+        normaliser = normalise.build("bpe")
+        if normaliser is not None:
+            engine.normalizer = normaliser
+        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        engine.decoder = decoders.BPEDecoder(suffix=_ENDS)
+        special = in_id_order(literals)
+        alphabet = Alphabet.of(texts, normaliser)
+        kept, _ = alphabet.chosen(self.coverage, most=max(1, self.size // 2))
+        # As in WordPiece: the order of "x</w>" must not come from a hash table.
+        reserved = [character + _ENDS for character in alphabet.final(kept)]
+        trainer = trainers.BpeTrainer(
+            vocab_size=max(self.size, len(special) + len(reserved) + len(kept)),
+            min_frequency=self.min_frequency,
+            special_tokens=[*special, *reserved],
+            initial_alphabet=kept,
+            limit_alphabet=len(kept),
+            end_of_word_suffix=_ENDS,
+            show_progress=False,
+        )
+        engine.train_from_iterator(texts, trainer, length=len(texts))
+        return Tokenizer(json.dumps(_only_special(json.loads(engine.to_str()), special)), literals)
+
+
 @register("tokenizer", "unigram")
 @dataclass(frozen=True)
 class Unigram:
     """The unigram language model over pieces (Kudo 2018, "Subword Regularization", §3.2), as XLNet and T5 use it.
 
     size: pieces in all; special: role → literal, ids from 0 in that order; coverage: share of characters that must have
-    a piece of their own, rarer ones become [UNK].
+    a piece of their own, rarer ones become [UNK]; sentinels: the last ids, `<extra_id_0>` the very last (Raffel et al.
+    2020, §3.1.4), which stand for masked spans.
     """
 
     size: int = 32000
     special: dict[str, str] | None = None
     coverage: float = 0.99995
+    sentinels: int = 0
 
     def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
         """Train on texts held in memory."""
@@ -144,9 +199,16 @@ class Unigram:
 
         literals = check_literals(UNIGRAM_LITERALS if self.special is None else self.special)
         special = in_id_order(literals)
+        last = sentinel_literals(self.sentinels)
         normaliser = normalise.build("unigram")
-        pieces = train_pieces(texts, normaliser, size=self.size - len(special), coverage=self.coverage)
-        engine = unigram_engine(pieces, special, literals["[UNK]"], normaliser)
+        room = self.size - len(special) - len(last)
+        if room < 1:
+            raise RecipeError(
+                f"text.tokenizer.unigram: size {self.size} leaves no room for pieces beside {len(special)} special tokens "
+                f"and {len(last)} sentinels; expected a larger size."
+            )
+        pieces = train_pieces(texts, normaliser, size=room, coverage=self.coverage)
+        engine = unigram_engine(pieces, special, literals["[UNK]"], normaliser, last=last)
         return Tokenizer(engine.to_str(), literals)
 
 
@@ -168,7 +230,7 @@ def train(
     """
     chosen = spec if isinstance(spec, TextSpec) else _spec_of(spec)
     if chosen.tokenizer is None:
-        raise RecipeError("text.tokenizer: no tokenizer named; expected wordpiece, byte_bpe or unigram.")
+        raise RecipeError("text.tokenizer: no tokenizer named; expected wordpiece, bpe, byte_bpe or unigram.")
     trainer: Any = chosen.tokenizer
     if size is not None:
         trainer = replace(trainer, size=size)

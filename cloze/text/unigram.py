@@ -16,6 +16,7 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
+from cloze.errors import RecipeError
 from cloze.text.sample import Alphabet, blocks_of
 
 Float = NDArray[np.float64]
@@ -44,7 +45,13 @@ def train_pieces(
     piece is taken against its own next best spelling, as in SentencePiece; no Bayesian digamma term.
     """
     alphabet = {*Alphabet.of(texts, normaliser).chosen(coverage, most=max(1, size // 2))[0], SPACE}
-    lattice = _seeds(_count_words(texts, normaliser, alphabet), size * _SEEDS_PER_PIECE)
+    words = _count_words(texts, normaliser, alphabet)
+    if not words:
+        raise RecipeError(
+            f"text.tokenizer.unigram: {size} pieces are too few for the characters of this text: not one word between spaces "
+            "is spelled with the most frequent ones alone. Give a larger size, or more text."
+        )
+    lattice = _seeds(words, size * _SEEDS_PER_PIECE)
     while True:
         for _ in range(_ITERATIONS):
             expected = lattice.expected()
@@ -65,17 +72,19 @@ def unigram_engine(
     special: Sequence[str],
     unknown: str,
     normaliser: normalizers.Normalizer | None,
+    *,
+    last: Sequence[str] = (),
 ) -> tokenizers.Tokenizer:
-    """The pieces as a tokenizer whose first ids are the special tokens.
+    """The pieces as a tokenizer whose first ids are the special tokens; `last` are special tokens with the last ids.
 
     Words are cut at white space and written with a leading U+2581. The first character of every special literal stands
     alone, so that no plain text can spell one.
     """
-    vocabulary = [*((literal, 0.0) for literal in special), *pieces]
+    vocabulary = [*((literal, 0.0) for literal in special), *pieces, *((literal, 0.0) for literal in last)]
     engine = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=list(special).index(unknown), byte_fallback=False))
     if normaliser is not None:
         engine.normalizer = normaliser
-    marks = "".join(sorted({"\\" + literal[0] for literal in special}))
+    marks = "".join(sorted({"\\" + literal[0] for literal in [*special, *last]}))
     engine.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.WhitespaceSplit(),
@@ -84,7 +93,7 @@ def unigram_engine(
         ]
     )
     engine.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
-    engine.add_special_tokens(list(special))
+    engine.add_special_tokens([*special, *last])
     return engine
 
 

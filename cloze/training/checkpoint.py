@@ -4,6 +4,7 @@
     RUN/cloze/checkpoints/step-00000100/  the same files, and
         state/parameters.safetensors      every parameter by our names, tied ones once
         state/optimizer.safetensors       the optimiser's tensors, `<parameter>:<key>`
+        state/carry.safetensors           the memory of every lane, `<entry>:<pass>:<key>`, where networks have one
         state/state.json                  what was spent, cursors, seed, budget, checksums; written last
 """
 
@@ -49,7 +50,7 @@ class Checkpoints:
 
     def save(
         self, state: Mapping[str, Any], *, parameters: Mapping[str, Tensor], optimizer: Mapping[str, Tensor],
-        export: Callable[[Path], object],
+        export: Callable[[Path], object], carry: Mapping[str, Tensor] | None = None,
     ) -> Path:
         """Write the checkpoint of `state["step"]`, publish its Hugging Face files at the run's top, drop old ones.
 
@@ -62,9 +63,10 @@ class Checkpoints:
             self._clean()
             (partial / _STATE).mkdir(parents=True)
             export(partial)
+            written = {"parameters": parameters, "optimizer": optimizer, **({"carry": carry} if carry else {})}
             files = {
                 name: {"bytes": path.stat().st_size, "sha256": checksum}
-                for name, tensors in (("parameters", parameters), ("optimizer", optimizer))
+                for name, tensors in written.items()
                 for path in [partial / _STATE / f"{name}.safetensors"]
                 for checksum in [write_tensors(path, tensors)]
             }
@@ -90,17 +92,23 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder}: holds no checkpoint.")
         path = self.path(steps[-1] if step is None else step)
         state = self.read_state(path)
-        tensors = []
-        for name in ("parameters", "optimizer"):
-            file, expected = path / _STATE / f"{name}.safetensors", state["files"][name]
-            size = file.stat().st_size if file.is_file() else None
-            if size != expected["bytes"]:
-                found = "no" if size is None else str(size)
-                raise self._damaged(path, f"{file.name} has {found} bytes of {expected['bytes']}")
-            if sha256(file) != expected["sha256"]:
-                raise self._damaged(path, f"{file.name} does not match its checksum")
-            tensors.append(read_tensors(file))
-        return state, tensors[0], tensors[1]
+        return state, self._tensors(path, state, "parameters"), self._tensors(path, state, "optimizer")
+
+    def load_carry(self, step: int) -> dict[str, Tensor]:
+        """The memory of every lane at a step; empty where there was none. Errors as those of `load`."""
+        path = self.path(step)
+        state = self.read_state(path)
+        return self._tensors(path, state, "carry") if "carry" in state["files"] else {}
+
+    def _tensors(self, path: Path, state: Mapping[str, Any], name: str) -> dict[str, Tensor]:
+        file, expected = path / _STATE / f"{name}.safetensors", state["files"][name]
+        size = file.stat().st_size if file.is_file() else None
+        if size != expected["bytes"]:
+            found = "no" if size is None else str(size)
+            raise self._damaged(path, f"{file.name} has {found} bytes of {expected['bytes']}")
+        if sha256(file) != expected["sha256"]:
+            raise self._damaged(path, f"{file.name} does not match its checksum")
+        return read_tensors(file)
 
     def read_state(self, path: Path) -> dict[str, Any]:
         """The `state.json` of a checkpoint folder."""

@@ -100,7 +100,8 @@ def join(device: str = "auto", strategy: Strategy = "ddp") -> Iterator[Ranks]:
 def _shard(step: Step, device: torch.device) -> None:
     """FSDP2: each depth group that shares nothing is a shard group; all else belongs to the root, gathered all step.
 
-    torch refuses a parameter that is visible to two groups, so tied embeddings and heads go to the root.
+    torch refuses a parameter that is visible to two groups, so tied embeddings and heads go to the root; so do layers that
+    lend their maps to others (`lends`), which find them gathered there.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
@@ -111,7 +112,7 @@ def _shard(step: Step, device: torch.device) -> None:
         owners[id(parameter)] = owners.get(id(parameter), 0) + 1
     networks: list[Any] = list(step.networks.values())
     for group in [group for network in networks for group in network.depth_groups()[1:]]:
-        if all(owners[id(parameter)] == 1 for parameter in group.parameters()):
+        if not getattr(group, "lends", False) and all(owners[id(parameter)] == 1 for parameter in group.parameters()):
             fully_shard(group, mesh=mesh)
     fully_shard(step, mesh=mesh, reshard_after_forward=False)
     register_fsdp_forward_method(step, "run")

@@ -119,7 +119,7 @@ def _backward(
     batch = piece.micro.batch.to(ranks.device, non_blocking=True)
     with ranks.syncing(session.module, last):
         with casting(session.precision, ranks.device):
-            made = session.module(piece.entry, batch)
+            made = session.module(piece.entry, batch, session.carry(piece.entry, piece.micro, session.carries))
         losses = {session.name(piece.entry, name): loss for name, loss in made.items()}
         # DDP and FSDP average gradients over ranks; the sums here are already divided by the count of all ranks.
         scaled = [loss.total * (weights[name] * ranks.world / max(counts[name], 1.0)) for name, loss in losses.items()]

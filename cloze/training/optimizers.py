@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.registry import register
+from cloze.training import adafactor  # noqa: F401  registers itself
 from cloze.training.sharding import whole
 
 Decay = Literal["matrices", "all"]
@@ -85,6 +87,67 @@ class BertAdam:
                     "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
                 }
         return optimizer
+
+
+@register("optimizer", "gpt_adam")
+class GptAdam:
+    """The Adam of GPT's code (openai/finetune-transformer-lm `opt.py`): matrices decay by the bias-corrected step.
+
+    With the factor c = √(1 - β₂ᵗ) / (1 - β₁ᵗ) of step t: θ ← θ - rate · (m̂ / (√v̂ + ε) + decay · c · θ), so the decay
+    starts at a third of its strength. Differs: ε is added to the corrected root, as torch does, not to √v.
+    """
+
+    def __init__(
+        self,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.01,
+        decay: Decay = "matrices",
+    ) -> None:
+        self.betas, self.epsilon, self.weight_decay, self.decay = betas, epsilon, weight_decay, decay
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        return _GptAdamOptimizer(made, betas=self.betas, eps=self.epsilon, fused=True)
+
+
+class _GptAdamOptimizer(torch.optim.AdamW):
+    """AdamW's fused kernel; before each step the groups' decay is multiplied by the correction of that step."""
+
+    def __init__(self, made: list[dict[str, Any]], **options: Any) -> None:
+        super().__init__(made, **options)
+        self._decays = [float(group["weight_decay"]) for group in self.param_groups]
+        self._steps: int | None = None  # read from the state once, because a restored run's state is on the device
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One update."""
+        if self._steps is None:
+            self._steps = max((int(state["step"]) for state in self.state.values()), default=0)
+        self._steps += 1
+        first, second = self.param_groups[0]["betas"]
+        correction = math.sqrt(1 - second**self._steps) / (1 - first**self._steps)
+        for group, decay in zip(self.param_groups, self._decays, strict=True):
+            group["weight_decay"] = decay * correction
+        super().step()
+
+
+@register("optimizer", "xlm_adam")
+class XlmAdam:
+    """The Adam of XLM's code: bias-corrected, and every tensor decays by the rate, biases and norms too.
+
+    The same as `adamw` with `decay: all`.
+    """
+
+    def __init__(
+        self, *, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8, weight_decay: float = 0.0
+    ) -> None:
+        self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        return AdamW(betas=self.betas, epsilon=self.epsilon, weight_decay=self.weight_decay, decay="all").build(parameters)
 
 
 @register("optimizer", "lamb")

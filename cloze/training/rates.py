@@ -92,17 +92,26 @@ class Linear:
 
 @register("rate", "cosine")
 class Cosine:
-    """Up to `peak`, then down to `floor` along half a cosine (Loshchilov and Hutter, SGDR, 2017, eq. 5)."""
+    """Up to `peak`, then down to `floor` along half a cosine (Loshchilov and Hutter, SGDR, 2017, eq. 5).
 
-    def __init__(self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0, floor: float = 0.0) -> None:
-        self.peak, self.floor = peak, floor
+    The floor is reached when the share `until` is spent, and kept (GPT-3: 260 of 300 billion tokens).
+    """
+
+    def __init__(
+        self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0, floor: float = 0.0, until: float = 1.0
+    ) -> None:
+        if not 0 < until <= 1:
+            raise RecipeError(f"training.rate.cosine.until: {until} is not a share of the budget. Expected 0 < until <= 1.")
+        self.peak, self.floor, self.until = peak, floor, until
         self.warmup = Warmup(warmup_steps, warmup)
 
     def __call__(self, share: float, nominal_steps: int | None = None) -> float:
         rising = self.warmup.factor(share, nominal_steps)
         if rising < 1.0:
             return self.peak * rising
-        bend = 0.5 + 0.5 * math.cos(math.pi * self.warmup.rest(share, nominal_steps))
+        end = self.warmup.share(nominal_steps)
+        rest = min((share - end) / (self.until - end), 1.0) if share < self.until else 1.0
+        bend = 0.5 + 0.5 * math.cos(math.pi * rest)
         return self.floor + (self.peak - self.floor) * bend
 
 
@@ -122,11 +131,14 @@ class Constant:
 class InverseSquareRoot:
     """Up to `peak`, then `peak` · √(warm-up / share) (Vaswani et al., Attention Is All You Need, 2017, §5.3).
 
+    `rise: level` is at `peak` from the beginning: with `peak: 0.01` and `warmup_steps: 10000` T5's 1 / √max(t, 10⁴).
     Differs: the decay is a function of the share spent, not of the step, and so needs a warm-up above 0.
     """
 
-    def __init__(self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0) -> None:
-        self.peak = peak
+    def __init__(
+        self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0, rise: Literal["linear", "level"] = "linear"
+    ) -> None:
+        self.peak, self.rise = peak, rise
         self.warmup = Warmup(warmup_steps, warmup)
         if not (warmup_steps or warmup):
             raise RecipeError(
@@ -135,7 +147,8 @@ class InverseSquareRoot:
 
     def __call__(self, share: float, nominal_steps: int | None = None) -> float:
         end = self.warmup.share(nominal_steps)
-        return self.peak * (share / end if share < end else math.sqrt(end / share))
+        rising = share / end if self.rise == "linear" else 1.0
+        return self.peak * (rising if share < end else math.sqrt(end / share))
 
 
 @register("rate", "wsd")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cloze.batching import Cursor
-from cloze.errors import BudgetError, CheckpointError
+from cloze.errors import BudgetError, CheckpointError, RecipeError
 from cloze.training.budget import Budget, Spent
 from cloze.training.checkpoint import Export
 from cloze.training.data import Examples
@@ -71,7 +71,7 @@ class Run:
     training: Training = field(default_factory=Training)
     phases: Sequence[Phase] = ()
     odds: Mapping[str, float] = field(default_factory=dict)
-    mixing: Literal["step", "all"] = "step"
+    mixing: Literal["step", "row", "all"] = "step"
     seed: int = 0
     device: str = "auto"
     bytes_per_token: float | None = None
@@ -83,6 +83,13 @@ class Run:
         """Refuse what cannot be run before anything is written."""
         if self.budget.kind == "bytes" and not self.bytes_per_token:
             raise BudgetError("a budget in bytes needs a corpus that knows its bytes per token. Give a budget in tokens.")
+        batches = {phase.set["batch"] for phase in self.phases if "batch" in phase.set}
+        everywhere = all("batch" in phase.set for phase in self.phases)
+        if self.step.carries and batches and not (everywhere and len(batches) == 1):
+            raise RecipeError(
+                "schedule: a phase changes the batch, but a network carries memory from row to row of the batch, so that the "
+                "batch must stay the same. Write it once, under `training:`."
+            )
         self.rate(0.0, self.training.nominal_steps)
 
 

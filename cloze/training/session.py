@@ -11,9 +11,10 @@ import torch
 
 from cloze.batch import Batch
 from cloze.batching import Cursor, MicroBatch
+from cloze.batching.deck import Deck
 from cloze.errors import RunError
+from cloze.training.carry import Carries, Carry
 from cloze.training.checkpoint import Checkpoints
-from cloze.training.deck import Deck
 from cloze.training.distribution import Ranks
 from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
 from cloze.training.log import Log, ProgressLine
@@ -47,6 +48,7 @@ class Session:
         self.progress = Progress(cursors={entry: Cursor() for entry in self.model.entries})
         self.stopping = self.worked = False
         self.held_out: float | None = None
+        self.carries = Carries()
         self.learning_rate = 0.0
         if saved is not None:
             self._restore(*saved)
@@ -84,6 +86,7 @@ class Session:
         load_optimizer(self.optimizer, self.model, optimizer, where=where)
         self.progress = Progress.from_json(state)
         self.held_out = state.get("held_out")
+        self.carries = Carries(self.checkpoints.load_carry(state["step"]))
         if str(self.run.budget) != state["budget"]:  # --extend: the old shares mean nothing under the new budget
             self.progress.share = self.share
             self.progress.phase = phase_at(self.run.phases, self.share)
@@ -117,11 +120,12 @@ class Session:
 
     def _set_phase(self, phase: int) -> bool:
         values = dict(self.run.phases[phase].set) if self.run.phases else {}
-        changed = {name.partition(".")[2]: value for name, value in values.items() if name.startswith("odds.")}
+        dealt_here = "odds." if self.run.mixing != "row" else "-"  # rows are dealt by the data
+        changed = {name.partition(".")[2]: value for name, value in values.items() if name.startswith(dealt_here)}
         odds = {entry: float(self.run.odds.get(entry, 1.0)) for entry in self.model.entries}
         self._odds = {**odds, **changed}
         self.deck = Deck(self._odds, seed=self.run.seed)
-        data = {name: value for name, value in values.items() if not name.startswith("odds.")}
+        data = {name: value for name, value in values.items() if not name.startswith(dealt_here)}
         return self.run.data.change(data) if data else False
 
     def entries(self) -> list[str]:
@@ -140,6 +144,13 @@ class Session:
         """Forward and backward of a micro-batch's real tokens."""
         length = max(rows.shape[-1] for rows in token_fields(micro.batch))
         return micro.tokens * self.model.flops_per_token(entry, length)
+
+    def carry(self, entry: str, micro: MicroBatch, carries: Carries) -> Carry | None:
+        """The memory of a micro-batch's lanes among `carries`; None where no network has any."""
+        if not self.model.carries:
+            return None
+        lanes = len(token_fields(micro.batch)[0])
+        return carries.of(entry, micro.first_row, lanes, self.ranks.device)
 
     # Progress.
 
@@ -207,9 +218,9 @@ class Session:
             micros = list(self.run.data.held_out(entry))
             if self.ranks.sharded:
                 micros = micros[: int(self.ranks.least(len(micros)))]
-            meter = Meter()
+            meter, carries = Meter(), Carries()
             for micro in micros:
-                self._measure(entry, micro, meter)
+                self._measure(entry, micro, meter, carries)
             counts = dict(zip(meter.counts, self.ranks.add(list(meter.counts.values())), strict=True))
             if any(counts.values()):
                 meter.counts = counts
@@ -224,12 +235,12 @@ class Session:
         self.meter.clear()  # the time of an evaluation is not training time
 
     @torch.no_grad()
-    def _measure(self, entry: str, micro: MicroBatch, meter: Meter) -> None:
+    def _measure(self, entry: str, micro: MicroBatch, meter: Meter, carries: Carries) -> None:
         """Losses of one held-out micro-batch; the same draws at every evaluation, so that only the model differs."""
         self.model.clock.set(seed=self.run.seed, step=0, first_row=micro.first_row, share=self.share)
         batch = micro.batch.to(self.ranks.device)
         with casting(self.precision, self.ranks.device):
-            losses = self.model(entry, batch)
+            losses = self.model(entry, batch, self.carry(entry, micro, carries))
         meter.add_losses(losses)
         meter.add_step(self.step, None, self.model.count(entry, micro.batch), self.model.weights(entry, self.share))
 
@@ -239,12 +250,13 @@ class Session:
         self.meter.check()
         parameters = gather_parameters(self.model)
         optimizer = gather_optimizer(self.optimizer, self.model)
+        carry = self.carries.gather(self.ranks.world)
         failure: Exception | None = None
         if self.ranks.first:
             everything = with_shared_names(self.model, parameters)
             try:
                 self.checkpoints.save(
-                    self._state(), parameters=parameters, optimizer=optimizer,
+                    self._state(), parameters=parameters, optimizer=optimizer, carry=carry,
                     export=lambda folder: self.run.export(folder, everything, self.step),
                 )
             except Exception as error:  # told to the other ranks, then raised

@@ -56,18 +56,26 @@ def load_optimizer(
     made: dict[str, dict[str, Any]] = {}
     for full, value in state.items():
         name, _, key = full.rpartition(":")
-        if name not in parameters or (value.dim() and value.shape != parameters[name].shape):
+        if name not in parameters or not _fits(value, parameters[name]):
             raise CheckpointError(f"{where}: the optimiser state of {name!r} does not fit this run's parameters.")
         made.setdefault(name, {})[key] = value
     for name, values in made.items():
         parameter = parameters[name]
         own = optimizer.state[parameter]
         for key, value in values.items():
-            if not value.dim():
+            if value.shape != parameter.shape:
                 own[key] = value.clone().to(parameter.device)
                 continue
             own[key] = torch.zeros_like(parameter, requires_grad=False)
             _put(own[key], value)
+
+
+def _fits(value: Tensor, parameter: nn.Parameter) -> bool:
+    """Whether a state belongs to a parameter: one number, one for each of its own, or the rows or columns of its parts."""
+    if value.shape == parameter.shape or not value.dim():
+        return True
+    parts = value.shape[0]
+    return (value.numel(), parts) in {(len(parameter), parts), (parts * parameter[0].numel(), parts)}
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:

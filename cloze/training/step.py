@@ -15,6 +15,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError, nearest
 from cloze.networks.clock import Clock
 from cloze.objectives import Loss
+from cloze.training.carry import Carry
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,13 @@ class Step(nn.Module):
         self.clock = clock
         self._wired = {name: self._wire(passes) for name, passes in self.entries.items()}
 
-    def forward(self, entry: str, batch: Batch, carry: Mapping[str, Any] | None = None) -> dict[str, Loss]:
-        """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is memory by pass name."""
+    @property
+    def carries(self) -> bool:
+        """Whether some network has a memory that the loop must hand back."""
+        return any(getattr(network, "carries", False) for network in self.networks.values())
+
+    def forward(self, entry: str, batch: Batch, carry: Carry | None = None) -> dict[str, Loss]:
+        """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is read, and then replaced."""
         losses: dict[str, Loss] = {}
         self._walk(self._wired[entry], batch, losses, carry)
         return losses
@@ -141,7 +147,7 @@ class Step(nn.Module):
         return self.rewriters[take.rewriter]
 
     def _walk(
-        self, wired: Sequence[_Wired], batch: Batch, losses: dict[str, Loss] | None, carry: Mapping[str, Any] | None
+        self, wired: Sequence[_Wired], batch: Batch, losses: dict[str, Loss] | None, carry: Carry | None
     ) -> dict[str, Tensor]:
         """Run the passes in order; returns their states and scores. Fills `losses`, or makes none where it is None."""
         states: dict[str, Tensor] = {}
@@ -153,11 +159,16 @@ class Step(nn.Module):
                 given = _keywords(network, fields)
                 if "order" in network.takes and "order" not in given:
                     given["order"] = turn.order
-                if carry is not None and turn.name in carry:
-                    given["carry"] = carry[turn.name]
+                want = entered.want & network.gives.keys()
+                carrying = carry is not None and getattr(network, "carries", False) and "restarts" in given
+                if carry is not None and carrying:  # rows that do not say where a stream begins have nothing to remember
+                    given["carry"] = carry.passes.get(turn.name)
+                    want |= {"carry"}
                 if entered.asks:
                     given["asked"] = self._asked(turn, fields)
-                made = network(want=entered.want & network.gives.keys(), **given)
+                made = dict(network(want=want, **given))
+                if carry is not None and carrying:
+                    carry.passes[turn.name] = made.pop("carry")
                 states.update({f"{turn.name}.{name}": state for name, state in made.items()})
                 self._ask(entered, fields, states, losses)
         return states
@@ -194,21 +205,24 @@ class Step(nn.Module):
                 taken[name] = states[source]
             else:
                 view, _, plain = source.rpartition(".")
-                taken[name] = batch.view(view or "main")[plain]
+                found = batch.view(view or "main")
+                if plain != "block" or plain in found:  # a view without padding has no blocks
+                    taken[name] = found[plain]
         return Batch({**seen, **taken}, checked=True)
 
     def _asked(self, turn: Pass, fields: Batch) -> Tensor | None:
-        """The flat places of `hidden` that the objectives read, where they are few enough for it to pay."""
-        names = {self._objective(w).places for w in turn.objectives if self._reads_hidden(w)}
+        """The flat places of the asked state that the objectives read, where they are few enough for it to pay."""
+        state = _asked_state(self._network(turn))
+        names = {name for w in turn.objectives if self._reads(w, state) for name in self._objective(w).at}
         if not names or any(name not in fields for name in names):
             return None
         places = [fields[name] for name in sorted(names)]
         asked = places[0] if len(places) == 1 else torch.cat(places)
         return asked if 2 * len(asked) <= fields["tokens"].numel() else None
 
-    def _reads_hidden(self, weighted: Weighted) -> bool:
+    def _reads(self, weighted: Weighted, state: str) -> bool:
         reads = self._objective(weighted).reads
-        return any(weighted.read.get(name, name) == "hidden" for name in reads)
+        return any(weighted.read.get(name, name) == state for name in reads)
 
     def _wire(self, passes: Sequence[Pass]) -> tuple[_Wired, ...]:
         """Resolve every reading: which states each network must make, and which heads' scores are read later."""
@@ -243,8 +257,9 @@ class Step(nn.Module):
                 f"pass {turn.name!r}: {', '.join(sorted(unknown))} is read, but network {turn.network!r} "
                 f"({type(network).__name__}) gives: {', '.join(sorted(network.gives))}."
             )
-        alone = f"{turn.name}.hidden" not in outside and all(
-            hasattr(self._objective(w), "places") for w in turn.objectives
+        state = _asked_state(network)
+        alone = f"{turn.name}.{state}" not in outside and all(
+            self._objective(w).at or not self._reads(w, state) for w in turn.objectives
         )
         return _Wired(
             turn, want, frozenset(want & heads), alone and "asked" in inspect.signature(network.forward).parameters
@@ -258,6 +273,11 @@ class Step(nn.Module):
                 f"pass {turn.name!r} reads {path!r}, but pass {source!r} does not come before it. "
                 "A pass reads earlier passes only."
             )
+
+
+def _asked_state(network: Any) -> str:
+    """The state that a network makes at the asked places alone; `hidden` unless it says otherwise."""
+    return str(getattr(network, "asked_state", "hidden"))
 
 
 def _keywords(network: Any, fields: Batch) -> dict[str, Any]:

@@ -16,7 +16,9 @@ UNREAD = [  # (replacement, what the message says): found while reading
     (("rate: 0.15", 'rate: "0.15"'), 'mine.yaml:7: exercise[1].mask.rate: got "0.15", expected a number.'),
     (("rate: 0.15", "rate: true"), "exercise[1].mask.rate: got true, expected a number."),
     (("rate: 0.15", "most: 1.5"), "exercise[1].mask.most: got 1.5, expected a whole number or null."),
-    (("rate: 0.15", "unit: tokens"), 'got "tokens", expected one of token, whole_word.\n  Did you mean \'token\'?'),
+    (("rate: 0.15", "unit: tokens"),
+     'got "tokens", expected one of token, whole_word, ngram, span, spaced, infill, alternating, fragment or a list of texts.\n'
+     "  Did you mean 'token'?"),
     (("predict: masked", "predict: maskd"), 'exercise[3].predict.what: got "maskd", expected one of masked,'),
     (("- corrupt: {}", "- corupt: {}"), "mine.yaml:8: exercise[2]: unknown edit 'corupt'. Did you mean 'corrupt'"),
     (("- corrupt: {}", "- {corrupt: {}, mask: {}}"), "exercise[2]: expected one edit, got the keys 'corrupt', 'mask'."),

@@ -110,3 +110,13 @@ def test_a_second_sequence_is_padded_for_itself_and_its_answers_stand_in_it(size
         assert laid["decoder_block"].tolist() == [[1, 1], [1, 0], [1, 1]]
     else:
         assert "decoder_block" not in laid
+
+
+def test_links_become_flat_places_of_tokens_and_items():
+    rows = Rows({
+        "tokens": np.ones((2, 4), np.int32), "length": np.array([4, 3], np.int32), "items/ngram": np.array([[7, 8, 0], [9, 0, 0]]),
+        "links/ngram": np.array([[[0, 0], [1, 0], [3, 1]], [[2, 0], [-1, -1], [-1, -1]]]),
+    })
+    laid = collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens", "items/ngram", "links/ngram"}))
+    assert laid["links/ngram"].tolist() == [[0, 0], [1, 0], [3, 1], [6, 3]]
+    assert laid["items/ngram"].tolist() == [[7, 8, 0], [9, 0, 0]]

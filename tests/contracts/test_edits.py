@@ -9,14 +9,17 @@ import pytest
 
 import cloze.exercises  # noqa: F401  the import registers the edits
 from cloze import fields, registry
+from cloze.corpus.lexicon import BoundLexicon
 from cloze.exercises import TokenFacts
 from cloze.registry import GivenMark, mark_of, parameters
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 
-FACTS = TokenFacts(1000, {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}, np.arange(5, 1000, dtype=np.int32), lambda t: [])
-REQUIRED = {"template": "[CLS] {A} [SEP]", "to": "other", "companion": "next"}
+ROLES = {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "[BOS]": 2, "[EOS]": 3}
+FACTS = TokenFacts(1000, ROLES, np.arange(5, 950, dtype=np.int32), lambda t: [], np.arange(999, 949, -1, dtype=np.int32))
+REQUIRED = {"template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams"}
 ROWS, WIDTH = 64, 30
+GIVEN = {"tokenizer": FACTS, "tables": {"ngrams": BoundLexicon(np.array([[-1, -1], [5, -1], [6, 7], [300, 301]], np.int32))}}
 
 
 def block() -> Rows:
@@ -32,7 +35,11 @@ def block() -> Rows:
     }
     masked = (g.random((ROWS, WIDTH)) < 0.2) & ~special & (columns < length[:, None])
     companions = {f"{c}.{k}": v for c in ("next", "distractor") for k, v in passage.items()}
-    return Rows({**passage, **companions, "special": special, "masked": masked, "segments": columns // 15})
+    span = np.where(masked, np.cumsum(masked & ~np.pad(masked[:, :-1], ((0, 0), (1, 0))), axis=1), 0)
+    return Rows({
+        **passage, **companions, "special": special, "masked": masked, "segments": columns // 15, "layers/span": span,
+        "layers/shuffled": np.zeros_like(span),
+    })
 
 
 def build(name: str):
@@ -40,7 +47,7 @@ def build(name: str):
     arguments = {}
     for key, p in parameters(builder).items():
         if isinstance(mark_of(p), GivenMark):
-            arguments |= {key: FACTS} if key == "tokenizer" else {}
+            arguments |= {key: GIVEN[key]} if key in GIVEN else {}
         elif p.default is inspect.Parameter.empty:
             arguments[key] = REQUIRED[key]
     return builder(**arguments)

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from cloze.cli.corpus import app
 from cloze.corpus import Store
 from cloze.corpus.check import check_corpus
-from cloze.errors import CorpusError
-from cloze.text import TextSpec, train
+from cloze.errors import CorpusError, RecipeError
+from cloze.text import Dictionary, TextSpec, train
 
 TEXT = "The cat sleeps. It dreams of fish.\nThe dog barks. It is loud.\nThe cat sleeps. It dreams of fish.\n"
 
@@ -75,3 +75,26 @@ def test_a_finished_tokenizer_and_a_recipe_exclude_each_other(tmp_path: Path) ->
     arguments = ["build", "x", "--out", str(tmp_path / "s"), "--tokenizer", str(tmp_path), "--recipe", "bert"]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, CorpusError)
+
+
+def test_the_command_builds_languages_words_layers_and_pairs(tmp_path: Path) -> None:
+    run = CliRunner()
+    for name, text in (("en", "The cat sleeps. It dreams.\n\nThe end."), ("zh", "我们在图书馆学习。\n\n他们没有回答。")):
+        (tmp_path / "text" / name).mkdir(parents=True)
+        (tmp_path / "text" / name / "a.txt").write_text(text * 20, encoding="utf-8")
+    (tmp_path / "names.txt").write_text("图书馆\n", encoding="utf-8")
+    arguments = ["build", str(tmp_path / "text"), "--languages", "--size", "90", "--out", str(tmp_path / "store")]
+    built = run.invoke(app, [*arguments, "--words", "dictionary", "--annotate", f"place={tmp_path / 'names.txt'}"])
+    assert built.exit_code == 0, built.output
+    store = Store.open(tmp_path / "store", verify=True)
+    assert store.languages == ("en", "zh") and list(store.layers) == ["place"]
+    assert store.header["words"] == Dictionary().hash and store.layers["place"].sum() == 20 * 5
+
+    (tmp_path / "pairs.tsv").write_text("en\tzh\n" + "The cat sleeps.\t猫睡觉。\n" * 20, encoding="utf-8")
+    arguments = ["build", str(tmp_path / "pairs.tsv"), "--format", "pairs", "--size", "60", "--out", str(tmp_path / "pairs")]
+    built = run.invoke(app, arguments)
+    assert built.exit_code == 0, built.output
+    assert Store.open(tmp_path / "pairs").pairs
+    assert isinstance(run.invoke(app, [*arguments, "--languages"]).exception, CorpusError)
+    assert isinstance(run.invoke(app, [*arguments, "--words", "jeba"]).exception, RecipeError)
+    assert isinstance(run.invoke(app, [*arguments, "--annotate", "names.txt"]).exception, RecipeError)

@@ -103,3 +103,10 @@ def test_other_versions_missing_folders_and_other_tokenizers_are_refused(make_st
         Store.open(tmp_path / "nowhere")
     with pytest.raises(CorpusError, match=r"a folder without store\.json"):
         Store.open(tmp_path)
+
+
+def test_counts_are_those_of_every_id(make_store: object) -> None:
+    store: Store = make_store([[400, 700]])  # type: ignore[operator]
+    counts = store.counts()
+    assert counts.shape == (1000,) and counts.sum() == 1100
+    assert counts[:10].sum() == 0 and counts[10] == 2 and counts[300] == 1

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.objectives import Classify, Loss, classify, relation_prediction, token_labelling, token_prediction
 from cloze.objectives import cross_entropy as module
@@ -28,6 +29,8 @@ def vocabulary(**changed: Any) -> Classify:
 
 MAKERS: dict[str, Callable[[], Classify]] = {
     "token_prediction": vocabulary,
+    "smoothed": lambda: vocabulary(smoothing=0.1),
+    "scaled": lambda: vocabulary(transform=None, bias=False, scale=True),
     "untied": lambda: vocabulary(transform=None, tie=False, bias=False),
     "relation_prediction": lambda: relation_prediction(classes=3, width=WIDTH, clock=Clock()).double(),
     "token_labelling": lambda: token_labelling(width=WIDTH, clock=Clock()).double(),
@@ -179,6 +182,30 @@ def test_blocks_of_scores_give_the_same_loss_and_gradient(monkeypatch: pytest.Mo
         total, _ = vocabulary_loss(rows, table, bias, targets, weights)
         torch.testing.assert_close(total, plain)
         torch.testing.assert_close(torch.autograd.grad(total * 0.5, (rows, table, bias)), tuple(g * 0.5 for g in expected))
+
+
+@pytest.mark.parametrize("smoothing", [0.1, 0.5])
+def test_smoothing_gives_its_share_of_an_answer_to_all_classes_alike(smoothing: float) -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(7, 5, dtype=torch.double, requires_grad=True)
+    table = torch.randn(9, 5, dtype=torch.double, requires_grad=True)
+    targets, weights = torch.randint(0, 9, (7,)), torch.rand(7, dtype=torch.double)
+    losses = torch.nn.functional.cross_entropy(rows @ table.t(), targets, reduction="none", label_smoothing=smoothing)
+    expected = torch.autograd.grad((losses * weights).sum(), (rows, table))
+    total, _ = vocabulary_loss(rows, table, None, targets, weights, smoothing)
+    torch.testing.assert_close(total, (losses * weights).sum())
+    torch.testing.assert_close(torch.autograd.grad(total, (rows, table)), expected)
+    with pytest.raises(RecipeError, match="smoothing"):
+        vocabulary(smoothing=1.0)
+
+
+def test_scaled_rows_meet_the_table_divided_by_the_root_of_its_width() -> None:
+    plain, scaled = (vocabulary(transform=None, bias=False, scale=scale) for scale in (False, True))
+    readings, batch = example(plain, rows=2, answers=4)
+    torch.testing.assert_close(
+        scaled.head(scaled.rows(readings, batch)),
+        readings["hidden"].flatten(0, 1)[batch["places/main"]] @ scaled.head.weight.t() * WIDTH**-0.5,
+    )
 
 
 def test_a_tie_of_scores_is_not_a_right_answer() -> None:

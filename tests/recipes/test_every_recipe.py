@@ -28,6 +28,13 @@ TEXTS = {
 SMALL = ["length=48", "training.batch=4", "training.held_out=0.05"]
 
 
+def small(recipe_name: str) -> list[str]:
+    """Values that make a recipe small, and the lists that its annotators read."""
+    layers = load_recipe(recipe_name).texts["main"].annotate
+    lists = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
+    return SMALL + [f"text.annotate.{name}.file={SAMPLES / lists[name]}" for name in layers]
+
+
 def binds(recipe: Recipe) -> list[str]:
     """What the command line has to name: one sample for every source and for every table that is read from a file."""
     found = []
@@ -41,7 +48,7 @@ def binds(recipe: Recipe) -> list[str]:
 @pytest.mark.parametrize("name", recipe_names())
 def test_it_trains_thirty_steps_on_a_sample(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["pretrain", name, "--size", "tiny", "--budget", "30steps", "--out", str(tmp_path / "run")]
-    for value in SMALL:
+    for value in small(name):
         arguments += ["--set", value]
     assert main([*arguments, *binds(load_recipe(name))]) == 0, capsys.readouterr().err
     assert (tmp_path / "run" / "model.safetensors").is_file() or (tmp_path / "run" / "cloze" / "network.safetensors").is_file()
@@ -50,7 +57,7 @@ def test_it_trains_thirty_steps_on_a_sample(name: str, tmp_path: Path, capsys: p
 @cache
 def opened(name: str) -> tuple[Recipe, dict[str, Store], Tokenizer, dict[str, object]]:
     """A recipe at its smallest, with the stores of its samples."""
-    recipe = load_recipe(name, size="tiny", overrides=SMALL)
+    recipe = load_recipe(name, size="tiny", overrides=small(name))
     named = binds(recipe)
     corpus = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--corpus"]
     others = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--bind"]
@@ -59,7 +66,7 @@ def opened(name: str) -> tuple[Recipe, dict[str, Store], Tokenizer, dict[str, ob
     stores, tokenizer = open_stores(
         recipe, paths, Path(folder.name), tokenizer=None, text_format="auto", seed=0, say=lambda text: None
     )
-    return recipe, stores, tokenizer, make_tables(recipe, paths, stores)
+    return recipe, stores, tokenizer, make_tables(recipe, stores)
 
 
 _folders: dict[str, TemporaryDirectory[str]] = {}

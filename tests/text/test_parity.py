@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cloze.text import ChunkEncoder, Normalise, TextSpec, Tokenizer, WordPiece, train
+from cloze.text.roles import CONFIG_KEYS
 from tests.text.conftest import CHINESE, ENGLISH
 
 pytestmark = pytest.mark.parity
@@ -23,8 +24,12 @@ CASES = {
     "gpt2 with a frame": ("gpt2", "GPT2Tokenizer", "[BOS] {A} [EOS]", None),
     "roberta with BERT's pair": ("roberta", "RobertaTokenizer", *BERT),
     "unigram": ("unigram", None, *BERT),
+    "xlnet": ("xlnet", None, "{A} [SEP] [CLS]", "{A} [SEP] {B} [SEP] [CLS]"),
+    "t5": ("t5", None, "{A} [EOS]", "{A} [EOS] {B} [EOS]"),
+    "xlm": ("xlm", None, "[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]"),
+    "gpt": ("gpt", "OpenAIGPTTokenizer", "{A}", None),
 }
-MODEL_TYPES = {"bert": "bert", "electra": "electra", "roberta": "roberta", "gpt2": "gpt2"}
+MODEL_TYPES = {"bert": "bert", "electra": "electra", "roberta": "roberta", "gpt2": "gpt2", "gpt": "openai-gpt"}
 
 
 def framed(tokenizer: Tokenizer, frame: str, first: str, second: str = "") -> list[int]:
@@ -61,7 +66,9 @@ def test_auto_tokenizer_gives_our_ids_and_frame(
             assert found["token_type_ids"] == [0] * (len(found["input_ids"]) - second) + [1] * second
     for role, literal in tokenizer.literals.items():
         attribute = {"[BOS]": "bos_token", "[EOS]": "eos_token"}.get(role, f"{role[1:-1].lower()}_token")
-        assert getattr(theirs, attribute) == literal
+        if role in CONFIG_KEYS:
+            assert getattr(theirs, attribute) == literal
+        assert theirs.convert_tokens_to_ids(literal) == tokenizer.role(role)
 
 
 def test_switches_that_bert_tokenizer_ignores_survive(tmp_path: Path) -> None:

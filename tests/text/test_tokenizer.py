@@ -14,7 +14,7 @@ from cloze.text import Tokenizer
 from tests.text.conftest import SPECS
 
 KINDS = sorted(SPECS)
-FRAME = {"gpt2": "{A}"}
+FRAME = {"gpt2": "{A}", "gpt": "{A}", "t5": "{A} [EOS]"}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -22,8 +22,8 @@ def test_ids_are_split_into_special_and_ordinary(trained: dict[str, Tokenizer], 
     tokenizer = trained[name]
     every = np.sort(np.concatenate([tokenizer.special_ids, tokenizer.ordinary_ids]))
     assert np.array_equal(every, np.arange(tokenizer.size))
-    assert set(tokenizer.roles.values()) == set(tokenizer.special_ids.tolist())
-    assert np.all(np.diff(tokenizer.ordinary_ids) == 1)
+    assert {*tokenizer.roles.values(), *tokenizer.sentinels.tolist()} == set(tokenizer.special_ids.tolist())
+    assert np.all(np.diff(tokenizer.ordinary_ids) == 1)  # one run: what `corrupt` draws from
 
 
 def test_special_ids_stand_where_the_papers_put_them(trained: dict[str, Tokenizer]) -> None:
@@ -34,6 +34,24 @@ def test_special_ids_stand_where_the_papers_put_them(trained: dict[str, Tokenize
     assert roberta.role("[EOS]") == roberta.role("[SEP]")
     gpt2 = trained["gpt2"]
     assert gpt2.special_ids.tolist() == [gpt2.size - 1]
+    xlm = trained["xlm"]
+    assert (xlm.role("[BOS]"), xlm.role("[EOS]"), xlm.role("[PAD]"), xlm.role("[UNK]"), xlm.role("[MASK]")) == (0, 1, 2, 3, 5)
+    assert xlm.special_ids.tolist() == list(range(14))
+    xlnet = trained["xlnet"]
+    order = ("[UNK]", "[BOS]", "[EOS]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "[EOD]", "[EOP]")
+    assert [xlnet.role(role) for role in order] == list(range(9))
+
+
+def test_sentinels_are_the_last_ids_descending_and_never_come_out_of_text(trained: dict[str, Tokenizer], tmp_path: Path) -> None:
+    tokenizer = trained["t5"]
+    assert tokenizer.sentinels.tolist() == list(range(tokenizer.size - 1, tokenizer.size - 8, -1))
+    assert [tokenizer.piece(i) for i in tokenizer.sentinels] == [f"<extra_id_{n}>" for n in range(7)]
+    assert (tokenizer.role("[PAD]"), tokenizer.role("[EOS]"), tokenizer.role("[UNK]")) == (0, 1, 2)
+    for text in ("<extra_id_0>", "the<extra_id_3>cat", "a <extra_id_6> b"):
+        assert not set(tokenizer.encode(text).ids.tolist()) & set(tokenizer.sentinels.tolist())
+    tokenizer.save(tmp_path, length=64, frame_single="{A} [EOS]")
+    assert Tokenizer.load(tmp_path).sentinels.tolist() == tokenizer.sentinels.tolist()
+    assert len(trained["bert"].sentinels) == 0
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -63,10 +81,22 @@ def test_the_mask_of_byte_level_bpe_takes_its_space_with_it(trained: dict[str, T
 
 def test_words_begin_where_the_pre_tokenizer_cuts(trained: dict[str, Tokenizer]) -> None:
     text = "The cat's zzz, 中文"
-    starts = {name: int(trained[name].encode(text).word_start.sum()) for name in KINDS}
+    starts = {name: int(trained[name].encode(text).word_start.sum()) for name in ("bert", "cased", "roberta", "gpt2", "unigram")}
     # the | cat | ' | s | zzz | , | 中 | 文 ; The | Ġcat | 's | Ġzzz | , | Ġ中文 ; four runs between spaces
     assert starts == {"bert": 8, "cased": 8, "roberta": 6, "gpt2": 6, "unigram": 4}
     assert all(trained[name].encode("cat").word_start[0] for name in KINDS)
+
+
+def test_bpe_over_characters_marks_the_ends_of_words(trained: dict[str, Tokenizer]) -> None:
+    tokenizer = trained["xlm"]
+    found = tokenizer.encode("The cat's zzz")
+    pieces = [tokenizer.piece(i) for i in found.ids]
+    spelled = "".join(pieces).replace("</w>", " ").split()
+    assert spelled == ["The", "cat", "'", "s", "<unk><unk><unk>"]
+    ends = [i for i, piece in enumerate(pieces) if piece.endswith("</w>")]
+    assert all(found.word_start[end + 1] for end in ends if end + 1 < len(pieces))
+    assert int(found.word_start.sum()) == 5
+    assert tokenizer.decode(tokenizer.encode("The sleeping cat").ids) == "The sleeping cat"
 
 
 @pytest.mark.parametrize("name", ["roberta", "gpt2"])

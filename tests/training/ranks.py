@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from lanes import Lanes, recurrent
 from tiny import Numbers, bert, electra, tiny_run
 
 from cloze.training.loop import train
@@ -43,6 +44,9 @@ def main(folder: Path) -> None:
                 folder / f"{strategy}-mixture", step=mixture(), mixing="all", data=data, **settings(strategy=strategy)
             )
         )
+    for strategy in ("ddp", "fsdp"):
+        data = Lanes(micro=2, rank=rank, ranks=ranks)
+        train(tiny_run(folder / f"{strategy}-lanes", step=recurrent(), data=data, **settings(strategy=strategy)))
     resume(folder, rank, ranks)
     dist.destroy_process_group()
 
@@ -52,6 +56,9 @@ def resume(folder: Path, rank: int, ranks: int) -> None:
     run = tiny_run(
         folder / "begun-alone", step=electra(), data=Numbers(rank=rank, ranks=ranks), **settings(strategy="fsdp")
     )
+    run.extend = True
+    train(run)
+    run = tiny_run(folder / "lanes-begun-alone", step=recurrent(), data=Lanes(rank=rank, ranks=ranks), **settings())
     run.extend = True
     train(run)
 

@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from lanes import Lanes, recurrent
 from ranks import SCENARIOS, settings
+from safetensors.torch import load_file
 from test_loop import events, mixture
 from tiny import Numbers, electra, tiny_run, weights
 
@@ -25,6 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs made by two processes, and of the same runs made by one."""
     folder = tmp_path_factory.mktemp("ranks")
     train(tiny_run(folder / "begun-alone", step=electra(), **{**settings(), "budget": "3steps"}))
+    train(tiny_run(folder / "lanes-begun-alone", step=recurrent(), data=Lanes(), **{**settings(), "budget": "3steps"}))
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -83,3 +87,21 @@ def test_a_run_begun_alone_goes_on_sharded(runs: Path) -> None:
     records = events(runs / "begun-alone")
     assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
     assert events(runs / "begun-alone", "resume")[0]["step"] == 3
+
+
+@pytest.mark.parametrize("name", ["ddp-lanes", "fsdp-lanes"])
+def test_two_ranks_remember_their_lanes_as_one_does(runs: Path, tmp_path: Path, name: str) -> None:
+    train(tiny_run(tmp_path / "alone", step=recurrent(), data=Lanes(micro=2), **settings()))
+    close(tmp_path / "alone", runs / name)
+    carry = Path("cloze/checkpoints/step-00000006/state/carry.safetensors")
+    one, two = load_file(tmp_path / "alone" / carry), load_file(runs / name / carry)
+    assert one.keys() == two.keys()
+    torch.testing.assert_close(one["main:main:states"], two["main:main:states"], atol=1e-3, rtol=0)
+    assert torch.equal(one["main:main:known"], two["main:main:known"])
+
+
+def test_lanes_of_one_process_are_sliced_for_two(runs: Path, tmp_path: Path) -> None:
+    for budget in ("3steps", "6steps"):
+        changes = {**settings(), "budget": budget, "extend": budget == "6steps"}
+        train(tiny_run(tmp_path / "alone", step=recurrent(), data=Lanes(), **changes))
+    close(tmp_path / "alone", runs / "lanes-begun-alone")

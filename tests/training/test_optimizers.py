@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.training.optimizers import AdamW, BertAdam, Lamb, OptimizerSpec, clip, gradient_norm
+from cloze.training.optimizers import AdamW, BertAdam, GptAdam, Lamb, OptimizerSpec, XlmAdam, clip, gradient_norm
 
 
 def moved(spec: OptimizerSpec, *, steps: int = 5, rate: float = 1e-3, start: float = 0.0) -> list[float]:
@@ -42,7 +42,41 @@ def test_lamb_moves_a_matrix_by_the_rate_times_its_own_norm() -> None:
     assert moved(Lamb(weight_decay=0.0), steps=1) == pytest.approx([0.1 / math.sqrt(0.001)], rel=1e-4)
 
 
-@pytest.mark.parametrize("spec", [AdamW(weight_decay=0.1), BertAdam(weight_decay=0.1), Lamb(weight_decay=0.1)])
+def test_gpt_adam_decays_by_the_corrected_step() -> None:
+    assert moved(GptAdam(weight_decay=0.0)) == pytest.approx([1.0] * 5, abs=1e-6)
+    place, expected = 2.0, []
+    for step in range(1, 6):
+        expected.append(1.0 + 0.5 * place * math.sqrt(1 - 0.999**step) / (1 - 0.9**step))
+        place -= 0.1 * expected[-1]
+    assert expected[0] == pytest.approx(1.3162, abs=1e-4)
+    assert moved(GptAdam(weight_decay=0.5), start=2.0, rate=0.1) == pytest.approx(expected, rel=1e-6)
+
+
+def test_gpt_adam_goes_on_from_a_restored_state() -> None:
+    whole, halves = (nn.Parameter(torch.full((2, 2), 2.0, dtype=torch.float64)) for _ in range(2))
+    optimizers = [GptAdam(weight_decay=0.5).build([("weight", weight)]) for weight in (whole, halves, halves)]
+    optimizers[2].state = optimizers[1].state
+    for step in range(6):
+        for weight, optimizer in ((whole, optimizers[0]), (halves, optimizers[1 if step < 3 else 2])):
+            weight.grad = torch.ones_like(weight)
+            optimizer.param_groups[0]["lr"] = 0.1
+            optimizer.step()
+    assert torch.equal(whole, halves)
+
+
+def test_xlm_adam_decays_biases_and_norms_by_the_rate() -> None:
+    bias = nn.Parameter(torch.full((2,), 2.0, dtype=torch.float64))
+    optimizer = XlmAdam(weight_decay=0.5).build([("bias", bias)])
+    optimizer.param_groups[0]["lr"] = 0.1
+    bias.grad = torch.ones_like(bias)
+    optimizer.step()
+    assert bias[0].item() == pytest.approx(2.0 - 0.1 * (1.0 + 0.5 * 2.0))
+
+
+DECAYING = [AdamW(weight_decay=0.1), BertAdam(weight_decay=0.1), GptAdam(weight_decay=0.1), Lamb(weight_decay=0.1)]
+
+
+@pytest.mark.parametrize("spec", DECAYING)
 def test_biases_and_norms_are_not_decayed_and_embeddings_are(spec: OptimizerSpec) -> None:
     module = nn.ModuleDict({"table": nn.Embedding(3, 2), "norm": nn.LayerNorm(2), "dense": nn.Linear(2, 2)})
     decayed = {

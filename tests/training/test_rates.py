@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloze.errors import RecipeError
 from cloze.batching.deck import Deck
+from cloze.errors import RecipeError
 from cloze.training.phases import Phase, phase_at, phases_from_shares
 from cloze.training.rates import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay
 
@@ -52,9 +52,22 @@ def test_the_three_ways_down_are_those_of_the_published_code() -> None:
 def test_cosine_and_stable_decay_reach_their_floor() -> None:
     assert Cosine(1.0, floor=0.1)(0.5) == pytest.approx(0.55)
     assert Cosine(1.0, floor=0.1)(1.0) == pytest.approx(0.1)
+    early = Cosine(1.0, warmup=0.1, floor=0.1, until=0.5)
+    assert early(0.1) == 1.0 and early(0.3) == pytest.approx(0.55) and early(0.5) == early(0.9) == pytest.approx(0.1)
     stable = WarmupStableDecay(1.0, decay=0.2, floor=0.1)
     assert stable(0.79) == 1.0 and stable(0.9) == pytest.approx(0.55) and stable(1.0) == pytest.approx(0.1)
     assert InverseSquareRoot(1.0, warmup=0.01)(0.04) == pytest.approx(0.5)
+
+
+def test_published_rates_at_the_corners_of_their_schedules() -> None:
+    """XLNet: base, falling from the warm-up's end to base / 1000. GPT's fine-tuning: base·min(x / w, 1)·(1 − x), w = 0.002."""
+    steps, warm = 500_000, 40_000
+    xlnet = Linear(4e-4, warmup_steps=warm, floor=4e-7)
+    assert [xlnet(step / steps, steps) for step in (0, warm - 1, warm, steps)] == pytest.approx(
+        [0.0, 4e-4 * (warm - 1) / warm, 4e-4, 4e-7]
+    )
+    tuning = Linear(6.25e-5, warmup=0.002, decay="product")
+    assert [tuning(x) for x in (0.001, 0.002, 0.5)] == pytest.approx([6.25e-5 * y for y in (0.5 * 0.999, 0.998, 0.5)])
 
 
 def test_phases_become_shares_and_are_chosen_by_the_share_spent() -> None:
@@ -85,3 +98,9 @@ def test_a_deck_is_a_function_of_the_step_and_differs_between_rounds() -> None:
     deck = Deck(odds, seed=3)
     assert [deck.entry(step) for step in reversed(range(40))] == forwards[::-1]
     assert len({tuple(forwards[i:i + 4]) for i in range(0, 40, 4)}) > 1
+
+
+def test_t5s_rate_is_one_over_the_root_of_the_larger_of_step_and_ten_thousand() -> None:
+    rate = InverseSquareRoot(0.01, warmup_steps=10_000, rise="level")
+    for step in (1, 9_999, 10_000, 40_000, 524_288):
+        assert rate(step / 524_288, 524_288) == pytest.approx(1 / math.sqrt(max(step, 10_000)))

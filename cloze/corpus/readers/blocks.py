@@ -18,6 +18,7 @@ from cloze.corpus.report import Report
 from cloze.errors import CorpusError, MissingExtra
 
 BLOCK = 2 << 20
+PAIRS = "pairs"
 LONG_LINE = 1_000_000
 _LONGEST_RECORD = 64 << 20
 _BORDERS = {"blank": b"\n\n", "sentence": b"\n\n", "book": b"\n\n", "wiki": b"</doc>\n"}
@@ -25,7 +26,10 @@ _BORDERS = {"blank": b"\n\n", "sentence": b"\n\n", "book": b"\n\n", "wiki": b"</
 
 @dataclass
 class Block:
-    """A piece of one file, of one format. `data` is text as bytes, or texts (documents) already taken from a table."""
+    """A piece of one file, of one format. `data` is text as bytes, or texts (documents) already taken from a table.
+
+    Of parallel text it is the sentences, first and second side in turn.
+    """
 
     path: str
     format: str
@@ -33,6 +37,7 @@ class Block:
     line: int               # number of its first line, from 1
     last: bool              # the last of its file: whatever document is open ends here
     broken: bool = False    # it ends within a line, which the next block goes on with
+    languages: tuple[int, ...] = ()  # the number of its language, or of the languages of both sides
 
     @property
     def bytes(self) -> int:

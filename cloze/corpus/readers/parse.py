@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from cloze.corpus.readers.blocks import Block
+from cloze.corpus.readers.blocks import PAIRS, Block
 from cloze.corpus.readers.detect import is_wrapped
 from cloze.corpus.report import Faults, Oddities
 from cloze.text.sentences import split_sentences
@@ -40,6 +40,10 @@ def parse_block(block: Block, *, spaces: bool = True) -> Parsed:
     """The documents of a block. With `spaces` a sentence keeps the white space before it within its line."""
     split = _split_keeping_spaces if spaces else split_sentences
     odd, faults = Oddities(), Faults(block.path, block.bytes)
+    if block.format == PAIRS:
+        assert isinstance(block.data, list)
+        documents = [block.data[i : i + 2] for i in range(0, len(block.data), 2)]
+        return Parsed(documents, list(range(block.line, block.line + len(documents))), False, False, odd, faults)
     if isinstance(block.data, list):
         documents = [prose(text, split) for text in block.data]
         lines = list(range(block.line, block.line + len(documents)))

@@ -1,27 +1,55 @@
-"""The input of a Transformer: token, position and segment vectors summed, then a norm where the system has one."""
+"""The input of a Transformer: token, position, segment and further vectors summed, then a norm where the system has one."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.networks.blocks.norm import Normalisation, make_norm
+from cloze.networks.blocks.sinusoid import FixedTable
+
 
 class Embeddings(nn.Module):
-    """Three tables at one width. ELECTRA shares this module whole between its networks, so dropout stands outside."""
+    """Tables at one width. ELECTRA shares this module whole between its networks, so dropout stands outside.
+
+    `positions`: a trained table, a fixed one, or none. `inputs` names further tables and gives their sizes.
+    """
 
     def __init__(
-        self, *, vocab_size: int, width: int, longest: int, segments: int, positions: bool, norm: bool, norm_epsilon: float
+        self,
+        *,
+        vocab_size: int,
+        width: int,
+        longest: int,
+        segments: int,
+        positions: Literal["learned", "sinusoid"] | None,
+        norm: bool,
+        norm_epsilon: float,
+        inputs: Mapping[str, int] | None = None,
+        normalisation: Normalisation = "layer",
+        norm_bias: bool = True,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, width)
-        self.positions = nn.Embedding(longest, width) if positions else None
+        self.positions: nn.Embedding | FixedTable | None = None
+        if positions is not None:
+            self.positions = nn.Embedding(longest, width) if positions == "learned" else FixedTable(longest, width)
         self.segments = nn.Embedding(segments, width) if segments else None
-        self.norm = nn.LayerNorm(width, eps=norm_epsilon) if norm else None
+        self.inputs = nn.ModuleDict({name: nn.Embedding(rows, width) for name, rows in (inputs or {}).items()})
+        self.norm = make_norm(normalisation, width, norm_epsilon, bias=norm_bias) if norm else None
 
     def forward(
-        self, tokens: Tensor, positions: Tensor | None, segments: Tensor | None, vectors: Tensor | None
+        self,
+        tokens: Tensor,
+        positions: Tensor | None,
+        segments: Tensor | None,
+        vectors: Tensor | None,
+        inputs: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """(B, L) ids to (B, L, E); `vectors` (B, L, E) stand in for the token table. Absent segments are segment 0."""
+        """(B, L) ids to (B, L, E); `vectors` (B, L, E) stand in for the token table. Absent segments and inputs are 0."""
         x = F.embedding(tokens, self.tokens.weight) if vectors is None else vectors
         if self.positions is not None:
             length = tokens.shape[1]
@@ -30,5 +58,8 @@ class Embeddings(nn.Module):
         if self.segments is not None:
             kind = self.segments.weight[0] if segments is None else F.embedding(segments, self.segments.weight)
             x = x + kind
+        for name, table in self.inputs.items():
+            assert isinstance(table, nn.Embedding)  # a ModuleDict does not say so
+            given = None if inputs is None else inputs.get(name)
+            x = x + (table.weight[0] if given is None else F.embedding(given, table.weight))
         return x if self.norm is None else self.norm(x)
-

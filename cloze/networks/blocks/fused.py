@@ -68,9 +68,10 @@ def ask(row: Tensor, position: Tensor, batch: int, length: int) -> tuple[Asked, 
 
 
 def plain(*modules: nn.Module) -> bool:
-    """Whether these are untouched linear maps and norms: a hook or a replacement must be called, not bypassed."""
+    """Whether these are untouched linear maps and norms with biases: a hook or a replacement must be called, not bypassed."""
     return all(
-        type(m) in (nn.Linear, nn.LayerNorm) and not (m._forward_hooks or m._forward_pre_hooks or m._backward_hooks)
+        type(m) in (nn.Linear, nn.LayerNorm) and m.bias is not None
+        and not (m._forward_hooks or m._forward_pre_hooks or m._backward_hooks)
         for m in modules
     )
 

@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.errors import RecipeError
 from cloze.networks.blocks import fused
-from cloze.networks.blocks.attention import Attention
+from cloze.networks.blocks.attention import Attention, Where
 from cloze.networks.blocks.dropout import Dropout, Places
+from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
 
@@ -25,7 +27,11 @@ def activate(x: Tensor, kind: Activation) -> Tensor:
 
 
 class TransformerLayer(nn.Module):
-    """A layer of BERT (`post`) or GPT-2 (`pre`). Parameters: attention, attention_norm, inner, outer, inner_norm."""
+    """A layer of BERT (`post`) or GPT-2 (`pre`). Parameters: attention, attention_norm, inner, outer, inner_norm.
+
+    `gated`: `inner` makes twice as many numbers, and the first half, activated, is multiplied by the second (Shazeer,
+    2020, eq. 5). `first_norm` false: attention reads its input without a norm, where the embeddings have just had one.
+    """
 
     def __init__(
         self,
@@ -39,36 +45,62 @@ class TransformerLayer(nn.Module):
         dropout: float,
         attention_dropout: float,
         clock: Clock,
+        normalisation: Normalisation = "layer",
+        bias: bool = True,
+        norm_bias: bool = True,
+        gated: bool = False,
+        first_norm: bool = True,
     ) -> None:
         super().__init__()
+        if norm == "post" and not first_norm:
+            raise RecipeError("transformer: only layers with `norm: pre` can do without first_norm. Leave it out.")
         self.norm = norm
+        self.lends = False  # whether other layers use maps of this one
         self.activation: Activation = activation
-        self.attention = Attention(width=width, heads=heads, dropout=Dropout(attention_dropout, clock))
-        self.attention_norm = nn.LayerNorm(width, eps=norm_epsilon)
-        self.inner = nn.Linear(width, inner)
-        self.outer = nn.Linear(inner, width)
-        self.inner_norm = nn.LayerNorm(width, eps=norm_epsilon)
+        self.gated = gated
+        self.attention = Attention(width=width, heads=heads, dropout=Dropout(attention_dropout, clock), bias=bias)
+        self.attention_norm = (
+            make_norm(normalisation, width, norm_epsilon, bias=norm_bias) if first_norm else nn.Identity()
+        )
+        self.inner = nn.Linear(width, 2 * inner if gated else inner, bias=bias)
+        self.outer = nn.Linear(inner, width, bias=bias)
+        self.inner_norm = make_norm(normalisation, width, norm_epsilon, bias=norm_bias)
         self.attention_dropout = Dropout(dropout, clock)
         self.inner_dropout = Dropout(dropout, clock)
 
     def forward(
-        self, x: Tensor, seen: Visibility, *, kept: list[Tensor] | None = None, places: Places | None = None
+        self,
+        x: Tensor,
+        seen: Visibility,
+        *,
+        kept: list[Tensor] | None = None,
+        places: Places | None = None,
+        where: Where = None,
     ) -> Tensor:
         """(B, L, D) to (B, L, D), or to (M, D) at `places` alone: attention reads all tokens, the rest is per token."""
-        if x.device.type == "cpu" and kept is None and not torch.compiler.is_compiling() and self._is_plain():
+        free = kept is None and where is None and not torch.compiler.is_compiling()
+        if x.device.type == "cpu" and free and self._is_plain():
             return self._fused(x, seen, places)
         pre = self.norm == "pre"
-        context = self.attention.context(self.attention_norm(x) if pre else x, seen, kept)
+        context = self.attention.context(self.attention_norm(x) if pre else x, seen, kept, where)
         if places is not None:
             context, x = context[places.row, places.position], x[places.row, places.position]
         x = x + self.attention_dropout(self.attention.out(context), places)
         x = x if pre else self.attention_norm(x)
-        changed = self.outer(activate(self.inner(self.inner_norm(x) if pre else x), self.activation))
-        x = x + self.inner_dropout(changed, places)
+        x = x + self.inner_dropout(self._feed(self.inner_norm(x) if pre else x), places)
         return x if pre else self.inner_norm(x)
+
+    def _feed(self, x: Tensor) -> Tensor:
+        made = self.inner(x)
+        if not self.gated:
+            return self.outer(activate(made, self.activation))
+        active, gate = made.chunk(2, dim=-1)
+        return self.outer(activate(active, self.activation) * gate)
 
     def _is_plain(self) -> bool:
         attention = self.attention
+        if self.gated:
+            return False
         ours = type(attention) is Attention and not attention._forward_hooks and not attention._forward_pre_hooks
         linears = (attention.projections, attention.out, self.inner, self.outer)
         return ours and fused.plain(*linears, self.attention_norm, self.inner_norm)
@@ -99,8 +131,9 @@ class TransformerLayer(nn.Module):
         return rows.view(out_shape)
 
     def _half(
-        self, norm: nn.LayerNorm, dropout: Dropout, shape: tuple[int, ...], x: Tensor, places: Places | None
+        self, norm: nn.Module, dropout: Dropout, shape: tuple[int, ...], x: Tensor, places: Places | None
     ) -> fused.Half:
+        assert isinstance(norm, nn.LayerNorm)  # seen to by `fused.plain`
         if not dropout.active:
             return fused.Half(self.norm == "pre", norm.eps, None, 1.0)
         keep = dropout.keep_hidden(shape, x.device, places)

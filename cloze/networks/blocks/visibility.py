@@ -23,12 +23,14 @@ class Visibility:
 
     `starts`, where the mask comes from blocks alone and the device is a GPU: the flat place where each run of one block
     begins, then B*L (int32), for kernels that take packed documents as they are; `order` is then their constant order.
+    `reach`, where a band cuts the view: how many tokens back and ahead are seen at most; `mask` says it too.
     """
 
     kind: Literal["all", "causal", "mask"]
     mask: Tensor | None = None
     starts: Tensor | None = None
     order: str | None = None
+    reach: tuple[int, int] | None = None
 
     def bias(
         self, dtype: torch.dtype, length: int, device: torch.device, positions: Tensor | None = None

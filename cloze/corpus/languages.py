@@ -1,0 +1,127 @@
+"""Several languages in one corpus: where they come from, and how often each is drawn.
+
+Languages are drawn with q ∝ p^S, p being their shares of the corpus (the README of google-research/bert, multilingual;
+Conneau and Lample 2019, §3.1). A small language then comes round several times while a large one is still in its first
+round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.corpus.readers.blocks import Block, corpus_size, read_blocks
+from cloze.corpus.readers.files import PYTHON_DOCS, STDIN
+from cloze.corpus.report import Report
+from cloze.errors import CorpusError, RecipeError
+
+Int64 = NDArray[np.int64]
+
+
+def shares(counts: Sequence[float] | NDArray[Any], smooth: float) -> NDArray[np.float64]:
+    """q ∝ p^smooth for counts of each language; 1 keeps the shares, 0 makes all equal; what has no text gets none."""
+    sizes = np.asarray(counts, dtype=np.float64)
+    raised = np.where(sizes > 0, (sizes / max(sizes.sum(), 1.0)) ** smooth, 0.0)
+    return np.asarray(raised / raised.sum())
+
+
+def smoothing(languages: Mapping[str, float] | None, source: str) -> float | None:
+    """The exponent in a source's `languages: {smooth: 0.7}`; None if `languages` is not given."""
+    if languages is None:
+        return None
+    unknown = set(languages) - {"smooth"}
+    if unknown:
+        raise RecipeError(f"{source}.languages: unknown key {sorted(unknown)[0]!r}; expected smooth.")
+    smooth = float(languages.get("smooth", 1.0))
+    if not 0.0 <= smooth <= 1.0:
+        raise RecipeError(f"{source}.languages.smooth: {smooth} is no exponent of smoothing; expected 0 to 1.")
+    return smooth
+
+
+class Turns(NamedTuple):
+    """An epoch of rows drawn by language: which row, and how often it has come before (N,) each, in order."""
+
+    order: Int64
+    turn: Int64
+
+
+def turns(group: NDArray[np.integer], smooth: float, epoch: int, *address: int | str) -> Turns:
+    """One epoch: as many rows as there are, each group's share of them smoothed; a pure function of its arguments.
+
+    `group` (N,) is the group of each row. A group's rows come in rounds, each round a random order of all its rows; an epoch
+    goes on where the epoch before left off, so that no row comes twice before all others of its group have come.
+    """
+    number = np.unique(group, return_inverse=True)[1]
+    counts = np.bincount(number)
+    quota = _whole(shares(counts, smooth) * len(group), len(group))
+    members = np.split(np.argsort(number, kind="stable"), np.cumsum(counts)[:-1])
+    rows, rounds = [], []
+    for which, (mine, take) in enumerate(zip(members, quota.tolist(), strict=True)):
+        place = epoch * take + np.arange(take)
+        turn = place // len(mine)
+        for t in np.unique(turn).tolist():
+            order = rng.permutation(len(mine), *address, "round", which, t)
+            rows.append(mine[order[place[turn == t] % len(mine)]])
+        rounds.append(turn)
+    mixed = rng.permutation(len(group), *address, "order", epoch)
+    return Turns(np.concatenate(rows)[mixed], np.concatenate(rounds)[mixed])
+
+
+def language_folders(paths: Sequence[str | Path]) -> dict[str, list[str]]:
+    """Name of each language → its paths. One folder of folders is a language per folder, else every path is one.
+
+    A language is called as its folder or its file up to the first dot. The order is that of the paths.
+    """
+    given = [Path(path) for path in paths]
+    if len(given) == 1 and given[0].is_dir():
+        inside = sorted(p for p in given[0].iterdir() if p.is_dir() and not p.name.startswith((".", "_")))
+        given = inside or given
+    if not given:
+        raise CorpusError("no corpus given; expected a folder per language.")
+    found: dict[str, list[str]] = {}
+    for path in given:
+        if str(path) in (STDIN, PYTHON_DOCS):
+            raise CorpusError(f"{path}: has no name of a language; expected a folder or a file called like its language.")
+        found.setdefault(path.name if path.is_dir() else path.name.split(".")[0], []).append(str(path))
+    if len(found) > 255:
+        raise CorpusError(f"{len(found)} languages; a store holds up to 255.")
+    return found
+
+
+def read_languages(folders: Mapping[str, list[str]], format: str, report: Report) -> Iterator[Block]:
+    """The blocks of all languages, one language after the other."""
+    for number, paths in enumerate(folders.values()):
+        for block in read_blocks(paths, format, report):
+            yield replace(block, languages=(number,))
+
+
+def smoothed(texts: Mapping[str, Iterable[str]], sizes: Mapping[str, int], smooth: float, budget: int) -> Iterator[str]:
+    """The texts of all languages in smoothed shares: `budget` bytes or the whole corpus's size, whichever is less.
+
+    Where a language has more than its share, every so many of its texts are left out; where it has less, they are repeated.
+    """
+    target = min(budget, sum(sizes.values())) * shares(list(sizes.values()), smooth)
+    for (language, lines), wanted in zip(texts.items(), target.tolist(), strict=True):
+        rate = wanted / max(1, sizes[language])
+        for number, line in enumerate(lines):
+            for _ in range(int((number + 1) * rate) - int(number * rate)):
+                yield line
+
+
+def language_sizes(folders: Mapping[str, list[str]]) -> dict[str, int]:
+    """Bytes of text of every language, estimated for packed files."""
+    return {name: corpus_size(paths) or 0 for name, paths in folders.items()}
+
+
+def _whole(amounts: NDArray[np.float64], total: int) -> Int64:
+    """Whole numbers nearest to the amounts that sum to `total`: the largest remainders are rounded up."""
+    whole = np.floor(amounts).astype(np.int64)
+    order = np.argsort(-(amounts - whole), kind="stable")
+    whole[order[: total - int(whole.sum())]] += 1
+    return whole

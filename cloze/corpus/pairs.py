@@ -1,0 +1,142 @@
+"""The source of parallel text: a sentence, and its translation as a companion."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.corpus import languages as mixing
+from cloze.corpus.gather import Gatherer
+from cloze.corpus.passages import remember, split_documents
+from cloze.corpus.plan import Cuts, Int64, Plan, Stretch
+from cloze.corpus.store import Store
+from cloze.errors import CorpusError, RecipeError
+from cloze.registry import register
+from cloze.rows import Rows
+
+_FIELDS = ("tokens", "length", "document", "sentence", "word_start", "language")
+_COMPANION = "translation"
+
+
+@register("source", "pairs")
+class Pairs:
+    """Sentences with their translations, as XLM's TLM and Unicoder take them (a store built with `--format pairs`).
+
+    length: what the network sees; phases may set it instead. swap: which side comes first is drawn anew for every row, else
+    it is the first column's. languages: `{smooth: S}` draws pairs of languages with q ∝ p^S, p their shares of the pairs.
+    static: the same rows with the same addresses in every epoch; only their order differs.
+
+    A side longer than the room is cut there; making both fit together is the frame's work.
+    """
+
+    gives: frozenset[str] = frozenset({*_FIELDS, *(f"{_COMPANION}.{name}" for name in _FIELDS)})
+
+    def __init__(
+        self, *, length: int | None = None, swap: bool = True, languages: dict[str, float] | None = None,
+        static: bool = False,
+    ) -> None:
+        self.length = length
+        self.swap = swap
+        self.languages = languages
+        self.smooth = mixing.smoothing(languages, "pairs")
+        self.static = static
+
+    def bind(
+        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
+        part: Literal["train", "held_out"] = "train",
+    ) -> BoundPairs:
+        """This source over one store. Raises `CorpusError` if the store does not hold pairs."""
+        return BoundPairs(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+
+
+class BoundPairs:
+    """A source over one store, seed and entry: plans epochs and reads rows at random."""
+
+    def __init__(
+        self, source: Pairs, store: Store, *, seed: int, entry: str, held_out: float,
+        part: Literal["train", "held_out"],
+    ) -> None:
+        if not store.pairs:
+            raise CorpusError(
+                f"{store.path}: this store holds running text, not pairs of translations.\n"
+                "  Build one from parallel text: cloze corpus build PATH... --format pairs --out STORE"
+            )
+        self.source = source
+        self.store = store
+        self.seed = seed
+        self.entry = entry
+        self.part = part
+        documents = split_documents(store.documents, held_out)[part]
+        self.stretch = Stretch.of(store, documents, joined=False, separated=False)
+        self._gather = Gatherer(store, self.stretch, None)
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Full names of the fields that `read` can give."""
+        return self.source.gives | {f"{v}layers/{name}" for name in self.store.layers for v in ("", f"{_COMPANION}.")}
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of this part of the corpus, both sides."""
+        return int((self.stretch.stop - self.stretch.start).sum())
+
+    def plan(self, epoch: int, room: int) -> Plan:
+        """The pairs of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch and room.
+
+        The planned length of a row counts both sides.
+        """
+        if room < 2:
+            raise RecipeError(f"pairs: {room} tokens of room per row; a pair needs 2 (is `length` too small?).")
+
+        def make() -> Plan:
+            stretch, starts = self.stretch, self.store.sentence_starts
+            middle = starts[stretch.first + 1]
+            both = np.minimum(middle - stretch.start, room) + np.minimum(stretch.stop - middle, room)
+            cut = Cuts(
+                start=stretch.start, stop=stretch.stop, length=both.astype(np.int32), document=stretch.documents,
+                sentence=stretch.first, sentences=np.full(len(both), 2, dtype=np.int32), lead=None,
+            )
+            if self.source.smooth is None:
+                return Plan(epoch, room, cut, rng.permutation(len(both), self.seed, self.entry, "order", epoch))
+            sides = np.sort(self.store.document_languages[stretch.documents].astype(np.int64), axis=1)
+            turns = mixing.turns(256 * sides[:, 0] + sides[:, 1], self.source.smooth, epoch, self.seed, self.entry)
+            return Plan(epoch, room, cut, turns.order, turns.turn)
+
+        return remember(self._plans, (epoch, room), make)
+
+    def read(self, plan: Plan, items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items (B positions in the plan's order).
+
+        `tokens` (B, L), `length` and `document` (B) always; `language` (B), `word_start` (B, L), `sentence` (B, L; 0) and
+        `layers/<name>` (B, L) if wanted; the same of the other side, if any of it is wanted, under `translation.`.
+        """
+        index = plan.order[items]
+        swapped = np.zeros(len(index), dtype=np.int64)
+        if self.source.swap:
+            swapped = (self.draw(plan, items).uniform("pairs/swap") < 0.5).astype(np.int64)
+        arrays = self._side(plan, index, swapped, want)
+        other = frozenset(name.removeprefix(f"{_COMPANION}.") for name in want if name.startswith(f"{_COMPANION}."))
+        if other:
+            found = self._side(plan, index, 1 - swapped, other)
+            arrays.update({f"{_COMPANION}.{name}": value for name, value in found.items()})
+        return Rows(arrays, checked=True)
+
+    def draw(self, plan: Plan, items: Int64) -> rng.Draw:
+        """The random numbers of some items: by seed, entry, epoch (0 if static) and pair, and how often it has come."""
+        return rng.Draw(rng.row_keys(
+            self.seed, self.entry, 0 if self.source.static else plan.epoch, items=plan.address(items, self.source.static)
+        ))
+
+    def _side(self, plan: Plan, index: Int64, side: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        starts, document = self.store.sentence_starts, plan.passages.document[index]
+        sentence = plan.passages.sentence[index] + side
+        length = np.minimum(starts[sentence + 1] - starts[sentence], plan.room)
+        arrays = self._gather.stretches(starts[sentence], length, sentence, document, want)
+        if "language" in want:
+            arrays["language"] = self.store.document_languages[document, side].astype(np.int32)
+        return arrays

@@ -1,0 +1,171 @@
+"""Parallel text: sentences with their translations, from tables of two columns or from files aligned line by line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import IO
+
+from cloze.corpus.readers.blocks import BLOCK, PAIRS, Block
+from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile
+from cloze.corpus.report import Report
+from cloze.errors import CorpusError, nearest
+
+_LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,15}")
+_TABLES = frozenset({"", ".tsv", ".txt"})
+_NOT_TEXT = ("readme", "license", "licence")
+_Line = tuple[int, str, str]  # its number, both sides
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """One table, or two aligned files, and the languages of both sides."""
+
+    files: tuple[TextFile, ...]
+    languages: tuple[str, str]
+
+    @property
+    def name(self) -> str:
+        """How it is called in messages."""
+        return " and ".join(file.path for file in self.files)
+
+    def lines(self) -> Iterator[_Line]:
+        """Its pairs. Whatever does not pair up is a `CorpusError` with its line."""
+        return _table(self.files[0]) if len(self.files) == 1 else _aligned(*self.files)
+
+
+def find_pairs(paths: Sequence[str | Path]) -> list[Parallel]:
+    """What parallel text there is at these paths (files or folders).
+
+    A file ending in .tsv or .txt, or without an ending, is a table: two columns, the first line names their languages.
+    Files that differ in their ending only, `news.en` and `news.fr`, are aligned line by line; the endings are the languages.
+    """
+    groups: dict[str, list[TextFile]] = {}
+    for path in _files(paths):
+        file = TextFile(path)
+        plain = path.removesuffix(file.packing)
+        key = path if file.ending in _TABLES else plain[: len(plain) - len(file.ending)]
+        groups.setdefault(key, []).append(file)
+    found = []
+    for key, files in groups.items():
+        if len(files) == 1 and files[0].ending in _TABLES:
+            found.append(Parallel((files[0],), _header(files[0])))
+        elif len(files) == 2:
+            first, second = (file.ending[1:] for file in files)
+            found.append(Parallel((files[0], files[1]), (first, second)))
+        else:
+            raise CorpusError(
+                f"{key}: {len(files)} file{'s' if len(files) > 1 else ''} of parallel text "
+                f"({', '.join(file.ending for file in files)}); expected two that differ in their ending, such as "
+                f"{Path(key).name}.en and {Path(key).name}.fr, or a table ending in .tsv."
+            )
+    return found
+
+
+def read_pairs(paths: Sequence[str | Path], report: Report) -> tuple[tuple[str, ...], Iterator[Block]]:
+    """The names of the languages, in the order of their first mention, and the blocks of parallel text."""
+    found = find_pairs(paths)
+    names = tuple(dict.fromkeys(language for one in found for language in one.languages))
+    if len(names) > 255:
+        raise CorpusError(f"{len(names)} languages; a store holds up to 255.")
+    return names, _blocks(found, names, report)
+
+
+def _blocks(found: list[Parallel], names: tuple[str, ...], report: Report) -> Iterator[Block]:
+    for one in found:
+        report.add_file(one.name, PAIRS, f"{one.languages[0]} and {one.languages[1]}")
+        numbers = names.index(one.languages[0]), names.index(one.languages[1])
+        data: list[str] = []
+        size, first, after = 0, 0, 0
+        for line, left, right in one.lines():
+            if data and (size >= BLOCK or line != after):
+                yield Block(one.name, PAIRS, data, first, last=False, languages=numbers)
+                data, size = [], 0
+            if not data:
+                first = line
+            data += [left, right]
+            size, after = size + len(left) + len(right), line + 1
+        if not first:
+            raise CorpusError(f"{one.name}: no pair of sentences.")
+        yield Block(one.name, PAIRS, data, first, last=True, languages=numbers)
+
+
+def _files(paths: Sequence[str | Path]) -> list[str]:
+    if not paths:
+        raise CorpusError("no corpus given; expected files or folders of parallel text.")
+    found: list[str] = []
+    for given in map(str, paths):
+        path = Path(given)
+        if given in (STDIN, PYTHON_DOCS):
+            raise CorpusError(f"{given}: parallel text is read from files; expected a table or two aligned files.")
+        if path.is_dir():
+            inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+            found += [str(p) for p in inside if not p.name.lower().startswith(_NOT_TEXT)]
+        elif path.exists():
+            found.append(given)
+        else:
+            siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+            raise CorpusError(f"{given}: no such file or folder. {nearest(path.name, siblings) if siblings else ''}".rstrip())
+    if not found:
+        raise CorpusError(f"{', '.join(map(str, paths))}: holds no parallel text.")
+    return list(dict.fromkeys(found))
+
+
+def _header(file: TextFile) -> tuple[str, str]:
+    with file.open() as stream:
+        _, text = next(_decoded(stream, file.path), (1, ""))
+    columns = text.split("\t")
+    if len(columns) != 2 or not all(map(_LANGUAGE.fullmatch, columns)) or columns[0] == columns[1]:
+        raise CorpusError(
+            f"{file.path}:1: expected a header that names the languages of two columns, such as en<TAB>zh, found "
+            f"{text[:60]!r}.\n  Add such a line; leave out further columns with: cut -f1,2"
+        )
+    return columns[0], columns[1]
+
+
+def _table(file: TextFile) -> Iterator[_Line]:
+    with file.open() as stream:
+        for number, text in _decoded(stream, file.path):
+            if number == 1 or not text.strip():
+                continue
+            columns = text.split("\t")
+            if len(columns) != 2:
+                raise CorpusError(
+                    f"{file.path}:{number}: {len(columns)} columns, expected 2 (a sentence, a tab, its translation)."
+                )
+            yield number, *_both(columns[0], columns[1], f"{file.path}:{number}")
+
+
+def _aligned(first: TextFile, second: TextFile) -> Iterator[_Line]:
+    with ExitStack() as stack:
+        streams = [_decoded(stack.enter_context(file.open()), file.path) for file in (first, second)]
+        for left, right in zip_longest(*streams):
+            if left is None or right is None:
+                number = (left or right or (0, ""))[0]
+                shorter, longer = (first, second) if left is None else (second, first)
+                raise CorpusError(
+                    f"{longer.path}:{number}: this line has no translation: {shorter.path} ends at line {number - 1}.\n"
+                    "  The two files must have the same number of lines, line by line translations of each other."
+                )
+            if left[1].strip() or right[1].strip():
+                yield left[0], *_both(left[1], right[1], f"{first.path}:{left[0]}")
+
+
+def _both(left: str, right: str, place: str) -> tuple[str, str]:
+    if not left.strip() or not right.strip():
+        side = "first" if not left.strip() else "second"
+        raise CorpusError(f"{place}: the {side} side of this pair is empty.\n  Leave the pair out on both sides.")
+    return left.strip(), right.strip()
+
+
+def _decoded(stream: IO[bytes], path: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(stream, 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise CorpusError(f"{path}:{number}: not UTF-8.\n  Convert it first: iconv -f GB18030 -t UTF-8 IN > OUT") from None
+        yield number, text.rstrip("\r\n").replace("\0", "")

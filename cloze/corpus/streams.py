@@ -1,0 +1,178 @@
+"""The source of streams: the whole corpus as a few long texts that are read side by side, row after row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.corpus.passages import split_documents
+from cloze.corpus.plan import Int64
+from cloze.corpus.store import Store
+from cloze.errors import CorpusError, RecipeError
+from cloze.registry import register
+from cloze.rows import Rows
+
+_FIELDS = frozenset({"tokens", "length", "document", "sentence", "word_start", "restarts"})
+
+
+@register("source", "streams")
+class Streams:
+    """Consecutive rows of one long text, for networks with a memory (Transformer-XL, XLNet).
+
+    The documents, in the order of the store and with a `separator` (a role, such as "[EOS]") behind each, are one text. It
+    is cut into as many lanes as the batch has rows; row i of every step continues row i of the step before. An epoch reads
+    every lane once, in the same order, and `restarts` says where memory must be cut. A remainder of fewer tokens than
+    lanes is left out.
+
+    length: what the network sees; phases may set it instead.
+    reuse: how many tokens at the end of a row the next row of the lane brings again, at its beginning. With 1, asking for
+      the next token of every token but the last asks for each token of the lane once (Transformer-XL; the network has
+      `reuse: 1` too). XLNet reads half a row again.
+    both_directions: the upper half of the lanes reads the text of the lower half once more, from its end (XLNet,
+      `bi_data`), and `reversed` says so; a word then starts where it ends. Of an odd number of lanes the middle one is
+      read forwards alone.
+
+    Differs: the authors of XLNet shuffle input files for every epoch; here an epoch is the same as the one before, but for
+    what the exercise draws.
+    """
+
+    #: Assembly binds this source with the number of rows in a step.
+    lanes: ClassVar[bool] = True
+    gives: frozenset[str]
+
+    def __init__(
+        self, *, length: int | None = None, reuse: int = 0, both_directions: bool = False, separator: str | None = None
+    ) -> None:
+        if reuse < 0 or (length is not None and reuse >= length):
+            raise RecipeError(f"streams.reuse: {reuse} tokens of a row come again; expected 0 or more, and fewer than length.")
+        self.length = length
+        self.reuse = reuse
+        self.both_directions = both_directions
+        self.separator = separator
+        self.gives = _FIELDS | ({"reversed"} if both_directions else frozenset())
+
+    def bind(
+        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
+        part: Literal["train", "held_out"] = "train", lanes: int,
+    ) -> BoundStreams:
+        """This source over one store, in `lanes` lanes. Raises `CorpusError` if a training lane has not two tokens."""
+        return BoundStreams(self, store, seed=seed, entry=entry, held_out=held_out, part=part, lanes=lanes)
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """One epoch: item k is step k // lanes of lane k % lanes. `start` and `length` are the same for all lanes, per step."""
+
+    epoch: int
+    room: int
+    lanes: int
+    start: Int64
+    length: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.start) * self.lanes
+
+    def lengths(self, items: Int64) -> NDArray[np.int32]:
+        """Row lengths of items of the epoch."""
+        return self.length[items // self.lanes]
+
+
+class BoundStreams:
+    """A source over one store, seed and entry, in a number of lanes."""
+
+    def __init__(
+        self, source: Streams, store: Store, *, seed: int, entry: str, held_out: float, part: Literal["train", "held_out"],
+        lanes: int,
+    ) -> None:
+        self.source, self.store, self.seed, self.entry, self.part, self.lanes = source, store, seed, entry, part, lanes
+        documents = split_documents(store.documents, held_out)[part]
+        bounds = store.document_starts
+        sizes = bounds[documents + 1] - bounds[documents]
+        self._documents = documents[sizes > 0]
+        self._first = bounds[self._documents]
+        self._separator = None if source.separator is None else store.role(source.separator)
+        spaced = sizes[sizes > 0] + (self._separator is not None)
+        self._begin = np.concatenate([[0], np.cumsum(spaced)]).astype(np.int64)
+        self._texts = -(-lanes // 2) if source.both_directions else lanes
+        self.span = int(self._begin[-1]) // self._texts
+        if part == "train" and self.span < 2:
+            raise CorpusError(
+                f"{store.path}: the corpus is smaller than one example: {int(self._begin[-1])} tokens are fewer than two for "
+                f"each of {self._texts} lanes.\n  Give more text, or a smaller batch."
+            )
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Full names of the fields that `read` can give."""
+        return self.source.gives
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of this part of the corpus, separators included."""
+        return int(self._begin[-1])
+
+    def plan(self, epoch: int, room: int) -> StreamPlan:
+        """The rows of one epoch when `room` tokens may come in."""
+        step = room - self.source.reuse
+        if room < 2 or step < 1:
+            raise RecipeError(
+                f"streams: {room} tokens of room per row, {self.source.reuse} of them read again; nothing new would come in. "
+                "Is `length` too small?"
+            )
+        # A last row that brought nothing but tokens of the row before, or a single token, would ask for nothing.
+        steps = max(0, -(-(self.span - max(self.source.reuse, 1)) // step))
+        start = np.arange(steps, dtype=np.int64) * step
+        return StreamPlan(epoch, room, self.lanes, start, np.minimum(room, self.span - start).astype(np.int32))
+
+    def read(self, plan: StreamPlan, items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items: `tokens` (B, L) int32, `length` (B), `restarts` (B) bool and `document` (B), that of the
+        first token, always; `reversed` (B) bool where both directions are read; `sentence` (B, L), the ordinal of the
+        token's sentence in its row (-1 at a separator), and `word_start` (B, L) if wanted."""
+        step, lane = items // plan.lanes, items % plan.lanes
+        length = plan.length[step]
+        columns = np.arange(int(length.max(initial=1)))
+        backwards = lane >= self._texts
+        inside = np.minimum(plan.start[step][:, None] + columns, self.span - 1)
+        inside = np.where(backwards[:, None], self.span - 1 - inside, inside)
+        place = (lane % self._texts * self.span)[:, None] + inside
+        document = np.searchsorted(self._begin, place, "right") - 1
+        inner = place - self._begin[document]
+        size = np.diff(self._begin)[document] - (self._separator is not None)
+        between = inner >= size
+        physical = self._first[document] + np.minimum(inner, size - 1)
+        tokens = self.store.tokens[physical].astype(np.int32)
+        if self._separator is not None:
+            tokens[between] = self._separator
+        arrays: dict[str, NDArray[Any]] = {
+            "tokens": tokens, "length": length, "document": self._documents[document[:, 0]], "restarts": step == 0,
+        }
+        if self.source.both_directions:
+            arrays["reversed"] = backwards
+        if "word_start" in want:
+            arrays["word_start"] = self._words(physical, inner, size, between, backwards)
+        if "sentence" in want:
+            arrays["sentence"] = self._sentences(physical, between)
+        return Rows(arrays, checked=True)
+
+    def draw(self, plan: StreamPlan, items: Int64) -> rng.Draw:
+        """The random numbers of some items: addressed by seed, entry, epoch and item."""
+        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=items))
+
+    def _words(
+        self, physical: Int64, inner: Int64, size: Int64, between: NDArray[np.bool_], backwards: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Where words start in the direction of reading: backwards, that is where the next token starts another word."""
+        last = len(self.store.tokens) - 1
+        ends = (inner >= size - 1) | self.store.words(np.minimum(physical + 1, last))
+        return np.where(backwards[:, None], ends, self.store.words(physical)) | between
+
+    def _sentences(self, physical: Int64, between: NDArray[np.bool_]) -> NDArray[np.int32]:
+        number = np.searchsorted(self.store.sentence_starts, physical, "right") - 1
+        changes = np.zeros(number.shape, np.int32)
+        changes[:, 1:] = number[:, 1:] != number[:, :-1]
+        ordinal = np.cumsum(changes, axis=1, dtype=np.int32)
+        return np.where(between, np.int32(-1), ordinal)

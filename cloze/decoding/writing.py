@@ -1,0 +1,70 @@
+"""Networks as writers: what was read is kept in a cache, which can be reordered for beam search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.decoding.reader import Reader
+from cloze.networks import Cache
+
+
+class Continuing:
+    """A left-to-right network that continues a text. Special tokens other than the end are never written."""
+
+    def __init__(self, reader: Reader, head: Any, banned: Tensor | None = None) -> None:
+        self.reader, self.head, self.banned = reader, head, banned
+        self.memory = Cache(len(reader.network.layers))
+
+    def scores(self, tokens: Tensor) -> Tensor:
+        """Scores (R, V) of the token after tokens (R, L)."""
+        read = self.memory.length
+        new = tokens[:, read:]
+        batch = self.reader.continued(new, read)
+        states = self.reader.states(batch, self.head.reads, cache=self.memory)
+        places = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
+        scores = self.reader.token_scores(self.head, states, batch, places)
+        return scores if self.banned is None else scores.index_fill(1, self.banned, -torch.inf)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows."""
+        _select(self.memory.layers, rows)
+
+    reorder = select
+
+
+class Answering:
+    """An encoder-decoder that writes from the source `batch`, which the encoder reads once. Any token may be written."""
+
+    def __init__(self, reader: Reader, head: Any, batch: Batch) -> None:
+        self.reader, self.head, self.batch = reader, head, batch
+        self.memory = reader.network.cache()
+
+    def scores(self, tokens: Tensor) -> Tensor:
+        """Scores (R, V) of the token after the decoder's tokens (R, L)."""
+        new = tokens[:, self.memory.length :]
+        batch = Batch({**self.batch, "decoder_tokens": new}, checked=True)
+        states = self.reader.states(batch, ("decoder_hidden",), cache=self.memory)
+        places = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
+        read = {self.head.reads[0]: states["decoder_hidden"]}
+        return self.reader.token_scores(self.head, read, batch, places)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows and with what they read."""
+        self.batch = Batch({name: value.index_select(0, rows) for name, value in self.batch.items()}, checked=True)
+        memory = self.memory
+        memory.encoded = None if memory.encoded is None else memory.encoded.index_select(0, rows)
+        _select(memory.source, rows)
+        _select(memory.layers, rows)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Go on with these rows, each from one that reads the same source."""
+        _select(self.memory.layers, rows)
+
+
+def _select(layers: list[list[Tensor]], rows: Tensor) -> None:
+    for kept in layers:
+        kept[:] = [tensor.index_select(0, rows) for tensor in kept]

@@ -1,0 +1,72 @@
+"""Ask for every token of a masked span from the two tokens that stand around the span."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloze.errors import RecipeError
+from cloze.exercises.units.question import slots
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows, where
+
+
+@register("edit", "boundaries")
+@dataclass(frozen=True)
+class Boundaries:
+    """The questions of the span boundary objective (SpanBERT, Joshi et al., 2020, §3.2; `masking.py`, `span_masking`).
+
+    Gives, for every token of every masked span, `targets/<set>`, the original token, with `places/<set>`, the column before
+    the span; and `targets/<set>_right`, the token's number in the span from 1, with `places/<set>_right`, the column after
+    the span; all (B, K), place -1 for none. A span at the first or last token of the text is not asked, and of each span at
+    most the first `most` tokens are. Masked tokens that touch are one span.
+    """
+
+    most: int | None = None
+    set: str = "boundary"
+
+    def __post_init__(self) -> None:
+        if self.most is not None and self.most < 1:
+            raise RecipeError(f"boundaries: most must be at least 1, got {self.most}.")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", "masked", "special"})
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields read when they are there: after `corrupt`, answers are the original tokens."""
+        return frozenset({"original"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset(f"{field}/{self.set}{side}" for field in ("targets", "places") for side in ("", "_right"))
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        answers = rows.get("original", rows["tokens"])
+        count, width = answers.shape
+        row, column = where(rows["masked"])
+        begins = np.ones(len(row), bool)
+        begins[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1] + 1)
+        first = np.flatnonzero(begins)
+        size = np.diff(first, append=len(row))
+        left = np.repeat(column[first] - 1, size)
+        right = np.repeat(column[first] + size, size)
+        text = np.zeros((count, width + 2), bool)  # a column more at both ends, where there is no text
+        text[:, 1:-1] = ~rows["special"] & (np.arange(width) < rows["length"][:, None])
+        offset = column - left
+        asked = text[row, left + 1] & text[row, right + 1] & (offset <= (self.most or width))
+        row, column, left, right, offset = (value[asked] for value in (row, column, left, right, offset))
+        number = np.bincount(row, minlength=count)
+        place = row, slots(number)
+        filled = {}
+        for name, values in (
+            (f"targets/{self.set}", answers[row, column]), (f"places/{self.set}", left),
+            (f"targets/{self.set}_right", offset), (f"places/{self.set}_right", right),
+        ):
+            laid = np.full((count, int(number.max(initial=0))), -1 if name.startswith("places") else 0, np.int32)
+            laid[place] = values
+            filled[name] = laid
+        return rows.having_all(filled)

@@ -1,0 +1,45 @@
+"""Take the masked tokens out of a view and make them a view of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloze import fields
+from cloze.exercises.units.question import slots
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows, where
+
+
+@register("edit", "cut")
+@dataclass(frozen=True)
+class Cut:
+    """Make a view `to` of what is masked in the view `of`, side by side (InfoWord, Kong et al., 2020, §4: an n-gram beside
+    its sentence). It reads `of` by name, so it stands in the main view; a `frame` with `in: <to>` may follow."""
+
+    to: str
+    of: str = "main"
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset(fields.join(self.of, name) for name in ("tokens", "masked"))
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields read when they are there: after `corrupt`, the original tokens are meant."""
+        return frozenset({fields.join(self.of, "original")})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"{self.to}.tokens", f"{self.to}.length"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        view = rows.view(self.of)
+        text = view.get("original", view["tokens"])
+        row, column = where(view["masked"])
+        length = np.bincount(row, minlength=rows.count)
+        tokens = np.zeros((rows.count, max(int(length.max(initial=0)), 1)), np.int32)
+        tokens[row, slots(length)] = text[row, column]
+        return rows.with_view(self.to, Rows({"tokens": tokens, "length": length.astype(np.int32)}))

@@ -1,0 +1,50 @@
+"""Leave tokens out without a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloze.errors import RecipeError
+from cloze.exercises.rearrange import ordinary
+from cloze.exercises.units.question import columns_of, exactly
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "delete")
+@dataclass(frozen=True)
+class Delete:
+    """Delete a share `rate` of the ordinary tokens, rounded to the nearest number (BART, Lewis et al., 2020, §2.2).
+
+    One token is always left.
+    """
+
+    rate: float = 0.15
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise RecipeError(f"delete: rate must be a share from 0 to 1, got {self.rate}.")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length"})
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields read when they are there: what a frame has inserted is never deleted."""
+        return frozenset({"special"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({"tokens"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        free = ordinary(rows)
+        available = np.count_nonzero(free, axis=1)
+        number = np.minimum(np.rint(self.rate * available), np.maximum(available - 1, 0)).astype(np.int64)
+        gone = exactly(number, free, draw.bits("delete", free.shape[1]))
+        stays = ~gone & (np.arange(free.shape[1]) < rows["length"][:, None])
+        return rows.splice(columns_of(stays), rows["length"] - number.astype(np.int32))

@@ -1,0 +1,72 @@
+"""Find the n-grams of a lexicon in each row: things beside the tokens, and which tokens they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import RecipeError, nearest
+from cloze.exercises.units.question import exactly, slots
+from cloze.registry import Given, register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "match")
+@dataclass(frozen=True)
+class Match:
+    """Every n-gram of the lexicon `table` in the row as it is shown, at most `most` of them at random (ZEN, Diao et al.,
+    2020, §2.1; sinovation/ZEN). After `corrupt` no n-gram can hold a masked token.
+
+    Gives `items/<give>` (B, R), ids of the lexicon, 0 for none, and `links/<give>` (B, E, 2), pairs of (column, item), -1 for
+    none.
+    """
+
+    table: str
+    most: int = 128
+    give: str = "ngram"
+    tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.most < 1:
+            raise RecipeError(f"match: most must be at least 1, got {self.most}.")
+        if self.tables is not None and self.table not in self.tables:
+            raise RecipeError(f"match: there is no table {self.table!r}. {nearest(self.table, self.tables)}")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"items/{self.give}", f"links/{self.give}"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        if self.tables is None:
+            raise RecipeError(f"match needs the table {self.table!r} to run; give it tables={{{self.table!r}: …}}.")
+        row, start, size, number = self.tables[self.table].match(rows["tokens"], rows["length"])
+        kept = self._some(row, rows.count, draw)
+        row, start, size, number = row[kept], start[kept], size[kept], number[kept]
+        counts = np.bincount(row, minlength=rows.count)
+        item = slots(counts)
+        items = np.zeros((rows.count, max(int(counts.max(initial=0)), 1)), np.int32)
+        items[row, item] = number
+        pairs = np.bincount(row, weights=size, minlength=rows.count).astype(np.int64)
+        links = np.full((rows.count, max(int(pairs.max(initial=0)), 1), 2), -1, np.int32)
+        linked = np.stack([np.repeat(start, size) + slots(size), np.repeat(item, size)], axis=1)
+        links[np.repeat(row, size), slots(pairs)] = linked
+        return rows.having_all({f"items/{self.give}": items, f"links/{self.give}": links})
+
+    def _some(self, row: NDArray[Any], count: int, draw: Draw) -> NDArray[np.bool_] | slice:
+        """Which matches are kept."""
+        counts = np.bincount(row, minlength=count)
+        width = int(counts.max(initial=0))
+        if width <= self.most:
+            return slice(None)
+        exists = np.arange(width) < counts[:, None]
+        chosen = exactly(np.minimum(counts, self.most), exists, draw.bits("match", width))
+        return np.asarray(chosen[row, slots(counts)])

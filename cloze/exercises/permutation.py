@@ -1,0 +1,64 @@
+"""Permuted language modelling: a random order of prediction, as one integer per token (XLNet)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import RecipeError
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("order", "permutation")
+@dataclass(frozen=True)
+class Permutation:
+    """Give `order` (B, L): masked and special tokens in random order behind all others (Yang et al., 2019, §2.2).
+
+    Ordinary tokens that are not masked come first, together: they see each other, and nothing of what is asked. `window`:
+    `row`, or `half`, where the halves of every row are permuted each by itself and the second sees all of the first, the first
+    nothing of the second (their code, where a row's first half is text that goes on and the second is read again), or a
+    number of tokens.
+    """
+
+    window: Literal["row", "half"] | int = "row"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.window, int) and self.window < 2:
+            raise RecipeError(f"order: permutation: window is {self.window}; expected row, half or at least 2 tokens.")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", "masked", "special"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({"order"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        shape = rows["tokens"].shape
+        columns = np.arange(shape[1])
+        if self.window == "row":
+            window = np.zeros(shape, np.int64)
+        elif self.window == "half":
+            window = (columns >= (rows["length"][:, None] + 1) // 2).astype(np.int64)
+        else:
+            window = np.broadcast_to(columns // self.window, shape)
+        chosen = rows["masked"] | rows["special"]
+        return rows.having(order=ordered(window, chosen, draw.bits("permutation", shape[1])))
+
+
+def ordered(window: NDArray[Any], chosen: NDArray[np.bool_], ranks: NDArray[Any]) -> NDArray[np.int32]:
+    """The order (B, L) of tokens in windows 0, 1, … (B, L): in each, those not chosen alike, then the chosen by `ranks`."""
+    # One key for all: the window, then whether chosen, then the rank; columns settle equal ranks.
+    keys = (window.astype(np.int64) << 33) | np.where(chosen, (1 << 32) | ranks.astype(np.int64), 0)
+    turn = np.argsort(keys, axis=1, kind="stable")
+    place = np.empty(turn.shape, np.int32)
+    np.put_along_axis(place, turn, np.broadcast_to(np.arange(turn.shape[1], dtype=np.int32), turn.shape), axis=1)
+    # How many tokens stand in earlier windows: the place that all context of a window shares.
+    first = np.sum(window[:, None, :] < np.arange(int(window.max(initial=0)) + 1)[:, None], axis=2, dtype=np.int32)
+    return np.where(chosen, place, np.take_along_axis(first, window.astype(np.int64), axis=1))

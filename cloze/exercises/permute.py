@@ -1,0 +1,60 @@
+"""Shuffle the sentences of a passage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cloze.errors import RecipeError
+from cloze.exercises.rearrange import by_key, ordinary
+from cloze.exercises.units.question import exactly, keyed
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "permute")
+@dataclass(frozen=True)
+class Permute:
+    """Put a share `rate` of the sentences, rounded up, into a random order among themselves (BART, Lewis et al., 2020, §2.2).
+
+    A separator between documents stays behind the sentence it follows. The order may come out as it was.
+    """
+
+    unit: Literal["sentence"] = "sentence"
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise RecipeError(f"permute: rate must be a share from 0 to 1, got {self.rate}.")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", "sentence"})
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields read when they are there: what a frame has inserted stays where it is."""
+        return frozenset({"special"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({"tokens", "sentence"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        free = ordinary(rows)
+        sentence = np.maximum(np.maximum.accumulate(np.where(free, rows["sentence"], -1), axis=1), 0)
+        number = np.where(free.any(axis=1), sentence[:, -1] + 1, 0)
+        width = max(int(number.max(initial=0)), 1)
+        exists = np.arange(width) < number[:, None]
+        moving = np.ceil(self.rate * number - 1e-9).astype(np.int64)
+        chosen = exactly(moving, exists, draw.bits("permute.which", width))
+        places = np.argsort(~chosen, axis=1, kind="stable")            # the chosen sentences in their order, then the others
+        dealt = np.argsort(keyed(chosen, draw.bits("permute", width)), axis=1)  # the chosen sentences in a random order
+        moved = np.arange(width) < moving[:, None]
+        rank = np.broadcast_to(np.arange(width), exists.shape).copy()  # the new ordinal of each sentence
+        row, slot = np.nonzero(moved)
+        rank[row, dealt[row, slot]] = places[row, slot]
+        return by_key(rows, free, np.take_along_axis(rank, sentence, axis=1))

@@ -1,0 +1,33 @@
+"""Put the ordinary tokens of each row into another order; special tokens stay where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.exercises.units.question import Bools, slots
+from cloze.rows import Rows, where
+
+
+def ordinary(rows: Rows) -> Bools:
+    """(B, L) the tokens of the text: all that are not special, if a frame has marked any."""
+    inside = np.arange(rows["tokens"].shape[1], dtype=np.int32) < rows["length"][:, None]
+    return inside & ~rows["special"] if "special" in rows else inside
+
+
+def by_key(rows: Rows, free: Bools, key: NDArray[Any]) -> Rows:
+    """The free tokens of each row sorted by `key` (B, L), equal ones in their old order."""
+    row, column = where(free)
+    order = np.lexsort((key[row, column], row))
+    index = np.broadcast_to(np.arange(free.shape[1]), free.shape).copy()
+    index[row, column] = column[order]
+    return rows.splice(index, rows["length"])
+
+
+def ordinals(free: Bools) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+    """Row, column and ordinal of every free token, and how many each row has."""
+    row, column = where(free)
+    number = np.bincount(row, minlength=len(free))
+    return row, column, slots(number), number

@@ -1,0 +1,50 @@
+"""Begin a text at a random token and go on with its start at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloze.errors import RecipeError
+from cloze.exercises.rearrange import by_key, ordinals, ordinary
+from cloze.registry import register
+from cloze.rng import Draw, below
+from cloze.rows import Rows
+
+
+@register("edit", "rotate")
+@dataclass(frozen=True)
+class Rotate:
+    """Rotate a share `rate` of the rows to start at a token chosen uniformly (BART, Lewis et al., 2020, §2.2).
+
+    What a frame has inserted stays where it is.
+    """
+
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise RecipeError(f"rotate: rate must be a share from 0 to 1, got {self.rate}.")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length"})
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields read when they are there: what a frame has inserted stays where it is."""
+        return frozenset({"special"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({"tokens"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        coins = draw.bits("rotate", 2)
+        free = ordinary(rows)
+        row, column, ordinal, number = ordinals(free)
+        start = np.where(coins[:, 0] < self.rate * 2.0**32, below(coins[:, 1], number), 0)
+        key = np.zeros(free.shape, np.int64)
+        key[row, column] = (ordinal - start[row]) % number[row]
+        return by_key(rows, free, key)

@@ -1,0 +1,88 @@
+"""Put the tokens of a few short stretches into another order, to be put right again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import RecipeError
+from cloze.exercises.units.question import NEVER, Bools, keyed
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+Stretches = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+
+
+@register("edit", "shuffle")
+@dataclass(frozen=True)
+class Shuffle:
+    """Shuffle stretches of `size` tokens, a share `rate` of the text in all (StructBERT, Wang et al., 2020, §2.2).
+
+    max(1, round(rate·n / size)) stretches of the n ordinary tokens, as far as there is room: never over each other, over a
+    masked or over a special token. A shuffle may leave the order as it was. Gives `tokens` as shown, keeps `original`, and
+    marks what it shuffled in `layers/shuffled`, the number of the stretch; `predict: shuffled` asks for those places.
+    """
+
+    size: int = 3
+    rate: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.size < 2:
+            raise RecipeError(f"shuffle: size must be at least 2 tokens, got {self.size}.")
+        if not 0 < self.rate <= 1:
+            raise RecipeError(f"shuffle: rate must be a share above 0 and at most 1, got {self.rate}.")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", "special", "masked"})
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields read when they are there: after `corrupt`, the original tokens stay those."""
+        return frozenset({"original"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({"tokens", "original", "layers/shuffled"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        tokens = rows["tokens"]
+        count, width = tokens.shape
+        text = ~rows["special"] & (np.arange(width) < rows["length"][:, None])
+        number = np.maximum(np.rint(self.rate * np.count_nonzero(text, axis=1) / self.size), 1).astype(np.int64)
+        row, start, stretch = self._stretches(number, text & ~rows["masked"], draw)
+        column = start[:, None] + np.arange(self.size)
+        turn = np.argsort(
+            draw.bits_at("shuffle.order", np.repeat(row, self.size), column.ravel()).reshape(column.shape), axis=1, kind="stable"
+        )
+        shown, marks = tokens.copy(), np.zeros((count, width), np.int32)
+        shown[row[:, None], column] = tokens[row[:, None], np.take_along_axis(column, turn, axis=1)]
+        marks[row[:, None], column] = stretch[:, None]
+        original = rows.get("original", tokens)
+        return rows.having_all({"tokens": shown, "original": original, "layers/shuffled": marks})
+
+    def _stretches(self, number: NDArray[np.int64], free: Bools, draw: Draw) -> Stretches:
+        """Row, first column and number from 1 of stretches of free tokens that do not overlap, at random."""
+        count, width = free.shape
+        fits = np.zeros_like(free)
+        if width >= self.size:
+            fits[:, : width - self.size + 1] = np.lib.stride_tricks.sliding_window_view(free, self.size, axis=1).all(axis=2)
+        keys = keyed(fits, draw.bits("shuffle", width))
+        found: list[Stretches] = []
+        for turn in range(int(number.max(initial=0))):
+            start = np.argmin(keys, axis=1)
+            good = np.flatnonzero((keys[np.arange(count), start] != NEVER) & (turn < number))
+            if not len(good):
+                break
+            found.append((good, start[good], np.full(len(good), turn + 1)))
+            near = np.clip(start[good][:, None] + np.arange(1 - self.size, self.size), 0, width - 1)
+            keys[good[:, None], near] = NEVER
+        if not found:
+            nothing = np.zeros(0, np.int64)
+            return nothing, nothing, nothing
+        rows, starts, stretches = (np.concatenate(column) for column in zip(*found, strict=True))
+        return rows, starts, stretches

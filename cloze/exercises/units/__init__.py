@@ -1,0 +1,33 @@
+"""What `mask` chooses: tokens, words, n-grams, spans. Add one: a file with `choose`, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cloze.exercises.units import alternating, fragment, infill, ngram, spaced, span, token, whole_word
+from cloze.exercises.units.question import Question, Unit
+
+_SPAN = frozenset({"layers/span"})
+
+UNITS: Mapping[str, Unit] = {
+    "token": Unit(token.choose, independent=True),
+    "whole_word": Unit(whole_word.choose, needs=frozenset({"word_start"}), independent=True),
+    "ngram": Unit(ngram.choose, marks=_SPAN, words=True, lengths=True),
+    "span": Unit(span.choose, marks=_SPAN, words=True, lengths=True),
+    "spaced": Unit(spaced.choose, marks=_SPAN, words=True, lengths=True),
+    "infill": Unit(infill.choose, marks=_SPAN | {"layers/insert"}, words=True, by_words=True, lengths=True, unframed=True),
+    "alternating": Unit(alternating.choose, marks=_SPAN, unframed=True),
+    "fragment": Unit(fragment.choose, marks=_SPAN),
+}
+
+
+def unit_of(unit: str | list[str]) -> Unit:
+    """The unit of a name, or of a list of annotation layers."""
+    if isinstance(unit, str):
+        return UNITS[unit]
+    own = {"word_start"} if unit[0] == "whole_word" else set()
+    layers = {f"layers/{name}" for name in unit[1:]}
+    return Unit(whole_word.choose_layers, needs=frozenset(own | layers), independent=True)
+
+
+__all__ = ["UNITS", "Question", "Unit", "unit_of"]

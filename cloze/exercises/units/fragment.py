@@ -1,0 +1,26 @@
+"""One stretch of the row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.exercises.units.question import Question, numbered
+from cloze.rng import below
+
+
+def choose(question: Question) -> dict[str, NDArray[Any]]:
+    """One fragment (MASS, Song et al., 2019, §3.1): at the start with odds `first`, at the end with odds `last`, else
+    anywhere alike (microsoft/MASS `restricted_mask_sent`)."""
+    mask, draw, free = question.mask, question.draw, question.free
+    room = np.count_nonzero(free, axis=1) - question.number
+    begin = below(draw.bits("mask.start"), room + 1)
+    if mask.start:
+        first, last = mask.start.get("first", 0.0), mask.start.get("last", 0.0)
+        coin = draw.uniform("mask.end")
+        begin = np.where(coin < first, 0, np.where(coin < first + last, room, begin))
+    ordinal = np.cumsum(free, axis=1) - 1 - begin[:, None]
+    masked = free & (ordinal >= 0) & (ordinal < question.number[:, None])
+    return {"masked": masked, "layers/span": numbered(masked, np.zeros_like(masked))}

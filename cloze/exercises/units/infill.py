@@ -1,0 +1,71 @@
+"""Spans that may be empty and may overlap, to be shown as one token each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.exercises.units.lengths import drawn, odds_of
+from cloze.exercises.units.question import Bools, Question, columns_of, covered, exactly, keyed, numbered, slots
+from cloze.rows import where
+
+#: The paper's.
+LENGTHS = {"poisson": 3.0}
+
+
+def choose(question: Question) -> dict[str, NDArray[Any]]:
+    """Text infilling (BART, Lewis et al., 2020, §2.2; fairseq `denoising_dataset.py`, `add_whole_word_mask`).
+
+    Lengths are drawn until they add up to the number, the last is trimmed. Each that is not empty starts at a word of its
+    own and covers that many words, or as many as there are; one that starts inside another is part of it. `layers/insert`
+    says how many empty spans stand before a token.
+
+    Differs: an empty span never stands behind the last token; one seeded generator draws everything.
+    """
+    draw, free, words = question.draw, question.free, question.words
+    lengths, used = _lengths(question)
+    row, turn = where(used & (lengths > 0))
+    filled = np.bincount(row, minlength=len(free))
+    order = np.argsort(keyed(words.sizes > 0, draw.bits("mask.word", words.sizes.shape[1])), axis=1)
+    word = order[row, slots(filled)]
+    final = np.minimum(word + lengths[row, turn] - 1, words.last[row, word])
+    cover = covered((row, words.first[row, word]), (row, words.stop[row, final]), free.shape)
+    masked = cover > 0
+    starts = np.zeros_like(free)
+    starts[row, words.first[row, word]] = True
+    heads = starts & (cover == 1)
+    empty = np.count_nonzero(used & (lengths == 0), axis=1)
+    inserts = _inserts(empty, free & (~masked | heads), question)
+    return {"masked": masked, "layers/span": numbered(masked, heads), "layers/insert": inserts}
+
+
+def _lengths(question: Question) -> tuple[NDArray[np.int64], Bools]:
+    """(B, T) lengths that add up to the number of each row, and which of them are used."""
+    odds = odds_of(question.mask.lengths or LENGTHS)
+    number = question.number
+    tries = int(number.max(initial=0)) + 8
+    while True:
+        lengths = drawn(odds, question.draw.bits("mask.length", tries))
+        reached = np.cumsum(lengths, axis=1)
+        if (reached[:, -1] >= number).all():
+            break
+        tries *= 2
+    before = reached - lengths
+    used = before < number[:, None]
+    return np.minimum(lengths, number[:, None] - before), used
+
+
+def _inserts(number: NDArray[np.int64], stays: Bools, question: Question) -> NDArray[np.int32]:
+    """(B, L) how many of `number` (B,) further tokens go before each token that stays: every arrangement alike."""
+    survivors = np.count_nonzero(stays, axis=1)
+    number = np.where(survivors > 0, number, 0)
+    places = np.maximum(survivors + number - 1, 0)
+    width = stays.shape[1]
+    most = max(int(places.max(initial=0)), 1)
+    free = np.arange(most) < places[:, None]
+    row, slot = where(exactly(number, free, question.draw.bits("mask.insert", most)))
+    before = slot - slots(number)
+    flat = row * width + columns_of(stays)[row, before]
+    return np.bincount(flat, minlength=stays.size).reshape(stays.shape).astype(np.int32)

@@ -1,0 +1,67 @@
+"""How long a span is: a distribution over 0, 1, 2, … and the draw from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import RecipeError, nearest
+from cloze.rng import UInt32
+
+#: Lengths as a recipe writes them: `{geometric: {p: 0.2, longest: 10}}`, `{inverse: 5}`, `{poisson: 3}`, `{1: 0.8, 2: 0.2}`.
+LengthLaw = dict[str, float | dict[str, float]]
+
+_SMALLEST = 1e-7  # what fairseq leaves out of a Poisson tail
+
+
+def odds_of(law: Mapping[str, Any]) -> NDArray[np.float64]:
+    """The odds of the lengths 0, 1, 2, …; they add up to 1.
+
+    `geometric` (SpanBERT, Joshi et al., 2020, §3.1): p·(1−p)ⁿ⁻¹ on 1 … longest, renormalised. `inverse` (XLNet, ALBERT):
+    in proportion to 1/n on 1 … longest. `poisson` (BART): the mean; length 0 is possible. Numbers as keys: the odds
+    themselves, renormalised. Errors: `RecipeError` for anything else.
+    """
+    return _odds(tuple((str(k), tuple(sorted(v.items())) if isinstance(v, Mapping) else v) for k, v in law.items()))
+
+
+@lru_cache(maxsize=64)
+def _odds(law: tuple[tuple[str, Any], ...]) -> NDArray[np.float64]:
+    if law and all(name.isdigit() for name, _ in law):
+        odds = np.zeros(max(int(name) for name, _ in law) + 1)
+        for name, share in law:
+            odds[int(name)] = share
+    else:
+        odds = _named(law)
+    if not odds.sum() > 0 or odds.min() < 0:
+        raise RecipeError(f"lengths: {dict(law)} are not odds; expected numbers that are not negative, one at least above 0.")
+    return np.asarray(odds / odds.sum())
+
+
+def _named(law: tuple[tuple[str, Any], ...]) -> NDArray[np.float64]:
+    known = {"geometric": {"p", "longest"}, "inverse": {"longest"}, "poisson": {"mean"}}
+    name, given = law[0] if len(law) == 1 else ("", 0)
+    if name not in known:
+        way_out = f"{nearest(name, known)} Or numbers: {{1: 0.8, 2: 0.1, 3: 0.1}}."
+        raise RecipeError(f"lengths: expected one law or odds by length, got {dict(law)}. {way_out}")
+    values = dict(given) if isinstance(given, tuple) else {"mean" if name == "poisson" else "longest": given}
+    if set(values) != known[name]:
+        raise RecipeError(f"lengths.{name}: expected {', '.join(sorted(known[name]))}, got {', '.join(values) or 'nothing'}.")
+    if name == "poisson":
+        odds = [math.exp(-values["mean"])]
+        while (odds[-1] >= _SMALLEST or len(odds) <= values["mean"]) and len(odds) < 128:
+            odds.append(odds[-1] * values["mean"] / len(odds))
+        return np.array(odds)
+    n = np.arange(1, int(values["longest"]) + 1, dtype=np.float64)
+    shares = 1 / n if name == "inverse" else values["p"] * (1 - values["p"]) ** (n - 1)
+    return np.concatenate([[0.0], shares])
+
+
+def drawn(odds: NDArray[np.float64], bits: UInt32) -> NDArray[np.int64]:
+    """Lengths from random 32-bit words, of the same shape."""
+    borders = np.cumsum(odds)[:-1] * 2.0**32
+    return np.searchsorted(borders, bits, side="right").astype(np.int64)

@@ -1,0 +1,159 @@
+"""What a unit of masking is asked, what it answers, and what most units need for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.rng import Draw, UInt32
+from cloze.rows import Rows, where
+
+if TYPE_CHECKING:
+    from cloze.exercises.mask import Mask
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+NEVER = np.uint32(0xFFFFFFFF)
+
+
+class Words(NamedTuple):
+    """The words of a block, W of them in its richest row.
+
+    `word` (B, L): ordinal of each free token's word. `first`, `stop`, `last` (B, W): the column where a word starts, the one
+    after its end, and the ordinal of the last word that follows without a gap. `sizes` (B, W): tokens, 0 for no word.
+    """
+
+    word: Ints
+    first: Ints
+    stop: Ints
+    last: Ints
+    sizes: Ints
+
+
+@dataclass(frozen=True)
+class Question:
+    """Choose `number` (B,) of the `free` tokens (B, L) of these rows, as `mask` says."""
+
+    mask: Mask
+    rows: Rows
+    draw: Draw
+    free: Bools
+    number: Ints
+
+    @cached_property
+    def starts(self) -> Bools:
+        """(B, L) where words start; every token is one if `words` is false."""
+        return self.rows["word_start"] if self.mask.words else self.free
+
+    @cached_property
+    def words(self) -> Words:
+        """The words, whose number is what units of several words count."""
+        return words_of(self.free, self.starts)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One way to choose: `choose` gives `masked` and the `marks` by full name, and reads the fields it `needs`.
+
+    `words`: it counts words, or tokens if the recipe says so; `by_words`: its share is one of words, too; `lengths`: its
+    spans have lengths; `independent`: it can draw each of its units by a coin; `unframed`: it usually stands before the frame.
+    """
+
+    choose: Callable[[Question], dict[str, NDArray[Any]]]
+    needs: frozenset[str] = frozenset()
+    marks: frozenset[str] = frozenset()
+    lengths: bool = False
+    words: bool = False
+    by_words: bool = False
+    independent: bool = False
+    unframed: bool = False
+
+
+def exactly(number: Ints, free: Bools, bits: UInt32) -> Bools:
+    """Choose exactly `number` (B,) of the `free` places (B, L) of each row by random `bits` (B, L).
+
+    Each place gets a unique key, random high bits over the column, so there are no ties; the number-th smallest key of a
+    row is its threshold.
+    """
+    keys = keyed(free, bits)
+    most = int(number.max(initial=0))
+    if most == 0:
+        return np.zeros_like(free)
+    smallest = np.sort(keys, axis=1)
+    threshold = smallest[np.arange(len(keys)), np.maximum(number - 1, 0)]
+    chosen = (keys <= threshold[:, None]) & free
+    if int(number.min()) == 0:
+        chosen &= (number > 0)[:, None]
+    return chosen
+
+
+def keyed(exists: Bools, bits: UInt32) -> UInt32:
+    """(B, N) keys that sort the places that exist into a random order, without ties, before all others."""
+    width = exists.shape[1]
+    low = np.uint32((1 << max(width - 1, 1).bit_length()) - 1)
+    return np.where(exists, (bits & ~low) | np.arange(width, dtype=np.uint32), NEVER)
+
+
+def sized(free: Bools, word_start: Bools) -> tuple[Bools, Ints, Ints]:
+    """Where the words among the free tokens start, each token's word (B, L), and the tokens of each word (B, W).
+
+    A word never crosses a place that may not be chosen: the first free place after one starts a word.
+    """
+    count = len(free)
+    starts = free & word_start
+    starts[:, 0] |= free[:, 0]
+    starts[:, 1:] |= free[:, 1:] & ~free[:, :-1]
+    word = np.cumsum(starts, axis=1) - 1
+    words = max(int(word[:, -1].max(initial=0)) + 1, 1)
+    flat = (np.arange(count)[:, None] * words + word)[free]
+    return starts, np.maximum(word, 0), np.bincount(flat, minlength=count * words).reshape(count, words)
+
+
+def words_of(free: Bools, word_start: Bools) -> Words:
+    """The words among the free tokens and where they stand."""
+    starts, word, sizes = sized(free, word_start)
+    count, words = sizes.shape
+    row, column = where(starts)
+    first = np.full((count, words), free.shape[1], np.int64)
+    first[row, word[row, column]] = column
+    stop = first + sizes
+    ends = np.ones((count, words), bool)  # no word follows without a gap
+    ends[:, :-1] = first[:, 1:] != stop[:, :-1]
+    ordinal = np.where(ends, np.arange(words), words)
+    last = np.minimum.accumulate(ordinal[:, ::-1], axis=1)[:, ::-1]
+    return Words(word, first, stop, last, sizes)
+
+
+def columns_of(chosen: Bools) -> Ints:
+    """(B, M) the columns of the true places of each row in order; what lies beyond their number is 0."""
+    row, column = where(chosen)
+    number = np.bincount(row, minlength=len(chosen))
+    columns = np.zeros((len(chosen), max(int(number.max(initial=0)), 1)), np.int64)
+    columns[row, slots(number)] = column
+    return columns
+
+
+def slots(number: Ints) -> Ints:
+    """0, 1, …, number[0] − 1, 0, 1, …, number[1] − 1, …: the slot of each item listed row by row."""
+    return np.arange(int(number.sum())) - np.repeat(np.cumsum(number) - number, number)
+
+
+def numbered(masked: Bools, begins: Bools) -> NDArray[np.int32]:
+    """(B, L) the number of each masked token's span from 1, 0 outside. A span begins where told, and after a gap."""
+    begins = begins & masked
+    begins[:, 0] |= masked[:, 0]
+    begins[:, 1:] |= masked[:, 1:] & ~masked[:, :-1]
+    return np.where(masked, np.cumsum(begins, axis=1, dtype=np.int32), np.int32(0))
+
+
+def covered(starts: tuple[Ints, Ints], stops: tuple[Ints, Ints], shape: tuple[int, ...]) -> Ints:
+    """(B, L) how many intervals cover each column; they start and stop at (rows, columns)."""
+    count, width = shape
+    change = np.bincount(starts[0] * (width + 1) + starts[1], minlength=count * (width + 1))
+    change -= np.bincount(stops[0] * (width + 1) + stops[1], minlength=count * (width + 1))
+    return np.cumsum(change.reshape(count, width + 1)[:, :width], axis=1)

@@ -1,0 +1,61 @@
+"""Spans with text around each in proportion to its length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.exercises.units.lengths import drawn, odds_of
+from cloze.exercises.units.question import Question, exactly, numbered
+from cloze.rng import below
+
+#: XLNet's: p(n) in proportion to 1/n for n up to 5.
+LENGTHS = {"inverse": 5.0}
+
+
+def choose(question: Question) -> dict[str, NDArray[Any]]:
+    """One token in `one_in`, exactly (XLNet, Yang et al., 2019, §2.3; zihangdai/xlnet `data_utils.py`, `_sample_mask`).
+
+    From left to right: a length n, a stretch of n·one_in tokens, and in it at a random offset, from the next start of a
+    word on, n tokens. What is missing at the end is filled with single tokens at random.
+    """
+    mask, draw, free = question.mask, question.draw, question.free
+    odds = odds_of(mask.lengths or LENGTHS)
+    one_in = mask.one_in or max(round(1 / mask.rate), 1)
+    count, width = free.shape
+    goal = question.number
+    following = _next_start(question)
+    cursor, chosen = np.argmax(free, axis=1), np.zeros(count, np.int64)
+    end = width - np.argmax(free[:, ::-1], axis=1)  # behind the last token that may be chosen
+    change = np.zeros((count, width + 1), np.int64)
+    active, turn = np.flatnonzero(goal > 0), 0
+    while len(active):
+        at = np.full(len(active), turn)
+        size = np.minimum(drawn(odds, draw.bits_at("mask.length", active, at)), goal[active] - chosen[active])
+        context = size * one_in
+        offset = below(draw.bits_at("mask.offset", active, at), context)
+        begin = following[active, np.minimum(cursor[active] + offset, width)]
+        fits = begin + size < end[active]
+        active, begin, size, after = active[fits], begin[fits], size[fits], (context - offset)[fits]
+        change[active, begin] += 1
+        change[active, begin + size] -= 1
+        chosen[active] += size
+        cursor[active] = begin + size + after
+        active = active[(chosen[active] < goal[active]) & (cursor[active] < end[active])]
+        turn += 1
+    masked = (np.cumsum(change[:, :width], axis=1) > 0) & free
+    missing = goal - np.count_nonzero(masked, axis=1)
+    filled = exactly(missing, free & ~masked, draw.bits("mask.fill", width))
+    return {"masked": masked | filled, "layers/span": numbered(masked | filled, (change[:, :width] > 0) | filled)}
+
+
+def _next_start(question: Question) -> NDArray[np.int64]:
+    """(B, L + 1) the first column from here on at which a word starts; L where none does."""
+    free = question.free
+    width = free.shape[1]
+    column = np.where(free & question.starts, np.arange(width), width)
+    following = np.full((len(free), width + 1), width, np.int64)
+    following[:, :width] = np.minimum.accumulate(column[:, ::-1], axis=1)[:, ::-1]
+    return following

@@ -1,0 +1,57 @@
+"""Whole words, or whatever units the annotation layers of the store mark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.exercises.units.question import Bools, Question, keyed, sized
+
+
+def choose(question: Question) -> dict[str, NDArray[Any]]:
+    """Whole words in random order; a word longer than what is left is skipped (BERT-wwm, google-research/bert)."""
+    return {"masked": _whole(question, question.rows["word_start"])}
+
+
+def choose_layers(question: Question) -> dict[str, NDArray[Any]]:
+    """Units that the layers mark, each whole: 0 outside, 1 the start of a unit, 2 inside (ERNIE, Sun et al., 2019, §3.2).
+
+    The first name says what stands outside all layers, `token` or `whole_word`; of layers that mark the same token the
+    last one named holds.
+    """
+    rows = question.rows
+    base, *layers = list(question.mask.unit)
+    starts = rows["word_start"].copy() if base == "whole_word" else np.ones_like(question.free)
+    owner = np.zeros(starts.shape, np.int8)
+    for number, name in enumerate(layers, 1):
+        mark = rows[f"layers/{name}"]
+        starts = np.where(mark > 0, mark == 1, starts)
+        owner[mark > 0] = number
+    starts[:, 1:] |= owner[:, 1:] != owner[:, :-1]
+    return {"masked": _whole(question, starts)}
+
+
+def _whole(question: Question, starts: Bools) -> Bools:
+    number, free, draw = question.number, question.free, question.draw
+    _, word, sizes = sized(free, starts)
+    count, words = sizes.shape
+    bits = draw.bits("mask.word", words)
+    if question.mask.rounding == "independent":
+        taken = bits < question.mask.rate * 2.0**32
+        return np.take_along_axis(taken, word, axis=1) & free
+    turn = np.argsort(keyed(sizes > 0, bits), axis=1)
+    sizes_in_turn = np.take_along_axis(sizes, turn, axis=1)
+    taken_in_turn = np.zeros((count, words), bool)
+    left = number.copy()
+    for place in range(words):
+        size = sizes_in_turn[:, place]
+        fits = (size <= left) & (size > 0)
+        left -= size * fits
+        taken_in_turn[:, place] = fits
+        if not left.any():
+            break
+    taken = np.zeros_like(taken_in_turn)
+    np.put_along_axis(taken, turn, taken_in_turn, axis=1)
+    return np.take_along_axis(taken, word, axis=1) & free

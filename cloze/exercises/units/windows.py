@@ -1,0 +1,42 @@
+"""Choose in each stretch of a row by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.exercises.units.question import Question
+from cloze.rng import Draw, fold, mix_keys
+
+Chosen = dict[str, NDArray[Any]]
+
+
+def in_windows(question: Question, window: str | int, choose: Callable[[Question], Chosen]) -> Chosen:
+    """Halves of each row, or stretches of `window` tokens; the numbers of the windows add up to the row's."""
+    free, number = question.free, question.number
+    columns = np.arange(free.shape[1])
+    if isinstance(window, int):
+        member = np.broadcast_to(columns // window, free.shape)
+    else:
+        member = (columns >= (question.rows["length"][:, None] + 1) // 2).astype(np.int64)
+    available = np.maximum(np.count_nonzero(free, axis=1), 1)
+    due = np.zeros_like(number)
+    passed = np.zeros_like(number)
+    found: Chosen = {}
+    for place in range(int(member[:, -1].max(initial=0)) + 1):
+        own = free & (member == place)
+        passed += np.count_nonzero(own, axis=1)
+        part = number * passed // available - due
+        due += part
+        draw = Draw(mix_keys(question.draw.keys, fold("window", place)), question.draw.view)
+        chosen = choose(replace(question, free=own, number=part, draw=draw))
+        for name, value in chosen.items():
+            old = found.get(name, np.zeros_like(value))
+            if name == "layers/span":  # spans are numbered on from the windows before
+                value = np.where(value > 0, value + old.max(axis=1, initial=0)[:, None], 0)
+            found[name] = old | value if value.dtype == bool else old + value
+    return found

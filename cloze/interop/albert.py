@@ -1,0 +1,129 @@
+"""ALBERT ↔ transformers' `Albert*`.
+
+Source: ALBERT (Lan et al., 2020) and google-research/albert. Layers share all their parameters in groups; the file names
+each group once. Embeddings are always projected to the width of the layers, also where the two are equal.
+
+Differs: transformers has no dropout after the feed-forward map and one in front of the sentence-order head; outputs without
+dropout agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cloze.interop import encoder
+from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.mapping import STACKED, Line
+
+MASKED_LM = HeadTable(
+    role="masked_lm",
+    part="token_prediction",
+    sign=("predictions.dense.weight",),
+    lines=(
+        Line("head.dense.*", "predictions.dense.*", "E D"),
+        Line("head.norm.*", "predictions.LayerNorm.*", "E"),
+        Line("head.bias", "predictions.bias", "V"),
+    ),
+    repeats={
+        "predictions.decoder.weight": "{base}embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    },
+    objections=lambda head, arguments: (
+        encoder.prediction_objections(head, arguments, arguments["activation"])
+        + ([] if head.argument("tie") else ["its output weights are its own, transformers' ALBERT has the token table"])
+    ),
+    arguments=lambda config, tensors: {
+        "transform": ACTIVATIONS_BACK[config.get("hidden_act", "gelu_new")], "bias": True,
+        "norm_epsilon": config.get("layer_norm_eps", 1e-12),
+    },
+)
+
+SENTENCE_ORDER = HeadTable(
+    role="sentence_order",
+    part="relation_prediction",
+    sign=("sop_classifier.classifier.weight",),
+    lines=(
+        Line("head.pool.*", "{base}pooler.*", "D D"),
+        Line("head.output.*", "sop_classifier.classifier.*", "2 D"),
+    ),
+    objections=lambda head, arguments: encoder.pooled_objections(head, 2),
+    arguments=lambda config, tensors: {"classes": 2, "set": "order", "pool": True},
+)
+
+CLASSIFIER = HeadTable(
+    role="classifier",
+    part="relation_prediction",
+    sign=("classifier.weight", "{base}pooler.weight"),
+    lines=(
+        Line("head.pool.*", "{base}pooler.*", "D D"),
+        Line("head.output.*", "classifier.*", "C D"),
+    ),
+    objections=lambda head, arguments: encoder.pooled_objections(head, None),
+    arguments=lambda config, tensors: {"classes": int(tensors["classifier.weight"].shape[0]), "pool": True},
+)
+
+
+def _groups(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+    """The layers that hold parameters, the first of each group: layer i of L is in group i·groups // L."""
+    lines = []
+    for group in range(arguments["groups"]):
+        ours = f"layers.{-(-group * arguments['layers'] // arguments['groups'])}."
+        theirs = f"{{base}}encoder.albert_layer_groups.{group}.albert_layers.0."
+        parts = tuple(theirs + f"attention.{name}.*" for name in ("query", "key", "value"))
+        lines += [
+            Line(ours + "attention.projections.*", parts, "3D D", STACKED),
+            Line(ours + "attention.out.*", theirs + "attention.dense.*", "D D"),
+            Line(ours + "attention_norm.*", theirs + "attention.LayerNorm.*", "D"),
+            Line(ours + "inner.*", theirs + "ffn.*", "I D"),
+            Line(ours + "outer.*", theirs + "ffn_output.*", "D I"),
+            Line(ours + "inner_norm.*", theirs + "full_layer_layer_norm.*", "D"),
+        ]
+    return (*lines, Line("project.*", "{base}encoder.embedding_hidden_mapping_in.*", "D E"))
+
+
+def _settings() -> tuple[Setting, ...]:
+    """Those of the encoders; transformers' defaults are the xxlarge model's."""
+    own = {"activation": "gelu_new", "dropout": 0.0, "attention_dropout": 0.0}
+    shared = encoder.settings(layers=12, width=4096, heads=64, inner=16384)
+    return (
+        *(replace(setting, default=own.get(setting.ours, setting.default)) for setting in shared),
+        Setting("embedding_width", "embedding_size", 128),
+        Setting("groups", "num_hidden_groups", 1),
+    )
+
+
+ALBERT = add(Architecture(
+    name="albert",
+    title="ALBERT",
+    settings=_settings(),
+    fixed={**encoder.FIXED, "repeat": "all", "projection": True},
+    assumed=encoder.ASSUMED,
+    legal={**encoder.LEGAL, "inner_group_num": (1,), "tie_word_embeddings": (True,)},
+    base="albert.",
+    body=(
+        Line("embeddings.tokens.weight", "{base}embeddings.word_embeddings.weight", "V E"),
+        Line("embeddings.positions.weight", "{base}embeddings.position_embeddings.weight", "P E"),
+        Line("embeddings.norm.*", "{base}embeddings.LayerNorm.*", "E"),
+    ),
+    further=_groups,
+    segments=encoder.SEGMENTS,
+    heads=(MASKED_LM, SENTENCE_ORDER, CLASSIFIER),
+    classes=(
+        ModelClass("AlbertForPreTraining", frozenset({"masked_lm", "sentence_order"}), "AutoModelForPreTraining", "fill-mask"),
+        ModelClass("AlbertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
+        ModelClass(
+            "AlbertForSequenceClassification",
+            frozenset({"classifier"}),
+            "AutoModelForSequenceClassification",
+            "text-classification",
+        ),
+        ModelClass("AlbertModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="BertTokenizer",
+    reading=encoder.READING,
+    tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
+    ignored=encoder.IGNORED,
+    pooled=True,
+))

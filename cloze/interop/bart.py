@@ -1,0 +1,145 @@
+"""BART ↔ transformers' `Bart*`.
+
+Source: BART (Lewis et al., 2020); fairseq `models/bart`. The tables of positions have two spare rows there, which nothing
+reads: zero when written, left out when read. `final_logits_bias` is a buffer of zeros, not a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.interop import encoder, seq2seq
+from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.mapping import Facts, Line, Move
+from cloze.interop.model import Reading
+
+_NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
+
+
+class Spare(Move):
+    """Two rows before the first position."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        return (torch.cat([ours.new_zeros(2, ours.shape[1]), ours]),)
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        return theirs[0][2:]
+
+
+def _read(config: Mapping[str, Any]) -> dict[str, Any]:
+    for name, usual in (("attention_heads", 16), ("ffn_dim", 4096)):
+        first, second = config.get(f"encoder_{name}", usual), config.get(f"decoder_{name}", usual)
+        if first != second:
+            raise ValueError(f"encoder_{name} is {first}, decoder_{name} is {second}; cloze's two stacks have one number.")
+    return {}
+
+
+def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+    return {
+        "is_encoder_decoder": True,
+        "decoder_attention_heads": arguments["heads"],
+        "decoder_ffn_dim": arguments["inner"],
+    }
+
+
+
+
+def _body() -> tuple[Line, ...]:
+    lines = [Line("embeddings.tokens.weight", "{base}shared.weight", "V D")]
+    for stack, letter in (("encoder", "i"), ("decoder", "j")):
+        ours, theirs = f"{stack}.layers.{{{letter}}}.", f"{{base}}{stack}.layers.{{{letter}}}."
+        lines += [
+            Line(f"{stack}.positions.weight", f"{{base}}{stack}.embed_positions.weight", "P D", Spare()),
+            Line(f"{stack}.embedding_norm.*", f"{{base}}{stack}.layernorm_embedding.*", "D"),
+            *seq2seq.attention(ours + "attention", theirs + "self_attn.", _NAMES, "*"),
+            Line(ours + "attention_norm.*", theirs + "self_attn_layer_norm.*", "D"),
+            Line(ours + "inner.*", theirs + "fc1.*", "I D"),
+            Line(ours + "outer.*", theirs + "fc2.*", "D I"),
+            Line(ours + "inner_norm.*", theirs + "final_layer_norm.*", "D"),
+        ]
+    theirs = "{base}decoder.layers.{j}."
+    return (
+        *lines,
+        *seq2seq.crossing("decoder.layers.{j}.crossing", theirs + "encoder_attn.", _NAMES, "*"),
+        Line("decoder.layers.{j}.crossing_norm.*", theirs + "encoder_attn_layer_norm.*", "D"),
+    )
+
+
+PREDICTION = HeadTable(
+    role="seq2seq_lm",
+    part="token_prediction",
+    sign=("lm_head.weight",),
+    lines=(),
+    untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
+    repeats={"lm_head.weight": "{base}shared.weight"},
+    objections=lambda head, arguments: seq2seq.prediction_objections(head, "BART", scaled=False),
+    arguments=lambda config, tensors: {"transform": None, "bias": False},
+)
+
+CLASSIFIER = HeadTable(
+    role="classifier",
+    part="relation_prediction",
+    sign=("classification_head.dense.weight",),
+    lines=(
+        Line("head.pool.*", "classification_head.dense.*", "D D"),
+        Line("head.output.*", "classification_head.out_proj.*", "C D"),
+    ),
+    objections=lambda head, arguments: encoder.pooled_objections(head, None),
+    arguments=lambda config, tensors: {"classes": int(tensors["classification_head.out_proj.weight"].shape[0]), "pool": True},
+)
+
+BART = add(Architecture(
+    name="bart",
+    title="BART",
+    part="encoder_decoder",
+    settings=(
+        Setting("layers", "encoder_layers", 12),
+        Setting("decoder_layers", "decoder_layers", 12),
+        Setting("width", "d_model", 1024),
+        Setting("heads", "encoder_attention_heads", 16),
+        Setting("inner", "encoder_ffn_dim", 4096),
+        Setting("longest", "max_position_embeddings", 1024),
+        Setting("activation", "activation_function", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
+        Setting("dropout", "dropout", 0.1),
+        Setting("attention_dropout", "attention_dropout", 0.0),
+        Setting("inner_dropout", "activation_dropout", 0.0),
+        Setting("deviation", "init_std", 0.02),
+        Setting("scale_embeddings", "scale_embedding", False),
+    ),
+    read=_read,
+    write=_write,
+    usual=lambda model, kind: 1,
+    fixed={
+        "norm": "post", "normalisation": "layer", "norm_epsilon": 1e-5, "embedding_norm": True, "final_norm": False,
+        "positions": "learned", "share_positions": False, "biases": True, "scale_scores": True,
+    },
+    assumed={"initial": "normal", "buckets": 32, "farthest": 128},
+    legal={"is_encoder_decoder": (True,)},
+    base="model.",
+    body=_body(),
+    counts=seq2seq.counts,
+    sizes=seq2seq.sizes,
+    copies=("{base}encoder.embed_tokens.weight", "{base}decoder.embed_tokens.weight"),
+    blank=("final_logits_bias",),
+    heads=(PREDICTION, CLASSIFIER),
+    classes=(
+        ModelClass("BartForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM"),
+        ModelClass(
+            "BartForSequenceClassification",
+            frozenset({"classifier"}),
+            "AutoModelForSequenceClassification",
+            "text-classification",
+        ),
+        ModelClass("BartModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="BartTokenizer",
+    reading=Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]", "last", start="[SEP]"),
+    tokens={
+        "bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]"), "decoder_start_token_id": ("[SEP]", "[EOS]"),
+    },
+    generates=True,
+))

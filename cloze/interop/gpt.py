@@ -1,0 +1,79 @@
+"""GPT ↔ transformers' `OpenAIGPT*`.
+
+Source: Improving Language Understanding by Generative Pre-Training (Radford et al., 2018) and openai/finetune-transformer-lm:
+norms after the residuals and none on the embeddings, GELU in the tanh form, which transformers calls `gelu` here alone.
+
+Differs: the published code's softmax also runs over the rows of positions and of special tokens; transformers and cloze
+predict tokens only.
+"""
+
+from __future__ import annotations
+
+from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.classification import AUTO, GPT2_CLASSIFIER, PIPELINE, ROLE
+from cloze.interop.gpt2 import next_token_objections
+from cloze.interop.mapping import TURNED, Line
+from cloze.interop.model import Reading
+
+CAUSAL_LM = HeadTable(
+    role="causal_lm",
+    part="token_prediction",
+    sign=("lm_head.weight",),
+    lines=(),
+    untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
+    repeats={"lm_head.weight": "{base}tokens_embed.weight"},
+    objections=lambda head, arguments: next_token_objections(head, "GPT"),
+    arguments=lambda config, tensors: {"transform": None, "bias": False},
+)
+
+_BLOCK = "{base}h.{i}."
+
+GPT = add(Architecture(
+    name="openai-gpt",
+    title="GPT",
+    settings=(
+        Setting("layers", "n_layer", 12),
+        Setting("width", "n_embd", 768),
+        Setting("heads", "n_head", 12),
+        Setting("longest", "n_positions", 512),
+        Setting("norm_epsilon", "layer_norm_epsilon", 1e-5),
+        Setting("dropout", "embd_pdrop", 0.1),
+        Setting("dropout", "resid_pdrop", 0.1),
+        Setting("attention_dropout", "attn_pdrop", 0.1),
+        Setting("deviation", "initializer_range", 0.02),
+    ),
+    fixed={
+        "norm": "post", "positions": "learned", "embedding_norm": False, "final_norm": False, "activation": "gelu_tanh"
+    },
+    assumed={"initial": "normal", "residual_scaling": False, "position_deviation": None, "segments": 0},
+    legal={"afn": ("gelu",)},
+    base="transformer.",
+    body=(
+        Line("embeddings.tokens.weight", "{base}tokens_embed.weight", "V D"),
+        Line("embeddings.positions.weight", "{base}positions_embed.weight", "P D"),
+        Line("layers.{i}.attention.projections.*", _BLOCK + "attn.c_attn.*", "3D D", TURNED),
+        Line("layers.{i}.attention.out.*", _BLOCK + "attn.c_proj.*", "D D", TURNED),
+        Line("layers.{i}.attention_norm.*", _BLOCK + "ln_1.*", "D"),
+        Line("layers.{i}.inner.*", _BLOCK + "mlp.c_fc.*", "I D", TURNED),
+        Line("layers.{i}.outer.*", _BLOCK + "mlp.c_proj.*", "D I", TURNED),
+        Line("layers.{i}.inner_norm.*", _BLOCK + "ln_2.*", "D"),
+    ),
+    heads=(CAUSAL_LM, GPT2_CLASSIFIER),
+    classes=(
+        ModelClass("OpenAIGPTLMHeadModel", frozenset({"causal_lm"}), "AutoModelForCausalLM", "text-generation"),
+        ModelClass("OpenAIGPTForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
+        ModelClass("OpenAIGPTModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="OpenAIGPTTokenizer",
+    reading=Reading("{A}", None, "last"),
+    orders=("left_to_right",),
+    read=lambda config: {"inner": 4 * config.get("n_embd", 768)},
+    write=lambda arguments, order: {"n_embd": arguments["width"], "afn": "gelu"},
+    against=lambda arguments: (
+        [] if arguments["inner"] == 4 * arguments["width"]
+        else [f"inner is {arguments['inner']}, transformers' GPT has four times the width, {4 * arguments['width']}"]
+    ),
+    tokens={"bos_token_id": ("[BOS]", "[CLS]", "[EOS]"), "eos_token_id": ("[EOS]", "[SEP]", "[BOS]")},
+    ignored=("{base}h.{i}.attn.bias", "{base}position_ids"),
+    generates=True,
+))

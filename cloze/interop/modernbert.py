@@ -1,0 +1,162 @@
+"""ModernBERT ↔ transformers' `ModernBert*`.
+
+Source: Smarter, Better, Faster, Longer (Warner et al., 2024), and transformers' class: rotary positions with one base for
+global and one for local layers, a gated feed-forward map whose first half is activated, no offsets in norms, no norm in front
+of the first attention.
+
+Differs: transformers drops numbers after the gate (`mlp_dropout`) and `attention_dropout` also of attention's output; cloze
+drops what enters the residual. All of these are 0 in the published models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop import encoder
+from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.mapping import Line
+from cloze.interop.model import Head
+
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+
+
+def _prediction(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    wrong = encoder.prediction_objections(head, arguments, "gelu")
+    if head.argument("transform") and {"head.dense.bias", "head.norm.bias"} & set(head.state):
+        wrong.append("its dense map or its norm has a bias, transformers' ModernBERT has neither")
+    return wrong
+
+
+MASKED_LM = HeadTable(
+    role="masked_lm",
+    part="token_prediction",
+    sign=("head.dense.weight", "decoder.bias"),
+    lines=(
+        Line("head.dense.weight", "head.dense.weight", "D D"),
+        Line("head.norm.weight", "head.norm.weight", "D"),
+        Line("head.bias", "decoder.bias", "V"),
+    ),
+    untied=(Line("head.output.weight", "decoder.weight", "V D"),),
+    repeats={"decoder.weight": "{base}embeddings.tok_embeddings.weight"},
+    objections=_prediction,
+    arguments=lambda config, tensors: {
+        "transform": "gelu", "bias": True, "biases": False,
+        "norm_epsilon": config.get("norm_eps", 1e-5),
+    },
+)
+
+
+def _read(config: Mapping[str, Any]) -> dict[str, Any]:
+    layers = config.get("num_hidden_layers", 22)
+    every = config.get("global_attn_every_n_layers", 3)
+    types = config.get("layer_types") or _types(layers, 1, every)
+    if "global_attn_every_n_layers" not in config or types != _types(layers, 1, every):
+        every = _every(types)
+    band = None if LOCAL not in types else int(config.get("local_attention", 128))
+    attention, dense = (bool(config.get(key, False)) for key in ("attention_bias", "mlp_bias"))
+    if attention != dense:
+        raise ValueError(f"attention_bias is {attention} and mlp_bias is {dense}; cloze's transformer has one for both.")
+    return {
+        "biases": attention, "attention_band": band, "dense_every": every if band is not None else None,
+        "rotary_base": _base(config, GLOBAL, "global_rope_theta", 160000.0),
+        "rotary_local_base": _base(config, LOCAL, "local_rope_theta", 10000.0),
+    }
+
+
+def _types(layers: int, band: int | None, every: int | None) -> list[str]:
+    """Which layers are global: all without a band, each nth with one."""
+    return [GLOBAL if band is None or (every and layer % every == 0) else LOCAL for layer in range(layers)]
+
+
+def _every(types: list[str]) -> int | None:
+    """How often a layer is global, from layer 0 on; None if none is."""
+    if GLOBAL not in types:
+        return None
+    every = next((number for number, kind in enumerate(types) if number and kind == GLOBAL), len(types))
+    if types != _types(len(types), 1, every):
+        raise ValueError(f"layer_types is {types}; cloze's transformer has a global layer at equal steps from the first.")
+    return every
+
+
+def _base(config: Mapping[str, Any], kind: str, old: str, default: float) -> float:
+    rope = (config.get("rope_parameters") or {}).get(kind) or {}
+    if rope.get("rope_type", "default") != "default":
+        raise ValueError(f"rope_type is {rope['rope_type']!r}; cloze's transformer has 'default'.")
+    return float(rope.get("rope_theta", config.get(old, default)))
+
+
+def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+    band, every = arguments["attention_band"], arguments["dense_every"]
+    bases = {GLOBAL: arguments["rotary_base"], LOCAL: arguments["rotary_local_base"]}
+    return {
+        "attention_bias": arguments["biases"],
+        "mlp_bias": arguments["biases"],
+        "norm_bias": False,
+        "local_attention": band or 128,
+        "layer_types": _types(arguments["layers"], band, every),
+        **({"global_attn_every_n_layers": every} if every else {}),
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()},
+        "num_hidden_layers": arguments["layers"],
+    }
+
+
+def _body(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+    """The maps, with their biases or without."""
+    every = "*" if arguments["biases"] else "weight"
+    theirs = "{base}layers.{i}."
+    return (
+        Line(f"layers.{{i}}.attention.projections.{every}", f"{theirs}attn.Wqkv.{every}", "3D D"),
+        Line(f"layers.{{i}}.attention.out.{every}", f"{theirs}attn.Wo.{every}", "D D"),
+        Line(f"layers.{{i}}.inner.{every}", f"{theirs}mlp.Wi.{every}", "2I D"),
+        Line(f"layers.{{i}}.outer.{every}", f"{theirs}mlp.Wo.{every}", "D I"),
+    )
+
+
+MODERNBERT = add(Architecture(
+    name="modernbert",
+    title="ModernBERT",
+    settings=(
+        Setting("layers", "num_hidden_layers", 22),
+        Setting("width", "hidden_size", 768),
+        Setting("heads", "num_attention_heads", 12),
+        Setting("inner", "intermediate_size", 1152),
+        Setting("longest", "max_position_embeddings", 8192),
+        Setting("activation", "hidden_activation", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
+        Setting("norm_epsilon", "norm_eps", 1e-5),
+        Setting("dropout", "embedding_dropout", 0.0),
+        Setting("dropout", "mlp_dropout", 0.0),
+        Setting("attention_dropout", "attention_dropout", 0.0),
+        Setting("deviation", "initializer_range", 0.02),
+    ),
+    fixed={
+        "norm": "pre", "positions": "rotary", "embedding_norm": True, "final_norm": True, "first_norm": False, "gated": True,
+        "norm_biases": False,
+    },
+    assumed={"initial": "truncated", "residual_scaling": True, "position_deviation": None, "segments": 0},
+    legal={
+        "norm_bias": (False,), "classifier_bias": (False,), "decoder_bias": (True,), "classifier_activation": ("gelu",)
+    },
+    base="model.",
+    body=(
+        Line("embeddings.tokens.weight", "{base}embeddings.tok_embeddings.weight", "V D"),
+        Line("embeddings.norm.weight", "{base}embeddings.norm.weight", "D"),
+        Line("layers.{i}.attention_norm.weight", "{base}layers.{i}.attn_norm.weight", "D", first=1),
+        Line("layers.{i}.inner_norm.weight", "{base}layers.{i}.mlp_norm.weight", "D"),
+        Line("norm.weight", "{base}final_norm.weight", "D"),
+    ),
+    further=_body,
+    heads=(MASKED_LM,),
+    classes=(
+        ModelClass("ModernBertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
+        ModelClass("ModernBertModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="PreTrainedTokenizerFast",
+    reading=encoder.READING,
+    read=_read,
+    write=_write,
+    tokens={
+        "bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]"), "cls_token_id": ("[CLS]",),
+        "sep_token_id": ("[SEP]",),
+    },
+))

@@ -1,0 +1,51 @@
+"""What the encoder-decoders of transformers have in common: a token table for both stacks, heads on the decoder's states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop.mapping import STACKED, Line
+from cloze.interop.model import Head
+
+
+def counts(arguments: Mapping[str, Any]) -> dict[str, int]:
+    """`{i}` runs over the encoder's layers, `{j}` over the decoder's."""
+    return {"i": arguments["layers"], "j": arguments["decoder_layers"]}
+
+
+def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
+    """H heads, W the width of all of them, R buckets."""
+    heads = arguments["heads"]
+    return {"H": heads, "W": heads * arguments["head_width"], "R": arguments["buckets"]}
+
+
+def attention(ours: str, theirs: str, names: tuple[str, str, str, str], ending: str) -> tuple[Line, Line]:
+    """Attention of a stack to itself; `names` are theirs for query, key, value and output, `ending` is `*` or `weight`."""
+    query, key, value, out = (f"{theirs}{name}.{ending}" for name in names)
+    return (
+        Line(f"{ours}.projections.{ending}", (query, key, value), "3W D", STACKED),
+        Line(f"{ours}.out.{ending}", out, "D W"),
+    )
+
+
+def crossing(ours: str, theirs: str, names: tuple[str, str, str, str], ending: str) -> tuple[Line, Line, Line]:
+    """Attention of the decoder to the encoder."""
+    query, key, value, out = (f"{theirs}{name}.{ending}" for name in names)
+    return (
+        Line(f"{ours}.query.{ending}", query, "W D"),
+        Line(f"{ours}.memory.{ending}", (key, value), "2W D", STACKED),
+        Line(f"{ours}.out.{ending}", out, "D W"),
+    )
+
+
+def prediction_objections(head: Head, title: str, *, scaled: bool) -> list[str]:
+    """Why a head is not the bare vocabulary, its rows scaled by width^-1/2 or not."""
+    wrong = []
+    if head.argument("transform"):
+        wrong.append(f"it has a transform, transformers' {title} projects straight onto the vocabulary")
+    if "head.bias" in head.state and bool(head.state["head.bias"].any()):
+        wrong.append(f"it has a bias, transformers' {title} has none")
+    if bool(head.argument("scale")) != scaled:
+        wrong.append(f"scale is {bool(head.argument('scale'))}, transformers' {title} has {scaled} here")
+    return wrong

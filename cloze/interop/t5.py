@@ -1,0 +1,137 @@
+"""T5 ↔ transformers' `T5*`, both v1.0 and v1.1.
+
+Source: Exploring the Limits of Transfer Learning (Raffel et al., 2020); google-research/text-to-text-transfer-transformer.
+v1.0 projects by the token table after scaling with width^-1/2, v1.1 by a table of its own without; `tie_word_embeddings`
+tells which, and in configurations that transformers 5 wrote itself `scale_decoder_outputs`, because there
+`tie_word_embeddings` is always true. `gated-gelu` is the tanh form. One dropout rate stands for all places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop import seq2seq
+from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.mapping import Line
+from cloze.interop.model import Head, Reading
+
+_NAMES = ("q", "k", "v", "o")
+
+
+def _read(config: Mapping[str, Any]) -> dict[str, Any]:
+    kind = str(config.get("feed_forward_proj", "relu"))
+    gated, name = kind.startswith("gated-"), kind.removeprefix("gated-")
+    if name not in ACTIVATIONS_BACK:
+        raise ValueError(f"feed_forward_proj is {kind!r}; cloze knows {', '.join(ACTIVATIONS_BACK)}, with gated- or without.")
+    activation = "gelu_tanh" if kind == "gated-gelu" else ACTIVATIONS_BACK[name]
+    rate = config.get("dropout_rate", 0.1)
+    return {"gated": gated, "activation": activation, "attention_dropout": rate, "inner_dropout": rate}
+
+
+def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+    kind = ACTIVATIONS[arguments["activation"]]
+    if arguments["gated"]:
+        kind = {"gelu_new": "gated-gelu", "gelu": "gated-gelu_python"}.get(kind, f"gated-{kind}")
+    return {"feed_forward_proj": kind, "is_encoder_decoder": True}
+
+
+def _ties(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("tie_word_embeddings", True)) and bool(config.get("scale_decoder_outputs", True))
+
+
+def _prediction(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    return seq2seq.prediction_objections(head, "T5", scaled=bool(head.argument("tie")))
+
+
+def _further(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+    """The map inside each layer: `wi`, or where it is gated `wi_0` with the gate `wi_1`."""
+    lines: list[Line] = []
+    for stack, letter, place in (("encoder", "i", 1), ("decoder", "j", 2)):
+        ours, theirs = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{place}.DenseReluDense."
+        if arguments["gated"]:
+            lines.append(Line(ours + "inner.weight", theirs + "wi_0.weight", "I D"))
+            lines.append(Line(ours + "gate.weight", theirs + "wi_1.weight", "I D"))
+        else:
+            lines.append(Line(ours + "inner.weight", theirs + "wi.weight", "I D"))
+    return tuple(lines)
+
+
+def _body() -> tuple[Line, ...]:
+    lines = [Line("embeddings.tokens.weight", "shared.weight", "V D")]
+    for stack, letter in (("encoder", "i"), ("decoder", "j")):
+        ours, theirs = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.0."
+        first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        lines += [
+            Line(f"{stack}.buckets.table.weight", first, "R H"),
+            *seq2seq.attention(ours + "attention", theirs + "SelfAttention.", _NAMES, "weight"),
+            Line(ours + "attention_norm.weight", theirs + "layer_norm.weight", "D"),
+            Line(f"{stack}.norm.weight", f"{stack}.final_layer_norm.weight", "D"),
+        ]
+    for stack, letter, place in (("encoder", "i", 1), ("decoder", "j", 2)):
+        ours, theirs = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{place}."
+        lines += [
+            Line(ours + "outer.weight", theirs + "DenseReluDense.wo.weight", "D I"),
+            Line(ours + "inner_norm.weight", theirs + "layer_norm.weight", "D"),
+        ]
+    theirs = "decoder.block.{j}.layer.1."
+    return (
+        *lines,
+        *seq2seq.crossing("decoder.layers.{j}.crossing", theirs + "EncDecAttention.", _NAMES, "weight"),
+        Line("decoder.layers.{j}.crossing_norm.weight", theirs + "layer_norm.weight", "D"),
+    )
+
+
+PREDICTION = HeadTable(
+    role="seq2seq_lm",
+    part="token_prediction",
+    sign=("lm_head.weight",),
+    lines=(),
+    untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
+    repeats={"lm_head.weight": "{base}shared.weight"},
+    objections=_prediction,
+    arguments=lambda config, tensors: {"transform": None, "bias": False, "scale": _ties(config)},
+)
+
+T5 = add(Architecture(
+    name="t5",
+    title="T5",
+    part="encoder_decoder",
+    settings=(
+        Setting("layers", "num_layers", 6),
+        Setting("decoder_layers", "num_decoder_layers", None),
+        Setting("width", "d_model", 512),
+        Setting("heads", "num_heads", 8),
+        Setting("head_width", "d_kv", 64),
+        Setting("inner", "d_ff", 2048),
+        Setting("buckets", "relative_attention_num_buckets", 32),
+        Setting("farthest", "relative_attention_max_distance", 128),
+        Setting("norm_epsilon", "layer_norm_epsilon", 1e-6),
+        Setting("dropout", "dropout_rate", 0.1),
+    ),
+    read=_read,
+    write=_write,
+    ties=_ties,
+    fixed={
+        "norm": "pre", "normalisation": "rms", "embedding_norm": False, "final_norm": True, "positions": "buckets",
+        "biases": False, "scale_scores": False, "scale_embeddings": False, "share_positions": False,
+    },
+    assumed={"initial": "t5", "deviation": 0.02},
+    legal={"is_encoder_decoder": (True,)},
+    base="",
+    body=_body(),
+    further=_further,
+    counts=seq2seq.counts,
+    sizes=seq2seq.sizes,
+    copies=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+    ignored=("decoder.block.{i}.layer.1.EncDecAttention.relative_attention_bias.weight",),
+    heads=(PREDICTION,),
+    classes=(
+        ModelClass("T5ForConditionalGeneration", frozenset({"seq2seq_lm"}), "AutoModelForSeq2SeqLM"),
+        ModelClass("T5Model", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="T5Tokenizer",
+    reading=Reading("{A} [EOS]", "{A} [EOS] {B} [EOS]", "last", start="[PAD]"),
+    tokens={"eos_token_id": ("[EOS]", "[SEP]"), "decoder_start_token_id": ("[PAD]",)},
+    generates=True,
+))

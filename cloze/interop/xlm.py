@@ -1,0 +1,155 @@
+"""XLM ↔ transformers' `XLM*`.
+
+Source: Cross-lingual Language Model Pretraining (Lample & Conneau, 2019) and facebookresearch/XLM. One class there serves
+masked and causal models (`causal`); GELU is the erf form; the states of padding are zeroed in every layer.
+
+Differs: transformers adds no language vector when it is given no languages, cloze takes language 0. It would add segments
+through the table of words, which cloze never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.classification import AUTO, PIPELINE, ROLE, summary_objections
+from cloze.interop.mapping import STACKED, Line
+from cloze.interop.model import Head, Reading
+
+
+def _prediction(head: Head) -> list[str]:
+    wrong = []
+    if head.argument("transform"):
+        wrong.append("it has a transform, transformers' XLM projects straight onto the vocabulary")
+    if "head.bias" not in head.state:
+        wrong.append("it has no bias, transformers' XLM has one")
+    return wrong
+
+
+PREDICTION = HeadTable(
+    role="masked_lm",
+    part="token_prediction",
+    sign=("pred_layer.proj.bias",),
+    lines=(Line("head.bias", "pred_layer.proj.bias", "V"),),
+    untied=(Line("head.output.weight", "pred_layer.proj.weight", "V D"),),
+    repeats={"pred_layer.proj.weight": "{base}embeddings.weight"},
+    objections=lambda head, arguments: _prediction(head),
+    arguments=lambda config, tensors: {"transform": None, "bias": True},
+)
+
+CLASSIFIER = HeadTable(
+    role=ROLE,
+    part="classify",
+    sign=("sequence_summary.summary.weight",),
+    lines=(Line("head.output.*", "sequence_summary.summary.*", "C D"),),
+    objections=lambda head, arguments: summary_objections(head, None, bias=True),
+    arguments=lambda config, tensors: {
+        "classes": int(tensors["sequence_summary.summary.weight"].shape[0]), "set": "label", "reading": "summary",
+        "transform": None,
+    },
+)
+
+
+def _read(config: Mapping[str, Any]) -> dict[str, Any]:
+    languages = config.get("n_langs", 1) if config.get("use_lang_emb", True) else 1
+    if not isinstance(languages, int) or languages < 1:
+        raise ValueError(f"n_langs is {languages!r}; expected the number of languages.")
+    return {
+        "inner": 4 * config.get("emb_dim", 2048),
+        "activation": "gelu" if config.get("gelu_activation", True) else "relu",
+        "positions": "sinusoid" if config.get("sinusoidal_embeddings", False) else "learned",
+        "inputs": {"language": languages} if languages > 1 else None,
+    }
+
+
+def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+    return {
+        "emb_dim": arguments["width"],
+        "gelu_activation": arguments["activation"] == "gelu",
+        "sinusoidal_embeddings": arguments["positions"] == "sinusoid",
+        "causal": order == "left_to_right",
+        "n_langs": _languages(arguments) or 1,
+        "use_lang_emb": True,
+        "embed_init_std": arguments["width"] ** -0.5,
+    }
+
+
+def _languages(arguments: Mapping[str, Any]) -> int:
+    return int((arguments.get("inputs") or {}).get("language", 0))
+
+
+def _against(arguments: Mapping[str, Any]) -> list[str]:
+    wrong = []
+    if arguments["inner"] != 4 * arguments["width"]:
+        wrong.append(f"inner is {arguments['inner']}, transformers' XLM has four times the width, {4 * arguments['width']}")
+    if arguments["activation"] not in ("gelu", "relu"):
+        wrong.append(f"activation is {arguments['activation']!r}, transformers' XLM has 'gelu' (erf) or 'relu'")
+    if arguments["positions"] not in ("learned", "sinusoid"):
+        wrong.append(f"positions is {arguments['positions']!r}, transformers' XLM has 'learned' or 'sinusoid'")
+    inputs = arguments["inputs"]
+    if inputs and (set(inputs) != {"language"} or inputs["language"] < 2):
+        wrong.append(f"inputs is {dict(inputs)}, transformers' XLM has two or more languages or no further inputs")
+    return wrong
+
+
+def _tables(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
+    if not _languages(arguments):
+        return ()
+    return (Line("embeddings.inputs.language.weight", "{base}lang_embeddings.weight", "G D"),)
+
+
+XLM = add(Architecture(
+    name="xlm",
+    title="XLM",
+    settings=(
+        Setting("layers", "n_layers", 12),
+        Setting("width", "emb_dim", 2048),
+        Setting("heads", "n_heads", 16),
+        Setting("longest", "max_position_embeddings", 512),
+        Setting("norm_epsilon", "layer_norm_eps", 1e-12),
+        Setting("dropout", "dropout", 0.1),
+        Setting("attention_dropout", "attention_dropout", 0.1),
+        Setting("deviation", "init_std", 0.02),
+    ),
+    fixed={"norm": "post", "embedding_norm": True, "final_norm": False, "silence_padding": True},
+    assumed={"initial": "uniform", "residual_scaling": False, "position_deviation": None, "segments": 0},
+    legal={"asm": (False,), "is_encoder": (True,)},
+    base="transformer.",
+    body=(
+        Line("embeddings.tokens.weight", "{base}embeddings.weight", "V D"),
+        Line("embeddings.positions.weight", "{base}position_embeddings.weight", "P D"),
+        Line("embeddings.norm.*", "{base}layer_norm_emb.*", "D"),
+        Line(
+            "layers.{i}.attention.projections.*",
+            tuple(f"{{base}}attentions.{{i}}.{name}_lin.*" for name in "qkv"),
+            "3D D",
+            STACKED,
+        ),
+        Line("layers.{i}.attention.out.*", "{base}attentions.{i}.out_lin.*", "D D"),
+        Line("layers.{i}.attention_norm.*", "{base}layer_norm1.{i}.*", "D"),
+        Line("layers.{i}.inner.*", "{base}ffns.{i}.lin1.*", "I D"),
+        Line("layers.{i}.outer.*", "{base}ffns.{i}.lin2.*", "D I"),
+        Line("layers.{i}.inner_norm.*", "{base}layer_norm2.{i}.*", "D"),
+    ),
+    further=_tables,
+    sizes=lambda arguments: {"G": _languages(arguments)},
+    heads=(PREDICTION, CLASSIFIER),
+    classes=(
+        ModelClass("XLMWithLMHeadModel", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
+        ModelClass("XLMForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
+        ModelClass("XLMModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="XLMTokenizer",
+    reading=Reading("[BOS] {A} [SEP]", "[BOS] {A} [SEP] {B} [SEP]", "first"),
+    orders=("open", "left_to_right"),
+    order_of=lambda config: "left_to_right" if config.get("causal", False) else "open",
+    read=_read,
+    write=_write,
+    against=_against,
+    tokens={
+        "bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]"), "mask_token_id": ("[MASK]",),
+        "mask_index": ("[MASK]",), "unk_index": ("[UNK]",),
+    },
+    ignored=("{base}position_ids",),
+))

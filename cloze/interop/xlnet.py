@@ -1,0 +1,172 @@
+"""XLNet ↔ transformers' `XLNet*`.
+
+Source: XLNet: Generalized Autoregressive Pretraining for Language Understanding (Yang et al., 2019) and zihangdai/xlnet.
+Projections keep the layout of TensorFlow there, (D, heads, head width). Without a permutation both classes read in both
+directions. transformers' `gelu` is the erf form; the authors train with the tanh form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.classification import AUTO, PIPELINE, ROLE
+from cloze.interop.encoder import pooled_objections
+from cloze.interop.mapping import Facts, Line, Move
+from cloze.interop.model import Head, Reading
+
+
+class Kernels(Move):
+    """Ours is one (W, D) per part, all parts in one tensor; theirs are several (D, heads, head width)."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        heads, width = facts.sizes["N"], facts.sizes["D"]
+        return tuple(part.t().reshape(width, heads, -1) for part in ours.chunk(parts, dim=0))
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        return torch.cat([kernel.flatten(1).t() for kernel in theirs], dim=0)
+
+
+class Output(Move):
+    """Ours is (D, W), theirs (D, heads, head width)."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        return (ours.reshape(ours.shape[0], facts.sizes["N"], -1),)
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        return theirs[0].flatten(1)
+
+
+class Wrapped(Move):
+    """Ours is (D,), theirs (1, 1, D)."""
+
+    def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
+        return (ours[None, None],)
+
+    def back(self, theirs: tuple[Tensor, ...], facts: Facts) -> Tensor:
+        return theirs[0].flatten()
+
+
+def _prediction(head: Head) -> list[str]:
+    wrong = []
+    if head.argument("transform"):
+        wrong.append("it has a transform, transformers' XLNet projects straight onto the vocabulary")
+    if "head.bias" not in head.state:
+        wrong.append("it has no bias, transformers' XLNet has one")
+    return wrong
+
+
+PREDICTION = HeadTable(
+    role="causal_lm",
+    part="token_prediction",
+    sign=("lm_loss.bias",),
+    lines=(Line("head.bias", "lm_loss.bias", "V"),),
+    untied=(Line("head.output.weight", "lm_loss.weight", "V D"),),
+    repeats={"lm_loss.weight": "{base}word_embedding.weight"},
+    objections=lambda head, arguments: _prediction(head),
+    arguments=lambda config, tensors: {"transform": None, "bias": True},
+)
+
+CLASSIFIER = HeadTable(
+    role=ROLE,
+    part="relation_prediction",
+    sign=("logits_proj.weight", "sequence_summary.summary.weight"),
+    lines=(
+        Line("head.pool.*", "sequence_summary.summary.*", "D D"),
+        Line("head.output.*", "logits_proj.*", "C D"),
+    ),
+    objections=lambda head, arguments: pooled_objections(head, None),
+    arguments=lambda config, tensors: {"classes": int(tensors["logits_proj.weight"].shape[0]), "pool": True},
+)
+
+
+def _read(config: Mapping[str, Any]) -> dict[str, Any]:
+    width, heads = config.get("d_model", 1024), config.get("n_head", 16)
+    clamp = config.get("clamp_len", -1)
+    if not isinstance(clamp, int):
+        raise ValueError(f"clamp_len is {clamp!r}; expected a number of tokens, or -1 for none.")
+    return {
+        "head_width": width // heads,
+        "memory": config.get("mem_len") or 0,
+        "reuse": config.get("reuse_len") or 0,
+        "clamp": clamp if clamp > 0 else None,
+    }
+
+
+def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
+    return {
+        "d_model": arguments["width"],
+        "n_head": arguments["heads"],
+        "d_head": arguments["head_width"],
+        "mem_len": arguments["memory"] or None,
+        "reuse_len": arguments["reuse"] or None,
+        "clamp_len": arguments["clamp"] or -1,
+        "untie_r": True,
+        "attn_type": "bi",
+        "summary_type": "last",
+    }
+
+
+def _against(arguments: Mapping[str, Any]) -> list[str]:
+    if arguments["head_width"] * arguments["heads"] == arguments["width"]:
+        return []
+    return [f"head_width is {arguments['head_width']}, transformers' XLNet divides the width by the heads"]
+
+
+_LAYER = "{base}layer.{i}."
+_ATTENTION = _LAYER + "rel_attn."
+
+XLNET = add(Architecture(
+    name="xlnet",
+    title="XLNet",
+    settings=(
+        Setting("layers", "n_layer", 24),
+        Setting("width", "d_model", 1024),
+        Setting("heads", "n_head", 16),
+        Setting("inner", "d_inner", 4096),
+        Setting("activation", "ff_activation", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
+        Setting("norm_epsilon", "layer_norm_eps", 1e-12),
+        Setting("dropout", "dropout", 0.1),
+        Setting("deviation", "initializer_range", 0.02),
+    ),
+    fixed={"untie": True, "relative_segments": True},
+    assumed={"attention_dropout": None},
+    legal={"attn_type": ("bi",), "same_length": (False,), "untie_r": (True,)},
+    base="transformer.",
+    body=(
+        Line("embeddings.tokens.weight", "{base}word_embedding.weight", "V D"),
+        Line("unknown", "{base}mask_emb", "D", Wrapped()),
+        Line("layers.{i}.attention.projections.weight", tuple(_ATTENTION + name for name in "qkv"), "3W D", Kernels()),
+        Line("layers.{i}.attention.distances.weight", _ATTENTION + "r", "W D", Kernels()),
+        Line("layers.{i}.attention.out.weight", _ATTENTION + "o", "D W", Output()),
+        Line("layers.{i}.attention.content_bias", _ATTENTION + "r_w_bias", "N K"),
+        Line("layers.{i}.attention.distance_bias", _ATTENTION + "r_r_bias", "N K"),
+        Line("layers.{i}.attention.segment_bias", _ATTENTION + "r_s_bias", "N K"),
+        Line("layers.{i}.attention.segments", _ATTENTION + "seg_embed", "2 N K"),
+        Line("layers.{i}.attention_norm.*", _ATTENTION + "layer_norm.*", "D"),
+        Line("layers.{i}.inner.*", _LAYER + "ff.layer_1.*", "I D"),
+        Line("layers.{i}.outer.*", _LAYER + "ff.layer_2.*", "D I"),
+        Line("layers.{i}.inner_norm.*", _LAYER + "ff.layer_norm.*", "D"),
+    ),
+    heads=(PREDICTION, CLASSIFIER),
+    classes=(
+        ModelClass("XLNetLMHeadModel", frozenset({"causal_lm"}), "AutoModelForCausalLM"),
+        ModelClass("XLNetForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
+        ModelClass("XLNetModel", frozenset(), "AutoModel", "feature-extraction"),
+    ),
+    tokenizer_class="XLNetTokenizer",
+    reading=Reading("{A} [SEP] [CLS]", "{A} [SEP] {B} [SEP] [CLS]", "last"),
+    part="two_stream",
+    orders=("open",),
+    read=_read,
+    write=_write,
+    against=_against,
+    tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
+    sizes=lambda arguments: {
+        "N": arguments["heads"], "K": arguments["head_width"], "W": arguments["heads"] * arguments["head_width"],
+    },
+))

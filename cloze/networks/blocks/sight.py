@@ -1,0 +1,86 @@
+"""What attention is told in each layer: who sees whom, and how it knows about positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cloze.errors import RecipeError
+from cloze.networks.blocks.attention import Where
+from cloze.networks.blocks.band import narrow
+from cloze.networks.blocks.relative import functional
+from cloze.networks.blocks.rotary import rotation
+from cloze.networks.blocks.visibility import Visibility, visibility
+
+Positions = Literal["learned", "sinusoid", "none", "rotary", "functional"]
+
+
+class Sight(NamedTuple):
+    """One layer's view."""
+
+    seen: Visibility
+    where: Where
+
+
+@dataclass(frozen=True)
+class Sights:
+    """The views of all layers: `band` and `dense_every` say which are cut, `bases` turn global and local layers."""
+
+    layers: int
+    head_width: int
+    positions: Positions
+    bases: tuple[float, float]
+    limit: int
+    band: int | None
+    dense_every: int | None
+
+    def __post_init__(self) -> None:
+        if self.positions == "rotary" and self.head_width % 2:
+            raise RecipeError(
+                f"transformer: rotary positions turn pairs of numbers, and heads are {self.head_width} wide. Give an even "
+                "width of heads."
+            )
+        if self.dense_every is not None and self.band is None:
+            raise RecipeError("transformer: without attention_band every layer is dense. Give it, or leave dense_every out.")
+        for name, value in (("attention_band", self.band), ("dense_every", self.dense_every)):
+            if value is not None and value < 1:
+                raise RecipeError(f"transformer: {name} is {value}. Give 1 or more.")
+
+    def banded(self, layer: int) -> bool:
+        """Whether a layer sees its neighbourhood alone; layer 0 is the first dense one."""
+        return self.band is not None and (self.dense_every is None or layer % self.dense_every > 0)
+
+    def span(self, length: int) -> int:
+        """How many tokens a token sees in all layers together, in a row of `length`."""
+        return sum(min(length, self.band or length) if self.banded(layer) else length for layer in range(self.layers))
+
+    def __call__(
+        self, tokens: Tensor, *, positions: Tensor | None, order: Tensor | str, block: Tensor | None, past: int
+    ) -> list[Sight]:
+        """One view for each layer of tokens (B, L) after `past` cached ones; layers of a kind hold the same objects."""
+        length, device = tokens.shape[1], tokens.device
+        seen = visibility(order, block, length=length, past=past, device=device)
+        near = seen
+        if self.band is not None:
+            near = narrow(seen, order, self.band, length=length, past=past, device=device)
+        far_where, near_where = self._where(positions, length, past, device)
+        far, near_by = Sight(seen, far_where), Sight(near, near_where)
+        return [near_by if self.banded(layer) else far for layer in range(self.layers)]
+
+    def _where(
+        self, positions: Tensor | None, length: int, past: int, device: torch.device
+    ) -> tuple[Where, Where]:
+        """For global and for local layers."""
+        if self.positions == "functional":
+            relative = functional(self.limit, self.head_width, length=length, past=past, device=device)
+            return relative, relative
+        if self.positions == "rotary":
+            if positions is None:
+                positions = torch.arange(past, past + length, device=device)[None]
+            turned = rotation(positions, self.head_width, self.bases[0])
+            same = self.band is None or self.bases[0] == self.bases[1]
+            return turned, turned if same else rotation(positions, self.head_width, self.bases[1])
+        return None, None

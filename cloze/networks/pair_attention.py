@@ -1,0 +1,89 @@
+"""Say each word of a sentence in the words of another: attention over the other sentence's embeddings (Unicoder)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.networks.blocks.initial import draw
+from cloze.networks.network import StateKind
+from cloze.registry import Given, register
+
+
+@register("network", "pair_attention")
+class PairAttention(nn.Module):
+    """Cross-lingual word recovery (Huang et al., Unicoder, 2019, §3.2).
+
+    With embeddings x of `tokens` (B, L) and y of `decoder_tokens` (B, T), the other sentence of the pair:
+    score_ij = W [x_i; y_j; x_i ⊙ y_j], and the vector that stands for x_i is Σ_j softmax_j(score_ij) y_j. It is made of
+    the other sentence's embeddings alone; x_i takes part in the shares, through the product. (Without `product` every x_i
+    gets the same vector: the first third of W adds the same to all j.) One pair per row; it is not made for packed rows.
+
+    Gives `vectors` (B, L, D), to be taken by a network in place of embeddings, and `alignment` (B, L, T), the shares.
+    Parameters: `tokens.weight`, to tie to the other network's table, and `weight` (3D).
+
+    >>> network = PairAttention(width=4, vocab_size=9)
+    >>> made = network(want=frozenset({"vectors"}), tokens=torch.tensor([[1, 2]]), decoder_tokens=torch.tensor([[3]]))
+    >>> torch.equal(made["vectors"], network.tokens(torch.tensor([[3, 3]])))
+    True
+    """
+
+    takes: ClassVar[frozenset[str]] = frozenset({"tokens", "decoder_tokens", "decoder_block", "summaries"})
+    needs: ClassVar[frozenset[str]] = frozenset({"tokens", "decoder_tokens"})
+
+    def __init__(self, *, width: int, product: bool = True, deviation: float = 0.02, vocab_size: Given[int]) -> None:
+        super().__init__()
+        self.width = width
+        self.product = product
+        self.tokens = nn.Embedding(vocab_size, width)
+        self.weight = nn.Parameter(torch.empty(3 * width))
+        draw(self.tokens.weight, "normal", deviation)
+        draw(self.weight, "normal", deviation)
+        self.gives: Mapping[str, StateKind] = {
+            "vectors": StateKind("B L D", "order"),
+            "alignment": StateKind("B L T", "order"),
+        }
+
+    @property
+    def tables(self) -> dict[str, nn.Embedding]:
+        """The token table."""
+        return {"tokens": self.tokens}
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The table alone."""
+        return [self.tokens]
+
+    def forward(
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        decoder_tokens: Tensor,
+        decoder_block: Tensor | None = None,
+        summaries: Tensor | None = None,
+        carry: Any = None,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L) beside `decoder_tokens` (B, T), whose padding gets no share."""
+        if summaries is not None or len(tokens) != len(decoder_tokens):
+            raise RecipeError(
+                "pair_attention reads one pair per row, but these rows are packed. Write `training: {packing: false}`."
+            )
+        x, y = (F.embedding(ids, self.tokens.weight) for ids in (tokens, decoder_tokens))
+        own, other, both = self.weight.to(x.dtype).chunk(3)
+        scores = (x @ own)[:, :, None] + (y @ other)[:, None, :]
+        if self.product:
+            scores = scores + (x * both) @ y.transpose(1, 2)
+        if decoder_block is not None:
+            scores = scores.masked_fill(decoder_block[:, None, :] == 0, torch.finfo(scores.dtype).min)
+        shares = torch.softmax(scores, dim=-1)
+        states = {"vectors": shares @ y, "alignment": shares}
+        return {name: states[name] for name in want}
+
+    def flops_per_token(self, length: int) -> float:
+        """Floating-point operations of forward and backward for one token beside a sentence of `length`."""
+        return 6.0 * 2 * length * self.width

@@ -1,0 +1,221 @@
+"""Transformer-XL: a causal Transformer over segments of one stream, with a memory of the segments before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.networks.blocks.adaptive import AdaptiveEmbedding
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.layer import Activation
+from cloze.networks.blocks.memory import check_memory, recall, remember, with_memory
+from cloze.networks.blocks.relative_layer import Bearings, RelativeLayer, StepDropout
+from cloze.networks.blocks.relative_shift import distances_down, sinusoids
+from cloze.networks.clock import Clock
+from cloze.networks.network import StateKind
+from cloze.networks.transformer import Cache
+from cloze.registry import Given, register
+
+
+@register("network", "transformer_xl")
+class TransformerXL(nn.Module):
+    """Segment recurrence and relative attention (Dai et al., 2019, §3).
+
+    Embeddings are scaled by √width; there are no absolute positions. Every layer reads [memory; row]: of its own inputs, the
+    last `memory` tokens of the lane, without gradient. `reuse`: how many tokens at the end of a row the next one brings
+    again, and which are therefore not remembered (1 where every token of a stream is to be predicted: see `streams`).
+    `clamp` holds distances at most that large, `same_length` lets every token see exactly `memory` keys, itself included
+    (both for evaluation with a longer memory). u and v are shared by the layers unless `untie`. `cutoffs` and `divide` make
+    the embedding adaptive (Baevski & Auli, 2019): rare ids get narrower vectors. Gains of norms begin around one with
+    `deviation`, as in the authors' code. Parameters: `embeddings.*`, `content_bias`, `distance_bias`, `layers.*`.
+
+    Differs: a lane begins with no memory; the authors' code begins with one of zeros, which is attended to.
+
+    >>> network = TransformerXL(layers=1, width=8, heads=2, memory=4, vocab_size=10, clock=Clock()).eval()
+    >>> states = network(want=frozenset({"hidden", "carry"}), tokens=torch.zeros(2, 5, dtype=torch.long))
+    >>> tuple(states["hidden"].shape), tuple(states["carry"]["states"].shape)
+    ((2, 5, 8), (2, 1, 4, 8))
+    """
+
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+        {
+            "tiny": {"layers": 2, "width": 128, "heads": 2},
+            "mini": {"layers": 4, "width": 256, "heads": 4},
+            "small": {"layers": 4, "width": 512, "heads": 8},
+            "medium": {"layers": 8, "width": 512, "heads": 8},
+            "base": {"layers": 16, "width": 410, "heads": 10},
+            "large": {"layers": 18, "width": 1024, "heads": 16},
+        }
+    )
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        width: int,
+        heads: int,
+        head_width: int | None = None,
+        inner: int | None = None,
+        memory: int = 0,
+        reuse: int = 0,
+        clamp: int | None = None,
+        same_length: bool = False,
+        untie: bool = False,
+        embedding_width: int | None = None,
+        cutoffs: Sequence[int] = (),
+        divide: int = 1,
+        activation: Activation = "relu",
+        norm_epsilon: float = 1e-5,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        deviation: float = 0.02,
+        vocab_size: Given[int],
+        clock: Given[Clock],
+    ) -> None:
+        super().__init__()
+        check_memory("transformer_xl", memory, reuse)
+        if head_width is None and width % heads:
+            raise RecipeError(f"transformer_xl: width {width} is not a multiple of heads {heads}; write head_width.")
+        if same_length and not memory:
+            raise RecipeError("transformer_xl: same_length is counted in tokens of memory; write memory.")
+        self.width, self.inner = width, inner or 4 * width
+        self.head_width = head_width or width // heads
+        self.memory, self.reuse, self.clamp, self.same_length = memory, reuse, clamp, same_length
+        self.deviation = deviation
+        self.carries = memory > 0
+        self.embeddings = AdaptiveEmbedding(
+            vocab_size=vocab_size, width=width, embedding_width=embedding_width, cutoffs=tuple(cutoffs), divide=divide
+        )
+        own = (heads, self.head_width)
+        self.content_bias = None if untie else nn.Parameter(torch.zeros(own))
+        self.distance_bias = None if untie else nn.Parameter(torch.zeros(own))
+        self.layers: Sequence[RelativeLayer] = nn.ModuleList(  # type: ignore[assignment]
+            RelativeLayer(
+                width=width, heads=heads, head_width=self.head_width, inner=self.inner, activation=activation,
+                norm_epsilon=norm_epsilon, dropout=dropout, attention_dropout=attention_dropout, segments=False,
+                own_biases=untie, streams=1, clock=clock,
+            )
+            for _ in range(layers)
+        )
+        self.embedding_dropout = Dropout(dropout, clock)
+        self.distance_dropout = StepDropout(dropout, clock)
+        self.final_dropout = Dropout(dropout, clock)
+        self.needs = frozenset({"tokens"})
+        self.takes = frozenset({"tokens", "order", "block", "restarts", "summaries"})
+        self.gives: Mapping[str, StateKind] = {
+            "hidden": StateKind("B L D", "left_to_right"),
+            "layers": StateKind("N B L D", "left_to_right"),
+            "summary": StateKind("E D", "left_to_right"),
+        }
+        self.reset_parameters()
+        name_dropouts(self)
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """The token table, or where it is adaptive the module of its parts, for heads that tie to it."""
+        return {"tokens": self.embeddings.single or self.embeddings}
+
+    def depth_groups(self) -> list[nn.Module]:
+        """Embeddings first, then the layers in order."""
+        return [self.embeddings, *self.layers]
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator; gains are drawn around one, offsets are zero."""
+        for name, parameter in self.named_parameters():
+            if name.endswith("_norm.weight"):
+                nn.init.normal_(parameter, mean=1.0, std=self.deviation)
+            elif name.endswith(".bias"):
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=0.01 if "embeddings.projections" in name else self.deviation)
+
+    def forward(
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        order: Tensor | str = "left_to_right",
+        block: Tensor | None = None,
+        restarts: Tensor | None = None,
+        summaries: Tensor | None = None,
+        carry: Mapping[str, Tensor] | None = None,
+        cache: Cache | None = None,
+    ) -> dict[str, Any]:
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), the last token of each row unless
+        `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, to be given to the rows that follow in the lanes.
+
+        `cache`, instead of a carry, remembers all tokens read with it, for generation.
+        """
+        if not isinstance(order, str) or order != "left_to_right":
+            raise RecipeError("transformer_xl reads from left to right; write `order: left_to_right` in the recipe.")
+        length = tokens.shape[1]
+        memory = recall(carry, restarts) if cache is None else recall(_cached(cache), None)
+        past = 0 if memory is None else memory.states.shape[2]
+        x = self.embedding_dropout(self.embeddings(tokens) * math.sqrt(self.width))
+        down = distances_down(length, past + length, ahead=False, clamp=self.clamp, device=tokens.device)
+        distances = self.distance_dropout(sinusoids(down, self.width)[None])[0].to(x.dtype)
+        seen = with_memory(causal(length, block, tokens.device), memory, queries=length)
+        if self.same_length:
+            assert seen is not None  # the order is causal
+            seen = seen & _near(length, past + length, self.memory, tokens.device)
+        bearings = Bearings(distances, seen)
+        biases = None if self.content_bias is None else (self.content_bias, self.distance_bias)
+        passed = [x]
+        for number, layer in enumerate(self.layers):
+            remembered = None if memory is None else memory.states[:, number]
+            passed.append(layer(passed[-1], remembered, bearings, biases)[0])
+        if cache is not None:
+            for number, kept in enumerate(cache.layers):
+                kept[:] = [torch.cat([*kept, passed[number][:, None]], dim=2)]
+        hidden = self.final_dropout(passed[-1])
+        states: dict[str, Any] = {}
+        if "hidden" in want:
+            states["hidden"] = hidden
+        if "summary" in want:
+            states["summary"] = hidden.flatten(0, 1)[last_places(tokens, block) if summaries is None else summaries]
+        if "layers" in want:
+            states["layers"] = torch.stack([*passed[:-1], hidden])
+        if "carry" in want and self.carries:
+            real = None if block is None else block > 0
+            states["carry"] = remember(passed[:-1], real, memory, size=self.memory, reuse=self.reuse)
+        return states
+
+    def flops_per_token(self, length: int) -> float:
+        """Floating-point operations of forward and backward for one token in a row of `length`, heads not counted."""
+        across = self.layers[0].attention.out.in_features if len(self.layers) else 0
+        keys = length + self.memory
+        dense = len(self.layers) * (5 * self.width * across + 2 * self.width * self.inner)
+        return 6.0 * dense + 18.0 * len(self.layers) * across * keys
+
+
+def _cached(cache: Cache) -> dict[str, Tensor] | None:
+    """A cache holds the inputs of every layer (B, 1, M, D), as a carry does."""
+    return {"states": torch.cat([kept[0] for kept in cache.layers], dim=1)} if cache.length else None
+
+
+def last_places(tokens: Tensor, block: Tensor | None) -> Tensor:
+    """The flat place of the last real token of every row (B, L): (B,)."""
+    batch, length = tokens.shape
+    first = torch.arange(batch, device=tokens.device) * length
+    if block is None:
+        return first + length - 1
+    columns = torch.arange(length, device=tokens.device)
+    return first + torch.where(block > 0, columns, 0).amax(1)
+
+
+def causal(length: int, block: Tensor | None, device: torch.device) -> Tensor:
+    """What stands before or at a token, in its own block: (B or 1, 1, L, L)."""
+    seen = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+    return seen if block is None else seen & (block[:, :, None] == block[:, None, :])[:, None]
+
+
+def _near(queries: int, keys: int, most: int, device: torch.device) -> Tensor:
+    """The keys at a distance below `most`, (Lq, Lk)."""
+    distance = torch.arange(keys - queries, keys, device=device)[:, None] - torch.arange(keys, device=device)
+    return distance < most

@@ -1,0 +1,153 @@
+"""ZEN: a Transformer over characters, to whose states a second one over n-grams adds what it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError, nearest
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.embeddings import Embeddings
+from cloze.networks.blocks.layer import Activation, TransformerLayer
+from cloze.networks.blocks.visibility import Visibility, visibility
+from cloze.networks.clock import Clock
+from cloze.networks.transformer import Transformer
+from cloze.registry import Given, register
+
+
+@register("network", "zen")
+class Zen(Transformer):
+    """BERT over characters with an n-gram encoder beside it (Diao et al., ZEN, 2020, §2.2).
+
+    `items/ngram` (B, R) are ids of the recipe's table `ngrams`, 0 for none; `links/ngram` (E, 2) pairs the flat place of a
+    token with that of an n-gram that covers it. After each layer the states of the n-grams that cover a token are added to
+    the token's (their sum, not their mean, as in the code). The n-grams have no positions, the segment of their first
+    token, and `ngram_layers` layers of their own; the last state of those is added again after every later layer (so does
+    the code). Without n-grams this is `transformer`, number for number; `flops_per_token` does not count them.
+
+    Parameters: those of `transformer`, `ngrams.*` (tables and norm) and `ngram_layers.<n>.*`.
+    """
+
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+        {name: {**size, "ngram_layers": size["layers"] // 2} for name, size in Transformer.sizes.items()}
+    )
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        width: int,
+        heads: int,
+        inner: int | None = None,
+        ngram_layers: int = 6,
+        ngrams: str = "ngrams",
+        longest: int = 512,
+        segments: int = 2,
+        activation: Activation = "gelu",
+        norm_epsilon: float = 1e-12,
+        dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        initial: Literal["truncated", "normal"] = "normal",
+        deviation: float = 0.02,
+        vocab_size: Given[int],
+        clock: Given[Clock],
+        tables: Given[Mapping[str, Any] | None] = None,
+    ) -> None:
+        super().__init__(
+            layers=layers, width=width, heads=heads, inner=inner, longest=longest, segments=segments, activation=activation,
+            norm_epsilon=norm_epsilon, dropout=dropout, attention_dropout=attention_dropout, initial=initial,
+            deviation=deviation, vocab_size=vocab_size, clock=clock,
+        )
+        known = {} if tables is None else tables
+        if ngrams not in known:
+            raise RecipeError(f"network.zen.ngrams: there is no table {ngrams!r}. {nearest(ngrams, known)}")
+        if not 1 <= ngram_layers <= layers:
+            raise RecipeError(f"network.zen.ngram_layers: got {ngram_layers}, expected 1 to {layers}, the number of layers.")
+        self.ngrams = Embeddings(
+            vocab_size=known[ngrams].size, width=width, longest=0, segments=segments, positions=None, norm=True,
+            norm_epsilon=norm_epsilon,
+        )
+        self.ngram_dropout = Dropout(dropout, clock)
+        self.ngram_layers = nn.ModuleList(
+            TransformerLayer(
+                width=width, heads=heads, inner=self.inner, norm="post", activation=activation, norm_epsilon=norm_epsilon,
+                dropout=dropout, attention_dropout=dropout if attention_dropout is None else attention_dropout, clock=clock,
+            )
+            for _ in range(ngram_layers)
+        )
+        self.takes = self.takes | {"items/ngram", "links/ngram"}
+        self.reset_parameters()
+        name_dropouts(self)
+
+    def depth_groups(self) -> list[nn.Module]:
+        """Both kinds of embeddings first, then the layers in order, each with the n-gram layer beside it."""
+        beside = [*self.ngram_layers, *[nn.Identity()] * (len(self.layers) - len(self.ngram_layers))]
+        return [
+            nn.ModuleList([self.embeddings, self.ngrams]),
+            *(nn.ModuleList([layer, other]) for layer, other in zip(self.layers, beside, strict=True)),
+        ]
+
+    def forward(  # type: ignore[override]
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+        order: Tensor | str = "open",
+        block: Tensor | None = None,
+        summaries: Tensor | None = None,
+        vectors: Tensor | None = None,
+        items: Mapping[str, Tensor] | None = None,
+        links: Mapping[str, Tensor] | None = None,
+        carry: Any = None,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L), as `transformer` gives them."""
+        if items is None or links is None:
+            return super().forward(
+                want=want, tokens=tokens, segments=segments, positions=positions, order=order, block=block,
+                summaries=summaries, vectors=vectors,
+            )
+        self._seed_kernels(tokens.device)
+        seen = visibility(order, block, length=tokens.shape[1], past=0, device=tokens.device)
+        x = self._residual(self.embedding_dropout(self.embeddings(tokens, positions, segments, vectors)))
+        pairs = links["ngram"].long()
+        grams, seen_grams = self._grams(items["ngram"], pairs, segments, block)
+        passed = [x]
+        for number, layer in enumerate(self.layers):
+            x = layer(x, seen)
+            if number < len(self.ngram_layers):
+                grams = self.ngram_layers[number](grams, seen_grams)
+            added = grams.flatten(0, 1).index_select(0, pairs[:, 1])
+            x = x.flatten(0, 1).index_add(0, pairs[:, 0], added).view_as(x)
+            passed.append(x)
+        states = {"hidden": x}
+        if "summary" in want:
+            states["summary"] = x[:, 0] if summaries is None else x.flatten(0, 1)[summaries]
+        if "layers" in want:
+            states["layers"] = torch.stack(passed)
+        return {name: state for name, state in states.items() if name in want}
+
+    def _grams(
+        self, items: Tensor, pairs: Tensor, segments: Tensor | None, block: Tensor | None
+    ) -> tuple[Tensor, Visibility]:
+        """The embeddings of the n-grams (B, R, D), and who of them sees whom: those of the same example."""
+        if items.shape[1] == 0:  # layers need a row to work on
+            items = items.new_zeros(len(items), 1)
+        spare = torch.iinfo(torch.int64).max
+        first = torch.full((items.numel(),), spare, device=items.device)
+        first = first.scatter_reduce(0, pairs[:, 1], pairs[:, 0], "amin")
+        linked = first < spare
+        first = first.where(linked, 0)
+        kinds = None if segments is None else segments.flatten()[first].view_as(items)
+        own = linked.long() if block is None else block.flatten()[first].long() * linked
+        seen = visibility("open", own.view_as(items), length=items.shape[1], past=0, device=items.device)
+        return self._residual(self.ngram_dropout(self.ngrams(items, None, kinds, None))), seen
+
+    def _residual(self, x: Tensor) -> Tensor:
+        """In the dtype of the products."""
+        return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x

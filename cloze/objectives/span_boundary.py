@@ -1,0 +1,75 @@
+"""Predict the tokens of a span from the two tokens beside it and from where in the span each one stands (SpanBERT)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.networks.blocks.initial import draw
+from cloze.objectives.classify import Classify
+from cloze.objectives.heads import Transform, VocabularyHead, dense, transformed
+from cloze.registry import Given, register
+
+
+class SpanBoundary(Classify):
+    """Cross-entropy of `targets/<set>`, read from three vectors: the states left and right of a span, and a position.
+
+    `places/<set>` and `places/<set>_right` are the flat places of the two boundaries, `targets/<set>_right` the token's
+    number in its span, from 1; all of the same length. Metrics: `correct`.
+    """
+
+    def __init__(
+        self, head: VocabularyHead, *, set: str, width: int, position_width: int, longest: int, transform: Transform,
+        norm_epsilon: float,
+    ) -> None:
+        super().__init__(head, set=set)
+        self.right, self.offsets = f"places/{set}_right", f"targets/{set}_right"
+        self.at = (self.places, self.right)
+        self.takes = frozenset({self.targets, self.places, self.right, self.offsets})
+        self.transform = transform
+        self.positions = nn.Embedding(longest, position_width)
+        draw(self.positions.weight, "truncated", 0.02)
+        self.join = dense(2 * width + position_width, width)
+        self.norm = nn.LayerNorm(width, eps=norm_epsilon)
+
+    def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The first layer's output for every answer, (M, D)."""
+        state = readings[self.reads[0]].flatten(0, -2)
+        left, right = (state.index_select(0, batch[name].long()) for name in self.at)
+        offsets = (batch[self.offsets].long() - 1).clamp(min=0)  # answers of weight 0 are padded with zeros
+        joined = torch.cat([left, right, self.positions(offsets).to(left.dtype)], dim=-1)
+        return self.norm(transformed(self.join(joined), self.transform))
+
+
+@register("objective", "span_boundary")
+def span_boundary(
+    *,
+    set: str = "boundary",
+    longest: int = 15,
+    position_width: int = 200,
+    transform: Transform = "gelu",
+    tie: bool = True,
+    bias: bool = True,
+    norm_epsilon: float = 1e-12,
+    width: Given[int],
+    vocab_size: Given[int],
+    table: Given[nn.Embedding | None] = None,
+) -> SpanBoundary:
+    """The span boundary objective (Joshi et al., SpanBERT, 2020, §3.2), with at most `longest` answers in a span.
+
+    h1 = norm(f(W1 [left; right; position])), h2 = norm(f(W2 h1)), scores = h2 · table + bias. Parameters: `positions.*`,
+    `join.*`, `norm.*`, `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
+    """
+    if tie and table is None:
+        raise ValueError("span_boundary: tie is true, but the network it reads has no token table")
+    head = VocabularyHead(
+        width=width, vocab_size=vocab_size, transform=transform, table=table if tie else None, bias=bias,
+        norm_epsilon=norm_epsilon,
+    )
+    return SpanBoundary(
+        head, set=set, width=width, position_width=position_width, longest=longest, transform=transform,
+        norm_epsilon=norm_epsilon,
+    )

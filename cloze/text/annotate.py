@@ -1,0 +1,170 @@
+"""What is known of a text beyond its ids: words from a segmenter, and layers of units from user lists, token by token."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import RecipeError
+from cloze.registry import lookup, register
+from cloze.text.matching import Span, WordList, read_list
+from cloze.text.segment import Segmenter
+from cloze.text.tokenizer import Spelled, Tokenizer, readable
+
+Int64 = NDArray[np.int64]
+
+OUTSIDE, STARTS, INSIDE = 0, 1, 2
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Annotator(Protocol):
+    """What is registered under "annotator": picklable, and the same for the same text in every process."""
+
+    @property
+    def hash(self) -> str:
+        """Of everything that decides the units."""
+        ...
+
+    def annotate(self, text: str) -> list[Span]:
+        """The units of a text: (start, stop) in characters, ascending, without overlap."""
+        ...
+
+
+@register("annotator", "list")
+class ListAnnotator:
+    """Units from a user's list, the longest match from the left (ERNIE 1.0's phrases and entities; Sun et al. 2019, §3.2).
+
+    file: one unit per line, spaces included. A recipe may leave it open; it is needed when a store is built.
+    """
+
+    def __init__(self, *, file: str | None = None) -> None:
+        if file is None:
+            raise RecipeError(
+                "text.annotate: list names no file, so there is nothing to look for.\n"
+                "  Give one, one unit per line: --set text.annotate.NAME.file=FILE"
+            )
+        self.file = file
+        self._list = WordList(read_list(file, "text.annotate: list.file"))
+
+    @cached_property
+    def hash(self) -> str:
+        """Of the units."""
+        return hashlib.sha256(f"list:{self._list.hash}".encode()).hexdigest()
+
+    def annotate(self, text: str) -> list[Span]:
+        """The units of a text."""
+        return self._list.spans(text)
+
+
+class Annotated(NamedTuple):
+    """Annotated lines: ids (T,) int32, word starts (T,), offsets (n+1,) of the lines, and layers of (T,) uint8.
+
+    A layer holds 0 outside all units, 1 at the first token of a unit, 2 inside it.
+    """
+
+    ids: NDArray[np.int32]
+    word_start: NDArray[np.bool_]
+    offsets: Int64
+    layers: dict[str, NDArray[np.uint8]]
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """What a store keeps beyond the ids: whose words (None: the tokenizer's own), and which layers."""
+
+    words: Segmenter | None = None
+    layers: Mapping[str, Annotator] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.layers:
+            if not _NAME.fullmatch(name):
+                raise RecipeError(f"text.annotate: {name!r} cannot name a layer; expected small letters, digits and _.")
+
+    @classmethod
+    def of(cls, text: Any) -> Annotations:
+        """From a recipe's `text`: anything with `words` and `annotate` whose parts have `name` and `arguments`."""
+        words = None if text.words is None else lookup("segmenter", text.words.name)(**text.words.arguments)
+        made = {name: lookup("annotator", part.name)(**part.arguments) for name, part in text.annotate.items()}
+        return cls(words, made)
+
+    def __bool__(self) -> bool:
+        return self.words is not None or bool(self.layers)
+
+    def header(self) -> dict[str, Any]:
+        """What the header of a store says of them: the hash of each."""
+        words = None if self.words is None else self.words.hash
+        return {"words": words, "annotations": {name: layer.hash for name, layer in self.layers.items()}}
+
+    def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> Annotated:
+        """The ids of some texts, as the tokenizer gives them, with words and layers."""
+        texts = readable(texts)
+        spelled = tokenizer.encode_spelled(texts)
+        base = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum([len(text) + 1 for text in texts], out=base[1:])
+        places = Places.of(spelled, base)
+        starts = spelled.word_start
+        if self.words is not None:
+            starts = places.starting(_laid_out([self.words.segment(text) for text in texts], base))
+        layers = {name: places.within([unit.annotate(text) for text in texts], base) for name, unit in self.layers.items()}
+        return Annotated(spelled.ids, starts, spelled.offsets, layers)
+
+
+class Places(NamedTuple):
+    """Where every token stands in the texts laid end to end, (T,) each; `first` marks the first token of each text."""
+
+    begin: Int64
+    end: Int64
+    first: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, spelled: Spelled, base: Int64) -> Places:
+        """From the offsets of every text's own tokens; `base` is where each text begins."""
+        count = np.diff(spelled.offsets)
+        shift = np.repeat(base[:-1], count)
+        first = np.zeros(len(spelled.ids), dtype=np.bool_)
+        first[spelled.offsets[:-1][count > 0]] = True
+        return cls(spelled.begin + shift, spelled.end + shift, first)
+
+    def starting(self, starts: Int64) -> NDArray[np.bool_]:
+        """Which tokens start a word, for words that begin at `starts`.
+
+        A token starts a word if one begins between the end of the token before and its own end: of several tokens that
+        spell one character only the first can, and what the normaliser dropped counts to the token behind it.
+        """
+        reached = np.maximum.accumulate(self.end)
+        begun = np.searchsorted(starts, reached, "left")
+        found = np.ones(len(begun), dtype=np.bool_)
+        found[1:] = begun[1:] > begun[:-1]
+        return found | self.first
+
+    def within(self, spans: list[list[Span]], base: Int64) -> NDArray[np.uint8]:
+        """0, 1 or 2 for every token: outside all spans, the first of one, inside one. A token counts if it overlaps."""
+        begin = _laid_out([[span[0] for span in found] for found in spans], base)
+        end = _laid_out([[span[1] for span in found] for found in spans], base)
+        layer = np.zeros(len(self.begin), dtype=np.uint8)
+        if not len(begin):
+            return layer
+        which = np.searchsorted(end, self.begin, "right")
+        inside = which < len(end)
+        inside[inside] = begin[which[inside]] < self.end[inside]
+        which[~inside] = -1
+        layer[inside] = INSIDE
+        fresh = inside.copy()
+        fresh[1:] &= which[1:] != which[:-1]
+        layer[fresh] = STARTS
+        return layer
+
+
+def _laid_out(places: list[list[int]], base: Int64) -> Int64:
+    """Places of every text as places of the texts laid end to end."""
+    count = np.fromiter(map(len, places), dtype=np.int64, count=len(places))
+    flat = np.fromiter(chain.from_iterable(places), dtype=np.int64, count=int(count.sum()))
+    return flat + np.repeat(base[:-1], count)

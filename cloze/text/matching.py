@@ -1,0 +1,133 @@
+"""Maximum matching against a list of words: what segmenters and annotators with user lists have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from cloze.errors import RecipeError, nearest
+
+Span = tuple[int, int]
+
+#: A run of letters, digits and ideographs, or one mark; white space is neither.
+RUNS = re.compile(r"[^\W_]+|[^\w\s]|_")
+
+
+def ideograph(character: str) -> bool:
+    """Is it a CJK ideograph, which is a word or a part of one without any space around it?"""
+    return "\u3400" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff" or character >= "\U00020000"
+
+
+class WordList:
+    """Words to be found in text, the longest first. A match never begins or ends inside a run of letters or digits."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = frozenset(word for word in words if word)
+        by_first: dict[str, set[int]] = {}
+        by_last: dict[str, set[int]] = {}
+        for word in self.words:
+            by_first.setdefault(word[0], set()).add(len(word))
+            by_last.setdefault(word[-1], set()).add(len(word))
+        self._by_first = {first: tuple(sorted(sizes, reverse=True)) for first, sizes in by_first.items()}
+        self._by_last = {last: tuple(sorted(sizes, reverse=True)) for last, sizes in by_last.items()}
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def hash(self) -> str:
+        """The sha256 of the sorted words."""
+        return hashlib.sha256("\n".join(sorted(self.words)).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def spans(self, text: str) -> list[Span]:
+        """What of the list stands in the text: (start, stop) in characters, left to right, the longest at each place."""
+        found: list[Span] = []
+        place = 0
+        for at, character in enumerate(text):
+            if at < place or character not in self._by_first or _inside_run(text, at):
+                continue
+            size = self._longest_from(text, at)
+            if size:
+                found.append((at, at + size))
+                place = at + size
+        return found
+
+    def forward(self, run: str) -> list[int]:
+        """Where words begin in a run without white space, the longest word from the left each time."""
+        starts, place = [], 0
+        while place < len(run):
+            starts.append(place)
+            place += self._longest_from(run, place) or _atom_after(run, place)
+        return starts
+
+    def backward(self, run: str) -> list[int]:
+        """Where words begin in a run without white space, the longest word from the right each time."""
+        starts, place = [], len(run)
+        while place > 0:
+            place -= self._longest_to(run, place) or _atom_before(run, place)
+            starts.append(place)
+        return starts[::-1]
+
+    def _longest_from(self, text: str, begin: int) -> int:
+        for size in self._by_first.get(text[begin], ()):
+            if text[begin : begin + size] in self.words and not _inside_run(text, begin + size):
+                return size
+        return 0
+
+    def _longest_to(self, text: str, end: int) -> int:
+        for size in self._by_last.get(text[end - 1], ()):
+            if size <= end and text[end - size : end] in self.words and not _inside_run(text, end - size):
+                return size
+        return 0
+
+
+def read_list(file: str, where: str) -> list[str]:
+    """The entries of a list in a file: one per line, as jieba's dictionaries write them where there is a tab or a number.
+
+    Of a line with tabs the first column counts; of a line whose second word is a number, the first word (jieba: word,
+    frequency, part of speech). Any other line is one entry, spaces included. Lines that begin with `#` are comments.
+    """
+    path = Path(file).expanduser()
+    if not path.is_file():
+        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        hint = nearest(path.name, siblings) if siblings else "Give the path of a text file with one entry per line."
+        raise RecipeError(f"{where}: {file}: no such file. {hint}")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise RecipeError(f"{where}: {file}: not UTF-8; convert it first: iconv -f GB18030 -t UTF-8 IN > OUT") from None
+    entries = [_entry(line) for line in lines if not line.startswith("#")]
+    found = [entry for entry in entries if entry]
+    if not found:
+        raise RecipeError(f"{where}: {file}: the list is empty; expected one entry per line.")
+    return found
+
+
+def _entry(line: str) -> str:
+    first = line.split("\t", 1)[0].strip()
+    head, _, rest = first.partition(" ")
+    return head if rest and rest.split()[0].replace(".", "", 1).isdigit() else first
+
+
+def _inside_run(text: str, place: int) -> bool:
+    """Would a border at `place` cut a run of letters or digits that are no ideographs?"""
+    if not 0 < place < len(text):
+        return False
+    before, after = text[place - 1], text[place]
+    return before.isalnum() and after.isalnum() and not ideograph(before) and not ideograph(after)
+
+
+def _atom_after(run: str, place: int) -> int:
+    size = 1
+    while _inside_run(run, place + size):
+        size += 1
+    return size
+
+
+def _atom_before(run: str, place: int) -> int:
+    size = 1
+    while _inside_run(run, place - size):
+        size += 1
+    return size

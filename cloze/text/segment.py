@@ -1,0 +1,140 @@
+"""Word segmentation: where words begin in a text whose script does not say it. Registered under "segmenter"."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from functools import cached_property
+from typing import Any, Protocol
+
+from cloze.errors import MissingExtra
+from cloze.registry import register
+from cloze.text.matching import RUNS, WordList, ideograph, read_list
+
+
+class Segmenter(Protocol):
+    """What is registered under "segmenter": picklable, and the same for the same text in every process."""
+
+    @property
+    def hash(self) -> str:
+        """Of everything that decides where words begin."""
+        ...
+
+    def segment(self, text: str) -> list[int]:
+        """Where the words of a text begin, in characters, ascending. White space belongs to no word."""
+        ...
+
+
+@register("segmenter", "dictionary")
+class Dictionary:
+    """Bidirectional maximum matching with a list of words; needs no package and no model.
+
+    file: a list of one word per line (a jieba dictionary will do); built_in: our own short list of frequent Chinese words
+    as well. Of the forward and the backward reading of a run the one with fewer words is taken, then the one with fewer
+    single characters, then the backward one (Chinese words are rather bounded on the right). What is in no list is a word
+    by itself: an ideograph, a run of other letters and digits, a mark.
+    """
+
+    def __init__(self, *, file: str | None = None, built_in: bool = True) -> None:
+        self.file = file
+        self.built_in = built_in
+        words = set(read_list(file, "text.words.dictionary.file")) if file is not None else set()
+        if built_in:
+            from cloze.text.words_zh import FREQUENT
+
+            words |= FREQUENT
+        self._list = WordList(words)
+
+    @cached_property
+    def hash(self) -> str:
+        """Of the words."""
+        return hashlib.sha256(f"dictionary:{self._list.hash}".encode()).hexdigest()
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._list.words
+
+    def segment(self, text: str) -> list[int]:
+        """Where the words of a text begin, in characters."""
+        starts: list[int] = []
+        for match in RUNS.finditer(text):
+            run, begin = match.group(), match.start()
+            if len(run) == 1 or run.isascii() or not any(map(ideograph, run)):
+                starts.append(begin)
+            else:
+                starts += [begin + place for place in self._better(run)]
+        return starts
+
+    def _better(self, run: str) -> list[int]:
+        forward, backward = self._list.forward(run), self._list.backward(run)
+        if forward == backward or len(forward) > len(backward):
+            return backward
+        if len(forward) < len(backward):
+            return forward
+        return forward if _singles(forward, len(run)) < _singles(backward, len(run)) else backward
+
+
+@register("segmenter", "jieba")
+class Jieba:
+    """The words of the package jieba (extra `chinese`): its dictionary, and a hidden Markov model for unknown words.
+
+    dictionary: a user dictionary in jieba's format (word, frequency, part of speech), added to jieba's own; hmm: guess
+    words that are in no dictionary.
+
+    Differs: jieba's cache file in the temporary folder is neither read nor written, so that two runs agree.
+    """
+
+    def __init__(self, *, dictionary: str | None = None, hmm: bool = True) -> None:
+        self.dictionary = dictionary
+        self.hmm = hmm
+        if dictionary is not None:
+            read_list(dictionary, "text.words.jieba.dictionary")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _jieba, (self.dictionary, self.hmm)
+
+    @cached_property
+    def hash(self) -> str:
+        """Of the version of jieba, the user dictionary and the switch."""
+        user = "" if self.dictionary is None else "\n".join(read_list(self.dictionary, "text.words.jieba.dictionary"))
+        said = json.dumps(["jieba", _import_jieba().__version__, self.hmm, user], ensure_ascii=False)
+        return hashlib.sha256(said.encode()).hexdigest()
+
+    def segment(self, text: str) -> list[int]:
+        """Where the words of a text begin, in characters."""
+        starts, place = [], 0
+        for word in self._engine.cut(text, HMM=self.hmm):
+            if not word.isspace():
+                starts.append(place)
+            place += len(word)
+        return starts
+
+    @cached_property
+    def _engine(self) -> Any:
+        engine = _import_jieba().Tokenizer()
+        engine.FREQ, engine.total = engine.gen_pfdict(engine.get_dict_file())
+        engine.initialized = True
+        if self.dictionary is not None:
+            with open(self.dictionary, "rb") as file:
+                engine.load_userdict(file)
+        return engine
+
+
+def _jieba(dictionary: str | None, hmm: bool) -> Jieba:
+    return Jieba(dictionary=dictionary, hmm=hmm)
+
+
+def _import_jieba() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its use of pkg_resources and its old escapes are not the user's affair
+            import jieba
+    except ImportError:
+        raise MissingExtra("jieba", "chinese", "segmenting Chinese words with jieba") from None
+    return jieba
+
+
+def _singles(starts: list[int], size: int) -> int:
+    """How many of the words have one character."""
+    ends = [*starts[1:], size]
+    return sum(end - start == 1 for start, end in zip(starts, ends, strict=True))

@@ -1,0 +1,64 @@
+"""Recurrent memory between steps: what each lane's network returned last, handed back with the lane's next row.
+
+Lanes are rows of the batch: row i of every step continues row i of the step before. A micro-batch is a run of lanes that
+begins at its first row, whatever rank it is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Passes = dict[str, Mapping[str, Tensor]]
+
+
+class Carry:
+    """The memory of one micro-batch's lanes, by pass: tensors with the lane first. `Step` reads it and writes the new one.
+
+    An object of its own and not a mapping: DDP and FSDP copy the mappings that they are given.
+    """
+
+    def __init__(self, passes: Passes | None = None) -> None:
+        self.passes: Passes = {} if passes is None else passes
+
+
+class Carries:
+    """The carries of a run on this rank, by entry and first lane. `saved` are those of all lanes, from a checkpoint."""
+
+    def __init__(self, saved: Mapping[str, Tensor] | None = None) -> None:
+        self._saved = dict(saved or {})
+        self._now: dict[str, dict[int, Carry]] = {}
+
+    def of(self, entry: str, first: int, lanes: int, device: torch.device) -> Carry:
+        """The carry of the lanes `first` … `first + lanes` of an entry; empty where nothing was read yet."""
+        known = self._now.setdefault(entry, {})
+        if first not in known:
+            passes: dict[str, dict[str, Tensor]] = {}
+            for name, tensor in self._saved.items():
+                whose, turn, key = name.split(":")
+                if whose == entry:
+                    passes.setdefault(turn, {})[key] = tensor[first : first + lanes].to(device)
+            known[first] = Carry(dict(passes))
+        return known[first]
+
+    def gather(self, world: int) -> dict[str, Tensor]:
+        """Every lane of every entry as `entry:pass:name` → tensor, on the CPU. A collective when there are several ranks."""
+        gathered = {name: tensor for name, tensor in self._saved.items() if name.split(":")[0] not in self._now}
+        for entry, known in self._now.items():
+            parts = [known[first].passes for first in sorted(known)]
+            for turn, tensors in parts[0].items():
+                for key in tensors:
+                    own = torch.cat([part[turn][key] for part in parts]).cpu()
+                    gathered[f"{entry}:{turn}:{key}"] = own if world == 1 else _of_all_ranks(own, world)
+        return gathered
+
+
+def _of_all_ranks(own: Tensor, world: int) -> Tensor:
+    """The lanes of all ranks, in their order; every rank has as many."""
+    data = own.contiguous().view(-1).view(torch.uint8)
+    parts = [torch.empty_like(data) for _ in range(world)]
+    dist.all_gather(parts, data)
+    return torch.cat(parts).view(own.dtype).view(-1, *own.shape[1:])

@@ -1,0 +1,115 @@
+"""GPT, ALBERT, XLM, NEZHA and ModernBERT through a folder, without transformers: the same model, or the reason why not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.errors import CheckpointError
+from cloze.interop import ARCHITECTURES, Card, Reading, complete, export_folder, import_folder
+
+SIZES: dict[str, Any] = {"layers": 4, "width": 16, "heads": 2, "inner": 64, "longest": 20}
+CAUSAL = Reading("{A}", None, "last")
+ENCODER = Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first")
+MODERN: dict[str, Any] = {
+    **SIZES, "norm": "pre", "embedding_norm": True, "first_norm": False, "positions": "rotary", "attention_band": 8,
+    "dense_every": 3, "biases": False, "norm_biases": False, "gated": True,
+}
+SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "openai-gpt": ({**SIZES, "embedding_norm": False, "activation": "gelu_tanh"}, "left_to_right",
+                   {"transform": None, "tie": True, "bias": False}),
+    "albert": ({**SIZES, "embedding_width": 8, "repeat": "all", "groups": 2, "segments": 2}, "open",
+               {"transform": "gelu", "tie": True}),
+    "xlm": ({**SIZES, "silence_padding": True, "inputs": {"language": 4}}, "open", {"transform": None, "tie": True}),
+    "nezha": ({**SIZES, "positions": "functional", "relative_limit": 7}, "open", {"transform": "gelu", "tie": True}),
+    "modernbert": (MODERN, "open", {"transform": "gelu", "tie": True, "biases": False}),
+}  # fmt: skip
+
+
+def made(systems: ModuleType, name: str, **changed: Any) -> Any:
+    arguments, order, head = SYSTEMS[name]
+    parts = {"lm": ("token_prediction", head)}
+    kind, reading = ("gpt2", CAUSAL) if name == "openai-gpt" else ("wordpiece", ENCODER)
+    return systems.build({**arguments, **changed}, order, parts, systems.tokenizer(kind), reading)
+
+
+def write(folder: Path, system: Any) -> list[str]:
+    return export_folder(
+        folder, model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card("test")
+    )
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_folder_gives_back_the_model_with_and_without_what_cloze_wrote_beside(
+    systems: ModuleType, tmp_path: Path, name: str, alone: bool
+) -> None:
+    system = made(systems, name)
+    assert write(tmp_path, system) == []
+    if alone:
+        shutil.rmtree(tmp_path / "cloze")
+    back = import_folder(tmp_path)
+    assert back.architecture == name and back.remarks == () and back.model.order == system.order
+    expected = complete(system.arguments)
+    told = {key: value for key, value in back.model.arguments.items() if key not in ("initial", "residual_scaling")}
+    if alone and name == "nezha":
+        assert told.pop("segments") == 1 and expected.pop("segments") == 0  # a row of zeros says as much as none
+        system.network.embeddings.segments = torch.nn.Embedding(1, 16, _weight=torch.zeros(1, 16))
+    assert told == {key: expected[key] for key in told}
+    for key, tensor in system.network.state_dict().items():
+        assert torch.equal(back.model.network[key], tensor), key
+    (head,) = back.model.heads.values()
+    for key, tensor in system.objectives["lm"].state_dict().items():
+        assert torch.equal(head.state[key], tensor), key
+
+
+@pytest.mark.parametrize(("name", "changed", "words"), [
+    ("openai-gpt", {"inner": 24}, "four times the width, 64"),
+    ("openai-gpt", {"attention_band": 4}, "attention_band is 4"),
+    ("albert", {"repeat": "ffn"}, "repeat is 'ffn'"),
+    ("albert", {"embedding_width": 16}, "projection is False"),
+    ("xlm", {"inputs": {"task": 3}}, "two or more languages"),
+    ("xlm", {"inner": 24}, "inner is 24"),
+    ("nezha", {"biases": False}, "biases is False"),
+    ("modernbert", {"norm_biases": True}, "norm_biases is True"),
+    ("modernbert", {"positions": "learned"}, "positions is 'learned'"),
+])  # fmt: skip
+def test_what_transformers_cannot_say_is_kept_by_cloze_and_named(
+    systems: ModuleType, tmp_path: Path, name: str, changed: dict[str, Any], words: str
+) -> None:
+    system = made(systems, name, **changed)
+    (remark,) = write(tmp_path, system)
+    assert "transformers has no architecture for this network" in remark
+    back = import_folder(tmp_path)
+    assert back.architecture is None
+    for key, tensor in system.network.state_dict().items():
+        assert torch.equal(back.model.network[key], tensor), key
+    said = ARCHITECTURES[name].objections(complete(system.arguments), system.order, 0)
+    assert any(words in reason for reason in said), said
+
+
+@pytest.mark.parametrize(("name", "changed", "words"), [
+    ("openai-gpt", {"afn": "relu"}, "afn"),
+    ("albert", {"inner_group_num": 2}, "inner_group_num"),
+    ("xlm", {"asm": True}, "asm"),
+    ("xlm", {"n_langs": 0}, "n_langs is 0"),
+    ("modernbert", {"layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"]},
+     "at equal steps"),
+    ("modernbert", {"attention_bias": True}, "one for both"),
+    ("modernbert", {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type is 'yarn'"),
+    ("modernbert", {"norm_bias": True}, "norm_bias"),
+])  # fmt: skip
+def test_options_that_cloze_lacks_are_refused_by_name(
+    systems: ModuleType, tmp_path: Path, name: str, changed: dict[str, Any], words: str
+) -> None:
+    write(tmp_path, made(systems, name))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    with pytest.raises(CheckpointError, match=words):
+        import_folder(tmp_path)

@@ -1,0 +1,221 @@
+"""The encoder-decoder: who sees whom, padding, caches, both paths of a CPU, and how it begins."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cloze.networks import Clock, EncoderDecoder
+from cloze.networks.blocks import fused
+from cloze.networks.blocks.buckets import bucket
+from cloze.networks.encoder_decoder import rolled
+
+WANT = frozenset({"hidden", "decoder_hidden"})
+BART: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "inner": 24, "longest": 24}
+T5: dict[str, Any] = {
+    "layers": 2, "decoder_layers": 3, "width": 12, "heads": 3, "head_width": 5, "inner": 20, "norm": "pre",
+    "normalisation": "rms", "positions": "buckets", "biases": False, "scale_scores": False, "gated": True, "initial": "t5",
+}  # fmt: skip
+MASS: dict[str, Any] = {**BART, "inputs": {"language": 3}, "positions": "sinusoid", "scale_embeddings": True}
+KINDS = {"bart": BART, "t5": T5, "mass": MASS, "shared": {**BART, "share_positions": True, "norm": "pre"}}
+
+
+def network(kind: str, *, dropout: float = 0.0, seed: int = 0, **changes: Any) -> EncoderDecoder:
+    torch.manual_seed(seed)
+    made = EncoderDecoder(**{**KINDS[kind], "deviation": 0.3, **changes}, dropout=dropout, vocab_size=40, clock=Clock(7))
+    return made.train(dropout > 0)
+
+
+def fields(rows: int = 3, length: int = 9, targets: int = 6, seed: int = 0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "tokens": torch.randint(0, 40, (rows, length), generator=generator),
+        "decoder_tokens": torch.randint(0, 40, (rows, targets), generator=generator),
+    }
+
+
+def states(made: EncoderDecoder, given: dict[str, Any]) -> dict[str, Tensor]:
+    with torch.no_grad():
+        return made(want=WANT, **given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_decoder_never_sees_what_follows_and_the_encoder_never_sees_the_decoder(kind: str) -> None:
+    made, given = network(kind), fields()
+    before = states(made, given)
+    for place in range(6):
+        changed = given["decoder_tokens"].clone()
+        changed[:, place] = (changed[:, place] + 1) % 40
+        after = states(made, {**given, "decoder_tokens": changed})
+        assert torch.equal(after["hidden"], before["hidden"])
+        assert torch.equal(after["decoder_hidden"][:, :place], before["decoder_hidden"][:, :place])
+        assert not torch.allclose(after["decoder_hidden"][:, place:], before["decoder_hidden"][:, place:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_source_token_reaches_every_state(kind: str) -> None:
+    made, given = network(kind), fields()
+    before = states(made, given)
+    for place in range(9):
+        changed = given["tokens"].clone()
+        changed[:, place] = (changed[:, place] + 1) % 40
+        after = states(made, {**given, "tokens": changed})
+        for name in WANT:
+            assert bool(((after[name] - before[name]).abs().amax(-1) > 0).all()), (name, place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_on_either_side_changes_nothing(kind: str) -> None:
+    made, given = network(kind), fields()
+    plain = states(made, given)
+    padded = {
+        "tokens": torch.cat([given["tokens"], torch.full((3, 4), 1)], 1),
+        "block": torch.cat([torch.ones(3, 9), torch.zeros(3, 4)], 1).long(),
+        "decoder_tokens": torch.cat([given["decoder_tokens"], torch.full((3, 2), 1)], 1),
+        "decoder_block": torch.cat([torch.ones(3, 6), torch.zeros(3, 2)], 1).long(),
+    }
+    wide = states(made, padded)
+    torch.testing.assert_close(wide["hidden"][:, :9], plain["hidden"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(wide["decoder_hidden"][:, :6], plain["decoder_hidden"], atol=1e-5, rtol=0)
+    assert bool(wide["decoder_hidden"].isfinite().all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_crossing_hides_reaches_the_decoder_only_through_the_encoder(kind: str) -> None:
+    made, given = network(kind), fields()
+    crossing = torch.ones(3, 9, dtype=torch.bool)
+    crossing[:, 3:6] = False
+    with torch.no_grad():
+        encoded = states(made, given)["hidden"]
+        cache, other = made.cache(), made.cache()
+        cache.encoded, other.encoded = encoded, encoded.clone()
+        other.encoded[:, 3:6] = 7.0
+        hidden, same = (
+            made(want=frozenset({"decoder_hidden"}), crossing=crossing, cache=kept, **given)["decoder_hidden"]
+            for kept in (cache, other)
+        )
+    assert torch.equal(hidden, same)
+    assert not torch.allclose(hidden, states(made, given)["decoder_hidden"])
+
+
+def test_a_row_that_hides_everything_still_reads_its_first_token() -> None:
+    made, given = network("bart"), fields()
+    made_of = made(want=WANT, crossing=torch.zeros(3, 9, dtype=torch.bool), **given)
+    assert bool(made_of["decoder_hidden"].isfinite().all())
+
+
+def test_decoder_positions_choose_rows_of_the_decoders_table() -> None:
+    made, given = network("bart"), fields()
+    usual = torch.arange(6).expand(3, 6)
+    assert torch.equal(
+        states(made, {**given, "decoder_positions": usual})["decoder_hidden"], states(made, given)["decoder_hidden"]
+    )
+    moved = states(made, {**given, "decoder_positions": usual + 5})["decoder_hidden"]
+    with torch.no_grad():
+        made.decoder.positions.weight[:6] = made.decoder.positions.weight[5:11].clone()
+    torch.testing.assert_close(states(made, given)["decoder_hidden"], moved)
+
+
+def test_languages_reach_both_stacks() -> None:
+    made, given = network("mass"), fields()
+    assert "inputs/language" in made.takes
+    plain = states(made, given)
+    same = states(made, {**given, "inputs": {"language": torch.zeros(3, 9, dtype=torch.long)}})
+    other = states(made, {**given, "inputs": {"language": torch.full((3, 9), 2)}})
+    for name in WANT:
+        assert torch.equal(plain[name], same[name])
+        assert not torch.allclose(plain[name], other[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_the_two_paths_of_a_cpu_agree_in_states_and_gradients(
+    kind: str, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, given = network(kind, dropout=dropout).double(), fields()
+    given["block"] = torch.ones(3, 9, dtype=torch.long)
+    given["block"][1, 5:] = 0
+    found = []
+    for plain in (True, False):
+        if not plain:
+            monkeypatch.setattr(fused, "plain", lambda *modules: False)
+        made.zero_grad()
+        made_of = made(want=WANT, **given)
+        weights = torch.randn(made_of["decoder_hidden"].shape, generator=torch.Generator().manual_seed(1)).double()
+        (made_of["decoder_hidden"] * weights).sum().backward()
+        found.append((made_of, {name: p.grad.clone() for name, p in made.named_parameters() if p.grad is not None}))
+    (first, gradients), (second, others) = found
+    for name in WANT:
+        torch.testing.assert_close(first[name], second[name])
+    assert gradients.keys() == others.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, others[name], msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_dropout_is_a_function_of_the_row() -> None:
+    made, given = network("t5", dropout=0.3), fields()
+    whole = states(made, given)["decoder_hidden"]
+    made.clock.set(first_row=1)
+    later = states(made, {name: value[1:] for name, value in given.items()})["decoder_hidden"]
+    torch.testing.assert_close(later, whole[1:])
+    made.clock.set(step=1)
+    assert not torch.allclose(states(made, {n: v[1:] for n, v in given.items()})["decoder_hidden"], later)
+
+
+def test_without_a_second_sequence_the_summary_reads_the_row_rolled_by_one() -> None:
+    made, given = network("bart"), fields()
+    block = torch.ones(3, 9, dtype=torch.long)
+    block[2, 4:] = 0
+    tokens = given["tokens"]
+    moved = rolled(tokens, block)
+    assert moved[0].tolist() == [*tokens[0, 8:].tolist(), *tokens[0, :8].tolist()]
+    assert moved[2, :4].tolist() == [tokens[2, 3].item(), *tokens[2, :3].tolist()]
+    with torch.no_grad():
+        summary = made(want=frozenset({"summary"}), tokens=tokens, block=block)["summary"]
+        decoded = made(
+            want=frozenset({"decoder_hidden"}), tokens=tokens, block=block, decoder_tokens=moved, decoder_block=block
+        )["decoder_hidden"]  # fmt: skip
+    torch.testing.assert_close(summary, decoded[torch.arange(3), torch.tensor([8, 8, 3])])
+
+
+def test_t5_begins_with_its_published_deviations() -> None:
+    made = EncoderDecoder(
+        layers=1, width=128, heads=4, head_width=64, inner=512, positions="buckets", biases=False, gated=True,
+        initial="t5", vocab_size=2000, clock=Clock(),
+    )  # fmt: skip
+    layer: Any = made.decoder.layers[0]
+    expected = {
+        made.embeddings.tokens.weight: 1.0,
+        layer.attention.projections.weight[:256]: (128 * 64) ** -0.5,
+        layer.attention.projections.weight[256:]: 128**-0.5,
+        layer.crossing.query.weight: (128 * 64) ** -0.5,
+        layer.crossing.memory.weight: 128**-0.5,
+        layer.crossing.out.weight: 256**-0.5,
+        layer.inner.weight: 128**-0.5,
+        layer.gate.weight: 128**-0.5,
+        layer.outer.weight: 512**-0.5,
+    }
+    for weight, deviation in expected.items():
+        assert weight.std().item() == pytest.approx(deviation, rel=0.03)
+    assert made.decoder.buckets.table.weight.std().item() == pytest.approx(128**-0.5, rel=0.3)
+    assert math.isclose(layer.attention_norm.weight.sum().item(), 128.0)
+
+
+def test_buckets_of_the_published_table() -> None:
+    both = {0: 0, -1: 1, -7: 7, -8: 8, -12: 9, -16: 10, -32: 12, -64: 14, -91: 15, -500: 15, 1: 17, 8: 24, 64: 30}
+    past = {-15: 15, -16: 16, -20: 17, -32: 21, -64: 26, -113: 31, -500: 31, 1: 0, 90: 0}
+    assert bucket(torch.tensor(list(both)), both=True).tolist() == list(both.values())
+    assert bucket(torch.tensor(list(past)), both=False).tolist() == list(past.values())
+
+
+def test_a_state_dict_goes_round_and_no_parameter_is_left_out() -> None:
+    for kind in KINDS:
+        made, other = network(kind), network(kind, seed=1)
+        other.load_state_dict(made.state_dict())
+        assert torch.equal(states(made, fields())["decoder_hidden"], states(other, fields())["decoder_hidden"])
+        made(want=WANT, **fields())["decoder_hidden"].square().sum().backward()
+        assert [name for name, p in made.named_parameters() if p.grad is None] == []

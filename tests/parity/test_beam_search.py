@@ -1,0 +1,101 @@
+"""Greedy decoding and beam search write what transformers writes, token by token, on random weights."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.batch import Batch
+from cloze.decoding.reader import Reader
+from cloze.decoding.sampling import Sampling
+from cloze.decoding.search import Beams, Limits, beam_search, sample
+from cloze.decoding.writing import Answering, Continuing
+from cloze.interop import Card, export_folder
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.parity
+
+_spec = importlib.util.spec_from_file_location("cloze_parity_seq2seq", Path(__file__).with_name("test_seq2seq.py"))
+assert _spec is not None and _spec.loader is not None
+seq2seq = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(seq2seq)
+
+SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({"count": 4}, {}),
+    "long": ({"count": 3, "length_penalty": 2.0}, {}),
+    "short": ({"count": 3, "length_penalty": -1.0}, {}),
+    "limited": ({"count": 4, "length_penalty": 2.0}, {"min_tokens": 5, "no_repeat": 2}),
+    "early": ({"count": 4, "early": True}, {"no_repeat": 1}),
+    "never": ({"count": 2, "early": "never"}, {"no_repeat": 3}),
+    "one": ({"count": 1}, {}),
+}
+
+
+def wanted(beams: dict[str, Any], limits: dict[str, Any], new: int, **ids: Any) -> Any:
+    """The same settings in transformers' words."""
+    return transformers.GenerationConfig(
+        num_beams=beams["count"], length_penalty=beams.get("length_penalty", 1.0),
+        early_stopping=beams.get("early", False), min_new_tokens=limits.get("min_tokens") or None,
+        no_repeat_ngram_size=limits.get("no_repeat") or None, max_new_tokens=new, do_sample=False,
+        return_dict_in_generate=True, output_scores=True, **ids,
+    )  # fmt: skip
+
+
+def clipped(row: torch.Tensor, end: int) -> tuple[int, ...]:
+    ids = row.tolist()
+    return tuple(ids[: ids.index(end)] if end in ids else ids)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", ["t5", "t5-v1.1", "bart"])
+def test_beam_search_over_an_encoder_decoder(systems: ModuleType, tmp_path: Path, name: str, setting: str) -> None:
+    made = seq2seq.system(systems, name, decoder_layers=2)  # transformers' cache wants as many as the encoder has
+    seq2seq.write(tmp_path, made, systems, name)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    fields = seq2seq.batch(made.tokenizer.size)
+    beams, limits = SETTINGS[setting]
+    start, end, pad = 1, 9, 0
+    config = wanted(beams, limits, 12, decoder_start_token_id=start, eos_token_id=end, pad_token_id=pad)
+    out = model.generate(input_ids=fields["tokens"], attention_mask=fields["block"], generation_config=config)
+    reader = Reader(made.network, made.tokenizer, SimpleNamespace(single="{A}", pair=None, summary="last"))
+    source = Batch({"tokens": fields["tokens"], "block": fields["block"]})
+    first = torch.full((3, 1), start)
+    with torch.inference_mode():
+        ours = beam_search(
+            Answering(reader, made.objective, source), first, new=12, end=end, beams=Beams(**beams), limits=Limits(**limits)
+        )
+    assert [one.ids for one in ours] == [clipped(row[1:], end) for row in out.sequences]
+    if beams["count"] > 1:
+        assert [one.score for one in ours] == pytest.approx(out.sequences_scores.tolist(), abs=1e-4)
+    else:
+        with torch.inference_mode():
+            greedy = sample(
+                Answering(reader, made.objective, source), first, new=12, end=end, sampling=Sampling(temperature=0),
+                uniform=torch.zeros(3, 12), limits=Limits(),
+            )  # fmt: skip
+        assert [one.ids for one in greedy] == [one.ids for one in ours]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_beam_search_over_a_left_to_right_network(systems: ModuleType, tmp_path: Path, setting: str) -> None:
+    made = systems.system("gpt2", longest=40)
+    export_folder(
+        tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test")
+    )  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    beams, limits = SETTINGS[setting]
+    end = 9
+    tokens = torch.randint(10, 200, (2, 5), generator=torch.Generator().manual_seed(3))
+    config = wanted(beams, limits, 12, eos_token_id=end, pad_token_id=0)
+    out = model.generate(input_ids=tokens, attention_mask=torch.ones_like(tokens), generation_config=config)
+    reader = Reader(made.network, made.tokenizer, made.reading, "left_to_right")
+    with torch.inference_mode():
+        ours = beam_search(
+            Continuing(reader, made.objectives["lm"]), tokens, new=12, end=end, beams=Beams(**beams), limits=Limits(**limits)
+        )
+    assert [one.ids for one in ours] == [clipped(row[5:], end) for row in out.sequences]

@@ -1,0 +1,269 @@
+"""T5 and BART with random weights: logits and gradients of padded batches, folders in both directions, caches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cloze.interop import Card, Head, Model, complete, export_folder, import_folder
+from cloze.interop.choice import Choice, choose
+from cloze.interop.export import tensors_there
+from cloze.networks import Clock, EncoderDecoder
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.parity
+
+T5: dict[str, Any] = {
+    "layers": 2, "decoder_layers": 3, "width": 16, "heads": 3, "head_width": 4, "inner": 24, "norm": "pre",
+    "normalisation": "rms", "norm_epsilon": 1e-6, "positions": "buckets", "biases": False, "scale_scores": False,
+    "activation": "relu", "buckets": 8, "farthest": 12, "initial": "t5", "attention_dropout": 0.1, "inner_dropout": 0.1,
+}  # fmt: skip
+BART: dict[str, Any] = {
+    "layers": 2, "decoder_layers": 1, "width": 16, "heads": 2, "inner": 24, "longest": 20, "initial": "normal",
+    "attention_dropout": 0.0,
+}  # fmt: skip
+PLAIN = {"transform": None, "bias": False}
+SYSTEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
+    "t5": (T5, {**PLAIN, "tie": True, "scale": True}, "unigram", "T5ForConditionalGeneration"),
+    "t5-v1.1": (
+        {**T5, "gated": True, "activation": "gelu_tanh"}, {**PLAIN, "tie": False}, "unigram", "T5ForConditionalGeneration"
+    ),
+    "bart": (BART, {**PLAIN, "tie": True}, "roberta", "BartForConditionalGeneration"),
+    "bart-scaled": (
+        {**BART, "scale_embeddings": True, "activation": "gelu_tanh"}, {**PLAIN, "tie": True}, "roberta",
+        "BartForConditionalGeneration",
+    ),
+}  # fmt: skip
+
+
+def system(systems: ModuleType, name: str, **changes: Any) -> Any:
+    """A random encoder-decoder with its head, as a checkpoint gives them."""
+    arguments, head, kind, _ = SYSTEMS[name]
+    arguments = {**arguments, **changes}
+    pieces = systems.tokenizer(kind)
+    generator = torch.Generator().manual_seed(0)
+    clock = Clock()
+    network = EncoderDecoder(**arguments, vocab_size=pieces.size, clock=clock).eval()
+    given = {"width": network.width, "vocab_size": pieces.size, "table": network.tables["tokens"], "clock": clock}
+    objective = systems.objective("token_prediction", head, given)
+    for module in (network, objective):
+        shake(module, generator)
+    model = Model(
+        arguments, "open", network.state_dict(), {"lm": Head("token_prediction", head, objective.state_dict())},
+        "encoder_decoder",
+    )  # fmt: skip
+    return SimpleNamespace(
+        network=network, objective=objective, tokenizer=pieces, model=model, arguments=complete(arguments, "encoder_decoder")
+    )
+
+
+def shake(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw every parameter, gains around one."""
+    with torch.no_grad():
+        for name, parameter in sorted(module.named_parameters()):
+            parameter.normal_(std=0.3, generator=generator)
+            if "norm" in name and name.endswith("weight"):
+                parameter.add_(1.0)
+
+
+def write(folder: Path, made: Any, systems: ModuleType, name: str) -> list[str]:
+    reading = SimpleNamespace(single="[CLS] {A} [SEP]", pair=None, summary="last")
+    if name.startswith("t5"):
+        reading.single = "{A} [EOS]"
+    return export_folder(
+        folder, model=made.model, tokenizer=made.tokenizer, reading=reading, card=Card("test"),
+        architecture=name.partition("-")[0],
+    )  # fmt: skip
+
+
+def batch(size: int) -> dict[str, Tensor]:
+    """Three rows, padded on both sides of the model."""
+    generator = torch.Generator().manual_seed(5)
+    source, target = torch.randint(8, size, (3, 11), generator=generator), torch.randint(8, size, (3, 7), generator=generator)
+    lengths, targets = torch.tensor([11, 4, 8]), torch.tensor([7, 2, 5])
+    return {
+        "tokens": source, "block": (torch.arange(11) < lengths[:, None]).long(),
+        "decoder_tokens": target, "decoder_block": (torch.arange(7) < targets[:, None]).long(),
+    }  # fmt: skip
+
+
+def their_logits(model: Any, fields: dict[str, Tensor]) -> Tensor:
+    return model(
+        input_ids=fields["tokens"], attention_mask=fields["block"], decoder_input_ids=fields["decoder_tokens"],
+        decoder_attention_mask=fields["decoder_block"],
+    ).logits  # fmt: skip
+
+
+def our_logits(made: Any, fields: dict[str, Tensor]) -> Tensor:
+    states = made.network(want=frozenset({"decoder_hidden"}), **fields)
+    return made.objective.head(states["decoder_hidden"])
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_transformers_opens_the_folder_with_the_same_logits_and_gradients(
+    systems: ModuleType, tmp_path: Path, name: str
+) -> None:
+    made = system(systems, name)
+    assert write(tmp_path, made, systems, name) == []
+    model, info = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert type(model).__name__ == SYSTEMS[name][3]
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    model.eval()
+    fields = batch(made.tokenizer.size)
+    real = fields["decoder_block"].bool()
+    ours, theirs = our_logits(made, fields)[real], their_logits(model, fields)[real]
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(1)) / ours.numel() ** 0.5
+    (ours * weights).sum().backward()
+    (theirs * weights).sum().backward()
+    gradients = Model(
+        made.arguments, "open", gradient(made.network),
+        {"lm": replace(made.model.heads["lm"], state=gradient(made.objective))}, "encoder_decoder",
+    )  # fmt: skip
+    choice = choose(gradients, tokenizer_kind=made.tokenizer.kind, pad=0, hint=name.partition("-")[0])
+    assert isinstance(choice, Choice)
+    mapped = tensors_there(gradients, choice, vocab_size=made.tokenizer.size, pad=0)
+    named = dict(model.named_parameters())
+    assert mapped.keys() == named.keys() - {"lm_head.weight"} | (mapped.keys() & {"lm_head.weight"})
+    for key, value in mapped.items():
+        if "embed_positions" in key:
+            value, other = value[2:], named[key].grad[2:]
+        else:
+            other = named[key].grad
+        if key.endswith("shared.weight"):
+            value, other = value[8:], other[8:]  # transformers gives [PAD] no gradient
+        torch.testing.assert_close(value, other, atol=1e-4, rtol=0, msg=lambda text, key=key: f"{key}: {text}")
+
+
+def gradient(module: nn.Module) -> dict[str, Tensor]:
+    return {
+        name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in module.named_parameters()
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_writing_and_reading_gives_the_same_model(systems: ModuleType, tmp_path: Path, name: str) -> None:
+    made = system(systems, name)
+    write(tmp_path, made, systems, name)
+    back = import_folder(tmp_path)
+    assert back.remarks == ()
+    assert back.model.part == "encoder_decoder"
+    assert back.reading.start == ("[PAD]" if name.startswith("t5") else "[SEP]")
+    assert dict(back.model.arguments) == made.arguments
+    assert_same_tensors(back.model, made.model)
+
+
+def assert_same_tensors(first: Model, second: Model) -> None:
+    assert first.network.keys() == second.network.keys()
+    for key, tensor in second.network.items():
+        assert torch.equal(first.network[key], tensor), key
+    mine, other = (next(iter(model.heads.values())).state for model in (first, second))
+    assert mine.keys() == other.keys() and all(torch.equal(mine[key], other[key]) for key in other)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_folders_of_transformers_are_read_whole(systems: ModuleType, tmp_path: Path, name: str) -> None:
+    made = system(systems, name)
+    write(tmp_path / "ours", made, systems, name)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours")
+    model.save_pretrained(tmp_path / "theirs")
+    made.tokenizer.save(tmp_path / "theirs", length=20, frame_single="{A}", frame_pair=None)
+    back = import_folder(tmp_path / "theirs")
+    assert back.remarks == ()
+    assert_same_tensors(back.model, made.model)
+    for key in made.arguments.keys() - {"initial", "longest"}:
+        assert back.model.arguments[key] == made.arguments[key], key
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_cache_changes_nothing(systems: ModuleType, name: str) -> None:
+    made = system(systems, name)
+    fields = {key: value for key, value in batch(made.tokenizer.size).items() if key != "decoder_block"}
+    cache = made.network.cache()
+    with torch.no_grad():
+        whole = our_logits(made, fields)
+        parts = [
+            our_logits(made, {**fields, "decoder_tokens": part, "cache": cache})
+            for part in fields["decoder_tokens"].split([1, 3, 1, 2], dim=1)
+        ]
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-5, rtol=0)
+
+
+def test_classification_reads_the_decoder_at_the_last_end(systems: ModuleType, tmp_path: Path) -> None:
+    made = system(systems, "bart")
+    head = {"classes": 3, "set": "label", "pool": True}
+    given = {"width": 16, "vocab_size": 1, "table": None, "clock": Clock()}
+    objective = systems.objective("relation_prediction", head, given)
+    shake(objective, torch.Generator().manual_seed(2))
+    model = replace(made.model, heads={"class": Head("relation_prediction", head, objective.state_dict())})
+    roles = made.tokenizer.roles
+    assert write(tmp_path, SimpleNamespace(**{**vars(made), "model": model}), systems, "bart") == []
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    fields = batch(made.tokenizer.size)
+    tokens = fields["tokens"].masked_fill(fields["block"] == 0, roles["[PAD]"])
+    for row, length in enumerate((11, 4, 8)):
+        tokens[row, length - 1] = roles["[SEP]"]
+    with torch.no_grad():
+        state = made.network(want=frozenset({"summary"}), tokens=tokens, block=fields["block"])["summary"]
+        ours = objective.head(state)
+        expected = theirs(input_ids=tokens, attention_mask=fields["block"]).logits
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
+
+
+def test_buckets_equal_theirs_everywhere() -> None:
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    from cloze.networks.blocks.buckets import bucket
+
+    distance = torch.arange(-300, 301)
+    for both in (True, False):
+        theirs = T5Attention._relative_position_bucket(distance, bidirectional=both)
+        assert torch.equal(bucket(distance, both=both), theirs)
+
+
+T5_SIZES = {
+    "small": (512, 2048, 8, 6, 64), "base": (768, 3072, 12, 12, 64), "large": (1024, 4096, 16, 24, 64),
+    "3b": (1024, 16384, 32, 24, 128), "11b": (1024, 65536, 128, 24, 128),
+}  # fmt: skip
+BART_SIZES = {"base": (768, 3072, 12, 6), "large": (1024, 4096, 16, 12)}
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("size", T5_SIZES)
+def test_t5_has_as_many_parameters_as_theirs(size: str, gated: bool) -> None:
+    width, inner, heads, layers, head_width = T5_SIZES[size]
+    config = transformers.T5Config(
+        vocab_size=32128, d_model=width, d_ff=inner, num_heads=heads, num_layers=layers, d_kv=head_width,
+        feed_forward_proj="gated-gelu" if gated else "relu",
+    )  # fmt: skip
+    arguments = {**T5, "gated": gated, "buckets": 32, "farthest": 128, "decoder_layers": None, "layers": layers}
+    arguments |= {"width": width, "heads": heads, "head_width": head_width, "inner": inner}
+    with torch.device("meta"):
+        theirs = transformers.T5ForConditionalGeneration(config)
+        ours = EncoderDecoder(**arguments, vocab_size=32128, clock=Clock())
+    assert count(ours) == count(theirs)
+
+
+@pytest.mark.parametrize("size", BART_SIZES)
+def test_bart_has_as_many_parameters_as_theirs_without_the_spare_positions(size: str) -> None:
+    width, inner, heads, layers = BART_SIZES[size]
+    config = transformers.BartConfig(
+        d_model=width, encoder_ffn_dim=inner, decoder_ffn_dim=inner, encoder_attention_heads=heads,
+        decoder_attention_heads=heads, encoder_layers=layers, decoder_layers=layers,
+    )  # fmt: skip
+    with torch.device("meta"):
+        theirs = transformers.BartForConditionalGeneration(config)
+        ours = EncoderDecoder(
+            layers=layers, width=width, heads=heads, inner=inner, longest=1024, vocab_size=50265, clock=Clock()
+        )
+    assert count(ours) + 2 * 2 * width == count(theirs)
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,280 @@
+"""GPT, GPT-2 with a cache, ALBERT, XLM and ModernBERT beside transformers: logits, gradients, folders in both directions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.interop import Card, Reading, complete, export_folder, import_folder
+from cloze.interop.choice import Choice, choose
+from cloze.interop.export import tensors_there
+from cloze.networks import Cache
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.parity
+
+SIZES: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "inner": 64, "longest": 20}
+ENCODER = Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first")
+CAUSAL = Reading("{A}", None, "last")
+GPT = {**SIZES, "embedding_norm": False, "activation": "gelu_tanh", "norm_epsilon": 1e-5, "initial": "normal"}
+ALBERT = {
+    **SIZES, "layers": 4, "inner": 24, "segments": 2, "embedding_width": 8, "repeat": "all", "activation": "gelu_tanh",
+    "dropout": 0.0,
+}
+XLM = {**SIZES, "inputs": {"language": 3}, "silence_padding": True, "initial": "uniform"}
+MODERN = {
+    **SIZES, "layers": 4, "inner": 24, "norm": "pre", "embedding_norm": True, "first_norm": False, "positions": "rotary",
+    "rotary_base": 160000.0, "rotary_local_base": 10000.0, "attention_band": 8, "dense_every": 3, "biases": False,
+    "norm_biases": False, "gated": True, "norm_epsilon": 1e-5, "residual_scaling": True, "dropout": 0.0,
+}
+LM = ("token_prediction", {"transform": None, "tie": True, "bias": False})
+BARE = ("token_prediction", {"transform": None, "tie": True})
+MASKED = ("token_prediction", {"transform": "gelu_tanh", "tie": True})
+MODERN_HEAD = ("token_prediction", {"transform": "gelu", "tie": True, "biases": False, "norm_epsilon": 1e-5})
+ORDER = ("relation_prediction", {"classes": 2, "set": "order"})
+SCORE = ("classify", {"classes": 3, "set": "label", "reading": "summary"})
+CLASS = ("relation_prediction", {"classes": 3, "set": "label"})
+
+#: name → arguments, order, heads, tokenizer, reading, the auto class that opens it, the class that it is
+SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str, str]] = {
+    "gpt": (GPT, "left_to_right", {"lm": LM}, "gpt2", CAUSAL, "AutoModelForCausalLM", "OpenAIGPTLMHeadModel"),
+    "gpt-classifier": (GPT, "left_to_right", {"class": SCORE}, "gpt2", CAUSAL, "AutoModelForSequenceClassification",
+                       "OpenAIGPTForSequenceClassification"),
+    "albert": (ALBERT, "open", {"mlm": MASKED, "sop": ORDER}, "unigram", ENCODER, "AutoModelForPreTraining",
+               "AlbertForPreTraining"),
+    "albert-groups": ({**ALBERT, "groups": 3, "layers": 5}, "open", {"mlm": MASKED}, "unigram", ENCODER,
+                      "AutoModelForMaskedLM", "AlbertForMaskedLM"),
+    "albert-wide": ({**ALBERT, "embedding_width": 16, "projection": True}, "open", {"mlm": MASKED}, "unigram", ENCODER,
+                    "AutoModelForMaskedLM", "AlbertForMaskedLM"),
+    "albert-classifier": (ALBERT, "open", {"class": CLASS}, "unigram", ENCODER, "AutoModelForSequenceClassification",
+                          "AlbertForSequenceClassification"),
+    "xlm": (XLM, "open", {"mlm": BARE}, "unigram", ENCODER, "AutoModelForMaskedLM", "XLMWithLMHeadModel"),
+    "xlm-causal": ({**XLM, "inputs": None, "activation": "relu"}, "left_to_right", {"clm": BARE}, "unigram", ENCODER,
+                   "AutoModelForMaskedLM", "XLMWithLMHeadModel"),
+    "xlm-sinusoid": ({**XLM, "positions": "sinusoid"}, "open", {"mlm": BARE}, "unigram", ENCODER, "AutoModelForMaskedLM",
+                     "XLMWithLMHeadModel"),
+    "xlm-classifier": (XLM, "open", {"class": SCORE}, "unigram", ENCODER, "AutoModelForSequenceClassification",
+                       "XLMForSequenceClassification"),
+    "modernbert": (MODERN, "open", {"mlm": MODERN_HEAD}, "roberta", ENCODER, "AutoModelForMaskedLM",
+                   "ModernBertForMaskedLM"),
+    "modernbert-biases": ({**MODERN, "biases": True, "attention_band": 6, "dense_every": 2}, "open", {"mlm": MODERN_HEAD},
+                          "roberta", ENCODER, "AutoModelForMaskedLM", "ModernBertForMaskedLM"),
+    "modernbert-global": ({**MODERN, "attention_band": None, "dense_every": None}, "open", {"mlm": MODERN_HEAD}, "roberta",
+                          ENCODER, "AutoModelForMaskedLM", "ModernBertForMaskedLM"),
+    "modernbert-local": ({**MODERN, "dense_every": None}, "open", {"mlm": MODERN_HEAD}, "roberta", ENCODER,
+                         "AutoModelForMaskedLM", "ModernBertForMaskedLM"),
+}  # fmt: skip
+
+
+def made(systems: ModuleType, name: str) -> Any:
+    arguments, order, parts, kind, reading, *_ = SYSTEMS[name]
+    return replace(systems.build(arguments, order, parts, systems.tokenizer(kind), reading), name=name)
+
+
+def write(folder: Path, system: Any) -> list[str]:
+    return export_folder(
+        folder, model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card("test"),
+        labels=["a", "b", "c"] if "class" in system.parts else None,
+    )  # fmt: skip
+
+
+def opened(folder: Path, name: str) -> Any:
+    """The model as transformers opens it; a missing, unexpected or misshapen tensor fails the test."""
+    model, info = getattr(transformers, SYSTEMS[name][5]).from_pretrained(folder, output_loading_info=True)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        assert not info[kind], (kind, info[kind])
+    assert type(model).__name__ == SYSTEMS[name][6]
+    return model.eval()
+
+
+def fields(system: Any, padded: bool = True) -> dict[str, Tensor]:
+    """Three rows of ordinary tokens of different lengths, with segments or languages where the network reads them."""
+    generator = torch.Generator().manual_seed(3)
+    ordinary = torch.from_numpy(system.tokenizer.ordinary_ids).long()
+    length = system.arguments["longest"]
+    tokens = ordinary[torch.randint(len(ordinary), (3, length), generator=generator)]
+    block = torch.ones_like(tokens)
+    if padded:
+        block[1, 7:], block[2, 13:] = 0, 0
+        tokens = tokens.where(block > 0, system.tokenizer.roles["[PAD]"])
+    found = {"tokens": tokens, "block": block}
+    for field, rows in (("segments", system.arguments.get("segments") or 0), ("language", _languages(system))):
+        if rows:
+            found[field] = torch.randint(rows, (3, length), generator=generator)
+    return found
+
+
+def _languages(system: Any) -> int:
+    return (system.arguments.get("inputs") or {}).get("language", 0)
+
+
+def their_batch(found: dict[str, Tensor]) -> dict[str, Tensor]:
+    names = {"tokens": "input_ids", "block": "attention_mask", "segments": "token_type_ids", "language": "langs"}
+    return {names[field]: value for field, value in found.items()}
+
+
+def our_scores(system: Any, found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Scores of every head, at real tokens or for each row."""
+    found = dict(found)
+    if "language" in found:
+        found["inputs"] = {"language": found.pop("language")}  # type: ignore[assignment]
+    if system.reading.summary == "last":
+        rows, length = found["tokens"].shape
+        found["summaries"] = torch.arange(rows) * length + found["block"].sum(1) - 1
+    states = system.network(want=frozenset({"hidden", "summary"}), order=system.order, **found)
+    places = {"hidden": found["block"].flatten().nonzero().view(-1), "summary": torch.arange(len(found["tokens"]))}
+    result = {}
+    for name, objective in system.objectives.items():
+        reading = objective.reads[0]
+        result[name] = objective.scores({reading: states[reading]}, Batch({objective.places: places[reading]}))
+    return result
+
+
+def their_scores(output: Any, found: dict[str, Tensor], heads: Any) -> dict[str, Tensor]:
+    tokens = output.prediction_logits if "prediction_logits" in output else output.logits
+    return {
+        name: output.sop_logits if name == "sop" else tokens if name == "class" else tokens[found["block"] > 0]
+        for name in heads
+    }
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_logits_and_gradients_of_a_padded_batch_are_those_of_transformers(
+    systems: ModuleType, tmp_path: Path, name: str
+) -> None:
+    system = made(systems, name)
+    assert write(tmp_path, system) == []
+    model = opened(tmp_path, name)
+    found = fields(system)
+    ours = our_scores(system, found)
+    theirs = their_scores(model(**their_batch(found)), found, ours)
+    generator = torch.Generator().manual_seed(1)
+    loss, reference = torch.zeros(()), torch.zeros(())
+    for head, mine in ours.items():
+        torch.testing.assert_close(mine, theirs[head], atol=1e-4, rtol=0)
+        weights = torch.randn(mine.shape, generator=generator) / mine.numel() ** 0.5
+        loss, reference = loss + (mine * weights).sum(), reference + (theirs[head] * weights).sum()
+    loss.backward()
+    reference.backward()
+    assert_same_gradients(system, model)
+
+
+def assert_same_gradients(system: Any, model: Any) -> None:
+    """Our gradients, carried over by the same table as the weights, against theirs."""
+    whole = system.model()
+    network = {name: torch.zeros_like(tensor) for name, tensor in whole.network.items()}
+    network |= {name: gradient(p) for name, p in system.network.named_parameters()}
+    heads = {
+        name: replace(head, state={key: gradient(p) for key, p in system.objectives[name].named_parameters()})
+        for name, head in whole.heads.items()
+    }
+    arguments, pad = complete(whole.arguments), system.tokenizer.roles["[PAD]"]
+    choice = choose(replace(whole, arguments=arguments), tokenizer_kind=system.tokenizer.kind, pad=pad)
+    assert isinstance(choice, Choice)
+    carried = replace(whole, arguments=arguments, network=network, heads=heads)
+    mapped = tensors_there(carried, choice, vocab_size=system.tokenizer.size, pad=pad)
+    theirs = {key: gradient(p) for key, p in model.named_parameters()}
+    if arguments["positions"] == "sinusoid":  # transformers trains a table that the authors hold fixed
+        del theirs["transformer.position_embeddings.weight"]
+    assert theirs.keys() <= mapped.keys()
+    for key, gradient_there in theirs.items():
+        difference = float((mapped[key] - gradient_there).abs().max())
+        assert difference <= 1e-4 * max(1.0, float(gradient_there.abs().max())), (key, difference)
+
+
+def gradient(parameter: torch.nn.Parameter) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_transformers_saves_is_read_as_the_same_model(systems: ModuleType, tmp_path: Path, name: str) -> None:
+    system = made(systems, name)
+    write(tmp_path / "ours", system)
+    opened(tmp_path / "ours", name).save_pretrained(tmp_path / "theirs")
+    frames = {"frame_single": system.reading.single, "frame_pair": system.reading.pair}
+    system.tokenizer.save(tmp_path / "theirs", length=20, **frames)
+    back = import_folder(tmp_path / "theirs")
+    assert back.remarks == () and back.model.order == system.order
+    for key, tensor in system.network.state_dict().items():
+        assert torch.equal(back.model.network[key], tensor), key
+    for head_name, head in system.model().heads.items():
+        for key, tensor in head.state.items():
+            assert torch.equal(back.model.heads[system.parts[head_name][0]].state[key], tensor), key
+    expected, found = complete(system.arguments), dict(back.model.arguments)
+    for derived in ("initial", "residual_scaling", "deviation"):  # a folder does not tell how its weights began
+        expected.pop(derived), found.pop(derived)
+    if not system.arguments.get("attention_band"):  # nor the base of layers that it does not have
+        expected.pop("rotary_local_base"), found.pop("rotary_local_base")
+    assert found == expected
+    with torch.no_grad():
+        again = our_scores(systems.loaded(back), fields(system)).values()
+        for mine, other in zip(our_scores(system, fields(system)).values(), again, strict=True):
+            torch.testing.assert_close(mine, other, rtol=0, atol=0)
+
+
+def test_gpt2_with_a_cache_gives_the_logits_of_transformers_cache(systems: ModuleType, tmp_path: Path) -> None:
+    system = systems.system("gpt2")
+    write(tmp_path, system)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    tokens, cache, past = fields(system, padded=False)["tokens"], Cache(2), None
+    (objective,) = system.objectives.values()
+    with torch.no_grad():
+        for start, stop in ((0, 6), (6, 7), (7, 12), (12, 20)):
+            there = model(input_ids=tokens[:, start:stop], past_key_values=past, use_cache=True)
+            past = there.past_key_values
+            positions = torch.arange(start, stop).expand(3, -1)
+            states = system.network(
+                want=frozenset({"hidden"}), tokens=tokens[:, start:stop], positions=positions, order="left_to_right",
+                cache=cache,
+            )  # fmt: skip
+            torch.testing.assert_close(objective.head(states["hidden"]), there.logits, atol=1e-4, rtol=0)
+
+
+def test_gpt_with_a_cache_gives_the_logits_of_transformers_whole_pass(systems: ModuleType, tmp_path: Path) -> None:
+    system = made(systems, "gpt")
+    write(tmp_path, system)
+    tokens, cache = fields(system, padded=False)["tokens"], Cache(2)
+    with torch.no_grad():
+        whole = opened(tmp_path, "gpt")(input_ids=tokens).logits
+        for start, stop in ((0, 6), (6, 7), (7, 20)):
+            hidden = system.network(
+                want=frozenset({"hidden"}), tokens=tokens[:, start:stop], order="left_to_right", cache=cache,
+                positions=torch.arange(start, stop).expand(3, -1),
+            )["hidden"]  # fmt: skip
+            torch.testing.assert_close(system.objectives["lm"].head(hidden), whole[:, start:stop], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("changed", [
+    {"num_hidden_layers": 3}, {"local_attention": 10}, {"layer_types": ["full_attention", "sliding_attention"] * 2},
+    {"attention_bias": True, "mlp_bias": True},
+    {"global_rope_theta": 500.0, "local_rope_theta": 50.0},
+])  # fmt: skip
+def test_modernberts_made_by_transformers_are_read_whole(
+    systems: ModuleType, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    pieces = systems.tokenizer("roberta")
+    sizes = {"num_hidden_layers": 4, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
+    config = transformers.ModernBertConfig(
+        vocab_size=pieces.size, max_position_embeddings=32, pad_token_id=pieces.roles["[PAD]"], **{**sizes, **changed}
+    )
+    torch.manual_seed(0)
+    model = transformers.ModernBertForMaskedLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    model.save_pretrained(tmp_path)
+    pieces.save(tmp_path, length=20, frame_single=ENCODER.single, frame_pair=ENCODER.pair)
+    back = import_folder(tmp_path)
+    assert back.remarks == ()
+    system = systems.loaded(back)
+    found = fields(system)
+    with torch.no_grad():
+        theirs = model(**their_batch(found)).logits[found["block"] > 0]
+        torch.testing.assert_close(our_scores(system, found)["token_prediction"], theirs, atol=1e-4, rtol=0)
