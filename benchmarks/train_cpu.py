@@ -97,15 +97,19 @@ def compare(system: str, rate: float, asked: argparse.Namespace, work: Path) -> 
 
 def in_a_process(side: str, system: str, rate: float, work: Path, seconds: float) -> float:
     """One side in a fresh process, under the allocator that all sides share."""
-    jemalloc = ctypes.util.find_library("jemalloc")
-    environment = {**os.environ, **({"LD_PRELOAD": jemalloc} if jemalloc else {})}
     command = [sys.executable, __file__, "--side", side, "--system", system, "--rate", str(rate), "--work", str(work)]
     command += ["--seconds", str(seconds)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=same_allocator(), capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RATE")]
     if not lines:
         raise SystemExit(f"{side} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return float(lines[-1].split()[1])
+
+
+def same_allocator() -> dict[str, str]:
+    """The environment of every side: jemalloc where it is installed."""
+    jemalloc = ctypes.util.find_library("jemalloc")
+    return {**os.environ, **({"LD_PRELOAD": jemalloc} if jemalloc else {})}
 
 
 def run_side(side: str, system: str, rate: float, work: Path, seconds: float) -> float:
@@ -145,14 +149,14 @@ def ours(system: str, rate: float, work: Path, seconds: float) -> float:
     return statistics.median(event["tokens_per_second"] for event in events)
 
 
-def ids_of(work: Path) -> Any:
+def ids_of(store: Path) -> Any:
     """The store's ids in rows of `LENGTH`, as a tensor: what grouping gives the peer."""
     import numpy as np
     import torch
 
     from cloze.corpus import Store
 
-    tokens = np.asarray(Store.open(work / "store").tokens).astype(np.int64)
+    tokens = np.asarray(Store.open(store).tokens).astype(np.int64)
     return torch.from_numpy(tokens[: len(tokens) // LENGTH * LENGTH].reshape(-1, LENGTH))
 
 
@@ -160,7 +164,7 @@ def trainer(side: str, rate: float, work: Path, seconds: float) -> float:
     """transformers' Trainer with its masked-LM collator."""
     import transformers as t
 
-    rows = ids_of(work)
+    rows = ids_of(work / "store")
     tokenizer = t.AutoTokenizer.from_pretrained(work / "store" / "tokenizer")
     config = t.BertConfig(
         vocab_size=len(tokenizer), hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
@@ -190,7 +194,7 @@ def loop(side: str, system: str, rate: float, work: Path, seconds: float) -> flo
     """A plain loop over transformers' classes: autocast, fused AdamW, clipping."""
     import torch
 
-    rows = ids_of(work)
+    rows = ids_of(work / "store")
     modules, loss_of = {"gpt2": gpt2, "electra": electra}[system](rate)
     parameters = list({id(p): p for module in modules for p in module.parameters()}.values())
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01, fused=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -243,7 +243,11 @@ def first_batch(recipe: Recipe) -> int:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A checkpoint, ready for use: the network in eval mode, its heads by name, its tokenizer and how it reads text."""
+    """A checkpoint, ready for use: the network in eval mode, its heads by name, its tokenizer and how it reads text.
+
+    `reads` binds readings of heads to states, by the head's name; `beside` are edits that find what the network reads
+    beside the tokens; `tables` is what they look up.
+    """
 
     recipe: Mapping[str, Any] | None
     network: nn.Module
@@ -255,6 +259,9 @@ class Loaded:
     network_arguments: Mapping[str, Any]
     clock: Clock
     imported: Any
+    reads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    beside: tuple[Any, ...] = ()
+    tables: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
@@ -269,7 +276,11 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
     place = choose_device(device)
     imported = import_folder(folder)
     model, clock = imported.model, Clock()
-    available = {"vocab_size": imported.vocab_size, "clock": clock}
+    tables = {
+        name: lookup("table", table.part).restored({key: array.numpy() for key, array in table.arrays.items()})
+        for name, table in model.tables.items()
+    }
+    available = {"vocab_size": imported.vocab_size, "clock": clock, "tables": tables}
     network: Any = build(lookup("network", model.part), model.arguments, available)
     network.load_state_dict(dict(model.network))
     heads = {}
@@ -287,4 +298,7 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
         network=network, heads=heads,
         tokenizer=imported.tokenizer, reading=imported.reading, order=model.order, folder=imported.folder,
         network_arguments=model.arguments, clock=clock, imported=imported,
+        reads={name: head.read for name, head in model.heads.items() if head.read},
+        beside=tuple(build(lookup("edit", part), arguments, available) for part, arguments in model.beside),
+        tables=tables,
     )

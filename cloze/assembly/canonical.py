@@ -34,7 +34,7 @@ def canonical(recipe: Recipe) -> dict[str, Any]:
         whole["tables"] = {name: _part(table) for name, table in recipe.tables.items()}
     whole["networks"] = {name: _network(network) for name, network in recipe.networks.items()}
     whole["tie"] = plain(recipe.tie)
-    whole["reading"] = dataclasses.asdict(recipe.reading)
+    whole["reading"] = plain(dataclasses.asdict(recipe.reading))
     entries = {name: _entry(entry) for name, entry in recipe.entries.items()}
     if list(entries) == ["main"] and len(recipe.sources) == 1:
         alone = entries["main"]

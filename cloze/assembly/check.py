@@ -123,10 +123,10 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
         copied = getattr(edit, "copies", None)
         if copied is not None:
             gives |= {f"{copied}.{name}" for name in available if "." not in name}
-        brought = spec.part.arguments.get("companion")
-        if brought is not None:
+        brought, view = spec.part.arguments.get("companion"), spec.part.arguments.get("to")
+        if brought is not None and view is not None:
             start = f"{brought}."
-            gives |= {f"{spec.part.arguments['to']}.{n[len(start):]}" for n in available if n.startswith(start)}
+            gives |= {f"{view}.{n[len(start):]}" for n in available if n.startswith(start)}
         for name in gives:
             with faults.catching(spec.part.where, spec.part.path):
                 fields.find(name)

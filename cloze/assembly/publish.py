@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from cloze import fields
 from cloze.assembly.build import head_key, plain
 from cloze.assembly.canonical import to_yaml
-from cloze.assembly.recipe import Recipe
-from cloze.interop import Card, Head, Model, complete, export_folder
+from cloze.assembly.given import build, wanted
+from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.interop import Card, Head, Model, Table, complete, export_folder
+from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.step import part_state
 
 
 @dataclass(frozen=True)
 class Publisher:
-    """Writes checkpoint folders of one recipe. `remarks` collects what transformers cannot express, in plain words."""
+    """Writes checkpoint folders of one recipe; `tables` are its look-up tables, made."""
 
     recipe: Recipe
     tokenizer: Tokenizer
+    tables: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
         """Write `folder` from a step's full state; returns the remarks on the exported network."""
@@ -57,13 +62,22 @@ class Publisher:
                 orders.append(entry.order)
                 for spec in run.objectives:
                     key = head_key(self.recipe, run, spec)
+                    own = {reading: path for reading, path in spec.read.items() if "." not in path}
                     heads[spec.state] = Head(
-                        spec.part.name, plain(spec.part.arguments), part_state(state, f"objectives.{key}")
+                        spec.part.name, plain(spec.part.arguments), part_state(state, f"objectives.{key}"), own
                     )
+        beside = beside_text(self.recipe)
+        looked_up = {str(value) for spec in beside for value in spec.arguments.values()} & self.tables.keys()
         return Model(
             arguments=complete(plain(part.arguments), part.name), order=reads_in(orders),
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
+            beside=tuple((spec.name, plain(spec.arguments)) for spec in beside),
+            tables={name: self._table(name) for name in sorted(looked_up)},
         )
+
+    def _table(self, name: str) -> Table:
+        arrays = {key: torch.from_numpy(array) for key, array in self.tables[name].arrays.items()}
+        return Table(self.recipe.tables[name].name, arrays)
 
     def _kin(self) -> str | None:
         """The architecture that a helper network shares with the exported one: ELECTRA's generator is an ELECTRA model."""
@@ -71,6 +85,19 @@ class Publisher:
             spec.part.name == "token_labelling" for entry in self.recipe.entries.values() for _, spec in entry.objectives()
         )
         return "electra" if labels else None
+
+
+def beside_text(recipe: Recipe) -> list[PartSpec]:
+    """The edits that find something beside the tokens in a recipe's tables: a trained network needs them to read text."""
+    found: dict[str, PartSpec] = {}
+    for entry in recipe.entries.values():
+        for spec in entry.exercise:
+            builder = lookup(spec.part.kind, spec.part.name)
+            if spec.view == "main" and "tables" in wanted(builder):
+                gives = build(builder, plain(spec.part.arguments), {}).gives
+                if all(fields.find(name).name in ("items", "item_vectors", "links") for name in gives):
+                    found.setdefault(min(gives), spec.part)
+    return list(found.values())
 
 
 def reads_in(orders: Sequence[Any]) -> str:

@@ -65,13 +65,20 @@ class NetworkSpec:
 class Reading:
     """How the system reads text once trained: templates for one text and for a pair, and which place sums a text up.
 
-    `start` is the role of the token that a decoder begins with; None: what its architecture begins with.
+    `start` is the role of the token that a decoder begins with; None: what its architecture begins with. `shift`: a masked
+    token is asked that many places to the left of where it stands, as it was in training (GPT-BERT: 1). `orders` in which it
+    reads, the usual one first; none: the one it was trained in. With `left_to_right` it continues texts, its answer at a token
+    being the next one; with `source_to_target` it writes the second text of `pair` behind the first, one [MASK] after the
+    other (UniLM), which then have the `segments` given here.
     """
 
     single: str
     pair: str | None = None
     summary: Literal["first", "last"] = "first"
     start: str | None = None
+    shift: int = 0
+    orders: tuple[OrderName, ...] = ()
+    segments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def pretrain(
             shutil.rmtree(out, ignore_errors=True)
         raise
     run = Run(
-        folder=out, step=step, data=data, export=Publisher(loaded, chosen), budget=spend,
+        folder=out, step=step, data=data, export=Publisher(loaded, chosen, tables), budget=spend,
         optimizer=lookup("optimizer", loaded.training.optimizer.name)(**plain(loaded.training.optimizer.arguments)),
         rate=lookup("rate", loaded.training.rate.name)(**plain(loaded.training.rate.arguments)),
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
@@ -86,7 +86,7 @@ def pretrain(
         odds=odds_of(loaded, stores),
         mixing=loaded.mixing,
         seed=seed, device=device, bytes_per_token=bytes_per_token(stores), extend=extend,
-        samples=sampler(loaded, step, next(iter(stores.values())), chosen, seed=seed), say=report,
+        samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=report,
     )
     try:
         outcome = train(run)

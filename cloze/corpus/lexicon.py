@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +66,14 @@ class Lexicon:
                    else f"in {self.file}.")
             )
         return BoundLexicon(np.concatenate([np.full((1, self.lengths[1]), -1, dtype=np.int32), found]))
+
+    @staticmethod
+    def restored(arrays: Mapping[str, NDArray[Any]]) -> BoundLexicon:
+        """The bound lexicon that `BoundLexicon.arrays` told; what it did not is a `CorpusError`."""
+        grams = arrays.get("grams")
+        if grams is None or grams.ndim != 2 or not len(grams):
+            raise CorpusError("a lexicon: expected n-grams (size, longest). The file is damaged: copy it again.")
+        return BoundLexicon(grams)
 
     def _counted(self, store: Store) -> NDArray[np.int32]:
         shortest, longest = self.lengths
@@ -138,17 +146,10 @@ class BoundLexicon:
         order = np.lexsort((sizes, start, row))
         return Matches(row[order], start[order], sizes[order], item[order])
 
-    def save(self, path: str | Path) -> None:
-        """Write the n-grams to a .npy file."""
-        np.save(path, self.grams, allow_pickle=False)
-
-    @classmethod
-    def load(cls, path: str | Path) -> BoundLexicon:
-        """Read what `save` wrote."""
-        try:
-            return cls(np.load(path, allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise CorpusError(f"{path}: cannot be read as a lexicon ({error}).") from None
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it is, to be kept with a checkpoint; `Lexicon.restored` reads it."""
+        return {"grams": self.grams}
 
 
 def _hashes(tokens: NDArray[Any], size: int) -> Hashes:

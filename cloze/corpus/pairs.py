@@ -1,15 +1,17 @@
-"""The source of parallel text: a sentence, and its translation as a companion."""
+"""The source of parallel text: a sentence with its translation as a companion, or documents that alternate between both."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.corpus import languages as mixing
+from cloze.corpus.alternating import ALTERNATING, BoundAlternating
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.passages import remember, split_documents
 from cloze.corpus.plan import Cuts, Int64, Plan, Stretch
@@ -19,7 +21,7 @@ from cloze.registry import register
 from cloze.rows import Rows
 
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start", "language")
-_COMPANION = "translation"
+_COMPANION, _WRONG = "translation", "distractor"
 
 
 @register("source", "pairs")
@@ -30,47 +32,60 @@ class Pairs:
     it is the first column's. languages: `{smooth: S}` draws pairs of languages with q ∝ p^S, p their shares of the pairs.
     static: the same rows with the same addresses in every epoch; only their order differs.
 
-    A side longer than the room is cut there; making both fit together is the frame's work.
-    """
+    The companion `translation` is the other side, `distractor` the other side of another pair of the same languages, at
+    random (its own where the store has only one; pairs with the same text are not told apart). A side longer than the room
+    is cut there; making both fit together is the frame's work.
 
-    gives: frozenset[str] = frozenset({*_FIELDS, *(f"{_COMPANION}.{name}" for name in _FIELDS)})
+    alternate: rows of running text instead, in which every second sentence is a translation; see `BoundAlternating`.
+    """
 
     def __init__(
         self, *, length: int | None = None, swap: bool = True, languages: dict[str, float] | None = None,
-        static: bool = False,
+        static: bool = False, alternate: bool = False,
     ) -> None:
         self.length = length
         self.swap = swap
         self.languages = languages
         self.smooth = mixing.smoothing(languages, "pairs")
         self.static = static
+        self.alternate = alternate
+        sides = (f"{view}{name}" for view in ("", f"{_COMPANION}.", f"{_WRONG}.") for name in _FIELDS)
+        self.gives = ALTERNATING if alternate else frozenset(sides)
 
     def bind(
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
         part: Literal["train", "held_out"] = "train",
-    ) -> BoundPairs:
+    ) -> BoundPairs | BoundAlternating:
         """This source over one store. Raises `CorpusError` if the store does not hold pairs."""
-        return BoundPairs(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
-
-
-class BoundPairs:
-    """A source over one store, seed and entry: plans epochs and reads rows at random."""
-
-    def __init__(
-        self, source: Pairs, store: Store, *, seed: int, entry: str, held_out: float,
-        part: Literal["train", "held_out"],
-    ) -> None:
         if not store.pairs:
             raise CorpusError(
                 f"{store.path}: this store holds running text, not pairs of translations.\n"
                 "  Build one from parallel text: cloze corpus build PATH... --format pairs --out STORE"
             )
+        documents = split_documents(store.documents, held_out)[part]
+        if self.alternate:
+            return BoundAlternating(self, store, documents, seed=seed, entry=entry)
+        return BoundPairs(self, store, documents, seed=seed, entry=entry)
+
+
+class _Kin(NamedTuple):
+    """Pairs sorted by their languages (`order`); for each pair where those of its languages begin there, its own place among
+    them, and how many they are; N of each."""
+
+    order: Int64
+    first: Int64
+    rank: Int64
+    number: Int64
+
+
+class BoundPairs:
+    """A source over one store, seed and entry: plans epochs and reads rows at random."""
+
+    def __init__(self, source: Pairs, store: Store, documents: Int64, *, seed: int, entry: str) -> None:
         self.source = source
         self.store = store
         self.seed = seed
         self.entry = entry
-        self.part = part
-        documents = split_documents(store.documents, held_out)[part]
         self.stretch = Stretch.of(store, documents, joined=False, separated=False)
         self._gather = Gatherer(store, self.stretch, None)
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
@@ -78,7 +93,8 @@ class BoundPairs:
     @property
     def gives(self) -> frozenset[str]:
         """Full names of the fields that `read` can give."""
-        return self.source.gives | {f"{v}layers/{name}" for name in self.store.layers for v in ("", f"{_COMPANION}.")}
+        views = ("", f"{_COMPANION}.", f"{_WRONG}.")
+        return self.source.gives | {f"{view}layers/{name}" for name in self.store.layers for view in views}
 
     @property
     def tokens(self) -> int:
@@ -113,18 +129,37 @@ class BoundPairs:
         """The rows of some items (B positions in the plan's order).
 
         `tokens` (B, L), `length` and `document` (B) always; `language` (B), `word_start` (B, L), `sentence` (B, L; 0) and
-        `layers/<name>` (B, L) if wanted; the same of the other side, if any of it is wanted, under `translation.`.
+        `layers/<name>` (B, L) if wanted; the same of the other side, if any of it is wanted, under `translation.`, and of
+        another pair's under `distractor.`.
         """
         index = plan.order[items]
         swapped = np.zeros(len(index), dtype=np.int64)
         if self.source.swap:
             swapped = (self.draw(plan, items).uniform("pairs/swap") < 0.5).astype(np.int64)
         arrays = self._side(plan, index, swapped, want)
-        other = frozenset(name.removeprefix(f"{_COMPANION}.") for name in want if name.startswith(f"{_COMPANION}."))
-        if other:
-            found = self._side(plan, index, 1 - swapped, other)
-            arrays.update({f"{_COMPANION}.{name}": value for name, value in found.items()})
+        for view in (_COMPANION, _WRONG):
+            wanted = frozenset(name.removeprefix(f"{view}.") for name in want if name.startswith(f"{view}."))
+            if wanted:
+                whose = index if view == _COMPANION else self._others(plan, items)
+                found = self._side(plan, whose, 1 - swapped, wanted)
+                arrays.update({f"{view}.{name}": value for name, value in found.items()})
         return Rows(arrays, checked=True)
+
+    def _others(self, plan: Plan, items: Int64) -> Int64:
+        """For each item another pair of the same languages (itself where it is the only one)."""
+        kin, index = self._kin, plan.order[items]
+        others = np.maximum(kin.number[index] - 1, 1)
+        step = 1 + self.draw(plan, items).integers("pairs/distractor", others)
+        return kin.order[kin.first[index] + (kin.rank[index] + step) % kin.number[index]]
+
+    @cached_property
+    def _kin(self) -> _Kin:
+        sides = self.store.document_languages[self.stretch.documents].astype(np.int64)
+        _, kind, number = np.unique(256 * sides[:, 0] + sides[:, 1], return_inverse=True, return_counts=True)
+        order, first = np.argsort(kind, kind="stable"), (np.cumsum(number) - number)[kind]
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        return _Kin(order, first, rank - first, number[kind])
 
     def draw(self, plan: Plan, items: Int64) -> rng.Draw:
         """The random numbers of some items: by seed, entry, epoch (0 if static) and pair, and how often it has come."""

@@ -16,6 +16,7 @@ from cloze.exercises import (
     hide,
     mask,
     match,
+    mismatch,
     order,
     pair,
     permutation,
@@ -30,5 +31,5 @@ from cloze.exercises.facts import TokenFacts
 
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "copy", "corrupt", "cut", "delete", "frame", "hide",
-    "mask", "match", "order", "pair", "permutation", "permute", "predict", "rotate", "shuffle",
+    "mask", "match", "mismatch", "order", "pair", "permutation", "permute", "predict", "rotate", "shuffle",
 ]

@@ -80,7 +80,7 @@ class Exercise:
         joined = {companion for p in self.edits for companion in getattr(p.edit, "joins", ())}
         aligned = {name for name in wanted if "." not in name and fields.find(name).aligned}
         wanted |= {f"{companion}.{name}" for companion in joined for name in aligned}
-        return frozenset(name for name in wanted if name not in given or name in ("tokens", "length"))
+        return frozenset(wanted)
 
     def _useless_after(self, place: int) -> frozenset[str]:
         later: set[str] = set()

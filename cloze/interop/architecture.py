@@ -52,7 +52,8 @@ class HeadTable:
     `role` names it among the architecture's classes; `sign` are tensors that, all present, show it in a file. `lines` hold
     whether tied or not; `tied` and `untied` are added to them. `repeats` (tied) and `copies` (untied) name tensors that
     merely repeat another one: never needed in a file; copies are written because transformers looks for them.
-    `objections(head, network arguments)` says in plain words why a head of that part does not fit.
+    `objections(head, network arguments)` says in plain words why a head of that part does not fit. `read` binds its readings to
+    states, as in `Head`.
     """
 
     role: str
@@ -65,6 +66,7 @@ class HeadTable:
     untied: tuple[Line, ...] = ()
     repeats: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
+    read: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self, tie: bool) -> tuple[Line, ...]:
         """The lines in force."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from cloze.text.tokenizer import Tokenizer
 DESCRIPTION = "cloze/network.json"
 OWN_HEADS = "cloze/heads.safetensors"
 OWN_NETWORK = "cloze/network.safetensors"
+OWN_TABLES = "cloze/tables"
 
 
 def export_folder(
@@ -37,7 +39,8 @@ def export_folder(
 
     Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json
     where transformers generates with the class, and beside them cloze/network.json (our arguments and heads) and
-    cloze/heads.safetensors (heads that transformers does not know). They appear whole or not at all. `architecture` prefers
+    cloze/heads.safetensors (heads that transformers does not know), cloze/tables/ (what is looked up while reading text, if
+    anything is). They appear whole or not at all. `architecture` prefers
     one by its `model_type` where the shape leaves it open (the generator of ELECTRA); `labels` name a classifier's classes.
 
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
@@ -52,7 +55,7 @@ def export_folder(
         )
     pad = tokenizer.roles.get("[PAD]")
     choice = choose(model, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture)
-    remarks = remarks_of(model, choice)
+    remarks = remarks_of(model, choice, reading)
     with staged(folder) as stage:
         (stage / "cloze").mkdir()
         if isinstance(choice, Choice):
@@ -63,6 +66,8 @@ def export_folder(
                 write_json(stage / "generation_config.json", _ids(choice.architecture, tokenizer.roles))
         else:
             write_tensors(stage / OWN_NETWORK, model.network)
+        for name, table in model.tables.items():
+            write_tensors(stage / OWN_TABLES / f"{name}.safetensors", table.arrays)
         own = _own_heads(model, choice)
         if own:
             write_tensors(stage / OWN_HEADS, own)
@@ -123,7 +128,7 @@ def config_of(
     return config
 
 
-def remarks_of(model: Model, choice: Choice | list[str]) -> list[str]:
+def remarks_of(model: Model, choice: Choice | list[str], reading: ReadsText | None = None) -> list[str]:
     """What the folder cannot say in transformers' own files, one sentence each."""
     if not isinstance(choice, Choice):
         return [
@@ -138,6 +143,15 @@ def remarks_of(model: Model, choice: Choice | list[str]) -> list[str]:
     for setting in choice.architecture.settings:
         if isinstance(model.arguments[setting.ours], Mapping) and setting.is_number:
             remarks.append(f"{setting.ours} follows a schedule; config.json says 0.0.")
+    title = choice.architecture.title
+    others = [order for order in getattr(reading, "orders", ()) if order not in choice.architecture.orders]
+    if others:
+        remarks.append(f"transformers' {title} does not read in the order {' or '.join(others)}; cloze does.")
+    if getattr(reading, "shift", 0) and choice.placed:
+        remarks.append(
+            f"a masked token is asked {reading.shift} place to the left of where it stands; "  # type: ignore[union-attr]
+            f"transformers' pipelines ask at the mask itself."
+        )
     if choice.architecture.pooled and not choice.cls.roles and "pooler.dense.weight" not in model.spare:
         remarks.append(
             f"{choice.cls.name} has a pooling layer that this model never had; transformers draws it at random and says so."
@@ -155,7 +169,7 @@ def _tied(model: Model, placed: Mapping[str, HeadTable]) -> bool:
 
 
 def _completed(model: Model) -> Model:
-    return Model(complete(model.arguments, model.part), model.order, model.network, model.heads, model.part, model.spare)
+    return replace(model, arguments=complete(model.arguments, model.part))
 
 
 def _has_table(model: Model) -> bool:
@@ -208,11 +222,12 @@ def _write_tokenizer(
 
 def _reading(reading: ReadsText, choice: Choice | list[str]) -> dict[str, Any]:
     """How the system reads text; what a decoder starts with is the architecture's own where the recipe does not say."""
-    known = {"single": reading.single, "pair": reading.pair, "summary": reading.summary}
+    known: dict[str, Any] = {"single": reading.single, "pair": reading.pair, "summary": reading.summary}
     start = getattr(reading, "start", None)
     if start is None and isinstance(choice, Choice):
         start = choice.architecture.reading.start
-    return known if start is None else {**known, "start": start}
+    rest = {"start": start, **{name: getattr(reading, name, None) for name in ("shift", "orders", "segments")}}
+    return known | {name: list(value) if isinstance(value, tuple) else value for name, value in rest.items() if value}
 
 
 def _description(
@@ -236,9 +251,12 @@ def _description(
                 "part": head.part,
                 "arguments": dict(head.arguments),
                 "role": placed[name].role if name in placed else None,
+                **({"read": dict(head.read)} if head.read else {}),
             }
             for name, head in model.heads.items()
         },
+        **({"beside": [{part: dict(arguments)} for part, arguments in model.beside]} if model.beside else {}),
+        **({"tables": {name: table.part for name, table in model.tables.items()}} if model.tables else {}),
         "labels": list(labels) if labels else None,
         "name": card.name,
         "step": card.step,

@@ -27,22 +27,34 @@ class ReadsText(Protocol):
 class Reading:
     """Templates for one text and for a pair, which token sums up the row (`first` or `last`), what a decoder starts with.
 
-    `start` is a role; None where there is no decoder.
+    `start` is a role; None where there is no decoder. `shift`, `orders` and `segments` as in a recipe's `reading:`.
     """
 
     single: str
     pair: str | None
     summary: str
     start: str | None = None
+    shift: int = 0
+    orders: tuple[str, ...] = ()
+    segments: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Reading:
+        """A reading from plain data; what it does not tell is the default."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()})
 
 
 @dataclass(frozen=True)
 class Head:
-    """An objective's parameters: the registered part, its arguments, and `objective.state_dict()`."""
+    """An objective's parameters: the registered part, its arguments, and `objective.state_dict()`.
+
+    `read` binds its readings to states of the network where they are not those of the same name; "" is the first reading.
+    """
 
     part: str
     arguments: Mapping[str, Any]
     state: Mapping[str, Tensor]
+    read: Mapping[str, str] = field(default_factory=dict)
 
     def argument(self, name: str) -> Any:
         """An argument as it is in force: what was given, else the builder's default."""
@@ -52,12 +64,21 @@ class Head:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A look-up table that a network needs to read text: the registered part, and what it holds as tensors."""
+
+    part: str
+    arrays: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
 class Model:
     """A network and its heads outside any module.
 
     `arguments` are the network's, every derived value filled in (see `complete`); `network` and the heads' states use our
     parameter names. `spare` holds tensors of a Hugging Face folder that no part of cloze uses (a pooler without an
-    objective), under their names there, so that writing the folder again loses nothing.
+    objective), under their names there, so that writing the folder again loses nothing. `beside` are the edits that find
+    what the network reads beside the tokens, each a registered part and its arguments; `tables` is what they look up.
     """
 
     arguments: Mapping[str, Any]
@@ -66,6 +87,8 @@ class Model:
     heads: Mapping[str, Head] = field(default_factory=dict)
     part: str = "transformer"
     spare: Mapping[str, Tensor] = field(default_factory=dict)
+    beside: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    tables: Mapping[str, Table] = field(default_factory=dict)
 
 
 #: What None means for an argument of a network: it follows from others.

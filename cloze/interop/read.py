@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError, nearest
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, HeadTable, Setting
-from cloze.interop.export import DESCRIPTION, OWN_HEADS, OWN_NETWORK
+from cloze.interop.export import DESCRIPTION, OWN_HEADS, OWN_NETWORK, OWN_TABLES
 from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
 from cloze.interop.mapping import Facts, to_ours
-from cloze.interop.model import Head, Model, Reading, complete
+from cloze.interop.model import Head, Model, Reading, Table, complete
 from cloze.text.tokenizer import Tokenizer
 
 
@@ -62,7 +62,7 @@ def import_folder(folder: Path | str) -> Imported:
         architecture=architecture.name,
         model=model,
         tokenizer=tokenizer,
-        reading=Reading(**own["reading"]) if own else architecture.reading,
+        reading=Reading.of(own["reading"]) if own else architecture.reading,
         labels=_labels(config, model),
         step=int(own.get("step") or 0) if own else 0,
         remarks=tuple(remarks),
@@ -143,7 +143,8 @@ def _model(
         remarks.append(f"carried along, but used by no part of cloze: {names}.")
     spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
     order = own["order"] if own is not None else _order(config, architecture)
-    return Model(arguments, order, network, heads, architecture.part, spare), remarks
+    beside, tables = ((), {}) if own is None else _beside(folder, own)
+    return Model(arguments, order, network, heads, architecture.part, spare, beside, tables), remarks
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
@@ -317,15 +318,16 @@ def _own_names(
 ) -> dict[str, Head]:
     """Heads under the names and arguments that cloze gave them, with those that transformers does not know."""
     if own is None:
-        return {table.part: head for table, head in heads.values()}
+        return {table.part: replace(head, read=table.read) for table, head in heads.values()}
     stored = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).exists() else {}
     result: dict[str, Head] = {}
     for name, entry in own["heads"].items():
         if entry["role"] in heads:
-            result[name] = Head(entry["part"], entry["arguments"], heads[entry["role"]][1].state)
+            table, found = heads[entry["role"]]
+            result[name] = Head(entry["part"], entry["arguments"], found.state, entry.get("read") or table.read)
         elif entry["role"] is None:
             state = {key.removeprefix(name + "/"): t for key, t in stored.items() if key.startswith(name + "/")}
-            result[name] = Head(entry["part"], entry["arguments"], state)
+            result[name] = Head(entry["part"], entry["arguments"], state, entry.get("read", {}))
         else:
             raise CheckpointError(
                 f"{folder / WEIGHTS}: the head {name!r} is missing, which {DESCRIPTION} promises.\n"
@@ -334,19 +336,38 @@ def _own_names(
     return result
 
 
+def _beside(
+    folder: Path, own: Mapping[str, Any]
+) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], dict[str, Table]]:
+    """What is read beside the tokens: the edits that find it, and the tables that they look it up in."""
+    tables = {}
+    for name, part in own.get("tables", {}).items():
+        path = folder / OWN_TABLES / f"{name}.safetensors"
+        if not path.is_file():
+            raise CheckpointError(
+                f"{path}: there is no such file; {DESCRIPTION} says that the network looks up the table {name!r} to read text.\n"
+                "  The copy is incomplete: copy the whole folder again."
+            )
+        tables[name] = Table(part, read_tensors(path))
+    return tuple((part, arguments) for edit in own.get("beside", ()) for part, arguments in edit.items()), tables
+
+
 def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
     """A network that transformers cannot express, as cloze wrote it."""
+    beside, tables = _beside(folder, own)
     model = Model(
         arguments=own["arguments"],
         order=own["order"],
         network=read_tensors(folder / OWN_NETWORK),
         heads=_own_names({}, own, folder),
         part=own["part"],
+        beside=beside,
+        tables=tables,
     )
     tokenizer = Tokenizer.load(folder)
     _check_vocabulary(folder, tokenizer, model)
     return Imported(
-        folder=folder, architecture=None, model=model, tokenizer=tokenizer, reading=Reading(**own["reading"]),
+        folder=folder, architecture=None, model=model, tokenizer=tokenizer, reading=Reading.of(own["reading"]),
         labels=tuple(own.get("labels") or ()), step=int(own.get("step") or 0),
     )
 

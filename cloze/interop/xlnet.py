@@ -69,6 +69,7 @@ PREDICTION = HeadTable(
     repeats={"lm_loss.weight": "{base}word_embedding.weight"},
     objections=lambda head, arguments: _prediction(head),
     arguments=lambda config, tensors: {"transform": None, "bias": True},
+    read={"": "query"},
 )
 
 CLASSIFIER = HeadTable(

@@ -91,10 +91,9 @@ def test_a_list_is_read_by_the_stores_tokenizer(tmp_path: Path) -> None:
     bound = Lexicon(file=str(tmp_path / "list.txt")).bind(store)
     spelled = [tokenizer.decode([i for i in row if i >= 0]).replace(" ", "") for row in bound.grams[1:].tolist()]
     assert spelled == ["北京", "北京大学", "学习"]  # one character is too short, 鲸鱼 is unknown
-    bound.save(tmp_path / "table.npy")
-    assert BoundLexicon.load(tmp_path / "table.npy").hash == bound.hash
-    with pytest.raises(CorpusError, match="cannot be read as a lexicon"):
-        BoundLexicon.load(tmp_path / "nowhere.npy")
+    assert Lexicon.restored(bound.arrays).hash == bound.hash
+    with pytest.raises(CorpusError, match="expected n-grams"):
+        Lexicon.restored({})
 
 
 def test_the_edit_match_finds_what_the_lexicon_counted(tmp_path: Path) -> None:

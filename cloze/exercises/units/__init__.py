@@ -1,4 +1,8 @@
-"""What `mask` chooses: tokens, words, n-grams, spans. Add one: a file with `choose`, and a line here."""
+"""What `mask` chooses: tokens, words, n-grams, spans, fragments, units of annotation layers.
+May import: what `cloze.exercises` may, and nothing of it but this package.
+Add one: a file with `choose(question) -> masked or marks`, and a line in `UNITS`.
+Contract: tests/exercises/test_units.py and tests/contracts/test_edits.py.
+"""
 
 from __future__ import annotations
 

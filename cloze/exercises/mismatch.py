@@ -1,0 +1,71 @@
+"""Put a wrong text in the place of a companion, and ask whether the two belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import RecipeError
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "mismatch")
+@dataclass(frozen=True)
+class Mismatch:
+    """With odds `rate` the companion `wrong` stands in the place of the companion `of` (Unicoder's paraphrase
+    classification, Huang et al., 2019, §3.3).
+
+    Gives the companion as it then is, and `targets/<set>` (B,): 1 for a pair that belongs together, 0 for a wrong one. A field
+    that only one of the two companions has is left out, because it would speak of another text.
+    """
+
+    of: str = "translation"
+    wrong: str = "distractor"
+    rate: float = 0.5
+    set: str = "match"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise RecipeError(f"mismatch: rate is {self.rate}; expected a share from 0 to 1.")
+        if self.of == self.wrong:
+            raise RecipeError(f"mismatch: of and wrong are both {self.of}; expected two companions.")
+
+    @property
+    def joins(self) -> tuple[str, ...]:
+        """Both companions: whatever is wanted of the row's tokens is wanted of theirs, as a frame may lay them beside it."""
+        return (self.of, self.wrong)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset(f"{name}.{field}" for name in self.joins for field in ("tokens", "length"))
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields read when they are there: a wrong text brings its language."""
+        return frozenset(f"{name}.language" for name in self.joins)
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"{self.of}.tokens", f"{self.of}.length", f"targets/{self.set}"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        changed = draw.uniform("mismatch") < self.rate
+        right, wrong = rows.view(self.of), rows.view(self.wrong)
+        shown = {name: _chosen(changed, wrong[name], value) for name, value in right.items() if name in wrong}
+        return rows.with_view(self.of, Rows(shown, checked=True)).having_all(
+            {f"targets/{self.set}": (~changed).astype(np.int32)}
+        )
+
+
+def _chosen(changed: NDArray[np.bool_], there: NDArray[Any], here: NDArray[Any]) -> NDArray[Any]:
+    """(B,) or (B, L): rows of `there` where `changed`, of `here` elsewhere; as wide as the wider of the two."""
+    if here.ndim == 1:
+        return np.where(changed, there, here)
+    width = max(here.shape[1], there.shape[1])
+    wide = [np.pad(value, ((0, 0), (0, width - value.shape[1]))) for value in (there, here)]
+    return np.where(changed[:, None], *wide)
