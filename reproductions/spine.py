@@ -81,9 +81,10 @@ def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str) -> 
     """One run and what is measured on it, into <work>/<name>-<seed>.json."""
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.run import pretrain
-    from cloze.tasks.classification import task
     from cloze.tasks.evaluation import evaluate
-    from cloze.tasks.finetune import Settings, as_dtype, finetune
+    from cloze.tasks.finetune import as_dtype, finetune
+    from cloze.tasks.settings import Settings
+    from cloze.tasks.task import task
     from cloze.training.precision import choose_device
 
     target = work / f"{name}-{seed}.json"
@@ -113,9 +114,9 @@ def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str) -> 
         for rate in RATES:
             settings = Settings(epochs=2, rate=rate, patience=None, from_scratch=scratch)
             tuned = finetune(loaded, sentiment, parts["train"], parts["dev"], settings=settings, seed=seed + 1, precision=precision)
-            dev = evaluate(tuned.classifier, parts["dev"]).metrics["accuracy"]
+            dev = evaluate(tuned.tuned, parts["dev"]).metrics["accuracy"]
             if dev > best:
-                best, result[twin] = dev, evaluate(tuned.classifier, parts["test"]).metrics["accuracy"]
+                best, result[twin] = dev, evaluate(tuned.tuned, parts["test"]).metrics["accuracy"]
                 result[f"{twin}_rate"] = rate
     target.write_text(json.dumps(result, indent=1))
     print(name, seed, {k: round(result[k], 4) for k in twins}, {k: round(v, 3) for k, v in result["held_out"].items()},

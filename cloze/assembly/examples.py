@@ -39,7 +39,7 @@ def examples(
         lanes = {"lanes": rows} if getattr(source, "lanes", False) else {}
         bound = source.bind(store, seed=seed, entry=entry.name, held_out=0.0, **lanes)
         edits = edits_of(recipe, entry, TokenFacts.of(tokenizer), store=store, tables=tables)
-        exercise = Exercise(edits, length or first_length(recipe))
+        exercise = Exercise(edits, length or first_length(recipe), keep=frozenset({"word_start"}))
         plan = bound.plan(epoch, exercise.room)
         items = np.arange(min(rows, len(plan)))
         block = exercise(bound.read(plan, items, with_words(exercise.wants)), bound.draw(plan, items))
@@ -78,8 +78,16 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer) -> di
     return {
         "entry": entry.name, "view": view, "length": length, "tokens": tokens, "hides": hides,
         "sees": _sees(entry), "answers": answers, **_second(row, tokenizer),
-        "asked": f"{len(asked)} of {length} tokens" + (f", {len(asked) / length:.1%}" if hides else ""),
+        "asked": _share(row, len(asked), length, hides=hides),
     }
+
+
+def _share(row: Rows, asked: int, length: int, *, hides: bool) -> str:
+    """How much is asked, in words: of the tokens, or of the decoder's steps."""
+    steps = sum(int((value[0] >= 0).sum()) for name, value in row.items() if fields.split(name).field == "decoder_places")
+    if steps and not asked:
+        return f"{steps} tokens of the decoder for {length} of the encoder"
+    return f"{asked} of {length} tokens" + (f", {asked / length:.1%}" if hides else "")
 
 
 def _sees(entry: EntrySpec) -> str:

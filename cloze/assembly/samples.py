@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from cloze.assembly.build import plain
+from cloze.assembly.given import build
+from cloze.assembly.publish import beside_text
 from cloze.assembly.recipe import Recipe
 from cloze.corpus import Store
 from cloze.corpus.passages import split_documents
 from cloze.decoding.filling import fill
 from cloze.decoding.generation import generate
-from cloze.decoding.reader import Reader
+from cloze.decoding.reader import Reader, bound
+from cloze.registry import lookup
 from cloze.rng import permutation
 from cloze.text import Tokenizer
 from cloze.training.step import Step
@@ -23,35 +27,41 @@ _TOKENS = (8, 28)
 
 
 class Speaker(NamedTuple):
-    """The network that can predict tokens, and its head."""
+    """The network that can predict tokens, its head, and the states that the head reads."""
 
     network: str
     head: str
     order: str
+    read: Mapping[str, str]
 
 
 def speaker(recipe: Recipe, step: Step) -> Speaker | None:
-    """The first pass that predicts tokens, if there is one."""
+    """The first pass that predicts tokens of the text it reads, if there is one."""
     for name, entry in recipe.turns.items():
-        order = "open" if entry.order == "mixed" else entry.order
+        order = entry.order if isinstance(entry.order, str) and entry.order != "mixed" else "open"
         for run, wired in zip(entry.passes, step.entries[name], strict=True):
+            network: Any = step.networks[run.network]
             for spec, weighted in zip(run.objectives, wired.objectives, strict=True):
-                reads_tokens = spec.part.name == "token_prediction" and not spec.read and not run.take
-                if reads_tokens and order in ("open", "left_to_right"):
-                    return Speaker(run.network, weighted.objective, str(order))
+                reads_tokens = spec.part.name == "token_prediction" and not run.take
+                if reads_tokens and "decoder_hidden" not in network.gives and order in ("open", "left_to_right"):
+                    own = {reading: path for reading, path in spec.read.items() if "." not in path}
+                    return Speaker(run.network, weighted.objective, order, own)
     return None
 
 
 def sampler(
-    recipe: Recipe, step: Step, store: Store, tokenizer: Tokenizer, *, seed: int
+    recipe: Recipe, step: Step, store: Store, tokenizer: Tokenizer, *, seed: int, tables: Mapping[str, Any] | None = None
 ) -> Callable[[int], Mapping[str, Any]] | None:
     """A function of the step that gives `samples`: text and answers, for the run's log; None if nothing predicts tokens."""
     chosen = speaker(recipe, step)
     texts = sentences(store, tokenizer, share=recipe.training.held_out, seed=seed)
     if chosen is None or not texts:
         return None
-    reader = Reader(step.networks[chosen.network], tokenizer, recipe.reading, chosen.order)
-    head = step.objectives[chosen.head]
+    beside = tuple(
+        build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables or {}}) for spec in beside_text(recipe)
+    )
+    reader = Reader(step.networks[chosen.network], tokenizer, recipe.reading, chosen.order, beside=beside)
+    head = bound(step.objectives[chosen.head], chosen.read)
 
     @torch.no_grad()
     def samples(at_step: int) -> Mapping[str, Any]:

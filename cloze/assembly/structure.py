@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
+from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.errors import nearest
 
@@ -23,6 +24,7 @@ def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
             faults.add(at(f"{prefix}odds"), f"{prefix}odds", f"got {entry.odds}, expected a number above 0 or by_size.")
         _check_passes(recipe, entry, prefix, at, faults)
     _check_mixing(recipe, at, faults)
+    _check_lanes(recipe, at, faults)
     _check_heads(recipe, faults)
     _check_ties(recipe, at, faults)
     _check_training(recipe, at, faults)
@@ -96,6 +98,19 @@ def _check_mixing(recipe: Recipe, at: At, faults: Faults) -> None:
                 faults.add(at("mixing"), "mixing", f"row, but the passes of {first.name} and {entry.name} differ in `{name}`.",
                            "Rows of one batch go through the same passes; write `mixing: step`.")
                 break
+
+
+def _check_lanes(recipe: Recipe, at: At, faults: Faults) -> None:
+    """A source that goes on from row to row needs its rows to stay where they are."""
+    for name, source in recipe.sources.items():
+        if not getattr(builder_of("source", source.name), "lanes", False):
+            continue
+        if recipe.training.packing:
+            faults.add(source.where, f"sources.{name}", f"{source.name} and training.packing do not go together: rows of a "
+                       "stream go on from step to step.", "Write `packing: false`.")
+        if recipe.mixing == "row" and len(recipe.entries) > 1:
+            faults.add(at("mixing"), "mixing", f"row, but rows of {source.name} go on from step to step and cannot be dealt.",
+                       "Write `mixing: step`.")
 
 
 def _check_heads(recipe: Recipe, faults: Faults) -> None:

@@ -135,20 +135,22 @@ def fill_blanks(run: Path) -> None:
 def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int) -> tuple[list[list[str]], str]:
     """Fine-tune the pre-trained network, kept in `out`, and a random twin; returns a table and a note under it."""
     from cloze.assembly.build import load_checkpoint
-    from cloze.tasks.classification import task
-    from cloze.tasks.evaluation import baseline, evaluate
-    from cloze.tasks.finetune import Settings, finetune
+    from cloze.tasks.evaluation import evaluate
+    from cloze.tasks.finetune import finetune
+    from cloze.tasks.labels import baseline
     from cloze.tasks.result import save_result
+    from cloze.tasks.settings import Settings
+    from cloze.tasks.task import task
 
     loaded = load_checkpoint(run)
     kind = task("sentence_classification")
     train, dev, test = (kind.read(packages[part]) for part in ("train", "dev", "test"))
     always = baseline(train, test)
-    rows = [_row(f"always {always['label']!r}", always)]
+    rows = [_row(f"always {always['always']!r}", always)]
     for name, scratch in (("random start", True), ("pre-trained", False)):
         settings = Settings(epochs=EPOCHS, length=LENGTH, from_scratch=scratch, patience=None)
         result = finetune(loaded, kind, train, dev, settings=settings, seed=seed)
-        rows.append(_row(name, evaluate(result.classifier, test).metrics))
+        rows.append(_row(name, evaluate(result.tuned, test).metrics))
         if not scratch:
             facts = {"label_counts": always["counts"], "baseline": {k: v for k, v in always.items() if k != "counts"}}
             save_result(out, result, loaded, facts=facts, overwrite=True)

@@ -14,6 +14,9 @@ def command(
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="The column with the label.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column with the text to write.")] = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
     columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of files without a header.")] = None,
     file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the name.")] = None,
     quoting: Annotated[str, typer.Option(help="auto, none (a quote is a letter) or standard (quotes enclose).")] = "auto",
@@ -21,25 +24,29 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure accuracy, macro-F1 and the Matthews correlation. Example: cloze evaluate SENTIMENT test.tsv"""
+    """Measure accuracy, macro-F1 and the Matthews correlation, or of texts loss, exact match, F1 over words and ROUGE.
+
+    Example: cloze evaluate SENTIMENT test.tsv
+    """
     from cloze.tasks.result import task_of
     from cloze.tasks.table import as_format, as_quoting
 
-    task = task_of(checkpoint, text=text, text_b=text_b, label=label).reading(
+    task = task_of(checkpoint, text=text, text_b=text_b, label=label, target=target).reading(
         columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
-    )
+    ).deciding(beams=beams, length_penalty=length_penalty)
     examples = [task.read(file) for file in files]
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress
     from cloze.tasks.evaluation import evaluate
-    from cloze.tasks.result import load_classifier
+    from cloze.tasks.result import load_tuned
 
-    classifier, described = load_classifier(load_checkpoint(checkpoint, device))
+    learner, described = load_tuned(load_checkpoint(checkpoint, device), task)
+    always = (described.get("baseline") or {}).get("always")
     found = {}
     for file, part in zip(files, examples, strict=True):
         with Progress(len(part), "texts") as progress:
-            found[file] = evaluate(classifier, part, counts=described.get("label_counts"), rows=batch, report=progress)
+            found[file] = evaluate(learner, part, always=always, size=batch, report=progress)
     if as_json:
         import json
         from dataclasses import asdict
@@ -48,8 +55,10 @@ def command(
         return
     for file, one in found.items():
         print(f"{file}: {one.examples} examples")
-        always = f"always {one.baseline['label']!r}" if one.baseline else ""
-        print(f"  {'':<11}  {'':<8}{always}")
+        shown = f"always {one.baseline['always'][:40]!r}" if one.baseline else ""
+        print(f"  {'':<11}  {'':<8}{shown}")
         for name, value in one.metrics.items():
-            beside = f"{one.baseline[name]:.4f}" if one.baseline else ""
+            beside = f"{one.baseline[name]:.4f}" if one.baseline and name in one.baseline else ""
             print(f"  {name:<11}  {value:<8.4f}{beside}")
+        for remark in one.remarks:
+            print(f"  note: {remark}")

@@ -27,9 +27,9 @@ def command(
     from cloze.decoding.reader import Reader, prediction_head, require_order
 
     loaded = load_checkpoint(checkpoint, device)
-    require_order(loaded, "open", verb="fill", instead=f"To continue a text: cloze generate {checkpoint} TEXT")
+    order = require_order(loaded, "open", verb="fill", instead=f"To continue a text: cloze generate {checkpoint} TEXT")
     head = prediction_head(loaded, verb="fill")
-    for filled in fill(Reader.of(loaded), head, given, top=top):
+    for filled in fill(Reader.of(loaded, order=order), head, given, top=top):
         if as_json:
             import json
             from dataclasses import asdict

@@ -16,20 +16,27 @@ def command(
     train: Annotated[str, typer.Option(help="Labelled text: TSV, CSV or JSON lines, also .gz and .xz.")],
     dev: Annotated[str, typer.Option(help="More of it, to choose the best epoch by.")],
     out: Annotated[Path, typer.Option(help="The folder to write: it opens in transformers.")],
-    task: Annotated[str, typer.Option(help="sentence_classification or pair_classification.")] = "sentence_classification",
+    task: Annotated[
+        str, typer.Option(help="sentence_classification, pair_classification or text_to_text.")
+    ] = "sentence_classification",
     test: Annotated[str | None, typer.Option(help="Still more of it, measured once at the end.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: text.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The second text's column; default: text_b.")] = None,
     label: Annotated[str | None, typer.Option(help="The column with the label; default: label.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column with the text to write; default: target.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="To be put before every text that is to be answered.")] = None,
     columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of files without a header.")] = None,
     file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the name.")] = None,
     quoting: Annotated[str, typer.Option(help="auto, none (a quote is a letter) or standard (quotes enclose).")] = "auto",
     epochs: Annotated[int, typer.Option(help="At most this many passes over the training text.")] = 4,
     batch: Annotated[int, typer.Option(help="Texts per step.")] = 32,
     rate: Annotated[float | None, typer.Option(help="Peak learning rate; default: 5e-5 · 768 / width.")] = None,
+    optimizer: Annotated[str, typer.Option(help="adamw, or adafactor (as T5: rate 1e-3, constant).")] = "adamw",
     length: Annotated[int, typer.Option(help="Cut texts to this many tokens.")] = 128,
+    target_length: Annotated[int | None, typer.Option(help="Cut texts to write to this many tokens; default: 64.")] = None,
+    smoothing: Annotated[float | None, typer.Option(help="Label smoothing for texts to write; default: 0.")] = None,
     patience: Annotated[int, typer.Option(help="Stop after this many epochs without a better dev metric; 0: never.")] = 2,
-    metric: Annotated[str, typer.Option(help="What chooses the epoch: accuracy, macro_f1 or matthews.")] = "accuracy",
+    metric: Annotated[str | None, typer.Option(help="What chooses the epoch; default: accuracy, or loss of texts.")] = None,
     dropout: Annotated[float, typer.Option(min=0.0, max=0.9, help="In the classifier.")] = 0.1,
     seeds: Annotated[str, typer.Option(help="Seeds, 1,2,3: mean and spread are shown, the best is kept.")] = "1",
     from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Train a randomly initialised twin.")] = False,
@@ -38,24 +45,32 @@ def command(
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Fine-tune on labelled text. Example: cloze finetune RUN --train train.tsv --dev dev.tsv --out SENTIMENT"""
-    from cloze.tasks.classification import task as make_task
-    from cloze.tasks.finetune import Settings, as_dtype, finetune_seeds
+    """Fine-tune on labelled text. Example: cloze finetune RUN --train train.tsv --dev dev.tsv --out SENTIMENT
+
+    A text for a text: cloze finetune T5 --task text_to_text --prefix "summarize: " --train a.jsonl --dev b.jsonl --out SUM
+    """
+    from cloze.tasks import Settings, finetune_seeds
+    from cloze.tasks import task as make_task
+    from cloze.tasks.finetune import as_dtype
     from cloze.tasks.result import check_new, save_result
     from cloze.tasks.table import as_format, as_quoting
+    from cloze.tasks.task import chosen_metric
 
     settings = Settings(
-        epochs=epochs, batch=batch, rate=rate, length=length, patience=patience or None, metric=metric, dropout=dropout,
-        from_scratch=from_scratch,
+        epochs=epochs, batch=batch, optimizer=optimizer, rate=rate, length=length, patience=patience or None, metric=metric,
+        dropout=dropout, from_scratch=from_scratch,
     )
-    chosen = make_task(task, text=text, text_b=text_b, label=label).reading(
+    options: dict[str, Any] = {"text": text, "text_b": text_b, "label": label, "target": target, "prefix": prefix}
+    options |= {"target_length": target_length, "smoothing": smoothing}
+    chosen = make_task(task, **options).reading(
         columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
     )
+    chosen_metric(chosen, metric)
     check_new(out, overwrite=overwrite)
     examples = {name: chosen.read(path) for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
 
     from cloze.assembly.build import load_checkpoint
-    from cloze.tasks.evaluation import baseline, evaluate
+    from cloze.tasks.evaluation import evaluate
 
     loaded = load_checkpoint(checkpoint, device)
     show = _Show(quiet=as_json)
@@ -65,11 +80,11 @@ def command(
     )
     show.clear()
     facts: dict[str, Any] = {"examples": {name: len(part) for name, part in examples.items()}}
-    facts["baseline"] = baseline(examples["train"], examples["dev"])
-    facts["label_counts"] = facts["baseline"].pop("counts")
+    facts |= chosen.facts(examples["train"], examples["dev"])
     if "test" in examples:
-        facts["test"] = evaluate(result.classifier, examples["test"]).metrics
-    remarks = save_result(out, result, loaded, facts=facts, overwrite=overwrite)
+        facts["test"] = evaluate(result.tuned, examples["test"]).metrics
+    remarks = _cuts(result, facts["examples"])
+    remarks += save_result(out, result, loaded, facts=facts, overwrite=overwrite)
     _print(result, facts, remarks, out, as_json)
 
 
@@ -80,6 +95,16 @@ def _seeds(given: str) -> list[int]:
         return [int(seed) for seed in given.split(",") if seed.strip()]
     except ValueError:
         raise TaskError(f"--seeds {given!r}: expected whole numbers, such as 1,2,3.") from None
+
+
+def _cuts(result: Result, examples: dict[str, int]) -> list[str]:
+    """What did not fit, in plain words."""
+    return [
+        f"{part}: {number} of {examples[part]} rows have a {column} longer than is read or written; its end is cut off"
+        for part, columns in result.cut.items()
+        for column, number in columns.items()
+        if number
+    ]
 
 
 class _Show:
@@ -120,11 +145,13 @@ def _print(result: Result, facts: dict[str, Any], remarks: list[str], out: Path,
         print(json.dumps({"out": str(out), "trials": trials, "spread": summary, **facts, "remarks": remarks}, indent=2))
         return
     base = facts["baseline"]
-    print(f"{'':<11}  dev       always {base['label']!r}")
+    always = base["always"] if len(base["always"]) <= 40 else base["always"][:40] + "…"
+    print(f"{'':<11}  dev       always {always!r}")
     for name, one in summary.items():
         value = f"{one['mean']:.4f}"
         more = f" ± {one['deviation']:.4f} over {len(result.trials)} seeds" if len(result.trials) > 1 else ""
-        print(f"{name:<11}  {value:<8}  {base[name]:.4f}{more}")
+        beside = f"{base[name]:.4f}" if name in base else ""
+        print(f"{name:<11}  {value:<8}  {beside:<6}{more}".rstrip())
     for name, value in facts.get("test", {}).items():
         print(f"test {name}: {value:.4f}")
     for remark in remarks:

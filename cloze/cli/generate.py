@@ -1,9 +1,9 @@
-"""`cloze generate`: continue texts with a left-to-right network, or answer them with an encoder-decoder."""
+"""`cloze generate`: continue texts with a left-to-right network, or answer them with one that writes a text of its own."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,13 +42,14 @@ def command(
     from cloze.decoding.reader import Reader, prediction_head, require_order
     from cloze.decoding.sampling import Sampling
     from cloze.decoding.search import Beams, Limits
-    from cloze.decoding.sequence import answers
+    from cloze.decoding.sequence import answers, has_decoder
 
     sampling = Sampling(0.0 if greedy else temperature, top_k, top_p)
     loaded = load_checkpoint(checkpoint, device)
     reader = Reader.of(loaded)
-    if not answers(reader):
-        require_order(loaded, "left_to_right", verb="generate", instead=f'To fill a gap: cloze fill {checkpoint} "… [MASK] …"')
+    if not has_decoder(reader):
+        order = require_order(loaded, "left_to_right", "source_to_target", verb="generate", instead=_instead(loaded))
+        reader = Reader.of(loaded, order=order)
     head = prediction_head(loaded, verb="generate")
     search = None if beams is None else Beams(beams, length_penalty, early)
     limits = Limits(min_tokens, no_repeat) if min_tokens or no_repeat else None
@@ -66,3 +67,12 @@ def command(
         if number:
             print("---")
         print(one.text if answers(reader) else one.prompt + one.text)
+
+
+def _instead(loaded: Any) -> str:
+    """What to do with a network that does not write."""
+    from cloze.decoding.reader import heads_by_kind
+
+    if "token_prediction" in heads_by_kind(loaded):
+        return f'To fill a gap: cloze fill {loaded.folder} "… [MASK] …"'
+    return f"It predicts no words. To judge the tokens of a text: cloze score {loaded.folder} TEXT"

@@ -40,7 +40,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "pretrain": Verb("pretrain", "pre-train a recipe on a corpus, within a budget; resumes by itself"),
         "finetune": Verb("finetune", "teach a checkpoint a task from a table of labelled text"),
         "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint on labelled text"),
-        "predict": Verb("predict", "label text, with probabilities"),
+        "predict": Verb("predict", "label text, or write a text for each text"),
     },
     "Use": {
         "fill": Verb("fill", "fill masked words"),

@@ -22,6 +22,9 @@ def command(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pairs of every file.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
+    order: Annotated[
+        str | None, typer.Option(help="Of a network that reads in several: open or left_to_right; else its usual one.")
+    ] = None,
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -45,8 +48,8 @@ def command(
 
     chosen = _pairs(pairs, limit) if pairs is not None else []
     loaded = load_checkpoint(checkpoint, device)
-    method, head = method_of(loaded)
-    reader = Reader.of(loaded, precision=as_dtype(precision, loaded.clock.seed.device))
+    method, head = method_of(loaded, order)
+    reader = Reader.of(loaded, order=order, precision=as_dtype(precision, loaded.clock.seed.device))
     if pairs is not None:
         from cloze.decoding.minimal_pairs import prefer
 

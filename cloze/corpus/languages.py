@@ -57,6 +57,8 @@ def turns(group: NDArray[np.integer], smooth: float, epoch: int, *address: int |
     `group` (N,) is the group of each row. A group's rows come in rounds, each round a random order of all its rows; an epoch
     goes on where the epoch before left off, so that no row comes twice before all others of its group have come.
     """
+    if not len(group):  # nothing is held out of so small a corpus
+        return Turns(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     number = np.unique(group, return_inverse=True)[1]
     counts = np.bincount(number)
     quota = _whole(shares(counts, smooth) * len(group), len(group))

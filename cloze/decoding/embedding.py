@@ -67,6 +67,8 @@ def layer_states(reader: Reader, batch: Batch, layer: int) -> Tensor:
     if layer == -1:
         hidden: Tensor = reader.states(batch, {"hidden"})["hidden"]
         return hidden
+    if "layers" not in reader.network.gives:
+        raise UserError(f"layer {layer}: this network gives its top layer alone.\n  Leave --layer out, or take -1.")
     layers: Any = reader.states(batch, {"layers"})["layers"]
     count = len(layers)
     if not -count <= layer < count:

@@ -57,6 +57,11 @@ def _frame(reader: Reader, text: str) -> Framed:
     if not (ids == mask).any():
         raise UserError(f"{text[:60]!r}: no mask to fill. Write {literal} where a word is missing.")
     framed = reader.single([ids])
+    if ((framed.ids == mask) & (framed.part == 0) & ~reader.can_ask(framed)).any():
+        raise UserError(
+            f"{text[:60]!r}: this network is asked for a token at the one before it, and there is none before the first {literal}."
+            "\n  Put a word before it."
+        )
     if reader.longest is not None and len(framed) > reader.longest:
         raise UserError(
             f"{text[:60]!r}…: {len(framed)} tokens; this network reads at most {reader.longest}. Shorten the text."
@@ -71,7 +76,8 @@ def _fill_batch(
     batch = reader.batch(framed)
     mask = reader.tokenizer.role("[MASK]")
     places = torch.nonzero((batch["tokens"] == mask).flatten()).flatten()
-    scores = reader.token_scores(head, reader.states(batch, head.reads, asked=places), batch, places)
+    shown, at = reader.asking(head, batch, places)
+    scores = reader.token_scores(head, reader.states(shown, head.reads, asked=at), shown, at)
     best = scores.softmax(-1).topk(min(top, scores.shape[-1]), dim=-1)
     owner = (places // batch["tokens"].shape[1]).tolist()
     answers: list[list[tuple[list[int], list[float]]]] = [[] for _ in framed]

@@ -1,4 +1,4 @@
-"""Continue texts with a left-to-right network, or answer them with an encoder-decoder."""
+"""Continue texts with a left-to-right network, or answer them with one that reads one text and writes another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, Written
-from cloze.decoding.sequence import answer, answer_text, answers, extend, first_ids
+from cloze.decoding.sequence import answer, answer_text, answers, extend, first_ids, has_decoder, respond
 from cloze.errors import UserError
 from cloze.networks import Cache
 from cloze.rng import Draw, row_keys
@@ -53,7 +53,8 @@ def generate(
 ) -> list[Generated]:
     """Up to `tokens` new tokens for every prompt; an empty prompt starts at the beginning of a text.
 
-    An encoder-decoder reads the prompt and writes an answer; others continue it. With `beams` the best of a beam search is
+    An encoder-decoder reads the prompt and writes an answer, and so does a network that fills gaps from source to target;
+    others continue it. With `beams` the best of a beam search is
     taken instead of a drawn one; `limits` are obeyed either way.
 
     Random numbers are addressed by (seed, number of the prompt, number of the token), so a continuation does not depend
@@ -63,7 +64,7 @@ def generate(
     if tokens < 1:
         raise UserError(f"{tokens} tokens: expected at least 1.")
     if answers(reader) or beams is not None or limits is not None:
-        write = answer if answers(reader) else extend
+        write = answer if has_decoder(reader) else respond if answers(reader) else extend
         written = write(
             reader, head, prompts, tokens=tokens, sampling=sampling or Sampling(), beams=beams, limits=limits or Limits(),
             seed=seed, rows=rows, report=report,

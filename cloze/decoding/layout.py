@@ -45,10 +45,11 @@ class Layout:
 
     Which inserted token belongs to which segment is decided by the `frame` edit, as in pre-training; here the pieces are
     only repeated. Unlike that edit, an empty text keeps the tokens around it: `[CLS] [SEP]` is what an empty line reads as.
+    `segments` are those of the texts, where not 0, 1, ….
     """
 
-    def __init__(self, template: str, tokenizer: Any) -> None:
-        frame = Frame(template, tokenizer=TokenFacts.of(tokenizer))
+    def __init__(self, template: str, tokenizer: Any, segments: Sequence[int] = ()) -> None:
+        frame = Frame(template, list(segments) or None, tokenizer=TokenFacts.of(tokenizer))
         self.template = template
         self.parts = len(frame.part_names)
         probe = np.arange(self.parts, dtype=np.int64)
@@ -66,6 +67,23 @@ class Layout:
         edges = [0, *(self._holes + 1).tolist(), length + 1]
         self._between = [ids[a : b - 1] for a, b in zip(edges, edges[1:], strict=False)]
         self._between_segments = [self._segments[a : b - 1] for a, b in zip(edges, edges[1:], strict=False)]
+
+    @property
+    def opening(self) -> Ids:
+        """What stands before the first text."""
+        return self._between[0]
+
+    def until_last(self, texts: Sequence[Ids], *, longest: int | None = None) -> Framed:
+        """Everything before the last text, as if that were still to be written; the longest of `texts` loses its end."""
+        tail = len(self._between[-1])
+        framed = self([*texts, np.zeros(0, np.int32)], longest=None if longest is None else longest + tail)
+        stop = len(framed) - tail
+        return Framed(framed.ids[:stop], framed.segments[:stop], framed.part[:stop], framed.cut)
+
+    @property
+    def last_segment(self) -> int:
+        """The segment of the last text."""
+        return int(self._segments[self._holes[-1]])
 
     @property
     def added(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.batch import Batch
@@ -18,6 +19,8 @@ from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
 from cloze.objectives.adaptive import AdaptiveHead
 from cloze.objectives.heads import VocabularyHead
+from cloze.rng import Draw
+from cloze.rows import Rows
 
 
 class Reading(Protocol):
@@ -31,6 +34,47 @@ class Reading(Protocol):
 
     @property
     def summary(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A head that reads states of other names than its readings': `read` binds them, "" is the first."""
+
+    objective: Any
+    read: Mapping[str, str]
+
+    @property
+    def head(self) -> Any:
+        """The network between state and scores."""
+        return self.objective.head
+
+    @property
+    def set(self) -> str:
+        """The set of answers it was asked for."""
+        return getattr(self.objective, "set", "main")
+
+    @property
+    def at(self) -> tuple[str, ...]:
+        """The fields with the places it reads."""
+        return tuple(self.objective.at)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The states that it reads."""
+        first, *rest = self.objective.reads
+        return (self.read.get("", self.read.get(first, first)), *(self.read.get(name, name) for name in rest))
+
+    def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The objective's scores, from states by their own names."""
+        found: Tensor = self.objective.scores(
+            {name: states[state] for name, state in zip(self.objective.reads, self.reads, strict=True)}, batch
+        )
+        return found
+
+
+def bound(head: Any, read: Mapping[str, str] | None) -> Any:
+    """A head with its readings bound; itself where they need no binding."""
+    return Bound(head, read) if read else head
 
 
 class Checkpoint(Protocol):
@@ -60,18 +104,23 @@ class Checkpoint(Protocol):
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads texts with a network: tokenise, lay out, pad, run. The network stays in the mode it is in."""
+    """Reads texts with a network: tokenise, lay out, pad, run. The network stays in the mode it is in.
+
+    `beside` are the edits that find what the network reads beside the tokens (ZEN's n-grams).
+    """
 
     network: Any
     tokenizer: Any
     reading: Reading
     order: str = "open"
     precision: torch.dtype | None = None
+    beside: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, loaded: Checkpoint, *, precision: torch.dtype | None = None) -> Reader:
-        """The reader of a loaded checkpoint."""
-        return cls(loaded.network, loaded.tokenizer, loaded.reading, loaded.order, precision)
+    def of(cls, loaded: Checkpoint, *, order: str | None = None, precision: torch.dtype | None = None) -> Reader:
+        """The reader of a loaded checkpoint; `order`: another of those that it reads in than the usual one."""
+        beside = tuple(getattr(loaded, "beside", ()))
+        return cls(loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision, beside)
 
     @cached_property
     def single(self) -> Layout:
@@ -86,6 +135,16 @@ class Reader:
                 f"this checkpoint reads single texts only ({self.reading.single!r}); its recipe gives no reading.pair."
             )
         return Layout(self.reading.pair, self.tokenizer)
+
+    @cached_property
+    def writing(self) -> Layout:
+        """The layout of a text and of what is written behind it, from source to target; see `pair`."""
+        return Layout(self.pair.template, self.tokenizer, getattr(self.reading, "segments", ()))
+
+    @property
+    def shift(self) -> int:
+        """How many places to the left of where it stands a masked token is asked."""
+        return int(getattr(self.reading, "shift", 0))
 
     @property
     def longest(self) -> int | None:
@@ -124,7 +183,49 @@ class Reader:
         made = {"tokens": tokens, "segments": segments, "summaries": self._summaries(lengths, width)}
         if lengths.min() < width:
             made["block"] = (np.arange(width) < lengths[:, None]).astype(np.int64)
+        made.update(self._found_beside(tokens, lengths))
         return Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
+
+    def showing(self, batch: Batch, tokens: Tensor) -> Batch:
+        """The batch with other tokens, and with what stands beside those."""
+        if not self.beside:
+            return Batch({**batch, "tokens": tokens}, checked=True)
+        lengths = (batch["block"] > 0).sum(1) if "block" in batch else torch.full((len(tokens),), tokens.shape[1])
+        found = self._found_beside(tokens.cpu().numpy(), lengths.cpu().numpy())
+        arrays = {name: torch.from_numpy(array).to(self.device) for name, array in found.items()}
+        return Batch({**batch, "tokens": tokens, **arrays})
+
+    def _found_beside(self, tokens: Any, lengths: Any) -> dict[str, Any]:
+        """What the network reads beside tokens (B, L): the same for a text in whatever batch it is read."""
+        found: dict[str, Any] = {}
+        for edit in self.beside:
+            if edit.gives <= self.network.takes:
+                rows = Rows({"tokens": tokens.astype(np.int32), "length": lengths.astype(np.int32)})
+                made = edit(rows, Draw(np.zeros(len(tokens), np.uint64)))
+                found.update({name: made[name] for name in edit.gives})
+        for name in [name for name in found if name.startswith("links/")]:
+            items = found["items/" + name.removeprefix("links/")].shape[1]
+            row, slot = np.nonzero(found[name][:, :, 0] >= 0)
+            token, item = found[name][row, slot].T.astype(np.int64)
+            found[name] = np.stack([row * tokens.shape[1] + token, row * items + item], axis=1)
+        return found
+
+    def asking(self, head: Any, batch: Batch, places: Tensor) -> tuple[Batch, Tensor]:
+        """What has to be read so that `head` can be asked for the tokens at flat `places` (M,), and where it is asked.
+
+        A head that reads what a token's place may know before the token is seen (XLNet's query stream) gets an order in
+        which everything else comes before all that is asked. A system may ask some places to the left (`shift`), which are
+        then never the places of another row: see `can_ask`.
+        """
+        if any(self.network.gives[name].sees == "before" for name in head.reads if name in self.network.gives):
+            last = torch.zeros_like(batch["tokens"]).flatten().index_fill(0, places, 1)
+            batch = Batch({**batch, "order": last.view_as(batch["tokens"])}, checked=True)
+        return batch, places - (self.shift if self.order == "open" else 0)
+
+    def can_ask(self, row: Framed) -> NDArray[np.bool_]:
+        """Which tokens of a row can be asked for: those of the text, if the place where they are asked exists."""
+        shift = self.shift if self.order == "open" else 0
+        return np.asarray((row.part == 0) & (np.arange(len(row)) >= shift))
 
     def _summaries(self, lengths: Ids, width: int) -> Any:
         if self.reading.summary not in ("first", "last"):
@@ -133,14 +234,14 @@ class Reader:
         return np.arange(len(lengths), dtype=np.int64) * width + column
 
     def states(
-        self, batch: Batch, want: Iterable[str], *, asked: Tensor | None = None, cache: Any = None
+        self, batch: Batch, want: Iterable[str], *, asked: Tensor | None = None, cache: Any = None, order: str | None = None
     ) -> dict[str, Any]:
         """The network's states for a batch; `want` names them.
 
         `asked` (M,) are the flat places that will be read, where only some are: a network that can leaves out the others.
-        `cache` holds what was read before.
+        `cache` holds what was read before. Who sees whom is said by the batch, else by `order`, else by the reader's.
         """
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {"order": order or self.order}
         for name in self.network.takes & batch.keys():
             field, _, chosen = name.partition("/")
             if chosen:
@@ -152,7 +253,7 @@ class Reader:
         if cache is not None:
             fields["cache"] = cache
         with self.autocast():
-            return dict(self.network(want=frozenset(want), order=self.order, **fields))
+            return dict(self.network(want=frozenset(want), **fields))
 
     def autocast(self) -> torch.autocast:
         """Automatic casting to `precision`; none where that is None or fp32."""
@@ -163,10 +264,10 @@ class Reader:
     def _takes_asked(self) -> bool:
         return "asked" in signature(self.network.forward).parameters
 
-    def continued(self, tokens: Tensor, start: int) -> Batch:
-        """A batch of tokens (B, L) that stand at the positions from `start` on."""
+    def continued(self, tokens: Tensor, start: int, segment: int = 0) -> Batch:
+        """A batch of tokens (B, L) of one segment that stand at the positions from `start` on."""
         positions = torch.arange(start, start + tokens.shape[1], device=tokens.device).expand_as(tokens)
-        return Batch({"tokens": tokens, "positions": positions, "segments": torch.zeros_like(tokens)})
+        return Batch({"tokens": tokens, "positions": positions, "segments": torch.full_like(tokens, segment)})
 
     def scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, places: Tensor) -> Tensor:
         """A head's scores (M, classes) in fp32 at flat places of the batch."""
@@ -184,15 +285,27 @@ class Reader:
 
 
 def heads_by_kind(loaded: Checkpoint) -> dict[str, Any]:
-    """The first head of each kind, whatever the recipe calls it: token_prediction, token_labelling, relation_prediction."""
+    """The first head of each kind, whatever the recipe calls it: token_prediction, token_labelling, relation_prediction.
+
+    A head that takes more than one state at one place (a span's boundary, a contrast) is of no kind and keeps its name.
+    """
     found: dict[str, Any] = {}
-    for head in loaded.heads.values():
-        if isinstance(head.head, (VocabularyHead, AdaptiveHead)):
+    reads = getattr(loaded, "reads", {})
+    for name, objective in loaded.heads.items():
+        head = bound(objective, reads.get(name))
+        if len(head.at) != 1:
+            kind = name
+        elif isinstance(head.head, (VocabularyHead, AdaptiveHead)):
             kind = "token_prediction"
         else:
             kind = "relation_prediction" if tuple(head.reads) == ("summary",) else "token_labelling"
         found.setdefault(kind, head)
     return found
+
+
+def orders_of(loaded: Checkpoint) -> tuple[str, ...]:
+    """The orders that a checkpoint reads in, the usual one first."""
+    return tuple(getattr(loaded.reading, "orders", ())) or (loaded.order,)
 
 
 def prediction_head(loaded: Checkpoint, *, verb: str) -> Any:
@@ -221,9 +334,13 @@ def refuse_answering(loaded: Checkpoint, *, verb: str) -> None:
         )
 
 
-def require_order(loaded: Checkpoint, order: str, *, verb: str, instead: str) -> None:
-    """A `UserError` unless the checkpoint's network was trained in this order."""
-    if loaded.order != order:
-        raise UserError(
-            f"{loaded.folder}: cloze {verb} needs a network of order {order}, this one is {loaded.order}.\n  {instead}"
-        )
+def require_order(loaded: Checkpoint, *orders: str, verb: str, instead: str) -> str:
+    """The first of `orders` that the checkpoint reads in; a `UserError` if there is none."""
+    own = orders_of(loaded)
+    for order in orders:
+        if order in own:
+            return order
+    raise UserError(
+        f"{loaded.folder}: cloze {verb} needs a network of order {' or '.join(orders)}, this one is {' and '.join(own)}.\n"
+        f"  {instead}"
+    )

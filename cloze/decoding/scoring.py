@@ -12,14 +12,15 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind, refuse_answering
-from cloze.errors import CheckpointError
+from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind, orders_of, refuse_answering
+from cloze.errors import CheckpointError, UserError
 
 Method = Literal["log_probability", "pseudo_log_likelihood", "originality"]
 
@@ -38,12 +39,17 @@ class Score:
         return self.score / self.tokens if self.tokens else float("nan")
 
 
-def method_of(loaded: Checkpoint) -> tuple[Method, Any]:
-    """The method that suits a checkpoint and the head it uses."""
+def method_of(loaded: Checkpoint, order: str | None = None) -> tuple[Method, Any]:
+    """The method that suits a checkpoint and the head it uses; `order`: another that it reads in than the usual one."""
     refuse_answering(loaded, verb="score")
+    own = orders_of(loaded)
+    if order is not None and order not in own:
+        raise UserError(
+            f"{loaded.folder}: this network does not read in the order {order}.\n  Write --order {' or '.join(own)}, or leave it out."
+        )
     kinds = heads_by_kind(loaded)
     if "token_prediction" in kinds:
-        left_to_right = loaded.order == "left_to_right"
+        left_to_right = (order or own[0]) == "left_to_right"
         return "log_probability" if left_to_right else "pseudo_log_likelihood", kinds["token_prediction"]
     if "token_labelling" in kinds:
         return "originality", kinds["token_labelling"]
@@ -68,7 +74,8 @@ def score(
     `log_probability`: the sum of log P(token | those before it). A text is read after [BOS] where the tokenizer has one,
     so that its first token counts too.
     `pseudo_log_likelihood`: the sum of log P(token | all others), each token masked alone in a row of its own (Salazar et
-    al., "Masked Language Model Scoring", 2020, §2).
+    al., "Masked Language Model Scoring", 2020, §2). A network with a query stream is asked there for each token, as the last
+    of all (XLNet); where tokens are asked one place to the left, a token that stands first is not asked.
     `originality`: the sum of a discriminator's log P(token is original), one pass over the unchanged text. It is no
     likelihood of the text, but ranks minimal pairs (Clark et al., "ELECTRA", 2020, §2 for the discriminator).
 
@@ -84,12 +91,15 @@ def score(
     sums = np.zeros(len(framed))
     for number, value in score_rows(reader, head, framed, unique, rows, tokens, lambda n: report(int(copies[n]))):
         sums[number] += value
-    skipped = 1 if method == "log_probability" else 0
     results = []
     for number, row in enumerate(framed):
-        counted = int((row.part[skipped:] == 0).sum())
+        counted = int((row.part[1:] == 0).sum() if method == "log_probability" else _asked(reader, row, method).sum())
         results.append(Score(float(sums[same[number]]), counted, row.cut))
     return results
+
+
+def _asked(reader: Reader, row: Framed, method: Method) -> NDArray[np.bool_]:
+    return reader.can_ask(row) if method == "pseudo_log_likelihood" else row.part == 0
 
 
 def _frame(reader: Reader, ids: Ids, method: Method) -> Framed:
@@ -136,8 +146,9 @@ def _masked(
     reader: Reader, head: Any, framed: Sequence[Framed], chosen: Sequence[int], rows: int, tokens: int, report: Report
 ) -> Sums:
     mask = reader.tokenizer.role("[MASK]")
-    owner = np.repeat(chosen, [int((framed[i].part == 0).sum()) for i in chosen])
-    columns = np.concatenate([np.flatnonzero(framed[i].part == 0) for i in chosen] or [np.zeros(0, np.int64)])
+    asked = {i: np.flatnonzero(reader.can_ask(framed[i])) for i in chosen}
+    owner = np.repeat(chosen, [len(asked[i]) for i in chosen])
+    columns = np.concatenate([asked[i] for i in chosen] or [np.zeros(0, np.int64)])
     left = np.bincount(owner, minlength=len(framed))
     for i in chosen:
         if not left[i]:
@@ -149,7 +160,8 @@ def _masked(
         flat = torch.from_numpy(np.arange(len(index)) * width + columns[index]).to(reader.device)
         targets = batch["tokens"].flatten()[flat]
         shown = batch["tokens"].flatten().index_fill(0, flat, mask).view_as(batch["tokens"])
-        found = _log_probabilities(reader, head, Batch({**batch, "tokens": shown}, checked=True), flat, targets)
+        read, at = reader.asking(head, reader.showing(batch, shown), flat)
+        found = _log_probabilities(reader, head, read, at, targets)
         for i, value in zip(owner[index].tolist(), found.tolist(), strict=True):
             yield i, value
             left[i] -= 1

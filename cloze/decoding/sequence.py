@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.decoding.layout import Ids
+from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, Writer, Written, beam_search, sample
-from cloze.decoding.writing import Answering, Continuing
+from cloze.decoding.writing import Answering, Continuing, Filling
 from cloze.errors import CheckpointError, UserError
 from cloze.rng import Draw, row_keys
 
@@ -24,6 +24,11 @@ _STARTS = ("[EOS]", "[SEP]")
 
 
 def answers(reader: Reader) -> bool:
+    """Whether what is written is a text of its own, and no continuation of the one that is read."""
+    return has_decoder(reader) or reader.order == "source_to_target"
+
+
+def has_decoder(reader: Reader) -> bool:
     """Whether the network reads one text and writes another."""
     return "decoder_hidden" in reader.network.gives
 
@@ -31,6 +36,7 @@ def answers(reader: Reader) -> bool:
 def first_ids(reader: Reader, prompt: str) -> Ids:
     """The tokens that a continuation of `prompt` begins with; a prompt that leaves no room is a `UserError`."""
     ids = np.asarray(reader.tokenizer.encode(prompt).ids, np.int32)
+    ids = np.concatenate([reader.single.opening, ids])
     if not len(ids):
         ids = np.array([reader.tokenizer.role("[BOS]")], np.int32)
     if reader.longest is not None and len(ids) >= reader.longest:
@@ -56,12 +62,31 @@ def answer(
     """What an encoder-decoder writes for each text, laid out as its reading says; [MASK] and other literals have their
     meaning. A text longer than the network can read loses its end.
     """
-    start, end = start_id(reader), _end_id(reader)
-    bound = reader.longest
-    room = tokens if bound is None else min(tokens, bound - 1)
     framed = [
-        reader.single([np.asarray(reader.tokenizer.encode_template(text).ids, np.int32)], longest=bound) for text in texts
+        reader.single([np.asarray(reader.tokenizer.encode_template(text).ids, np.int32)], longest=reader.longest)
+        for text in texts
     ]
+    return answer_framed(
+        reader, head, framed, tokens=tokens, sampling=sampling, beams=beams, limits=limits, seed=seed, rows=rows, report=report
+    )
+
+
+def answer_framed(
+    reader: Reader,
+    head: Any,
+    framed: Sequence[Framed],
+    *,
+    tokens: int,
+    sampling: Sampling,
+    beams: Beams | None,
+    limits: Limits,
+    seed: int = 0,
+    rows: int = 32,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Written]:
+    """The same for texts that are laid out."""
+    start, end = start_id(reader), end_id(reader)
+    room = tokens if reader.longest is None else min(tokens, reader.longest - 1)
     made: dict[int, Written] = {}
     for index in by_length([len(row) for row in framed], rows=rows):
         with torch.inference_mode():
@@ -72,7 +97,7 @@ def answer(
             found = _write(writer, first, index, room, end, sampling, beams, limits, seed)
         made.update(zip(index.tolist(), found, strict=True))
         report(len(index))
-    return [made[number] for number in range(len(texts))]
+    return [made[number] for number in range(len(framed))]
 
 
 def extend(
@@ -91,8 +116,7 @@ def extend(
     """Continuations by a left-to-right network; prompts of one length are written together, so that nothing is padded."""
     starts = [first_ids(reader, prompt) for prompt in prompts]
     end = reader.tokenizer.roles.get("[EOS]", -1)
-    special = [i for i in np.asarray(reader.tokenizer.special_ids).tolist() if i != end]
-    banned = torch.tensor(special, dtype=torch.int64, device=reader.device) if special else None
+    banned = _banned(reader, end)
     made: dict[int, Written] = {}
     for index in _of_one_length([len(start) for start in starts], rows):
         length = len(starts[index[0]])
@@ -104,6 +128,42 @@ def extend(
         made.update(zip(index.tolist(), found, strict=True))
         report(len(index))
     return [made[number] for number in range(len(prompts))]
+
+
+def respond(
+    reader: Reader,
+    head: Any,
+    texts: Sequence[str],
+    *,
+    tokens: int,
+    sampling: Sampling,
+    beams: Beams | None,
+    limits: Limits,
+    seed: int = 0,
+    rows: int = 32,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Written]:
+    """What a network that fills gaps from source to target writes behind each text; see `Filling`.
+
+    A text is cut where it leaves less room than `tokens`, or than half of what the network can read.
+    """
+    end, longest = end_id(reader), reader.longest
+    bound = None if longest is None else longest - min(tokens, longest // 2)
+    ids = [np.asarray(reader.tokenizer.encode_template(text).ids, np.int32) for text in texts]
+    framed = [reader.writing.until_last([one], longest=bound) for one in ids]
+    banned = _banned(reader, end)
+    made: dict[int, Written] = {}
+    for index in _of_one_length([len(row) for row in framed], rows):
+        length = len(framed[index[0]])
+        room = tokens if longest is None else min(tokens, longest - length)
+        with torch.inference_mode():
+            first = torch.from_numpy(np.stack([framed[i].ids for i in index])).long().to(reader.device)
+            source = torch.from_numpy(framed[index[0]].segments).long().to(reader.device)[None]
+            writer = Filling(reader, head, banned, source=source, segment=reader.writing.last_segment)
+            found = _write(writer, first, index, room, end, sampling, beams, limits, seed)
+        made.update(zip(index.tolist(), found, strict=True))
+        report(len(index))
+    return [made[number] for number in range(len(texts))]
 
 
 def answer_text(reader: Reader, ids: Sequence[int]) -> str:
@@ -122,9 +182,15 @@ def start_id(reader: Reader) -> int:
     return int(roles[name])
 
 
-def _end_id(reader: Reader) -> int:
+def end_id(reader: Reader) -> int:
     """The token that ends an answer, -1 if there is none."""
     return int(next((reader.tokenizer.roles[role] for role in _STARTS if role in reader.tokenizer.roles), -1))
+
+
+def _banned(reader: Reader, end: int) -> Tensor | None:
+    """The special tokens but the end, which are never written."""
+    special = [i for i in np.asarray(reader.tokenizer.special_ids).tolist() if i != end]
+    return torch.tensor(special, dtype=torch.int64, device=reader.device) if special else None
 
 
 def _of_one_length(lengths: Sequence[int], rows: int) -> Iterator[NDArray[np.int64]]:

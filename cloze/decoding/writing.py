@@ -36,6 +36,37 @@ class Continuing:
     reorder = select
 
 
+class Filling(Continuing):
+    """A network that fills gaps writes a second text behind the first: a [MASK] where the next token shall stand, asked there,
+    taken away again (UniLM; Dong et al., 2019, §2.5). The first text sees all of itself, the second what stands before.
+
+    `source` (1, n) are the segments of the first text, which all rows have in common; `segment` is that of the second.
+    """
+
+    def __init__(self, reader: Reader, head: Any, banned: Tensor | None, *, source: Tensor, segment: int) -> None:
+        super().__init__(reader, head, banned)
+        self.source, self.segment = source, segment
+        self.mask = reader.tokenizer.role("[MASK]")
+
+    def scores(self, tokens: Tensor) -> Tensor:
+        """Scores (R, V) of the token after tokens (R, L)."""
+        reader, first = self.reader, self.source.shape[1]
+        if not self.memory.length:
+            batch = reader.continued(tokens[:, :first], 0)
+            batch = Batch({**batch, "segments": self.source.expand(len(tokens), -1)}, checked=True)
+            reader.states(batch, (), cache=self.memory, order="open")
+        read = self.memory.length
+        gap = tokens.new_full((len(tokens), 1), self.mask)
+        new = torch.cat([tokens[:, read:], gap], dim=1)
+        batch = reader.continued(new, read, self.segment)
+        states = reader.states(batch, self.head.reads, cache=self.memory, order="left_to_right")
+        for kept in self.memory.layers:
+            kept[:] = [tensor[:, :, :-1] for tensor in kept]  # the gap was never part of the text
+        places = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
+        scores = reader.token_scores(self.head, states, batch, places)
+        return scores if self.banned is None else scores.index_fill(1, self.banned, -torch.inf)
+
+
 class Answering:
     """An encoder-decoder that writes from the source `batch`, which the encoder reads once. Any token may be written."""
 

@@ -30,11 +30,15 @@ class Exercise:
 
     Assembling it works out, backwards, how many tokens each edit may let through (`at`), how many the source may give
     (`room`), and after which edit a field is of no further use. `packed`: no row may come out longer than its passage and
-    what frames insert, because rows that share a place were planned by the lengths of their passages (`within`).
+    what frames insert, because rows that share a place were planned by the lengths of their passages (`within`). `keep`
+    names fields that are to stay to the end, for people to look at.
     """
 
-    def __init__(self, edits: Sequence[Placed], length: int, *, packed: bool = False) -> None:
+    def __init__(
+        self, edits: Sequence[Placed], length: int, *, packed: bool = False, keep: frozenset[str] = frozenset()
+    ) -> None:
         self.length = length
+        self._keep = keep
         if packed and any("decoder_tokens" in p.edit.gives for p in edits):
             raise RecipeError(
                 "packing lays several examples into a row, but this exercise gives every row a second sequence (answer).\n"
@@ -93,7 +97,7 @@ class Exercise:
             return frozenset()
         return frozenset(
             name for name in names
-            if name not in later and (not fields.find(name).travels or name.startswith("distractor."))
+            if name not in later and name not in self._keep and (not fields.find(name).travels or name.startswith("distractor."))
             and fields.split(name).field != "length"
         )
 

@@ -68,7 +68,7 @@ class TransformerXL(nn.Module):
         same_length: bool = False,
         untie: bool = False,
         embedding_width: int | None = None,
-        cutoffs: Sequence[int] = (),
+        cutoffs: tuple[int, ...] = (),
         divide: int = 1,
         activation: Activation = "relu",
         norm_epsilon: float = 1e-5,

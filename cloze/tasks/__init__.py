@@ -1,20 +1,28 @@
-"""Downstream tasks by type: a reader of labelled text, a framing, an objective and metrics; the small loop that fine-tunes.
+"""Downstream tasks by type: a reader of examples, something that learns them, metrics; the small loop that fine-tunes.
 May import: training, decoding, interop and what is below them; never assembly, reports or cli.
-Add one: a file with a builder `@register("task", name)` that gives what `Classification` gives; its import line below.
+Add one: a file with a builder `@register("task", name)` that gives a `Task`, whose learner is a `Learner`; its import line below.
 Contract: tests/tasks, one file per module here.
 """
 
 from cloze.tasks.classification import Classification, pair_classification, sentence_classification
 from cloze.tasks.classifier import Classifier
-from cloze.tasks.finetune import Settings, finetune_seeds
-from cloze.tasks.result import load_classifier
+from cloze.tasks.finetune import finetune_seeds
+from cloze.tasks.result import load_tuned
+from cloze.tasks.settings import Settings
+from cloze.tasks.task import Learner, Task, task
+from cloze.tasks.text_to_text import TextToText, text_to_text
 
 __all__ = [
     "Classification",
     "Classifier",
+    "Learner",
     "Settings",
+    "Task",
+    "TextToText",
     "finetune_seeds",
-    "load_classifier",
+    "load_tuned",
     "pair_classification",
     "sentence_classification",
+    "task",
+    "text_to_text",
 ]

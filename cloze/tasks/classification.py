@@ -1,31 +1,22 @@
-"""Classify one text or a pair of texts: the two task types, and their examples."""
+"""Classify one text or a pair of texts: the two task types, and how their files are read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
 
-from cloze.errors import TaskError, nearest
-from cloze.registry import lookup, names, register
+from cloze.decoding.reader import Checkpoint
+from cloze.errors import TaskError
+from cloze.registry import register
+from cloze.tasks.classifier import Classifier, begin, load
+from cloze.tasks.labels import Examples, baseline, label_names
+from cloze.tasks.metrics import METRICS
+from cloze.tasks.settings import Settings
 from cloze.tasks.table import Format, Quoting, Table, read_table
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Texts, second texts (None for single-text tasks), labels (None where a file has none) and where they come from."""
-
-    texts: list[str]
-    others: list[str] | None
-    labels: list[str] | None
-    path: str
-    lines: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.texts)
 
 
 @dataclass(frozen=True)
@@ -48,9 +39,20 @@ class Classification:
         """Whether the task is about two texts."""
         return self.text_b is not None
 
+    @property
+    def metrics(self) -> Mapping[str, bool]:
+        """Accuracy first; of all of them more is better."""
+        return dict.fromkeys(METRICS, True)
+
     def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> Classification:
         """The same task for files that are written in another way."""
         return replace(self, columns=tuple(columns) if columns else None, format=format, quoting=quoting)
+
+    def deciding(self, *, beams: int | None, length_penalty: float | None) -> Classification:
+        """The same task: a label is chosen, there is nothing to search."""
+        if beams is not None or length_penalty is not None:
+            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} chooses a label.")
+        return self
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Examples:
         """The examples of a file. With `labelled=False` labels are read if the column is there."""
@@ -67,6 +69,28 @@ class Classification:
                 raise TaskError(f"{table.path}:{line}: an empty {self.label!r}; expected a label in every row.")
         return labels
 
+    def begin(
+        self, loaded: Checkpoint, train: Examples, settings: Settings, seed: int, precision: torch.dtype | None
+    ) -> Classifier:
+        """A classifier over the labels of the training examples, before training."""
+        labels = label_names(train.labels or ())
+        if len(labels) < 2:
+            raise TaskError(f"{train.path}: {len(labels)} distinct labels in {self.label!r}; expected at least two.")
+        return begin(loaded, self, labels, settings, seed, precision)
+
+    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
+        """The classifier of a fine-tuned folder."""
+        return load(loaded, self, described, precision)
+
+    def facts(self, train: Examples, dev: Examples) -> dict[str, Any]:
+        """The metrics of always answering the most frequent training label, and how often each label occurs there."""
+        found = baseline(train, dev)
+        return {"label_counts": found.pop("counts"), "baseline": found}
+
+    def description(self) -> dict[str, Any]:
+        """The columns."""
+        return {"columns": {"text": self.text, "text_b": self.text_b, "label": self.label}}
+
 
 @register("task", "sentence_classification")
 def sentence_classification(text: str = "text", label: str = "label") -> Classification:
@@ -78,38 +102,3 @@ def sentence_classification(text: str = "text", label: str = "label") -> Classif
 def pair_classification(text: str = "text", text_b: str = "text_b", label: str = "label") -> Classification:
     """The relation of two texts: entailment, paraphrase. The arguments are names of columns."""
     return Classification("pair_classification", text, text_b, label)
-
-
-def task(name: str, *, text: str | None = None, text_b: str | None = None, label: str | None = None) -> Classification:
-    """A registered task by name with the columns that are given; an unknown name is a `TaskError`."""
-    if name not in names("task"):
-        raise TaskError(f"unknown task {name!r}. {nearest(name, names('task'))}")
-    given = {"text": text, "text_b": text_b, "label": label}
-    if name == "sentence_classification" and text_b is not None:
-        raise TaskError("--text-b names a second text; sentence_classification has one. Use --task pair_classification.")
-    made: Classification = lookup("task", name)(**{key: value for key, value in given.items() if value is not None})
-    return made
-
-
-def label_names(labels: Sequence[str]) -> tuple[str, ...]:
-    """The distinct labels in order: by number if all are whole numbers, else alphabetically."""
-    known = set(labels)
-    if all(label.lstrip("-").isdecimal() for label in known):
-        return tuple(sorted(known, key=lambda label: (int(label), label)))
-    return tuple(sorted(known))
-
-
-def label_ids(examples: Examples, known: Sequence[str]) -> NDArray[np.int64]:
-    """The labels as indices into `known`; one that is not there is a `TaskError` naming file, line and the known ones."""
-    if examples.labels is None:
-        raise TaskError(f"{examples.path}: has no labels; expected a label in every row.")
-    place = {label: number for number, label in enumerate(known)}
-    found = np.empty(len(examples), np.int64)
-    for number, (label, line) in enumerate(zip(examples.labels, examples.lines, strict=True)):
-        if label not in place:
-            raise TaskError(
-                f"{examples.path}:{line}: the label {label!r} does not occur in the training examples. "
-                f"{nearest(label, known)}"
-            )
-        found[number] = place[label]
-    return found

@@ -1,9 +1,9 @@
-"""Fine-tune a classifier: one small loop, the best epoch kept, several seeds."""
+"""Fine-tune a checkpoint on a task: one small loop, the best epoch kept, several seeds."""
 
 from __future__ import annotations
 
-import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast, get_args
@@ -12,51 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind
+from cloze.decoding.reader import Checkpoint
 from cloze.errors import DeviceError, RunError, TaskError, nearest
-from cloze.rng import fold, permutation
-from cloze.tasks.classification import Classification, Examples, label_ids, label_names
-from cloze.tasks.classifier import Classifier, copy_pool, fresh_network, make_head
-from cloze.tasks.metrics import check_metric, measure
-from cloze.training.optimizers import AdamW, clip, gradient_norm
+from cloze.rng import permutation
+from cloze.tasks.settings import OPTIMIZERS, Settings
+from cloze.tasks.task import Learner, Row, Task, chosen_metric
+from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import Precision, choose_precision
-from cloze.training.rates import Linear
 
 ROWS_PER_BUCKET = 50  # batches whose rows are sorted by length together
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The numbers of a fine-tuning run.
-
-    `rate` None: 5e-5 for a width of 768 and in inverse proportion for others (3e-4 for tiny, 1.5e-4 for mini: within the
-    authors' list for small BERTs). `patience`: epochs without a better dev `metric` before stopping, None to run through.
-    The best epoch is kept either way. `from_scratch` trains a randomly initialised twin instead.
-    """
-
-    epochs: int = 4
-    batch: int = 32
-    rate: float | None = None
-    warmup: float = 0.1
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    dropout: float = 0.1
-    length: int = 128
-    patience: int | None = 2
-    metric: str = "accuracy"
-    from_scratch: bool = False
-
-    def __post_init__(self) -> None:
-        check_metric(self.metric)
-        for name in ("epochs", "batch", "length"):
-            if getattr(self, name) < 1:
-                raise TaskError(f"--{name} {getattr(self, name)}: expected at least 1.")
-        if self.rate is not None and not self.rate > 0:
-            raise TaskError(f"--rate {self.rate}: expected a learning rate above 0, such as 5e-5.")
-
-    def rate_for(self, width: int) -> float:
-        """The peak learning rate for a network of this width."""
-        return self.rate if self.rate is not None else 5e-5 * 768 / width
 
 
 def as_dtype(precision: str, device: torch.device) -> torch.dtype | None:
@@ -91,13 +55,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class Result:
-    """All seeds, the best of them by the dev metric with its classifier, and the log, one record per event."""
+    """All seeds, the best of them by the dev metric with what it learned, and the log, one record per event.
+
+    `cut`: by part and column how many rows did not fit.
+    """
 
     trials: tuple[Trial, ...]
     best: Trial
-    classifier: Classifier
+    tuned: Learner
     settings: Settings
     log: tuple[dict[str, Any], ...]
+    cut: dict[str, dict[str, int]]
 
 
 Report = Callable[[Moment], None]
@@ -105,9 +73,9 @@ Report = Callable[[Moment], None]
 
 def finetune(
     loaded: Checkpoint,
-    task: Classification,
-    train: Examples,
-    dev: Examples,
+    task: Task,
+    train: Any,
+    dev: Any,
     *,
     settings: Settings | None = None,
     seed: int = 1,
@@ -122,66 +90,75 @@ def finetune(
 
 def finetune_seeds(
     loaded: Checkpoint,
-    task: Classification,
-    train: Examples,
-    dev: Examples,
+    task: Task,
+    train: Any,
+    dev: Any,
     *,
     settings: Settings | None = None,
     seeds: Sequence[int],
     precision: torch.dtype | None = None,
     report: Report = lambda moment: None,
 ) -> Result:
-    """Fine-tune a copy of a checkpoint on labelled examples, once per seed; `loaded` itself is left as it was.
+    """Fine-tune a copy of a checkpoint on the task's examples, once per seed; `loaded` itself is left as it was.
 
-    AdamW, linear warm-up and decay, batches of like length, gradients clipped; the epoch with the best dev metric is kept
-    (the first of equals). Weights of the head, order of the examples and dropout are pure functions of the seed, so the
-    same call gives the same result on the same machine. With several seeds the classifier is that of the best one; the
-    figure to report is the mean over `trials`. Labels are those of the training examples; a dev example with another is
-    a `TaskError`.
+    Batches of like length, gradients clipped, optimiser and rate by the settings; the epoch with the best dev metric is kept
+    (the first of equals). New weights, order of the examples and dropout are pure functions of the seed, so the same call
+    gives the same result on the same machine. With several seeds `tuned` is that of the best one; the figure to report is
+    the mean over `trials`. Metrics that the choice does not need are measured once, on the epoch that was kept.
     """
     settings = settings or Settings()
+    metric = chosen_metric(task, settings.metric)
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
-    labels = label_names(train.labels or ())
-    if len(labels) < 2:
-        raise TaskError(f"{train.path}: {len(labels)} distinct labels in {task.label!r}; expected at least two.")
-    answers, dev_answers = label_ids(train, labels), label_ids(dev, labels)
     log: list[dict[str, Any]] = []
-    best: tuple[Trial, Classifier] | None = None
-    trials = []
+    best: tuple[Trial, Learner] | None = None
+    trials, cut = [], {}
     for seed in seeds:
-        classifier = build(loaded, task, labels, settings, seed, precision)
-        trial = _trial(_Run(classifier, settings, seed, train, answers), dev, dev_answers, log, report)
+        learner = task.begin(loaded, train, settings, seed, precision)
+        rows = {"train": learner.answered(train), "dev": learner.answered(dev)}
+        cut = {part: count_cut(some) for part, some in rows.items()}
+        trial = _trial(_Run(learner, settings, seed, rows["train"]), rows["dev"], metric, log, report)
         trials.append(trial)
-        if best is None or trial.metrics[settings.metric] > best[0].metrics[settings.metric]:
-            best = trial, classifier.eval()
+        if best is None or better(task, metric, trial.metrics, best[0].metrics):
+            best = trial, learner.eval()
     assert best is not None  # there is at least one seed
-    return Result(tuple(trials), best[0], best[1], settings, tuple(log))
+    return Result(tuple(trials), best[0], best[1], settings, tuple(log), cut)
 
 
-def _trial(
-    run: _Run, dev: Examples, answers: NDArray[np.int64], log: list[dict[str, Any]], report: Report
-) -> Trial:
-    """Train one seed; afterwards the classifier has the weights of its best epoch."""
-    settings, classifier = run.settings, run.classifier
-    rows = classifier.encode(dev)
+def count_cut(rows: Sequence[Row]) -> dict[str, int]:
+    """How many rows lost tokens of each column, because they were longer than what is read or written."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found.update({column: int(lost > 0) for column, lost in row.cut.items()})
+    return dict(found)
+
+
+def better(task: Task, metric: str, one: dict[str, float], other: dict[str, float]) -> bool:
+    """Whether the first metrics are strictly better."""
+    return one[metric] > other[metric] if task.metrics[metric] else one[metric] < other[metric]
+
+
+def _trial(run: _Run, dev: Sequence[Any], metric: str, log: list[dict[str, Any]], report: Report) -> Trial:
+    """Train one seed; afterwards the learner has the weights of its best epoch."""
+    settings, learner = run.settings, run.learner
+    size = 2 * settings.batch
     best: tuple[dict[str, float], int, dict[str, Any]] | None = None
     epoch = 0
     for epoch in range(1, settings.epochs + 1):
         moments = list(_reported(run.epoch(epoch), report))
-        guess = classifier.probabilities(rows, rows=2 * settings.batch).argmax(1)
-        metrics = measure(answers, guess, len(classifier.labels))
+        metrics = learner.measure(dev, metric, size=size)
         loss = sum(moment.loss for moment in moments) / len(moments)
         end = replace(moments[-1], loss=loss, dev=metrics)
         report(end)
         log.append({**asdict(end), "event": "epoch"})
-        if best is None or metrics[settings.metric] > best[0][settings.metric]:
-            best = metrics, epoch, {name: tensor.detach().clone() for name, tensor in classifier.state_dict().items()}
+        if best is None or better(learner.task, metric, metrics, best[0]):
+            best = metrics, epoch, {name: tensor.detach().clone() for name, tensor in learner.state_dict().items()}
         if settings.patience is not None and epoch - best[1] >= settings.patience:
             break
     assert best is not None  # there is at least one epoch
-    classifier.load_state_dict(best[2])
-    return Trial(run.seed, best[1], epoch, best[0])
+    learner.load_state_dict(best[2])
+    whole = best[0] if best[0].keys() == learner.task.metrics.keys() else learner.measure(dev, size=size)
+    return Trial(run.seed, best[1], epoch, whole)
 
 
 def _reported(moments: Iterator[Moment], report: Report) -> Iterator[Moment]:
@@ -190,45 +167,22 @@ def _reported(moments: Iterator[Moment], report: Report) -> Iterator[Moment]:
         yield moment
 
 
-def build(
-    loaded: Checkpoint, task: Classification, labels: Sequence[str], settings: Settings, seed: int,
-    precision: torch.dtype | None = None,
-) -> Classifier:
-    """A classifier before training: the checkpoint's network or a fresh twin, and a head drawn from the seed."""
-    if settings.from_scratch:
-        network = fresh_network(loaded.network, dict(loaded.network_arguments), seed)
-    else:
-        network = copy.deepcopy(loaded.network)
-    reader = Reader(network, loaded.tokenizer, loaded.reading, loaded.order, precision)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(fold(seed, "head") % 2**63)
-        labels_tokens = "token_labelling" in heads_by_kind(loaded)
-        head = make_head(reader, classes=len(labels), dropout=settings.dropout, labels_tokens=labels_tokens)
-    if not settings.from_scratch:
-        copy_pool(head.objective, loaded)
-    head.objective.to(reader.device)
-    return Classifier(reader, head, labels, task, length=settings.length)
-
-
 class _Run:
     """The optimiser's side of one run."""
 
-    def __init__(
-        self, classifier: Classifier, settings: Settings, seed: int, train: Examples, answers: NDArray[np.int64]
-    ) -> None:
-        self.classifier, self.settings, self.seed = classifier, settings, seed
-        self.rows, self.answers = classifier.encode(train), answers
+    def __init__(self, learner: Learner, settings: Settings, seed: int, rows: Sequence[Any]) -> None:
+        self.learner, self.settings, self.seed, self.rows = learner, settings, seed, rows
         self.steps = settings.epochs * math.ceil(len(self.rows) / settings.batch)
         self.step = 0
-        network = classifier.reader.network
+        network = learner.reader.network
         self.clock = network.clock
-        self.rate = Linear(settings.rate_for(network.width), warmup=settings.warmup)
-        self.parameters = [p for p in classifier.parameters() if p.requires_grad]
-        self.optimizer = AdamW(weight_decay=settings.weight_decay).build(classifier.named_parameters())
+        self.rate = settings.schedule(network.width)
+        self.parameters = [p for p in learner.parameters() if p.requires_grad]
+        self.optimizer = OPTIMIZERS[settings.optimizer].optimizer(settings).build(learner.named_parameters())
 
     def epoch(self, number: int) -> Iterator[Moment]:
         """One pass over the training rows."""
-        self.classifier.train()
+        self.learner.train()
         lengths = [len(row) for row in self.rows]
         for index in shuffled_batches(lengths, self.settings.batch, self.seed, number):
             yield self._update(index, number)
@@ -239,7 +193,7 @@ class _Run:
         self.clock.set(seed=self.seed, step=self.step, first_row=0, share=share)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        loss = self.classifier.loss([self.rows[i] for i in index], self.answers[index])
+        loss = self.learner.loss([self.rows[i] for i in index])
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         clip(self.parameters, gradient_norm(self.parameters), self.settings.clip)

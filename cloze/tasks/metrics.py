@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError
 
 Labels = NDArray[np.int64]
 
@@ -56,13 +56,6 @@ def majority(train: Labels, truth: Labels, classes: int) -> tuple[int, dict[str,
     """The most frequent class of the training examples, and the metrics of always answering it."""
     most = int(np.bincount(train, minlength=classes).argmax())
     return most, measure(truth, np.full_like(truth, most), classes)
-
-
-def check_metric(name: str) -> str:
-    """The name, or a `TaskError` naming the known metrics."""
-    if name not in METRICS:
-        raise TaskError(f"unknown metric {name!r}. {nearest(name, METRICS)}")
-    return name
 
 
 def spread(results: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -23,7 +23,7 @@ UNREAD = [  # (replacement, what the message says): found while reading
     (("- corrupt: {}", "- corupt: {}"), "mine.yaml:8: exercise[2]: unknown edit 'corupt'. Did you mean 'corrupt'"),
     (("- corrupt: {}", "- {corrupt: {}, mask: {}}"), "exercise[2]: expected one edit, got the keys 'corrupt', 'mask'."),
     (("- corrupt: {}", "- 3"), "exercise[2]: expected one edit, got 3."),
-    (("transformer", "transfomer"), "networks.main: unknown network 'transfomer'. Did you mean 'transformer'?"),
+    (("transformer", "transfomer"), "networks.main: unknown network 'transfomer'. Did you mean 'transformer'"),
     (("layers: 2, ", ""), 'networks.main.transformer: transformer needs "layers" (a whole number).'),
     (("layers: 2", "layers: 2, vocab_size: 3"), 'unknown argument "vocab_size"'),
     (("wordpiece", "word_piece"), "unknown tokenizer 'word_piece'. Did you mean 'wordpiece'?"),

@@ -157,9 +157,12 @@ def test_an_override_also_replaces_what_phases_set() -> None:
 def test_a_size_rescales_networks_and_nothing_else(name: str, size: str) -> None:
     full, scaled = load_recipe(name).canonical(), load_recipe(name, size=size).canonical()
     assert {k for k in full if full[k] != scaled[k]} <= {"networks"}
-    for network in scaled["networks"].values():
-        numbers = network["transformer"]
-        assert numbers["width"] == 64 * numbers["heads"] and numbers["inner"] == 4 * numbers["width"]
+    for network, before in zip(scaled["networks"].values(), full["networks"].values(), strict=True):
+        numbers, old = (next(iter(written.values())) for written in (network, before))
+        if "heads" in numbers:
+            assert numbers["width"] == 64 * numbers["heads"]
+        if numbers.get("inner"):  # in the same ratio to the width as before
+            assert numbers["inner"] == round(old["inner"] * numbers["width"] / old["width"])
 
 
 def numbers(network: NetworkSpec) -> dict[str, Any]:

@@ -1,40 +1,85 @@
-"""A small corpus of our own: sentences from a little grammar, the same in every run."""
+"""Every named recipe at its smallest, over the sample texts: opened once, whichever contract asks."""
 
 from __future__ import annotations
 
-import random
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-PEOPLE = ["Anna", "Bruno", "Clara", "David", "Elena", "Felix", "Greta", "Henri", "Ines", "Jonas", "Katja", "Leo", "Mina", "Nico"]
-THINGS = [
-    "bread", "a letter", "the lamp", "two apples", "a red coat", "the piano", "an old map", "some paper", "the blue door",
-]
-DOES = [
-    "buys", "loses", "paints", "carries home", "repairs", "describes", "hides", "finds", "sells",
-]
-WHEN = [
-    "in the morning", "after lunch", "every winter", "before the storm", "without a word", "on Sundays",
-]
+from cloze.assembly.binding import make_tables, open_stores
+from cloze.assembly.build import build_data, build_feed, build_step
+from cloze.assembly.load import load_recipe
+from cloze.assembly.recipe import EntrySpec, Recipe
+from cloze.batch import Batch
+from cloze.batching import Cursor, Feed
+from cloze.corpus import Store
+from cloze.exercises import TokenFacts
+from cloze.text import Tokenizer
+from cloze.training.step import Step
+
+SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
+CHINESE = {"bert-wwm-zh", "nezha", "zen", "ernie"}
+LENGTH = 48
 
 
-def little_text(documents: int = 60, sentences: int = 8, seed: int = 0) -> str:
-    """Documents separated by blank lines, one sentence per line."""
-    chance = random.Random(seed)
-    made = []
-    for _ in range(documents):
-        who = chance.choice(PEOPLE)
-        made.append("\n".join(
-            f"{chance.choice([who, who, chance.choice(PEOPLE)])} {chance.choice(DOES)} {chance.choice(THINGS)} "
-            f"{chance.choice(WHEN)}." for _ in range(sentences)
-        ))
-    return "\n\n".join(made) + "\n"
+@dataclass(frozen=True)
+class System:
+    """A recipe at tiny size with what it reads."""
+
+    recipe: Recipe
+    stores: Mapping[str, Store]
+    tables: Mapping[str, Any]
+    tokenizer: Tokenizer
+
+    def step(self) -> Step:
+        """Its networks and heads, untrained and without dropout."""
+        step = build_step(self.recipe, vocab_size=self.tokenizer.size, seed=0, tables=self.tables)
+        step.eval()
+        step.clock.set(seed=0, step=0, first_row=0, share=0.0)
+        return step
+
+    def batches(self, step: Step) -> dict[str, Batch]:
+        """The first batch of every turn."""
+        data = build_data(self.recipe, self.stores, step, self.tokenizer, seed=0, tables=self.tables)
+        return {turn: data.next(turn, Cursor())[0][0].batch for turn in self.recipe.turns}
+
+    def feed(self, entry: EntrySpec, step: Step, length: int = LENGTH) -> Feed:
+        """All examples of an entry."""
+        return build_feed(
+            self.recipe, entry, self.stores[entry.source], step, TokenFacts.of(self.tokenizer), length=length, seed=0,
+            share=0.0, tables=self.tables,
+        )
 
 
 @pytest.fixture(scope="session")
-def little_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text file of about 25 kB."""
-    path = tmp_path_factory.mktemp("text") / "little.txt"
-    path.write_text(little_text(), encoding="utf-8")
-    return path
+def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
+    """A named recipe at its smallest; `changes` are further `--set`s. Recipes with the same text share their stores."""
+    opened: dict[str, tuple[Mapping[str, Store], Tokenizer]] = {}
+
+    def open_(name: str, *changes: str) -> System:
+        layers = load_recipe(name).texts["main"].annotate
+        lists = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
+        values = [f"text.annotate.{layer}.file={SAMPLES / lists[layer]}" for layer in layers]
+        values += [f"length={LENGTH}", "training.batch=16", "training.held_out=0.0", *changes]
+        first = next(iter(load_recipe(name).sources.values()))
+        if first.arguments.get("reuse", 0) > 1:  # half of the shorter row, as in the recipe
+            values += ["corpus.streams.reuse=22", "network.reuse=24", "network.memory=36"]
+        recipe = load_recipe(name, size="tiny", overrides=values)
+        sample = "chinese.txt" if name in CHINESE else "english.txt"
+        paths = {
+            source: [str(SAMPLES / ("english-french.tsv" if part.name == "pairs" else sample))]
+            for source, part in recipe.sources.items()
+        }
+        key = json.dumps([paths, {k: v for k, v in recipe.canonical().items() if k in ("text", "texts")}], sort_keys=True)
+        if key not in opened:
+            opened[key] = open_stores(
+                recipe, paths, tmp_path_factory.mktemp(name), tokenizer=None, text_format="auto", seed=0, say=lambda line: None
+            )
+        stores, tokenizer = opened[key]
+        return System(recipe, stores, make_tables(recipe, stores), tokenizer)
+
+    return open_

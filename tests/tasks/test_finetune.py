@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,17 @@ from hypothesis import strategies as st
 
 from cloze.assembly.build import load_checkpoint
 from cloze.errors import CheckpointError, RunError, TaskError
-from cloze.tasks.classification import task
-from cloze.tasks.evaluation import baseline, evaluate, predict
-from cloze.tasks.finetune import Moment, Settings, build, finetune, finetune_seeds, shuffled_batches
-from cloze.tasks.result import load_classifier, save_result
+from cloze.tasks.classifier import Classifier, begin
+from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.finetune import Moment, finetune, finetune_seeds, shuffled_batches
+from cloze.tasks.labels import baseline
+from cloze.tasks.result import load_tuned, save_result
+from cloze.tasks.settings import Settings
+from cloze.tasks.task import task
 
 Make = Callable[..., Any]
 KIND = task("sentence_classification")
+REST = {"macro_f1": 0.0, "matthews": 0.0}
 QUICK = Settings(epochs=3, batch=8, rate=2e-3, length=24, patience=None)
 
 
@@ -39,20 +42,20 @@ def test_every_system_learns_an_easy_task_and_its_folder_says_the_same(
     settings = Settings(epochs=10, batch=8, rate=1e-2, length=24, patience=None, dropout=0.0)
     result = finetune(loaded, KIND, *examples, settings=settings)
     assert result.best.metrics["accuracy"] >= 0.9
-    remarks = save_result(tmp_path / "out", result, loaded, facts={"label_counts": {"animal": 33, "weather": 31}})
+    remarks = save_result(tmp_path / "out", result, loaded, facts={})
     assert remarks == []
-    again, described = load_classifier(load_checkpoint(tmp_path / "out"))
-    rows = result.classifier.encode(examples[1])
-    assert np.allclose(again.probabilities(rows), result.classifier.probabilities(rows), atol=1e-5)
-    measured = evaluate(again, examples[1], counts=described["label_counts"])
+    again, described = load_tuned(load_checkpoint(tmp_path / "out"))
+    rows = result.tuned.encode(examples[1])
+    assert np.allclose(again.probabilities(rows), result.tuned.probabilities(rows), atol=1e-5)
+    measured = evaluate(again, examples[1], always="animal")
     assert measured.metrics == result.best.metrics == described["dev"]
-    assert measured.baseline is not None and measured.baseline["label"] == "animal"
+    assert measured.baseline is not None and measured.baseline["always"] == "animal"
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(checkpoint: Make, examples: Any) -> None:
     loaded = checkpoint("bert", dropout=0.1)
     before = {name: tensor.clone() for name, tensor in loaded.network.state_dict().items()}
-    one, two, other = (finetune(loaded, KIND, *examples, settings=QUICK, seed=seed).classifier for seed in (1, 1, 2))
+    one, two, other = (finetune(loaded, KIND, *examples, settings=QUICK, seed=seed).tuned for seed in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
     assert all(torch.equal(before[name], tensor) for name, tensor in loaded.network.state_dict().items())
@@ -73,7 +76,7 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_run(
     checkpoint: Make, examples: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = iter([0.5, 0.8, 0.8, 0.7, 0.9])
-    monkeypatch.setattr(import_module("cloze.tasks.finetune"), "measure", lambda *given: {"accuracy": next(figures)})
+    monkeypatch.setattr(Classifier, "measure", lambda *given, **more: {**REST, "accuracy": next(figures)})
     moments: list[Moment] = []
     settings = Settings(epochs=5, batch=32, rate=1e-3, patience=2)
     result = finetune(checkpoint("bert"), KIND, *examples, settings=settings, report=moments.append)
@@ -95,8 +98,8 @@ def test_the_rate_warms_up_and_decays(checkpoint: Make, examples: Any) -> None:
 
 def test_a_twin_from_scratch_has_the_shape_and_not_the_weights(checkpoint: Make) -> None:
     loaded = checkpoint("bert")
-    twin = build(loaded, KIND, ["a", "b"], Settings(from_scratch=True), seed=1)
-    same = build(loaded, KIND, ["a", "b"], Settings(from_scratch=True), seed=1)
+    twin = begin(loaded, KIND, ["a", "b"], Settings(from_scratch=True), seed=1)
+    same = begin(loaded, KIND, ["a", "b"], Settings(from_scratch=True), seed=1)
     for (name, ours), (_, theirs), (_, again) in zip(
         loaded.network.named_parameters(), twin.network.named_parameters(), same.network.named_parameters(), strict=True
     ):
@@ -108,9 +111,9 @@ def test_a_twin_from_scratch_has_the_shape_and_not_the_weights(checkpoint: Make)
 
 def test_the_pretrained_pooler_is_taken_over(checkpoint: Make) -> None:
     loaded = checkpoint("bert")
-    made = build(loaded, KIND, ["a", "b"], Settings(), seed=1)
+    made = begin(loaded, KIND, ["a", "b"], Settings(), seed=1)
     assert torch.equal(made.head.head.pool.weight, loaded.heads["nsp"].head.pool.weight)
-    scratch = build(loaded, KIND, ["a", "b"], Settings(from_scratch=True), seed=1)
+    scratch = begin(loaded, KIND, ["a", "b"], Settings(from_scratch=True), seed=1)
     assert not torch.equal(scratch.head.head.pool.weight, loaded.heads["nsp"].head.pool.weight)
 
 
@@ -118,15 +121,15 @@ def test_pairs_are_read_as_pairs(checkpoint: Make, tables: Path) -> None:
     kind = task("pair_classification", text="one", text_b="two")
     pairs = kind.read(tables / "pairs.csv")
     result = finetune(checkpoint("bert"), kind, pairs, pairs, settings=Settings(epochs=1, batch=32))
-    first = predict(result.classifier, pairs)[0]
+    first = predict(result.tuned, pairs)[0]
     assert first.text_b == pairs.others[0] and sum(first.probabilities.values()) == pytest.approx(1, abs=1e-5)
-    framed = result.classifier.encode(pairs)[0]
+    framed = result.tuned.encode(pairs)[0]
     assert set(framed.part.tolist()) == {-1, 0, 1} and framed.segments[-1] == 1
 
 
 def test_the_baseline_is_the_majority_of_the_training_labels(examples: Any) -> None:
     found = baseline(*examples)
-    assert found["label"] == "animal" and found["accuracy"] == 0.5 and found["counts"] == {"animal": 32, "weather": 32}
+    assert found["always"] == "animal" and found["accuracy"] == 0.5 and found["counts"] == {"animal": 32, "weather": 32}
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=300), st.integers(1, 7), st.integers(0, 9))
@@ -161,8 +164,8 @@ def test_results_are_written_whole_and_never_over_others(checkpoint: Make, examp
 
 
 def test_a_folder_that_is_no_classifier_says_how_to_make_one(folder: Any) -> None:
-    with pytest.raises(CheckpointError, match="(?s)not a fine-tuned classifier.*cloze finetune"):
-        load_classifier(load_checkpoint(folder("bert")))
+    with pytest.raises(CheckpointError, match="(?s)not fine-tuned.*cloze finetune"):
+        load_tuned(load_checkpoint(folder("bert")))
 
 
 @pytest.mark.parity
@@ -178,7 +181,7 @@ def test_transformers_gives_the_same_probabilities(checkpoint: Make, examples: A
     encoded = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.inference_mode():
         theirs = model(**encoded).logits
-    ours = result.classifier.scores(result.classifier.reader.encode(texts)).detach()
+    ours = result.tuned.scores(result.tuned.reader.encode(texts)).detach()
     assert torch.allclose(ours, theirs, atol=1e-4)
     assert list(model.config.id2label.values()) == ["animal", "weather"]
 
@@ -194,7 +197,7 @@ def test_a_classifier_that_transformers_wrote_is_read(checkpoint: Make, tmp_path
     model = transformers.BertForSequenceClassification(config).eval()
     model.save_pretrained(tmp_path)
     system.tokenizer.save(tmp_path, length=40, frame_single=system.reading.single, frame_pair=system.reading.pair)
-    classifier, _ = load_classifier(load_checkpoint(tmp_path))
+    classifier, _ = load_tuned(load_checkpoint(tmp_path))
     assert classifier.labels == ("no", "yes")
     rows = classifier.reader.encode(["the cat"])
     with torch.inference_mode():

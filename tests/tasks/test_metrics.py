@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.errors import TaskError
-from cloze.tasks.metrics import check_metric, majority, measure, spread
+from cloze.tasks.metrics import majority, measure, spread
 
 
 def answers(classes: int) -> st.SearchStrategy[tuple[int, list[tuple[int, int]]]]:
@@ -47,8 +47,6 @@ def test_spread_is_the_deviation_of_a_sample() -> None:
     assert spread([{"a": 1.0}]) == {"a": {"mean": 1.0, "deviation": 0.0}}
 
 
-def test_unknown_metric_and_no_examples_are_named() -> None:
-    with pytest.raises(TaskError, match="unknown metric 'f1'. "):
-        check_metric("f1")
+def test_no_examples_are_named() -> None:
     with pytest.raises(TaskError, match="no labelled examples"):
         measure(np.array([], np.int64), np.array([], np.int64), 2)

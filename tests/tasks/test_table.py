@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloze.errors import TaskError
-from cloze.tasks.classification import label_ids, label_names, task
+from cloze.tasks.labels import label_ids, label_names
 from cloze.tasks.table import read_table
+from cloze.tasks.task import task
 
 
 def write(folder: Path, name: str, text: str | bytes) -> Path:

@@ -1,0 +1,60 @@
+"""Texts with labels: what the two classification tasks read, and their labels as numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import TaskError, nearest
+from cloze.tasks.metrics import majority
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Texts, second texts (None for single-text tasks), labels (None where a file has none) and where they come from."""
+
+    texts: list[str]
+    others: list[str] | None
+    labels: list[str] | None
+    path: str
+    lines: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def label_names(labels: Sequence[str]) -> tuple[str, ...]:
+    """The distinct labels in order: by number if all are whole numbers, else alphabetically."""
+    known = set(labels)
+    if all(label.lstrip("-").isdecimal() for label in known):
+        return tuple(sorted(known, key=lambda label: (int(label), label)))
+    return tuple(sorted(known))
+
+
+def label_ids(examples: Examples, known: Sequence[str]) -> NDArray[np.int64]:
+    """The labels as indices into `known`; one that is not there is a `TaskError` naming file, line and the known ones."""
+    if examples.labels is None:
+        raise TaskError(f"{examples.path}: has no labels; expected a label in every row.")
+    place = {label: number for number, label in enumerate(known)}
+    found = np.empty(len(examples), np.int64)
+    for number, (label, line) in enumerate(zip(examples.labels, examples.lines, strict=True)):
+        if label not in place:
+            raise TaskError(
+                f"{examples.path}:{line}: the label {label!r} does not occur in the training examples. "
+                f"{nearest(label, known)}"
+            )
+        found[number] = place[label]
+    return found
+
+
+def baseline(train: Examples, dev: Examples) -> dict[str, Any]:
+    """The most frequent training label, the dev metrics of always answering it, and the counts of all labels."""
+    labels = label_names(train.labels or ())
+    answers = label_ids(train, labels)
+    most, metrics = majority(answers, label_ids(dev, labels), len(labels))
+    return {"always": labels[most], **metrics, "counts": dict(Counter(labels[i] for i in answers.tolist()))}

@@ -1,0 +1,101 @@
+"""What every recipe's exercise promises: a row is made alike wherever it is made, and as much is masked as the recipe says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cloze import fields
+from cloze.assembly.load import load_recipe, recipe_names
+from cloze.batching import Cursor, Feed
+from cloze.exercises.mask import Mask
+from cloze.rows import Rows
+
+MASKING = [n for n in recipe_names() if any(e.part.name == "mask" for x in load_recipe(n).entries.values() for e in x.exercise)]
+
+
+def example(rows: Rows, row: int) -> dict[str, list[Any]]:
+    """One row of a block without its padding: what it says, whatever the block is padded to."""
+    said = {}
+    for name, value in rows.items():
+        view, field, chosen = fields.split(name)
+        own: NDArray[Any] = value[row]
+        if fields.find(name).aligned:
+            own = own[: rows[fields.join(view, "length")][row]]
+        elif field in ("decoder_tokens", "decoder_positions"):
+            own = own[: rows[fields.join(view, "decoder_length")][row]]
+        elif field in ("targets", "places", "decoder_places", "weights") and own.ndim:
+            places = fields.join(view, "places", chosen)
+            own = own[rows[places if places in rows else fields.join(view, "decoder_places", chosen)][row] >= 0]
+        elif field == "links":
+            own = own[own[:, 0] >= 0]
+        elif field == "items":
+            own = np.trim_zeros(own, "b")
+        said[name] = own.tolist()
+    return said
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_row_is_the_same_alone_and_in_a_block(name: str, system: Callable[..., Any]) -> None:
+    opened = system(name)
+    step = opened.step()
+    for entry in opened.recipe.entries.values():
+        feed = opened.feed(entry, step)
+        ((epoch, rows),) = feed.advance(Cursor(1, 0), min(24, feed.rows(1)))[0]
+        block, row_of = feed.examples(epoch, rows)
+        for place in range(0, len(rows), 5):
+            alone, _ = feed.examples(epoch, rows[place : place + 1])
+            own = [place] if row_of is None else np.flatnonzero(row_of == place).tolist()
+            assert [example(alone, i) for i in range(alone.count)] == [example(block, i) for i in own]
+
+
+@pytest.mark.parametrize("name", MASKING)
+def test_as_much_is_masked_as_the_recipe_says(name: str, system: Callable[..., Any]) -> None:
+    """Over two thousand rows; a number of tokens per row that must be whole may be off by what rounding does."""
+    opened = system(name)
+    step = opened.step()
+    for entry in opened.recipe.entries.values():
+        for mask, chosen in chosen_by(opened.feed(entry, step)):
+            rows, units, of = np.array(chosen).sum(axis=0)
+            if mask.count is not None:
+                print(f"{entry.name}: masks {mask.count} {mask.unit} a row and has no rate")
+                assert rows >= 2000 and units == mask.count * rows
+                continue
+            rate = mask.rate if mask.one_in is None else 1 / mask.one_in
+            whole = {"independent": 0.0, "stochastic": 0.0, "nearest": 0.5, "up": 1.0}[mask.rounding if mask.one_in is None else "up"]
+            assert rows >= 2000
+            assert units / of == pytest.approx(rate, abs=whole * rows / of + 4 * (rate / of) ** 0.5), entry.name
+
+
+def chosen_by(feed: Feed) -> list[tuple[Mask, list[tuple[int, int, int]]]]:
+    """For each mask of a feed the rows it saw, the units it chose and those it could choose from, block by block."""
+    found: dict[int, tuple[Mask, list[tuple[int, int, int]]]] = {}
+    for epoch, rows in feed.advance(Cursor(), 2000)[0]:
+        plan, taken, starts = feed._plans(epoch)
+        items = rows if taken is None or starts is None else taken[starts[rows[0]] : starts[rows[-1] + 1]]
+        block, draw = feed.source.read(plan, items, feed.exercise.wants), feed.source.draw(plan, items)
+        for place, placed in enumerate(feed.exercise.edits):
+            block = placed(block, draw)
+            if isinstance(placed.edit, Mask):
+                mask, chosen = found.setdefault(place, (placed.edit, []))
+                chosen.append((block.count, *units(mask, block.view(placed.view))))
+    return list(found.values())
+
+
+def units(mask: Mask, rows: Rows) -> tuple[int, int]:
+    """How many units are masked, and of how many: spans, words or tokens, as the recipe counts them."""
+    free = np.arange(rows["tokens"].shape[1]) < rows["length"][:, None]
+    if mask.count is not None:
+        return int(rows["layers/span"].max(axis=1).sum()), int(rows["length"].sum())
+    if mask.of == "ordinary" or mask.spare == "first":
+        free = free & ~(rows["special"] if mask.spare == "special" and "special" in rows else np.zeros_like(free))
+        free[:, 0] &= mask.spare != "first"
+    masked = rows["masked"] & free
+    if mask.unit == "infill":  # counted in words
+        masked, free = masked & rows["word_start"], free & rows["word_start"]
+    return int(masked.sum()), int(free.sum())
+

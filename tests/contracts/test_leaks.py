@@ -1,0 +1,137 @@
+"""No state tells of a token that it may not see, at any depth (DESIGN §9): each network, in each order that a recipe gives it.
+
+One row of a recipe's own batch is repeated, in each copy another token is changed, and every position of every state that then
+moves must be one that the state's declaration, the order and the blocks let see that token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cloze import fields
+from cloze.assembly.load import load_recipe, recipe_names
+from cloze.batch import Batch
+from cloze.training.step import Pass, Step
+
+BAND, DEPTH = 8, 4
+
+
+def deeper(name: str) -> list[str]:
+    """Enough layers that what leaks in one of them spreads in the next, and bands that bind in a short row."""
+    values = []
+    for network, spec in load_recipe(name).networks.items():
+        assert spec.part is not None
+        values += [f"networks.{network}.layers={DEPTH}"] if "layers" in spec.part.arguments else []
+        values += [f"networks.{network}.attention_band={BAND}"] if spec.part.arguments.get("attention_band") else []
+    return values
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_changed_token_moves_only_what_may_see_it(name: str, system: Callable[..., Any]) -> None:
+    opened = system(name, *deeper(name))
+    step = opened.step().double()
+    tested = 0
+    for turn, batch in opened.batches(step).items():
+        for run in step.entries[turn]:
+            if any(str(source).rpartition(".")[0] in step.networks for source in run.take.values()):
+                print(f"{turn}: pass {run.name} reads another pass instead of tokens; nothing to change in it")
+                continue
+            check_pass(step, run, batch)
+            tested += 1
+    assert tested
+
+
+def check_pass(step: Step, run: Pass, batch: Batch) -> None:
+    network: Any = step.networks[run.network]
+    seen = batch.view(run.view)
+    taken = {name: source for name, source in run.take.items() if isinstance(source, str)}
+    given = {**seen, **{name: batch[source] for name, source in taken.items() if source in batch}}
+    given = {name: value for name, value in given.items() if name in network.takes}
+    block = given.get("block", torch.ones_like(given["tokens"]))
+    row = int((block > 0).sum(1).argmax())
+    order = order_of(run, given, row)
+    shared = block[row][:, None] == block[row][None, :]
+    may = {
+        "order": (order[None, :] <= order[:, None]) & shared,
+        "before": (order[None, :] < order[:, None]) & shared,
+        "left_to_right": torch.ones_like(shared).tril() & shared,
+    }
+    real = (block[row] > 0).nonzero().view(-1)
+    for state, sees, moved in perturbed(network, run, given, row, "tokens", real):
+        assert moved.any(), f"{run.name}.{state} does not depend on the tokens"
+        if state == "decoder_hidden":  # the decoder may look at all of the encoder
+            continue
+        allowed = may[sees][:, real].T.expand_as(moved)
+        leaks = (moved & ~allowed)[..., real].reshape(-1, len(real), len(real)).any(0)
+        assert not leaks.any(), f"{run.name}.{state} sees what it may not: {real[leaks.any(1)].tolist()}"
+        if state in ("hidden", "query") and not banded(network):  # and all that may be seen is seen
+            assert (moved == allowed)[..., real].all(), f"{run.name}.{state} does not see all that it may"
+    if "decoder_tokens" in given and "decoder_hidden" in network.gives:
+        later = given.get("decoder_block", torch.ones_like(given["decoder_tokens"]))
+        asked = (later[row] > 0).nonzero().view(-1)
+        for state, _, moved in perturbed(network, run, given, row, "decoder_tokens", asked):
+            causal = torch.ones(moved.shape[-1], moved.shape[-1], dtype=torch.bool).tril()[:, asked].T
+            if state == "decoder_hidden":
+                assert (moved == causal)[:, asked].all()
+            else:
+                assert not moved.any(), f"{run.name}.{state} sees the decoder's tokens"
+
+
+def perturbed(
+    network: Any, run: Pass, given: dict[str, Tensor], row: int, changed: str, places: Tensor
+) -> Iterator[tuple[str, str, Tensor]]:
+    """Each state over positions, what it declares to see, and which of its positions (…, place, L) move with each place."""
+    copies = len(places) + 1
+    keywords = repeated(given, row, copies)
+    vocabulary = network.tables["tokens"].num_embeddings
+    tokens = keywords[changed].clone()
+    tokens[torch.arange(1, copies), places] = (tokens[torch.arange(1, copies), places] + vocabulary // 2) % vocabulary
+    keywords[changed] = tokens
+    if "order" in network.takes:
+        keywords.setdefault("order", run.order)
+    want = frozenset(network.gives) - {"summary", "carry", "alignment"}
+    with torch.no_grad():
+        states = network(want=want, **keywords)
+    for name, state in sorted(states.items()):
+        moved = (state[..., 1:, :, :] - state[..., :1, :, :]).abs().amax(-1) > 1e-9
+        yield name, network.gives[name].sees, moved
+
+
+def repeated(given: dict[str, Tensor], row: int, copies: int) -> dict[str, Any]:
+    """The fields of one row, as often as `copies`, by keyword; flat places of the copies lie one row after another."""
+    length = given["tokens"].shape[1]
+    keywords: dict[str, Any] = {}
+    for name, value in given.items():
+        _, field, chosen = fields.split(name)
+        copy = torch.arange(copies)
+        if field == "links":
+            items = given[f"items/{chosen}"].shape[1]
+            own = value[value[:, 0] // length == row] - torch.tensor([row * length, row * items])
+            value = (own[None] + copy[:, None, None] * torch.tensor([length, items])).flatten(0, 1)
+        elif field == "summaries":
+            value = (value[value // length == row][None] - row * length + copy[:, None] * length).flatten()
+        else:
+            value = value[row : row + 1].repeat_interleave(copies, 0)
+        if chosen:
+            keywords.setdefault(field, {})[chosen] = value
+        else:
+            keywords[field] = value
+    return keywords
+
+
+def order_of(run: Pass, given: dict[str, Tensor], row: int) -> Tensor:
+    length = given["tokens"].shape[1]
+    if "order" in given:
+        return given["order"][row]
+    return torch.arange(length) if run.order == "left_to_right" else torch.zeros(length, dtype=torch.long)
+
+
+def banded(network: Any) -> bool:
+    """Whether some layers see their neighbourhood alone, so that a state sees less than its order allows. So do the vectors of
+    `pair_attention`, where a token takes part in its own shares and in nothing else."""
+    return getattr(network, "attention_band", None) is not None or "vectors" in network.gives
