@@ -3,13 +3,15 @@ PYTHON ?= python3
 # Build trees and caches live beside the sources; one environment serves every target.
 VENV   := .venv
 BIN    := $(VENV)/bin
+OLD    := .venv-old
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # torch's own index, asked for the small CPU build; left out where a GPU is present or the index cannot be reached.
 INDEX  := https://download.pytorch.org/whl/cpu
 # Test workers: one per core, one thread each.
 JOBS   ?= auto
 
-.PHONY: demo test slow gpu lint format bench docs clean
+
+.PHONY: demo test old slow gpu lint format bench docs clean
 demo: $(VENV)/.core
 	$(BIN)/cloze demo
 
@@ -21,6 +23,11 @@ slow: $(VENV)/.dev
 
 gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
+
+# Transformer-XL and NEZHA left transformers with version 5: their parity is tested against 4.57.1, in an environment of its own.
+old: $(VENV)/.dev $(OLD)/.done
+	CLOZE_PYTHON_WITH_TRANSFORMERS_4=$(CURDIR)/$(OLD)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) \
+		tests/parity/test_memory.py tests/parity/test_nezha.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -38,7 +45,7 @@ docs: $(VENV)/.core
 	$(BIN)/python -m cloze.assembly.pages
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(OLD) build dist *.egg-info
 
 # torch goes first and alone: the other packages then find it installed and never choose another build.
 $(VENV)/.torch: constraints.txt
@@ -61,4 +68,11 @@ $(VENV)/.dev: $(VENV)/.core
 
 $(VENV)/.bench: $(VENV)/.core
 	@$(PIP) --editable '.[bench]'
+	@touch $@
+
+$(OLD)/.done: constraints.txt
+	@echo "installing transformers 4.57.1 into $(OLD) (once) ..."
+	@$(PYTHON) -m venv $(OLD)
+	@$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	@$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check transformers==4.57.1
 	@touch $@

@@ -113,7 +113,9 @@ def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str) -> 
         best = -1.0
         for rate in RATES:
             settings = Settings(epochs=2, rate=rate, patience=None, from_scratch=scratch)
-            tuned = finetune(loaded, sentiment, parts["train"], parts["dev"], settings=settings, seed=seed + 1, precision=precision)
+            tuned = finetune(
+                loaded, sentiment, parts["train"], parts["dev"], settings=settings, seed=seed + 1, precision=precision
+            )
             dev = evaluate(tuned.tuned, parts["dev"]).metrics["accuracy"]
             if dev > best:
                 best, result[twin] = dev, evaluate(tuned.tuned, parts["test"]).metrics["accuracy"]

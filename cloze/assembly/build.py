@@ -262,6 +262,7 @@ class Loaded:
     reads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     beside: tuple[Any, ...] = ()
     tables: Mapping[str, Any] = field(default_factory=dict)
+    languages: tuple[str, ...] = ()
 
 
 def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
@@ -276,10 +277,10 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
     place = choose_device(device)
     imported = import_folder(folder)
     model, clock = imported.model, Clock()
-    tables = {
-        name: lookup("table", table.part).restored({key: array.numpy() for key, array in table.arrays.items()})
-        for name, table in model.tables.items()
-    }
+    tables = {}
+    for name, table in model.tables.items():
+        part: Any = lookup("table", table.part)
+        tables[name] = part.restored({key: array.numpy() for key, array in table.arrays.items()})
     available = {"vocab_size": imported.vocab_size, "clock": clock, "tables": tables}
     network: Any = build(lookup("network", model.part), model.arguments, available)
     network.load_state_dict(dict(model.network))
@@ -300,5 +301,5 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
         network_arguments=model.arguments, clock=clock, imported=imported,
         reads={name: head.read for name, head in model.heads.items() if head.read},
         beside=tuple(build(lookup("edit", part), arguments, available) for part, arguments in model.beside),
-        tables=tables,
+        tables=tables, languages=model.languages,
     )

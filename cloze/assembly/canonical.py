@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from cloze.assembly.document import read_yaml
@@ -216,11 +217,17 @@ def flow(value: Any) -> str:
 _bare = re.compile(r"[A-Za-z_][\w./-]*( [\w./-]+)*")
 
 
+@lru_cache(maxsize=8192)
+def _stays_itself(text: str) -> bool:
+    """Whether a text reads back as itself without quotes; the same few hundred texts are asked for again and again."""
+    return bool(_bare.fullmatch(text)) and read_yaml(f"x: {text}", "").plain() == {"x": text}
+
+
 def _scalar(value: Any) -> str:
     if value is None or isinstance(value, (bool, int, float)):
         text = json.dumps(value)
         return {"Infinity": ".inf", "-Infinity": "-.inf", "NaN": ".nan"}.get(text, text)
-    if _bare.fullmatch(value) and read_yaml(f"x: {value}", "").plain() == {"x": value}:
+    if _stays_itself(value):
         return str(value)
     quoted = json.dumps(value, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)

@@ -23,8 +23,8 @@ def family_page() -> str:
     found = outlines()
     table = _table(
         ("recipe", "tokenizer", "source", "networks", "order", "exercise", "objectives", "paper"),
-        ([f"[{o.name}](family/{page_of(o.name)}.md)", o.tokenizer, o.source, ", ".join(o.networks), o.order, " · ".join(o.exercise),
-          " · ".join(o.objectives), o.authors] for o in found),
+        ([f"[{o.name}](family/{page_of(o.name)}.md)", o.tokenizer, o.source, ", ".join(o.networks), o.order,
+          " · ".join(o.exercise), " · ".join(o.objectives), o.authors] for o in found),
     )
     return f"""# The family
 

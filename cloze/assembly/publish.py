@@ -23,11 +23,12 @@ from cloze.training.step import part_state
 
 @dataclass(frozen=True)
 class Publisher:
-    """Writes checkpoint folders of one recipe; `tables` are its look-up tables, made."""
+    """Writes checkpoint folders of one recipe; `tables` are its look-up tables, made, `languages` the names of its text's."""
 
     recipe: Recipe
     tokenizer: Tokenizer
     tables: Mapping[str, Any] = field(default_factory=dict)
+    languages: tuple[str, ...] = ()
 
     def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
         """Write `folder` from a step's full state; returns the remarks on the exported network."""
@@ -73,6 +74,7 @@ class Publisher:
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
             beside=tuple((spec.name, plain(spec.arguments)) for spec in beside),
             tables={name: self._table(name) for name in sorted(looked_up)},
+            languages=self.languages if "language" in (part.arguments.get("inputs") or {}) else (),
         )
 
     def _table(self, name: str) -> Table:

@@ -78,7 +78,7 @@ def pretrain(
             shutil.rmtree(out, ignore_errors=True)
         raise
     run = Run(
-        folder=out, step=step, data=data, export=Publisher(loaded, chosen, tables), budget=spend,
+        folder=out, step=step, data=data, export=Publisher(loaded, chosen, tables, languages_of(stores)), budget=spend,
         optimizer=lookup("optimizer", loaded.training.optimizer.name)(**plain(loaded.training.optimizer.arguments)),
         rate=lookup("rate", loaded.training.rate.name)(**plain(loaded.training.rate.arguments)),
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
@@ -193,6 +193,11 @@ def describe(stores: dict[str, Store]) -> dict[str, Any]:
         name: {"documents": store.documents, "sentences": store.sentences, "tokens": len(store.tokens)}
         for name, store in stores.items()
     }
+
+
+def languages_of(stores: dict[str, Store]) -> tuple[str, ...]:
+    """The names of the languages of the text, by number."""
+    return next((store.languages for store in stores.values() if store.languages), ())
 
 
 def bytes_per_token(stores: dict[str, Store]) -> float | None:

@@ -22,9 +22,6 @@ Paths = Annotated[
     list[str], typer.Argument(help="Text files, folders, globs, - for standard input, or python-docs.", show_default=False)
 ]
 Format = Annotated[
-    str, typer.Option("--format", help="blank, book, line, sentence, wiki, jsonl or parquet; default: detected by file.")
-]
-BuildFormat = Annotated[
     str,
     typer.Option(
         "--format",
@@ -45,7 +42,7 @@ def build(
         str | None, typer.Option(help="Train a tokenizer as this recipe says; default without --tokenizer: bert.")
     ] = None,
     size: Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")] = None,
-    text_format: BuildFormat = "auto",
+    text_format: Format = "auto",
     languages: Annotated[
         bool, typer.Option("--languages", help="The paths are a folder or file per language, or one folder of these.")
     ] = False,
@@ -106,6 +103,7 @@ def check(
     """Say what is odd in a corpus without building it; of a store, compare every checksum."""
     from cloze.corpus.check import as_json as to_json
     from cloze.corpus.check import check_corpus, check_store
+    from cloze.corpus.check_pairs import check_pairs
     from cloze.corpus.store import Store
 
     if len(paths) == 1 and Store.is_store(paths[0]):
@@ -118,7 +116,7 @@ def check(
                 f"{header['tokens']:,} tokens, vocabulary {header['vocab_size']:,}; every checksum is right"
             )
         return
-    findings = check_corpus(paths, format=text_format)
+    findings = check_pairs(paths) if text_format == "pairs" else check_corpus(paths, format=text_format)
     typer.echo(to_json(findings.as_dict()) if as_json else "\n".join(findings.lines()))
 
 

@@ -20,6 +20,7 @@ def command(
     normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1: products are cosines.")] = False,
     length: Annotated[int | None, typer.Option(min=1, help="Cut texts to this many tokens.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
+    language: Annotated[str | None, typer.Option(help="Of a network that knows several: the text's, else the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
@@ -39,7 +40,7 @@ def command(
     from cloze.tasks.finetune import as_dtype
 
     loaded = load_checkpoint(checkpoint, device)
-    reader = Reader.of(loaded, precision=as_dtype(precision, loaded.clock.seed.device))
+    reader = Reader.of(loaded, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
     framed = reader.encode(given, longest=length)
     cut = sum(row.cut > 0 for row in framed)
     if cut:

@@ -14,6 +14,7 @@ def command(
     file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
     top: Annotated[int, typer.Option(min=1, help="How many words for every mask.")] = 5,
+    language: Annotated[str | None, typer.Option(help="Of a network that knows several: the text's, else the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
 ) -> None:
@@ -29,7 +30,7 @@ def command(
     loaded = load_checkpoint(checkpoint, device)
     order = require_order(loaded, "open", verb="fill", instead=f"To continue a text: cloze generate {checkpoint} TEXT")
     head = prediction_head(loaded, verb="fill")
-    for filled in fill(Reader.of(loaded, order=order), head, given, top=top):
+    for filled in fill(Reader.of(loaded, order=order, language=language), head, given, top=top):
         if as_json:
             import json
             from dataclasses import asdict

@@ -27,6 +27,7 @@ def command(
     min_tokens: Annotated[int, typer.Option(min=0, help="No end before this many new tokens.")] = 0,
     count: Annotated[int, typer.Option(min=1, help="Continuations per prompt.")] = 1,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
+    language: Annotated[str | None, typer.Option(help="Of a network that knows several: the text's, else the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per continuation.")] = False,
 ) -> None:
@@ -46,10 +47,10 @@ def command(
 
     sampling = Sampling(0.0 if greedy else temperature, top_k, top_p)
     loaded = load_checkpoint(checkpoint, device)
-    reader = Reader.of(loaded)
+    reader = Reader.of(loaded, language=language)
     if not has_decoder(reader):
         order = require_order(loaded, "left_to_right", "source_to_target", verb="generate", instead=_instead(loaded))
-        reader = Reader.of(loaded, order=order)
+        reader = Reader.of(loaded, order=order, language=language)
     head = prediction_head(loaded, verb="generate")
     search = None if beams is None else Beams(beams, length_penalty, early)
     limits = Limits(min_tokens, no_repeat) if min_tokens or no_repeat else None

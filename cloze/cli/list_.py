@@ -21,8 +21,10 @@ def command(
         return
     rows = [("RECIPE", "NETWORKS", "ORDER", "EXERCISE", "OBJECTIVES", "PAPER")]
     for o in found:
-        networks = ", ".join(o.networks)
-        rows.append((o.name, networks, o.order, " ".join(o.exercise), " ".join(o.objectives), o.authors))
+        networks = " + ".join(network.rpartition(": ")[2] for network in o.networks)
+        orders = o.order.split(", ")
+        order = o.order if len(orders) < 3 else f"{len(orders)} kinds"
+        rows.append((o.name, networks, order, " ".join(o.exercise), " ".join(o.objectives), o.authors))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

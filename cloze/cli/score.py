@@ -21,6 +21,7 @@ def command(
         Path | None, typer.Option(help="Minimal pairs: a JSON-lines file, a folder of them, or a .tar.xz (BLiMP).")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pairs of every file.")] = None,
+    language: Annotated[str | None, typer.Option(help="Of a network that knows several: the text's, else the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     order: Annotated[
         str | None, typer.Option(help="Of a network that reads in several: open or left_to_right; else its usual one.")
@@ -49,7 +50,7 @@ def command(
     chosen = _pairs(pairs, limit) if pairs is not None else []
     loaded = load_checkpoint(checkpoint, device)
     method, head = method_of(loaded, order)
-    reader = Reader.of(loaded, order=order, precision=as_dtype(precision, loaded.clock.seed.device))
+    reader = Reader.of(loaded, order=order, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
     if pairs is not None:
         from cloze.decoding.minimal_pairs import prefer
 

@@ -39,8 +39,8 @@ class _Shown(NamedTuple):
 
 
 class BoundAlternating:
-    """Pairs of one store as documents whose even sentences are replaced by their translations (Unicoder, Huang et al., 2019,
-    §3.4: cross-lingual masked language modelling), cut into rows of the room.
+    """Pairs of one store as documents whose even sentences are replaced by their translations (cross-lingual masked
+    language modelling of Unicoder, Huang et al., 2019), cut into rows of the room.
 
     A document is a run of pairs of the same two languages that follow each other in the store; parallel text has no other
     borders, and held-out pairs are left out of it. With `swap` the side that begins is drawn anew for every run and epoch.

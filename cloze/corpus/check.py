@@ -16,7 +16,7 @@ from cloze.corpus.readers.documents import Document, read_documents
 from cloze.corpus.report import Report
 from cloze.corpus.store import Store
 
-_PLACES = 5
+PLACES = 5  # shown per kind of odd thing
 # First code point of each script's main blocks; "other" between them. Enough to see a mixture, not a script database.
 _SCRIPTS = (
     (0x00, "other"), (0x41, "Latin"), (0x5B, "other"), (0x61, "Latin"), (0x7B, "other"), (0xC0, "Latin"), (0x250, "other"),
@@ -81,7 +81,7 @@ def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findin
     report = Report()
     findings = Findings(report)
     seen: dict[int, str] = {}
-    per_document, per_sentence = _Lengths(), _Lengths()
+    per_document, per_sentence = Lengths(), Lengths()
     scripts = np.zeros(len(_NAMES), dtype=np.int64)
     for document in read_documents(paths, format=format, report=report):
         text = document.text
@@ -90,11 +90,11 @@ def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findin
         findings.characters += len(text)
         findings.single_sentence_documents += len(document.sentences) == 1
         _find_duplicate(text, document, seen, findings)
-        scripts += _scripts(text)
+        scripts += scripts_of(text)
         if not text.isascii():
             _count_chinese(text, findings.chinese)
     findings.lengths = {**per_document.summary("document"), **per_sentence.summary("sentence")}
-    findings.scripts = _shares(scripts)
+    findings.scripts = script_shares(scripts)
     findings.advice = _advice(findings)
     return findings
 
@@ -112,7 +112,7 @@ def as_json(found: Any) -> str:
     return json.dumps(found, ensure_ascii=False, indent=1)
 
 
-class _Lengths:
+class Lengths:
     """Counts of small integers, exact up to a limit: medians of any number of them in constant memory."""
 
     _LIMIT = 1 << 16
@@ -122,6 +122,7 @@ class _Lengths:
         self.total = self.number = self.longest = 0
 
     def add(self, values: list[int]) -> None:
+        """Count these."""
         for value in values:
             self.counts[min(value, self._LIMIT)] += 1
             self.total += value
@@ -129,6 +130,7 @@ class _Lengths:
         self.number += len(values)
 
     def summary(self, name: str) -> dict[str, float]:
+        """Median, mean and longest, called after what is counted."""
         middle = int(np.searchsorted(np.cumsum(self.counts), (self.number + 1) // 2)) if self.number else 0
         mean = self.total / max(self.number, 1)
         return {f"{name}_median": middle, f"{name}_mean": mean, f"{name}_longest": self.longest}
@@ -141,11 +143,12 @@ def _find_duplicate(text: str, document: Document, seen: dict[int, str], finding
         seen[key] = f"{document.file}:{document.line}" if len(seen) < 100_000 else ""
         return
     findings.duplicates += 1
-    if len(findings.duplicate_places) < _PLACES:
+    if len(findings.duplicate_places) < PLACES:
         findings.duplicate_places.append(f"{document.file}:{document.line} repeats {seen[key] or 'an earlier document'}")
 
 
-def _scripts(text: str) -> NDArray[np.int64]:
+def scripts_of(text: str) -> NDArray[np.int64]:
+    """Characters of a text by script, in the order of the scripts' names."""
     if text.isascii():
         data = np.frombuffer(text.encode(), dtype=np.uint8) | 0x20
         latin = int(((data >= 0x61) & (data <= 0x7A)).sum())
@@ -156,7 +159,8 @@ def _scripts(text: str) -> NDArray[np.int64]:
     return np.bincount(_NUMBER[np.searchsorted(_FIRST, codes, "right") - 1], minlength=len(_NAMES))
 
 
-def _shares(counts: NDArray[np.int64]) -> dict[str, float]:
+def script_shares(counts: NDArray[np.int64]) -> dict[str, float]:
+    """Shares of the letters by the name of their script, the largest first."""
     letters = {name: int(n) for name, n in zip(_NAMES, counts.tolist(), strict=True) if name != "other" and n}
     total = max(sum(letters.values()), 1)
     return {name: n / total for name, n in sorted(letters.items(), key=lambda item: -item[1])}

@@ -59,8 +59,8 @@ def _frame(reader: Reader, text: str) -> Framed:
     framed = reader.single([ids])
     if ((framed.ids == mask) & (framed.part == 0) & ~reader.can_ask(framed)).any():
         raise UserError(
-            f"{text[:60]!r}: this network is asked for a token at the one before it, and there is none before the first {literal}."
-            "\n  Put a word before it."
+            f"{text[:60]!r}: this network is asked for a token at the one before it, and none stands before the first {literal}."
+            "\n  Put a word there."
         )
     if reader.longest is not None and len(framed) > reader.longest:
         raise UserError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
@@ -106,7 +106,8 @@ class Checkpoint(Protocol):
 class Reader:
     """Reads texts with a network: tokenise, lay out, pad, run. The network stays in the mode it is in.
 
-    `beside` are the edits that find what the network reads beside the tokens (ZEN's n-grams).
+    `beside` are the edits that find what the network reads beside the tokens (ZEN's n-grams); `inputs` the id that every token
+    has in each further table (XLM's language).
     """
 
     network: Any
@@ -115,12 +116,20 @@ class Reader:
     order: str = "open"
     precision: torch.dtype | None = None
     beside: tuple[Any, ...] = ()
+    inputs: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, loaded: Checkpoint, *, order: str | None = None, precision: torch.dtype | None = None) -> Reader:
-        """The reader of a loaded checkpoint; `order`: another of those that it reads in than the usual one."""
-        beside = tuple(getattr(loaded, "beside", ()))
-        return cls(loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision, beside)
+    def of(
+        cls, loaded: Checkpoint, *, order: str | None = None, language: str | None = None,
+        precision: torch.dtype | None = None,
+    ) -> Reader:
+        """The reader of a loaded checkpoint; `order`: another of those that it reads in than the usual one; `language`: the
+        name or the number of the language that is read, where the network knows several (else the first).
+        """
+        return cls(
+            loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
+            tuple(getattr(loaded, "beside", ())), {} if language is None else {"language": language_id(loaded, language)},
+        )
 
     @cached_property
     def single(self) -> Layout:
@@ -183,6 +192,7 @@ class Reader:
         made = {"tokens": tokens, "segments": segments, "summaries": self._summaries(lengths, width)}
         if lengths.min() < width:
             made["block"] = (np.arange(width) < lengths[:, None]).astype(np.int64)
+        made.update({f"inputs/{name}": np.full_like(tokens, number) for name, number in self.inputs.items()})
         made.update(self._found_beside(tokens, lengths))
         return Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
 
@@ -267,7 +277,8 @@ class Reader:
     def continued(self, tokens: Tensor, start: int, segment: int = 0) -> Batch:
         """A batch of tokens (B, L) of one segment that stand at the positions from `start` on."""
         positions = torch.arange(start, start + tokens.shape[1], device=tokens.device).expand_as(tokens)
-        return Batch({"tokens": tokens, "positions": positions, "segments": torch.full_like(tokens, segment)})
+        further = {f"inputs/{name}": torch.full_like(tokens, number) for name, number in self.inputs.items()}
+        return Batch({"tokens": tokens, "positions": positions, "segments": torch.full_like(tokens, segment), **further})
 
     def scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, places: Tensor) -> Tensor:
         """A head's scores (M, classes) in fp32 at flat places of the batch."""
@@ -301,6 +312,20 @@ def heads_by_kind(loaded: Checkpoint) -> dict[str, Any]:
             kind = "relation_prediction" if tuple(head.reads) == ("summary",) else "token_labelling"
         found.setdefault(kind, head)
     return found
+
+
+def language_id(loaded: Checkpoint, language: str) -> int:
+    """The number of a language by its name, or as it is given; a `UserError` if the network does not know it."""
+    count = (loaded.network_arguments.get("inputs") or {}).get("language", 0)
+    names = list(getattr(loaded, "languages", ()))[:count]
+    if not count:
+        raise UserError(f"{loaded.folder}: this network knows no languages.\n  Leave --language out.")
+    if language in names:
+        return names.index(language)
+    if language.isdecimal() and int(language) < count:
+        return int(language)
+    raise UserError(f"{loaded.folder}: it does not know the language {language!r}.\n  It knows: "
+                    + (", ".join(names) or f"0 to {count - 1}") + ".")
 
 
 def orders_of(loaded: Checkpoint) -> tuple[str, ...]:

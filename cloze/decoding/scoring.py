@@ -45,7 +45,8 @@ def method_of(loaded: Checkpoint, order: str | None = None) -> tuple[Method, Any
     own = orders_of(loaded)
     if order is not None and order not in own:
         raise UserError(
-            f"{loaded.folder}: this network does not read in the order {order}.\n  Write --order {' or '.join(own)}, or leave it out."
+            f"{loaded.folder}: this network does not read in the order {order}.\n"
+            f"  Write --order {' or '.join(own)}, or leave it out."
         )
     kinds = heads_by_kind(loaded)
     if "token_prediction" in kinds:

@@ -91,7 +91,8 @@ def answer_framed(
     for index in by_length([len(row) for row in framed], rows=rows):
         with torch.inference_mode():
             batch = reader.batch([framed[i] for i in index])
-            source = Batch({name: batch[name] for name in ("tokens", "block") if name in batch}, checked=True)
+            kept = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/")]
+            source = Batch({name: batch[name] for name in kept}, checked=True)
             first = torch.full((len(index), 1), start, dtype=torch.int64, device=reader.device)
             writer = Answering(reader, head, source)
             found = _write(writer, first, index, room, end, sampling, beams, limits, seed)

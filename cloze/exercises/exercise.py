@@ -59,6 +59,7 @@ class Exercise:
             placed.append(Placed(bound, p.view))
         self.edits = tuple(reversed(placed))
         self.room = room["main"]
+        self._views = {"main"} | {name for p in edits for name in (p.view, getattr(p.edit, "to", "main"))}
         self.wants = self._wants()
         self._dead = [self._useless_after(place) for place in range(len(self.edits))]
 
@@ -97,8 +98,8 @@ class Exercise:
             return frozenset()
         return frozenset(
             name for name in names
-            if name not in later and name not in self._keep and (not fields.find(name).travels or name.startswith("distractor."))
-            and fields.split(name).field != "length"
+            if name not in later and name not in self._keep and fields.split(name).field != "length"
+            and (not fields.find(name).travels or fields.split(name).view not in self._views)  # a companion is no view
         )
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:

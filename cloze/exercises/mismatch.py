@@ -17,8 +17,8 @@ from cloze.rows import Rows
 @register("edit", "mismatch")
 @dataclass(frozen=True)
 class Mismatch:
-    """With odds `rate` the companion `wrong` stands in the place of the companion `of` (Unicoder's paraphrase
-    classification, Huang et al., 2019, §3.3).
+    """With odds `rate` the companion `wrong` stands in the place of the companion `of` (paraphrase
+    classification of Unicoder, Huang et al., 2019).
 
     Gives the companion as it then is, and `targets/<set>` (B,): 1 for a pair that belongs together, 0 for a wrong one. A field
     that only one of the two companions has is left out, because it would speak of another text.

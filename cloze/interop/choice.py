@@ -61,7 +61,8 @@ def place_heads(architecture: Architecture, model: Model) -> Choice:
             best = (cls, placed)
     for name in model.heads:
         if name not in best[1] and name not in left:
-            left[name] = f"{best[0].name} has no second head of this kind"
+            others = f" beside {' and '.join(best[1])}" if best[1] else ""
+            left[name] = f"transformers' {architecture.title} has no class with such a head{others}"
     return Choice(architecture, best[0], best[1], left)
 
 

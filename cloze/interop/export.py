@@ -257,6 +257,7 @@ def _description(
         },
         **({"beside": [{part: dict(arguments)} for part, arguments in model.beside]} if model.beside else {}),
         **({"tables": {name: table.part for name, table in model.tables.items()}} if model.tables else {}),
+        **({"languages": list(model.languages)} if model.languages else {}),
         "labels": list(labels) if labels else None,
         "name": card.name,
         "step": card.step,

@@ -41,7 +41,8 @@ class Reading:
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Reading:
         """A reading from plain data; what it does not tell is the default."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in told.items()})
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Model:
     parameter names. `spare` holds tensors of a Hugging Face folder that no part of cloze uses (a pooler without an
     objective), under their names there, so that writing the folder again loses nothing. `beside` are the edits that find
     what the network reads beside the tokens, each a registered part and its arguments; `tables` is what they look up.
+    `languages` are the names of the ids of the further input `language`.
     """
 
     arguments: Mapping[str, Any]
@@ -89,6 +91,7 @@ class Model:
     spare: Mapping[str, Tensor] = field(default_factory=dict)
     beside: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     tables: Mapping[str, Table] = field(default_factory=dict)
+    languages: tuple[str, ...] = ()
 
 
 #: What None means for an argument of a network: it follows from others.

@@ -144,7 +144,8 @@ def _model(
     spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
     order = own["order"] if own is not None else _order(config, architecture)
     beside, tables = ((), {}) if own is None else _beside(folder, own)
-    return Model(arguments, order, network, heads, architecture.part, spare, beside, tables), remarks
+    languages = () if own is None else tuple(own.get("languages", ()))
+    return Model(arguments, order, network, heads, architecture.part, spare, beside, tables, languages), remarks
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
@@ -363,6 +364,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
         part=own["part"],
         beside=beside,
         tables=tables,
+        languages=tuple(own.get("languages", ())),
     )
     tokenizer = Tokenizer.load(folder)
     _check_vocabulary(folder, tokenizer, model)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cloze.networks.blocks.buckets import Buckets
 from cloze.networks.blocks.cross import SequenceLayer
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.fused_sequence import Real
 from cloze.networks.blocks.initial import draw, initialise
 from cloze.networks.blocks.layer import Activation
 from cloze.networks.blocks.norm import Normalisation, make_norm
@@ -86,6 +87,12 @@ class Stack(nn.Module):
             return mask
         numbers: Tensor = self.buckets(length, past)
         return numbers if mask is None else numbers + mask
+
+    def real(self, block: Tensor | None) -> Real | None:
+        """The tokens that are not padding, where the layers can leave padding out."""
+        if block is None or not all(layer.takes_rows() for layer in self.layers if isinstance(layer, SequenceLayer)):
+            return None
+        return Real.of(block)
 
     def end(self, x: Tensor) -> Tensor:
         """The last layer's output as the outside reads it."""
@@ -247,8 +254,8 @@ class EncoderDecoder(nn.Module):
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and decoder_tokens (B, T).
 
-        `hidden` (B, L, D) is the encoder's, `decoder_hidden` (B, T, D) the decoder's, `summary` (B, D) the decoder's at its
-        last token; without `decoder_tokens` the decoder reads the encoder's tokens with the last one moved to the front
+        `hidden` (B, L, D) is the encoder's, `decoder_hidden` (B, T, D) the decoder's (at padding both mean nothing), `summary`
+        (B, D) the decoder's at its last token; without `decoder_tokens` the decoder reads the encoder's tokens with the last one moved to the front
         (BART §3.1). With `cache` the encoder runs once and `decoder_tokens` continue those of earlier calls.
         """
         encoded = cache.encoded if cache is not None else None
@@ -263,7 +270,7 @@ class EncoderDecoder(nn.Module):
             decoder_tokens, decoder_block = rolled(tokens, block), block
         kinds = None if inputs is None else {name: ids[:, :1] for name, ids in inputs.items()}
         hidden = self._decode(
-            decoder_tokens, decoder_block, decoder_positions, kinds, encoded, _readable(block, crossing, encoded), cache
+            decoder_tokens, decoder_block, decoder_positions, kinds, encoded, block, _readable(block, crossing, encoded), cache
         )
         if "decoder_hidden" in want:
             states["decoder_hidden"] = hidden
@@ -286,9 +293,11 @@ class EncoderDecoder(nn.Module):
         x = _cast(x)
         seen = visibility(order, block, length=tokens.shape[1], past=0, device=tokens.device)
         added = self.encoder.added(seen.bias(x.dtype, tokens.shape[1], tokens.device), tokens.shape[1])
+        real = self.encoder.real(block)
+        x = x if real is None else real.gather(x)
         for layer in self.encoder.layers:
-            x = layer(x, added)
-        return self.encoder.end(x)
+            x = layer(x, added, real=real)
+        return self.encoder.end(x if real is None else real.spread(x))
 
     def _decode(
         self,
@@ -297,6 +306,7 @@ class EncoderDecoder(nn.Module):
         positions: Tensor | None,
         inputs: Mapping[str, Tensor] | None,
         source: Tensor,
+        source_block: Tensor | None,
         source_added: Tensor | None,
         cache: SequenceCache | None,
     ) -> Tensor:
@@ -306,13 +316,16 @@ class EncoderDecoder(nn.Module):
         x = _cast(self.decoder.begin(self.embeddings(tokens, inputs), positions, past, table))
         seen = visibility("left_to_right", block, length=length, past=past, device=tokens.device)
         added = self.decoder.added(seen.bias(x.dtype, length, tokens.device), length, past)
+        real, source_real = (self.decoder.real(b if cache is None else None) for b in (block, source_block))
+        x = x if real is None else real.gather(x)
+        source = source if source_real is None else source_real.gather(source)
         for number, layer in enumerate(self.decoder.layers):
             x = layer(
-                x, added, source=source, source_added=source_added,
+                x, added, source=source, source_added=source_added, real=real, source_real=source_real,
                 kept=None if cache is None else cache.layers[number],
                 source_kept=None if cache is None else cache.source[number],
             )  # fmt: skip
-        return self.decoder.end(x)
+        return self.decoder.end(x if real is None else real.spread(x))
 
     def flops_per_token(self, length: int) -> float:
         """Operations of forward and backward per token of the source in rows of `length` with a target as long."""

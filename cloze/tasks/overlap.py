@@ -27,7 +27,7 @@ def exact(written: str, wanted: str) -> float:
 def f1(written: str, wanted: str) -> float:
     """F1 of the words that both have, without articles (Rajpurkar et al., SQuAD, 2016, §6); 1 if both have none.
 
-    Differs: ideographs are words of their own, as are the parts of a hyphenated word; the published script would compare whole clauses of Chinese.
+    Differs: ideographs and the parts of a hyphenated word are words of their own, where the published script glues them.
     """
     ours, theirs = ([word for word in words(text) if word not in _ARTICLES] for text in (written, wanted))
     if not ours or not theirs:

@@ -58,12 +58,17 @@ def _write(path: Path, text: str) -> None:
 def _model(learner: Learner, loaded: Checkpoint) -> Model:
     network = learner.reader.network
     part = next((name for name in names("network") if lookup("network", name) is type(network)), type(network).__name__)
+    origin = getattr(loaded, "imported", None)
+    read_with = {} if origin is None else {
+        "beside": origin.model.beside, "tables": origin.model.tables, "languages": origin.model.languages,
+    }  # fmt: skip
     return Model(
         arguments=dict(loaded.network_arguments),
         order=learner.reader.order,
         network=network.state_dict(),
         heads=learner.stored(),
         part=part,
+        **read_with,
     )
 
 

@@ -168,7 +168,7 @@ def copied(loaded: Checkpoint, settings: Settings, seed: int, precision: torch.d
         network = fresh_network(loaded.network, dict(loaded.network_arguments), seed)
     else:
         network = copy.deepcopy(loaded.network)
-    return Reader(network, loaded.tokenizer, loaded.reading, loaded.order, precision)
+    return replace(Reader.of(loaded, precision=precision), network=network)
 
 
 def fresh_network(network: Any, arguments: dict[str, Any], seed: int) -> Any:

@@ -100,7 +100,8 @@ def test_a_second_sequence_is_padded_for_itself_and_its_answers_stand_in_it(size
         "tokens": np.array([[5, 6, 7]] * size, np.int32), "length": np.full(size, 3, np.int32),
         "decoder_tokens": np.array([[1, 8], [1, 0], [1, 9]], np.int32)[:size],
         "decoder_length": np.array([2, 1, 2], np.int32)[:size],
-        "targets/main": np.array([[8, 9], [4, 0], [7, 7]])[:size], "decoder_places/main": np.array([[0, 1], [0, -1], [0, 1]])[:size],
+        "targets/main": np.array([[8, 9], [4, 0], [7, 7]])[:size],
+        "decoder_places/main": np.array([[0, 1], [0, -1], [0, 1]])[:size],
     })
     laid = collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens", "decoder_tokens"}), padding=3)
     assert laid["targets/main"].tolist() == [8, 9, 4, 7, 7][: {1: 2, 3: 5}[size]]
@@ -114,7 +115,8 @@ def test_a_second_sequence_is_padded_for_itself_and_its_answers_stand_in_it(size
 
 def test_links_become_flat_places_of_tokens_and_items():
     rows = Rows({
-        "tokens": np.ones((2, 4), np.int32), "length": np.array([4, 3], np.int32), "items/ngram": np.array([[7, 8, 0], [9, 0, 0]]),
+        "tokens": np.ones((2, 4), np.int32), "length": np.array([4, 3], np.int32),
+        "items/ngram": np.array([[7, 8, 0], [9, 0, 0]]),
         "links/ngram": np.array([[[0, 0], [1, 0], [3, 1]], [[2, 0], [-1, -1], [-1, -1]]]),
     })
     laid = collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens", "items/ngram", "links/ngram"}))

@@ -66,9 +66,10 @@ def test_as_much_is_masked_as_the_recipe_says(name: str, system: Callable[..., A
                 assert rows >= 2000 and units == mask.count * rows
                 continue
             rate = mask.rate if mask.one_in is None else 1 / mask.one_in
-            whole = {"independent": 0.0, "stochastic": 0.0, "nearest": 0.5, "up": 1.0}[mask.rounding if mask.one_in is None else "up"]
+            rounded = mask.rounding if mask.one_in is None else "up"
+            off = {"independent": 0.0, "stochastic": 0.0, "nearest": 0.5, "up": 1.0}[rounded] * rows / of
             assert rows >= 2000
-            assert units / of == pytest.approx(rate, abs=whole * rows / of + 4 * (rate / of) ** 0.5), entry.name
+            assert units / of == pytest.approx(rate, abs=off + 4 * (rate / of) ** 0.5), entry.name
 
 
 def chosen_by(feed: Feed) -> list[tuple[Mask, list[tuple[int, int, int]]]]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from cloze import fields
 from cloze.assembly.load import load_recipe, recipe_names
 from cloze.batch import Batch
+from cloze.registry import names
 from cloze.training.step import Pass, Step
 
 BAND, DEPTH = 8, 4
@@ -35,25 +36,40 @@ def deeper(name: str) -> list[str]:
 def test_a_changed_token_moves_only_what_may_see_it(name: str, system: Callable[..., Any]) -> None:
     opened = system(name, *deeper(name))
     step = opened.step().double()
-    tested = 0
+    tested: set[tuple[bool, ...]] = set()
     for turn, batch in opened.batches(step).items():
         for run in step.entries[turn]:
             if any(str(source).rpartition(".")[0] in step.networks for source in run.take.values()):
                 print(f"{turn}: pass {run.name} reads another pass instead of tokens; nothing to change in it")
                 continue
-            check_pass(step, run, batch)
-            tested += 1
-    assert tested
+            tested |= check_pass(step, run, batch)
+    assert len(tested) >= len({str(entry.order) for entry in opened.recipe.entries.values()})
 
 
-def check_pass(step: Step, run: Pass, batch: Batch) -> None:
+def test_every_registered_network_is_checked() -> None:
+    specs = [spec.part for name in recipe_names() for spec in load_recipe(name).networks.values()]
+    assert set(names("network")) == {spec.name for spec in specs if spec is not None}
+
+
+def check_pass(step: Step, run: Pass, batch: Batch) -> set[tuple[bool, ...]]:
+    """Check one row of every kind of order in the batch; returns the kinds."""
     network: Any = step.networks[run.network]
     seen = batch.view(run.view)
     taken = {name: source for name, source in run.take.items() if isinstance(source, str)}
     given = {**seen, **{name: batch[source] for name, source in taken.items() if source in batch}}
     given = {name: value for name, value in given.items() if name in network.takes}
+    longest = (given.get("block", torch.ones_like(given["tokens"])) > 0).sum(1)
+    kinds: dict[tuple[bool, ...], int] = {}
+    for row in longest.argsort(stable=True).tolist():
+        steps = order_of(run, given, row)[: longest[row]].diff()
+        kinds[bool((steps < 0).any()), bool((steps > 0).any()), bool((steps == 0).any())] = row
+    for row in kinds.values():
+        check_row(network, run, given, row)
+    return set(kinds)
+
+
+def check_row(network: Any, run: Pass, given: dict[str, Tensor], row: int) -> None:
     block = given.get("block", torch.ones_like(given["tokens"]))
-    row = int((block > 0).sum(1).argmax())
     order = order_of(run, given, row)
     shared = block[row][:, None] == block[row][None, :]
     may = {
@@ -75,11 +91,11 @@ def check_pass(step: Step, run: Pass, batch: Batch) -> None:
         later = given.get("decoder_block", torch.ones_like(given["decoder_tokens"]))
         asked = (later[row] > 0).nonzero().view(-1)
         for state, _, moved in perturbed(network, run, given, row, "decoder_tokens", asked):
-            causal = torch.ones(moved.shape[-1], moved.shape[-1], dtype=torch.bool).tril()[:, asked].T
-            if state == "decoder_hidden":
-                assert (moved == causal)[:, asked].all()
-            else:
+            if state != "decoder_hidden":
                 assert not moved.any(), f"{run.name}.{state} sees the decoder's tokens"
+                continue
+            causal = torch.ones(moved.shape[-1], moved.shape[-1], dtype=torch.bool).tril()[:, asked].T
+            assert (moved == causal)[:, asked].all(), f"{run.name}.{state} does not see exactly what is to its left"
 
 
 def perturbed(
@@ -94,9 +110,12 @@ def perturbed(
     keywords[changed] = tokens
     if "order" in network.takes:
         keywords.setdefault("order", run.order)
-    want = frozenset(network.gives) - {"summary", "carry", "alignment"}
     with torch.no_grad():
-        states = network(want=want, **keywords)
+        states = dict(network(want=frozenset(network.gives) - {"carry"}, **keywords))
+    if "summary" in states:  # the state of one position: what that may see has been checked
+        positions = [states[name].flatten(0, 1) for name in ("hidden", "decoder_hidden") if name in states]
+        for vector in states.pop("summary"):
+            assert any((vector == position).all(1).any() for position in positions), f"{run.name}.summary is no position's state"
     for name, state in sorted(states.items()):
         moved = (state[..., 1:, :, :] - state[..., :1, :, :]).abs().amax(-1) > 1e-9
         yield name, network.gives[name].sees, moved

@@ -140,3 +140,155 @@ def test_running_text_and_pairs_are_not_mistaken_for_each_other(store: Store, tm
     plain = build_store_from_texts(["The cat sleeps."] * 3, store.tokenizer(), tmp_path / "plain")
     with pytest.raises(CorpusError, match="--format pairs"):
         Pairs().bind(plain, seed=1, entry="main")
+
+
+def test_nothing_is_held_out_of_a_small_store_of_smoothed_languages(tmp_path: Path) -> None:
+    source = table(tmp_path / "a.tsv", ROWS)
+    store = build_store([source], train_tokenizer_from([source], SPEC, format="pairs"), tmp_path / "store", format="pairs")
+    for alternate in (False, True):
+        few = Pairs(languages={"smooth": 0.7}, alternate=alternate)
+        assert len(few.bind(store, seed=1, entry="main", held_out=0.1, part="held_out").plan(0, 20)) == 0
+        assert len(few.bind(store, seed=1, entry="main", held_out=0.1).plan(0, 200)) > 0
+
+
+# ---- distractors -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Pairs of words that say which pair they are: 40 English-Chinese, then 30 French-Chinese, then 1 English-French."""
+    folder = tmp_path_factory.mktemp("numbered")
+    tables = [
+        table(folder / "a.tsv", [(f"en {i} x", f"zh {i}") for i in range(40)]),
+        table(folder / "b.tsv", [(f"fr {i} y", f"zh {i} z") for i in range(30)], "fr\tzh"),
+        table(folder / "c.tsv", [("en 7", "fr 7")], "en\tfr"),
+    ]
+    return build_store(tables, train_tokenizer_from(tables, SPEC, format="pairs"), folder / "store", format="pairs")
+
+
+def test_a_distractor_is_the_same_side_of_another_pair_of_the_same_languages(numbered: Store) -> None:
+    bound = Pairs().bind(numbered, seed=3, entry="main")
+    plan = bound.plan(0, 20)
+    items = np.arange(len(plan))
+    want = frozenset({
+        "language", "translation.tokens", "translation.language", "distractor.tokens", "distractor.language",
+        "distractor.document", "document",
+    })
+    rows = bound.read(plan, items, want)
+    assert (rows["distractor.language"] == rows["translation.language"]).all()
+    kinds = np.sort(numbered.document_languages, axis=1).tolist()
+    other, own = rows["distractor.document"], rows["document"]
+    assert all(kinds[a] == kinds[b] for a, b in zip(own, other, strict=True))
+    alone = own == 70  # the only English-French pair has no other
+    assert (other != own)[~alone].all() and other[alone].tolist() == [70]
+    for item in (0, 33):
+        again = bound.read(plan, items[item : item + 1], want)
+        size = int(again["distractor.length"][0])
+        assert again["distractor.tokens"][0, :size].tolist() == rows["distractor.tokens"][item, :size].tolist()
+
+
+def test_every_other_pair_is_drawn_alike(numbered: Store) -> None:
+    bound = Pairs(swap=False).bind(numbered, seed=3, entry="main")
+    drawn = np.zeros((40, 40), int)
+    for epoch in range(200):
+        plan = bound.plan(epoch, 20)
+        rows = bound.read(plan, np.arange(len(plan)), frozenset({"distractor.tokens", "document"}))
+        english = rows["document"] < 40
+        np.add.at(drawn, (rows["document"][english], rows["distractor.document"][english]), 1)
+    assert not drawn.diagonal().any() and drawn.sum() == 8000
+    others = drawn[~np.eye(40, dtype=bool)]
+    chi_square = ((others - 8000 / 1560) ** 2).sum() / (8000 / 1560)
+    assert abs(chi_square - 1559) < 4 * (2 * 1559) ** 0.5
+
+
+# ---- documents that alternate ----------------------------------------------------------------------------------------
+
+
+def shown(bound: object, plan: object, item: int, want: frozenset[str] = frozenset()) -> tuple[list[int], list[int]]:
+    rows = bound.read(plan, np.array([item]), want)  # type: ignore[attr-defined]
+    size = int(rows["length"][0])
+    return rows["tokens"][0, :size].tolist(), rows["inputs/language"][0, :size].tolist()
+
+
+def test_every_second_sentence_is_its_translation(numbered: Store) -> None:
+    tokenizer = numbered.tokenizer()
+    bound = Pairs(swap=False, alternate=True).bind(numbered, seed=3, entry="main")
+    assert "inputs/language" in bound.gives and "translation.tokens" not in bound.gives
+    plan = bound.plan(0, 10_000)
+    assert len(plan) == 3  # a run for each pair of languages
+    rows = {tuple(languages): tokens for tokens, languages in (shown(bound, plan, i) for i in range(3))}
+    expected = []
+    for i in range(40):
+        expected += tokenizer.encode(f"zh {i}" if i % 2 else f"en {i} x").ids.tolist()
+    (english,) = [languages for languages in rows if 0 in languages and 1 in languages]
+    assert rows[english] == expected
+    wholes = [(f"fr {i} y" if i % 2 == 0 else f"zh {i} z") for i in range(30)]
+    assert [t for text in wholes for t in tokenizer.encode(text).ids.tolist()] in rows.values()
+
+
+def test_rows_of_alternating_text_fill_the_room_and_lose_nothing(numbered: Store) -> None:
+    bound = Pairs(swap=False, alternate=True).bind(numbered, seed=3, entry="main")
+    whole, cut = bound.plan(0, 10_000), bound.plan(0, 7)
+    everything = sorted(shown(bound, whole, i) for i in range(len(whole)))
+    pieces = [shown(bound, cut, int(np.flatnonzero(cut.order == row)[0])) for row in range(len(cut))]
+    joined: list[tuple[list[int], list[int]]] = []
+    for row, (tokens, languages) in enumerate(pieces):
+        if row == 0 or len(pieces[row - 1][0]) < 7:
+            joined.append(([], []))
+        joined[-1][0].extend(tokens)
+        joined[-1][1].extend(languages)
+    assert sorted(joined) == everything
+    assert all(cut.lengths(np.array([i]))[0] == len(shown(bound, cut, i)[0]) <= 7 for i in range(len(cut)))
+
+
+def test_layers_of_alternating_text_belong_to_its_tokens(numbered: Store) -> None:
+    tokenizer = numbered.tokenizer()
+    bound = Pairs(alternate=True).bind(numbered, seed=3, entry="main")
+    plan = bound.plan(2, 9)
+    items = np.arange(len(plan))
+    rows = bound.read(plan, items, frozenset({"word_start", "sentence"}))
+    for i in items.tolist():
+        size = int(rows["length"][i])
+        changes = np.flatnonzero(np.diff(rows["sentence"][i, :size])) + 1
+        assert rows["sentence"][i, 0] == 0 and set(np.diff(rows["sentence"][i, :size]).tolist()) <= {0, 1}
+        assert (rows["inputs/language"][i, changes] != rows["inputs/language"][i, changes - 1]).all()
+        first = tokenizer.piece(int(rows["tokens"][i, 0]))
+        assert rows["word_start"][i, 0] == (not first.startswith("##"))
+        alone = bound.read(plan, items[i : i + 1], frozenset())
+        assert alone["tokens"][0].tolist() == rows["tokens"][i, :size].tolist()
+
+
+def test_the_side_that_begins_is_drawn_anew_in_every_epoch(numbered: Store) -> None:
+    bound = Pairs(alternate=True).bind(numbered, seed=3, entry="main")
+    first = [tuple(sorted(shown(bound, bound.plan(e, 10_000), i)[1][0] for i in range(3))) for e in range(12)]
+    assert len(set(first)) > 1 and first == [
+        tuple(sorted(shown(bound, bound.plan(e, 10_000), i)[1][0] for i in range(3))) for e in range(12)
+    ]
+    static = Pairs(alternate=True, static=True).bind(numbered, seed=3, entry="main")
+    texts = [sorted(shown(static, static.plan(e, 10_000), i) for i in range(3)) for e in range(4)]
+    assert all(text == texts[0] for text in texts)
+
+
+def test_held_out_pairs_are_in_no_row_of_the_training_part(numbered: Store) -> None:
+    parts = {
+        part: Pairs(alternate=True).bind(numbered, seed=3, entry="main", held_out=0.2, part=part)  # type: ignore[arg-type]
+        for part in ("train", "held_out")
+    }
+    documents = {part: set(bound.documents.tolist()) for part, bound in parts.items()}  # type: ignore[union-attr]
+    assert documents["held_out"] and not documents["train"] & documents["held_out"]
+    assert parts["train"].tokens + parts["held_out"].tokens == len(numbered.tokens)
+    assert len(parts["held_out"].plan(0, 10)) > 0
+
+
+def test_languages_of_alternating_text_are_smoothed(numbered: Store) -> None:
+    bound = Pairs(alternate=True, languages={"smooth": 0.0}).bind(numbered, seed=3, entry="main")
+    plan = bound.plan(0, 4)
+    kinds = [tuple(sorted(map(int, numbered.document_languages[d]))) for d in plan.document[plan.order].tolist()]
+    counts = [kinds.count(kind) for kind in set(kinds)]
+    assert len(counts) == 3 and max(counts) - min(counts) <= 1
+    assert len(np.unique(plan.address(np.arange(len(plan)), static=False))) == len(plan)  # a row that comes again is masked anew
+
+
+def test_a_row_of_alternating_text_needs_room(numbered: Store) -> None:
+    with pytest.raises(RecipeError, match="1 tokens of room per row; expected 2"):
+        Pairs(alternate=True).bind(numbered, seed=3, entry="main").plan(0, 1)

@@ -163,7 +163,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
 def test_an_exported_sequence_model_answers_on_the_command_line(
     answering: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from cloze.cli.generate import command
+    from cloze.cli.main import main
     from cloze.interop import Card, Head, Model, export_folder
 
     reader, head = answering
@@ -173,9 +173,8 @@ def test_an_exported_sequence_model_answers_on_the_command_line(
     assert export_folder(
         tmp_path, model=model, tokenizer=reader.tokenizer, reading=reader.reading, card=Card("test"), architecture="bart"
     ) == []  # fmt: skip
-    command(
-        tmp_path, ["The cat"], None, "text", 6, 1.0, None, None, True, 3, 2.0, False, 2, 1, 1, 0, "cpu", False
-    )  # fmt: skip
+    options = ["--tokens", "6", "--beams", "3", "--length-penalty", "2", "--no-repeat", "2", "--min-tokens", "1"]
+    assert main(["generate", str(tmp_path), "The cat", *options]) == 0
     (expected,) = generate(reader, head, ["The cat"], tokens=6, beams=Beams(3, 2.0), limits=Limits(1, 2))
     assert capsys.readouterr().out == expected.text + "\n"
 

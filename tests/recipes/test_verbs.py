@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.load import load_recipe
 from cloze.cli.main import main
+from cloze.decoding.reader import Reader
 
 from .test_every_recipe import binds, small
 
@@ -92,10 +94,11 @@ def test_embed_works_everywhere(trained: tuple[str, Path], capsys: Capture) -> N
     assert [len(one["vector"]) for one in found] == [width, width]
     assert all(math.isfinite(number) for one in found for number in one["vector"])
     assert found[0]["vector"] != found[1]["vector"]
-    assert lines(capsys, "embed", run, *texts(name), "--pooling", "summary")[1]["vector"] != found[1]["vector"]
+    assert lines(capsys, "embed", run, *texts(name), "--pooling", "summary")[0]["vector"] != found[0]["vector"]
     if name in ENCODERS:
-        return refused(capsys, "Leave --layer out", "embed", run, *texts(name), "--layer", "0")
-    assert lines(capsys, "embed", run, *texts(name), "--layer", "0")[1]["vector"] != found[1]["vector"]
+        refused(capsys, "Leave --layer out", "embed", run, *texts(name), "--layer", "0")
+        return
+    assert lines(capsys, "embed", run, *texts(name), "--layer", "0")[0]["vector"] != found[0]["vector"]
 
 
 def test_fill_fills_or_says_what_does(trained: tuple[str, Path], capsys: Capture) -> None:
@@ -103,7 +106,8 @@ def test_fill_fills_or_says_what_does(trained: tuple[str, Path], capsys: Capture
     way_out = VERBS[name][0]
     text = "北京是一[MASK]大城市。" if name in CHINESE else "The river [MASK] all night."
     if way_out:
-        return refused(capsys, way_out, "fill", run, text)
+        refused(capsys, way_out, "fill", run, text)
+        return
     (filled,) = lines(capsys, "fill", run, text, "--top", "3")
     (candidates,) = filled["masks"]
     shares = [one["probability"] for one in candidates]
@@ -114,7 +118,8 @@ def test_generate_writes_or_says_what_does(trained: tuple[str, Path], capsys: Ca
     name, run = trained
     way_out, prompt = VERBS[name][1], texts(name)[0]
     if way_out:
-        return refused(capsys, way_out, "generate", run, prompt)
+        refused(capsys, way_out, "generate", run, prompt)
+        return
     for how in (["--greedy"], ["--beams", "2"], ["--seed", "4"]):
         found = lines(capsys, "generate", run, prompt, "rain", "--tokens", "4", *how)
         assert [one["prompt"] for one in found] == [prompt, "rain"]
@@ -125,7 +130,8 @@ def test_score_scores_or_says_what_does(trained: tuple[str, Path], capsys: Captu
     name, run = trained
     way_out = VERBS[name][2]
     if way_out:
-        return refused(capsys, way_out, "score", run, *texts(name))
+        refused(capsys, way_out, "score", run, *texts(name))
+        return
     found = lines(capsys, "score", run, *texts(name))
     assert all(math.isfinite(one["score"]) and one["score"] < 0 and one["tokens"] > 0 for one in found)
     assert found[0]["tokens"] > found[1]["tokens"]
@@ -139,10 +145,11 @@ def test_what_the_folder_does_not_say_to_transformers_is_said(trained: tuple[str
         "infoword": "contrast: transformers' BERT has no such head",
         "mass": "token_prediction: it has a bias, transformers' BART has none",
         "spanbert": "span_boundary: transformers' BERT has no such head",
-        "unilm": "transformers' BERT does not read in the order source_to_target",
+        "unilm": "transformers' BERT has no class with such a head beside token_prediction",
         "zen": "the network is 'zen', and transformers has no class of that kind",
     }
     assert expected.get(name, "") in remarks and (remarks == "" or name in expected)
+    assert name != "unilm" or "transformers' BERT does not read in the order source_to_target; cloze does." in remarks
 
 
 @pytest.mark.parametrize("trained", ["gpt-bert"], indirect=True)
@@ -153,3 +160,27 @@ def test_what_reads_in_two_orders_scores_in_both(trained: tuple[str, Path], caps
     assert (masked["method"], causal["method"]) == ("pseudo_log_likelihood", "log_probability")
     assert masked["tokens"] == causal["tokens"] and masked["score"] != causal["score"]
     refused(capsys, "Write --order open", "score", run, text, "--order", "right_to_left")
+
+
+@pytest.mark.parametrize("trained", ["xlm-15-mlm"], indirect=True)
+def test_the_language_of_a_text_can_be_said(trained: tuple[str, Path], capsys: Capture) -> None:
+    run, (text, _) = trained[1], texts("xlm-15-mlm")
+    first, second = (lines(capsys, "embed", run, text, "--language", number)[0]["vector"] for number in "01")
+    assert first == lines(capsys, "embed", run, text)[0]["vector"] != second
+    assert lines(capsys, "score", run, text, "--language", "1")[0]["score"] != lines(capsys, "score", run, text)[0]["score"]
+    refused(capsys, "It knows: english", "fill", run, "a [MASK]", "--language", "fr")
+
+
+@pytest.mark.parametrize("trained", ["zen"], indirect=True)
+def test_a_lexicon_is_kept_with_the_checkpoint(trained: tuple[str, Path], capsys: Capture, tmp_path: Path) -> None:
+    run, loaded = trained[1], load_checkpoint(trained[1])
+    lexicon = loaded.tables["ngrams"]
+    assert lexicon.size == loaded.network.ngrams.tokens.num_embeddings > 1
+    sentence = loaded.tokenizer.decode([i for i in lexicon.grams[1].tolist() if i >= 0])
+    reader = Reader.of(loaded)
+    batch = reader.batch(reader.encode([sentence]))
+    assert int(batch["items/ngram"].max()) > 0 and len(batch["links/ngram"]) > 1
+    copied = shutil.copytree(run, tmp_path / "copy")
+    assert lines(capsys, "embed", copied, sentence) == lines(capsys, "embed", run, sentence)
+    (copied / "cloze" / "tables" / "ngrams.safetensors").unlink()
+    refused(capsys, "copy the whole folder again", "embed", copied, sentence)

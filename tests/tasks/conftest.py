@@ -10,6 +10,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+
+LAYERS: dict[str, Any] = {"layers": 1, "width": 32, "heads": 2, "inner": 48, "dropout": 0.0}
+PLAIN = {"transform": None, "bias": False, "tie": True}
+T5 = {
+    **LAYERS, "head_width": 16, "norm": "pre", "normalisation": "rms", "norm_epsilon": 1e-6, "positions": "buckets",
+    "biases": False, "scale_scores": False, "activation": "relu", "buckets": 8, "farthest": 12, "initial": "t5",
+    "attention_dropout": 0.0, "inner_dropout": 0.0,
+}  # fmt: skip
+BART = {**LAYERS, "longest": 40, "initial": "normal", "attention_dropout": 0.0}
+MASS = {**LAYERS, "longest": 40, "initial": "normal", "scale_embeddings": True}
+WRITERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, tuple[Any, ...]]] = {
+    "t5": (T5, {**PLAIN, "scale": True}, "unigram", ("{A} [EOS]", None, "last", "[PAD]")),
+    "bart": (BART, PLAIN, "roberta", ("[CLS] {A} [SEP]", None, "last", "[SEP]")),
+    "mass": (MASS, {"tie": True}, "wordpiece", ("[CLS] {A} [SEP]", None, "last")),
+}
 
 
 def load_systems() -> Any:
@@ -77,3 +93,32 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs += [(a, b, "same") for (a, _), (b, _) in zip(rows, rows[2:] + rows[:2], strict=True)]
     (place / "pairs.csv").write_text("one,two,label\n" + "".join(f"{a},{b},{c}\n" for a, b, c in pairs))
     return place
+
+
+@pytest.fixture(scope="session")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`writer("t5")`, "bart" or "mass": a random encoder-decoder of that kind as a folder."""
+    from cloze.interop import Card, Head, Model, Reading, export_folder
+    from cloze.networks import Clock, EncoderDecoder
+
+    systems = load_systems()
+    made: dict[str, Path] = {}
+
+    def export(name: str) -> Path:
+        if name not in made:
+            arguments, head, kind, reading = WRITERS[name]
+            pieces = systems.tokenizer(kind)
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                network = EncoderDecoder(**arguments, vocab_size=pieces.size, clock=Clock())
+                given = {"width": 32, "vocab_size": pieces.size, "table": network.tables["tokens"], "clock": network.clock}
+                objective = systems.objective("token_prediction", head, given)
+                if objective.head.bias is not None:
+                    torch.nn.init.normal_(objective.head.bias, std=0.01)
+            heads = {"words": Head("token_prediction", head, objective.state_dict())}
+            model = Model(arguments, "open", network.state_dict(), heads, "encoder_decoder")
+            made[name] = tmp_path_factory.mktemp("writers") / name
+            export_folder(made[name], model=model, tokenizer=pieces, reading=Reading(*reading), card=Card(name))
+        return made[name]
+
+    return export

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.networks.blocks import fused
+from cloze.networks.blocks import fused_sequence as fused
 from cloze.networks.blocks.dropout import Dropout, drop
+from cloze.networks.blocks.fused import Half
 from cloze.networks.blocks.layer import Activation, activate
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.clock import Clock
@@ -139,21 +140,43 @@ class SequenceLayer(nn.Module):
         source_added: Tensor | None = None,
         kept: list[Tensor] | None = None,
         source_kept: list[Tensor] | None = None,
+        real: fused.Real | None = None,
+        source_real: fused.Real | None = None,
     ) -> Tensor:
-        """(B, L, D) to (B, L, D); `source` (B, S, D) are the encoder's states, `added` and `source_added` join the scores."""
+        """(B, L, D) to (B, L, D); `source` (B, S, D) are the encoder's states, `added` and `source_added` join the scores.
+
+        Where `takes_rows` says so, x may be the states (M, D) of the tokens in `real`, and `source` of those in `source_real`.
+        """
         free = x.device.type == "cpu" and not torch.compiler.is_compiling()
-        if free and kept is None and (added is None or not added.requires_grad) and self._attends_plainly():
-            x = self._fused_attention(x, added)
+        pre, crossing, norm = self.norm == "pre", self.crossing, self.crossing_norm
+        own = self.attention
+        if free and kept is None and fused.simple(self.attention_norm, pre, own.projections, own.out):
+            x = self._fused_attention(x, None, added, own, self.attention_norm, self.attention_dropout, real, None)
         else:
-            x = self._around(x, self.attention_norm, self.attention_dropout, lambda y: self.attention(y, added, kept))
-        crossing, norm = self.crossing, self.crossing_norm
+            x = self._around(x, self.attention_norm, self.attention_dropout, lambda y: own(y, added, kept))
         if crossing is not None and norm is not None and source is not None:
-            x = self._around(
-                x, norm, self.crossing_dropout, lambda y: crossing.across(y, source, source_added, source_kept)
-            )
-        if free and self.gate is None and not self.active_dropout.active and self._maps_plainly():
-            return self._fused_feed(x)
+            if free and source_kept is None and fused.simple(norm, pre, crossing.query, crossing.memory, crossing.out):
+                x = self._fused_attention(
+                    x, source, source_added, crossing, norm, self.crossing_dropout, real, source_real
+                )
+            else:
+                x = self._around(
+                    x, norm, self.crossing_dropout, lambda y: crossing.across(y, source, source_added, source_kept)
+                )
+        if free and self.gate is None and fused.simple(self.inner_norm, pre, self.inner, self.outer):
+            return self._fused_feed(x, real)
         return self._around(x, self.inner_norm, self.inner_dropout, self._feed)
+
+    def takes_rows(self) -> bool:
+        """Whether all of the layer runs by the functions of a CPU, which padding can be left out of."""
+        if torch.compiler.is_compiling() or self.outer.weight.device.type != "cpu" or self.gate is not None:
+            return False
+        pre, crossing, norm = self.norm == "pre", self.crossing, self.crossing_norm
+        own = fused.simple(self.attention_norm, pre, self.attention.projections, self.attention.out)
+        own = own and fused.simple(self.inner_norm, pre, self.inner, self.outer)
+        if crossing is None or norm is None:
+            return own
+        return own and fused.simple(norm, pre, crossing.query, crossing.memory, crossing.out)
 
     def _around(self, x: Tensor, norm: nn.Module, dropout: Dropout, change: Callable[[Tensor], Tensor]) -> Tensor:
         """A residual around `change` with the norm before or after."""
@@ -166,44 +189,51 @@ class SequenceLayer(nn.Module):
         made = made if self.gate is None else made * self.gate(x)
         return self.outer(self.active_dropout(made))
 
-    def _attends_plainly(self) -> bool:
-        attention, width = self.attention, self.outer.out_features
-        assert attention.projections is not None  # made without `across`
-        square = attention.heads * attention.head_width == width and attention.scale == attention.head_width**-0.5
-        return square and fused.plain(attention.projections, attention.out, self.attention_norm)
-
-    def _maps_plainly(self) -> bool:
-        return fused.plain(self.inner, self.outer, self.inner_norm)
-
-    def _fused_attention(self, x: Tensor, added: Tensor | None) -> Tensor:
-        """Attention with its residual and norm by the function of `fused.py`."""
-        batch, length, width = x.shape
-        attention, keep, scale = self.attention, None, 1.0
-        assert attention.projections is not None  # made without `across`
+    def _fused_attention(
+        self, x: Tensor, source: Tensor | None, added: Tensor | None, attention: HeadedAttention, norm: nn.Module,
+        dropout: Dropout, real: fused.Real | None, source_real: fused.Real | None,
+    ) -> Tensor:
+        """Attention with its residual and norm by the function of `fused_sequence.py`."""
+        batch, queries = (real.batch, real.length) if real is not None else x.shape[:2]
+        other = real if source is None else source_real
+        keys = other.length if other is not None else (x if source is None else source).shape[1]
+        keep, scale = None, 1.0
         if attention.dropout.active:
-            keep = attention.dropout.keep_scores(batch, attention.heads, length, length, x.device)
+            keep = attention.dropout.keep_scores(batch, attention.heads, queries, keys, x.device)
             scale = attention.dropout.scale
-        bias = None if added is None else added.to(x.dtype)
-        rows = fused.SelfAttention.apply(
-            x.reshape(-1, width), attention.projections.weight, attention.projections.bias, attention.out.weight,
-            attention.out.bias, self.attention_norm.weight, self.attention_norm.bias,
-            fused.Heads(batch, length, length, attention.heads, bias, keep, scale, None),
-            self._half(self.attention_norm, self.attention_dropout, x),
+        asking = attention.projections if attention.query is None else attention.query
+        assert asking is not None and isinstance(norm.weight, Tensor)  # one of the two holds the queries
+        rows = fused.Attend.apply(
+            x.reshape(-1, x.shape[-1]), None if source is None else source.to(x.dtype).reshape(-1, source.shape[-1]),
+            asking.weight, asking.bias,
+            *((None, None) if attention.memory is None else (attention.memory.weight, attention.memory.bias)),
+            attention.out.weight, attention.out.bias, norm.weight, getattr(norm, "bias", None),
+            None if added is None else added.to(x.dtype),
+            fused.Sequences(
+                batch, queries, keys, attention.heads, attention.scale, keep, scale,
+                None if real is None else real.flat, None if other is None else other.flat,
+            ),
+            self._half(norm, dropout, x, real),
         )
         return rows.view(x.shape)
 
-    def _fused_feed(self, x: Tensor) -> Tensor:
-        """The two maps with their residual and norm by the function of `fused.py`."""
-        rows = fused.FeedForward.apply(
-            x.reshape(-1, x.shape[-1]), self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias,
-            self.inner_norm.weight, self.inner_norm.bias, self.activation,
-            self._half(self.inner_norm, self.inner_dropout, x),
+    def _fused_feed(self, x: Tensor, real: fused.Real | None) -> Tensor:
+        """The two maps with their residual and norm by the function of `fused_sequence.py`."""
+        norm, between, keep = self.inner_norm, self.active_dropout, None
+        if between.active:
+            shape = (*x.shape[:-1], self.inner.out_features)
+            keep = between.keep_hidden(shape, x.device, None if real is None else real.places).view(-1, shape[-1])
+        rows = fused.Feed.apply(
+            x.reshape(-1, x.shape[-1]), self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias, norm.weight,
+            getattr(norm, "bias", None), self.activation, keep, between.scale if between.active else 1.0,
+            self._half(norm, self.inner_dropout, x, real),
         )
         return rows.view(x.shape)
 
-    def _half(self, norm: nn.Module, dropout: Dropout, x: Tensor) -> fused.Half:
-        assert isinstance(norm, nn.LayerNorm)  # `plain` saw to it
+    def _half(self, norm: nn.Module, dropout: Dropout, x: Tensor, real: fused.Real | None) -> Half:
+        epsilon = norm.eps
+        assert isinstance(epsilon, float)  # `simple` saw to it: a norm of this package
         if not dropout.active:
-            return fused.Half(self.norm == "pre", norm.eps, None, 1.0)
-        keep = dropout.keep_hidden(x.shape, x.device).view(-1, x.shape[-1])
-        return fused.Half(self.norm == "pre", norm.eps, keep, dropout.scale)
+            return Half(self.norm == "pre", epsilon, None, 1.0)
+        keep = dropout.keep_hidden(x.shape, x.device, None if real is None else real.places).view(-1, x.shape[-1])
+        return Half(self.norm == "pre", epsilon, keep, dropout.scale)

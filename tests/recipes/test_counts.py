@@ -1,0 +1,130 @@
+"""Published parameter counts, exact, of every recipe that has one: its parts are built on torch's meta device.
+
+The numbers were worked out from the shapes that the authors state. They count what the authors' class holds, which is not always
+what a recipe trains; the functions below say what is added or left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cloze.assembly.check import Checked, check_recipe
+from cloze.assembly.load import load_recipe
+
+
+def checked(name: str, size: str | None = None, *changes: str) -> Checked:
+    return check_recipe(load_recipe(name, size=size, overrides=list(changes)))
+
+
+def network(found: Checked) -> int:
+    """The exported network alone."""
+    return found.networks[found.recipe.export]
+
+
+def with_pooler(found: Checked) -> int:
+    """The encoder and its pooler, as the authors count: the pooler is ours in the head that judges pairs, without its output."""
+    width = network_width(found)
+    return network(found) + width * width + width
+
+
+def with_heads(found: Checked) -> int:
+    """Everything that the recipe trains."""
+    return sum(found.networks.values()) + sum(found.heads.values())
+
+
+def discriminator(found: Checked) -> int:
+    """The checkpoint that ELECTRA released: the discriminator with its head, without the generator."""
+    return found.networks["discriminator"] + found.heads["token_labelling"]
+
+
+def fairseq(found: Checked) -> int:
+    """RoBERTa's table of positions has two rows below the first, and its table of segments one row that all tokens share."""
+    return network(found) + found.heads["token_prediction"] + 3 * network_width(found)
+
+
+def fairseq_with_pooler(found: Checked) -> int:
+    return with_pooler(found) + 3 * network_width(found)
+
+
+def network_width(found: Checked) -> int:
+    part = found.recipe.exported.part
+    assert part is not None
+    return int(part.arguments["width"])
+
+
+Counted = Callable[[Checked], int]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "counted", "published"),
+    [
+        ("bert", None, with_pooler, 109_482_240),
+        ("bert", None, with_heads, 110_106_428),
+        ("bert", "large", with_pooler, 335_141_888),
+        ("bert", "large", with_heads, 336_226_108),
+        ("bert", "tiny", with_pooler, 4_385_920),
+        ("bert", "mini", with_pooler, 11_170_560),
+        ("bert", "small", with_pooler, 28_763_648),
+        ("bert", "medium", with_pooler, 41_373_184),
+        ("bert-wwm", None, with_heads, 336_226_108),  # BERT-large, uncased
+        ("bert-wwm-zh", None, with_pooler, 102_267_648),
+        ("mbert", None, with_pooler, 177_853_440),
+        ("structbert", None, with_pooler, 109_482_240),  # BERT-base; its head has a third class
+        ("roberta", None, fairseq, 124_697_433),
+        ("roberta", None, fairseq_with_pooler, 124_645_632),
+        ("roberta", "large", fairseq, 355_412_057),
+        ("roberta", "large", fairseq_with_pooler, 355_359_744),
+        ("roberta-doc-sentences", None, fairseq, 124_697_433),
+        ("roberta-segment-pair", None, fairseq, 124_697_433),
+        ("roberta-sentence-pair", None, fairseq, 124_697_433),
+        ("gpt", None, network, 116_534_784),
+        ("gpt2", None, with_heads, 124_439_808),
+        ("gpt2-medium", None, with_heads, 354_823_168),
+        ("gpt2-large", None, with_heads, 774_030_080),
+        ("gpt2-xl", None, with_heads, 1_557_611_200),
+        ("albert-base", None, with_pooler, 11_683_584),
+        ("albert-large", None, with_pooler, 17_683_968),
+        ("albert-xlarge", None, with_pooler, 58_724_864),
+        ("albert-xxlarge", None, with_pooler, 222_595_584),
+        ("electra-small", None, discriminator, 13_549_057),
+        ("electra-base", None, discriminator, 109_483_009),
+        ("electra-base", "large", discriminator, 335_142_913),
+        ("xlnet-base", None, network, 116_718_336),
+        ("xlnet-base", None, with_heads, 116_718_336 + 32_000),
+        ("xlnet-large", None, network, 360_268_800),
+        ("xlnet-large", None, with_heads, 360_268_800 + 32_000),
+    ],
+)
+def test_a_recipe_has_the_published_number_of_parameters(name: str, size: str | None, counted: Counted, published: int) -> None:
+    assert counted(checked(name, size)) == published
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("xlm-15-clm", 249.1), ("xlm-15-mlm", 249.1), ("xlm-15-tlm", 249.1),
+        ("xlm-en", 667.1),  # the README says 665
+    ],
+)
+def test_a_recipe_has_the_published_millions_of_parameters(name: str, millions: float) -> None:
+    assert round(with_heads(checked(name)) / 1e6, 1) == millions
+
+
+def test_unicoder_is_the_larger_xlm_and_three_vectors() -> None:
+    found = checked("unicoder")
+    assert round((network(found) + found.heads["token_prediction"]) / 1e6, 1) == 249.1
+    # Word recovery reads the tied table (95,000 x 1,024) through one vector of its own for each third of W.
+    assert found.networks["recover"] == 95_000 * 1024 + 3 * 1024
+
+
+def test_transformer_xl_with_the_words_of_the_data_set_has_the_published_millions() -> None:
+    """Ours has pieces and a full softmax. The authors' has 267,735 words, and three cluster vectors with a bias each, of 410."""
+    found = checked("transformer-xl", None, "text.tokenizer.size=267735")
+    assert round((with_heads(found) + 3 * 411) / 1e6, 1) == 151.1
+
+
+def test_the_base_of_cased_english_has_the_published_number_of_parameters() -> None:
+    """SpanBERT's recipe is BERT-large, cased; its base is that of BERT."""
+    assert with_pooler(checked("spanbert", "base")) == 108_310_272
