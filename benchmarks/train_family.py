@@ -1,6 +1,6 @@
 """XLNet, T5 and BART on a CPU beside loops over transformers' classes, and packed rows beside padded ones.
 
-    python benchmarks/train_family.py [--systems xlnet t5 bart packing] [--peers fp32 bf16 bf16+compile] [--rounds 3] [--seconds 30]
+    python benchmarks/train_family.py [--systems xlnet t5 bart packing] [--peers fp32 bf16 bf16+compile] [--rounds 3] [--ahead]
 
 Shape and manner of `train_cpu.py`: 4 layers (T5 and BART: 4 and 4), width 256, rows of 128 tokens, batch 32, vocabulary 8k,
 AdamW and clipping on both sides, each side in a process of its own in turn, the first third of the time thrown away.

@@ -255,7 +255,8 @@ class EncoderDecoder(nn.Module):
         """The wanted states of tokens (B, L) and decoder_tokens (B, T).
 
         `hidden` (B, L, D) is the encoder's, `decoder_hidden` (B, T, D) the decoder's (at padding both mean nothing), `summary`
-        (B, D) the decoder's at its last token; without `decoder_tokens` the decoder reads the encoder's tokens with the last one moved to the front
+        (B, D) the decoder's at its last token; without `decoder_tokens` the decoder reads the encoder's tokens with the last
+        one moved to the front
         (BART §3.1). With `cache` the encoder runs once and `decoder_tokens` continue those of earlier calls.
         """
         encoded = cache.encoded if cache is not None else None

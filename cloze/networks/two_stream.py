@@ -196,7 +196,7 @@ class TwoStream(nn.Module):
         if reversed is not None:  # the sine of the negated distance is the negated sine
             half = self.width // 2
             back = torch.cat([-distances[:, :half], distances[:, half:]], dim=-1)
-            distances = torch.where(reversed[:, None, None], back, distances)
+            distances = torch.stack([distances, back])
         seen = visibility(order, block, length=length, past=0, device=device)
         mask = causal(length, None, device) if seen.kind == "causal" else seen.mask
         differs = None
@@ -204,7 +204,7 @@ class TwoStream(nn.Module):
             kind = torch.zeros_like(tokens) if segments is None else segments
             kinds = torch.cat([kind.new_zeros(len(kind), past), kind], dim=1)
             differs = (kind[:, :, None] != kinds[:, None, :])[:, None]
-        return Bearings(distances, with_memory(mask, memory, queries=length), differs)
+        return Bearings(distances, with_memory(mask, memory, queries=length), differs, reversed)
 
     def _query(
         self, asked: Tensor | None, bearings: Bearings, order: Tensor | str, block: Tensor | None, memory: Memory | None,

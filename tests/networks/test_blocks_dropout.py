@@ -141,3 +141,21 @@ def test_uniform_numbers_follow_the_row_not_the_micro_batch() -> None:
 def test_an_impossible_rate_is_refused() -> None:
     with pytest.raises(ValueError, match="not in"):
         Dropout(1.0, Clock())
+
+
+@pytest.mark.parametrize("piece", [1, 40, 300])
+def test_large_masks_made_in_pieces_are_those_made_at_once(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, cpu = Dropout(0.3, Clock(5)).train(), torch.device("cpu")
+    places = Places(torch.arange(6).repeat_interleave(3), torch.tensor([0, 4, 7]).repeat(6))
+    positions = torch.tensor([[0, 3], [1, 5], [2, 2]])
+
+    def made() -> list[torch.Tensor]:
+        return [
+            part.keep_hidden((5, 8, 18), cpu), part.keep_hidden((18, 10), cpu, places), part.keep_scores(3, 2, 7, 9, cpu),
+            part.keep_scores(3, 2, 7, 8, cpu, positions),
+        ]
+
+    whole = made()
+    monkeypatch.setattr("cloze.networks.blocks.dropout._PIECE", piece)
+    for one, other in zip(whole, made(), strict=True):
+        assert torch.equal(one, other)

@@ -23,6 +23,7 @@ from cloze.networks.clock import Clock
 LANES = 4  # 16-bit lanes in a 64-bit word
 LEVELS = 1 << 15  # a lane decides with 15 bits: rates are multiples of 1/32768
 _KEYS_ACROSS = 1 << 14  # room for one row of attention scores in the address of a place
+_PIECE = 1 << 17  # words that are made at a time on a CPU
 _SMALL_TABLE = 1 << 22  # words; larger tables are made anew, not kept
 
 
@@ -151,7 +152,21 @@ class Dropout(nn.Module):
         return first, _mix(first + _GOLDEN) | 1
 
     def _lanes(self, table: Tensor, first: Tensor, second: Tensor, numbers: int) -> Tensor:
-        words = (table ^ first).mul_(_FACTOR)
+        """-1 where a number stays, by the words of a table and the keys of rows; large ones in pieces that a cache holds."""
+        shared = first.dim() > table.dim()  # else the table has rows of its own
+        rows, each = len(first), prod(table.shape if shared else table.shape[1:])
+        if first.device.type != "cpu" or torch.compiler.is_compiling() or rows * each <= _PIECE:
+            return self._decide(table ^ first, second, numbers)
+        per = max(1, _PIECE // each)
+        made = torch.empty((*torch.broadcast_shapes(table.shape, first.shape)[:-1], numbers), dtype=torch.int16)
+        for start in range(0, rows, per):
+            piece = slice(start, start + per)
+            words = (table if shared else table[piece]) ^ first[piece]
+            made[piece] = self._decide(words, second[piece], numbers)
+        return made
+
+    def _decide(self, words: Tensor, second: Tensor, numbers: int) -> Tensor:
+        words.mul_(_FACTOR)
         words ^= words >> 32
         words *= second
         words ^= words >> 32

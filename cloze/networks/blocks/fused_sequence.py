@@ -2,8 +2,7 @@
 
 As `fused.py`, for what those layers have beyond the plain ones: attention to another sequence, norms by root mean square,
 maps without biases, heads of any width, numbers added to the scores that are learned themselves, dropout between the two
-maps. The gain of a root mean square is folded into the weights that read it, dropout's scales into those behind it; a ReLU
-keeps one tensor, its output, for the way back.
+maps. Dropout's scales are folded into the weights behind it; a ReLU keeps one tensor, its output, for the way back.
 
 Differs: under bfloat16 the residual stream and the inverse root mean squares are bfloat16, where autocast alone would keep
 them in float32.
@@ -79,7 +78,7 @@ def simple(norm: nn.Module, pre: bool, *linears: nn.Module | None) -> bool:
 
 
 def _enter(x: Tensor, gain: Tensor, offset: Tensor | None, half: Half) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """What the maps read, and the statistics of the norm; a root mean square leaves its gain to `_folded`."""
+    """What the maps read, and the statistics of the norm."""
     if not half.pre:
         return x, None, None
     if offset is not None:
@@ -87,31 +86,22 @@ def _enter(x: Tensor, gain: Tensor, offset: Tensor | None, half: Half) -> tuple[
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     mean = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide).square_().div_(x.shape[1])
     spread = mean.add_(half.epsilon).rsqrt_().to(x.dtype)
-    return x * spread, None, spread
-
-
-def _folded(w: Tensor, gain: Tensor, offset: Tensor | None, half: Half) -> Tensor:
-    return w * gain if half.pre and offset is None else w
-
-
-def _unfolded(d_w: Tensor, w: Tensor, gain: Tensor, offset: Tensor | None, half: Half) -> tuple[Tensor, Tensor | None]:
-    """The gradients of a weight and of the gain folded into it, out of that of their product."""
-    if not half.pre or offset is not None:
-        return d_w, None
-    return d_w * gain, (d_w * w).sum(0)
+    return (x * spread).mul_(gain.to(x.dtype)), None, spread
 
 
 def _leave(
-    d_read: Tensor, gradient: Tensor, x: Tensor, read: Tensor, mean: Tensor | None, spread: Tensor | None, gain: Tensor,
-    offset: Tensor | None,
+    d_read: Tensor, gradient: Tensor, x: Tensor, mean: Tensor | None, spread: Tensor, gain: Tensor, offset: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Back through a norm before: the gradients of x with that of the residual, of gain and offset."""
     if offset is not None:
-        assert mean is not None and spread is not None  # a layer norm has both
+        assert mean is not None  # a layer norm has both
         d_x, d_gain, d_offset = _norm_backward(d_read, x, mean, spread, gain, offset)
         return d_x.add_(gradient), d_gain, d_offset
-    along = torch.bmm(d_read[:, None], read[..., None]).view(-1, 1).div_(-read.shape[1])
-    return torch.addcmul(gradient, d_read.addcmul_(read, along), spread), None, None
+    even = x * spread
+    d_gain = _bias_gradient(d_read * even, gain, 1.0)
+    d_even = d_read.mul_(gain.to(d_read.dtype))
+    along = (d_even * even).sum(1, keepdim=True).div_(-x.shape[1])
+    return torch.addcmul(gradient, d_even.addcmul_(even, along), spread), d_gain, None
 
 
 def _columns(gradient: Tensor, like: Tensor | None, scale: float = 1.0) -> Tensor | None:
@@ -165,7 +155,7 @@ class Attend(torch.autograd.Function):
         with torch.autocast("cpu", enabled=False):
             read, mean, spread = _enter(x, gain, offset, half)
             inside = w_out.shape[1]
-            w_read = _asking(_folded(w, gain, offset, half), inside, sizes.share)
+            w_read = _asking(w, inside, sizes.share)
             b_read = None if b is None else _asking(b, inside, sizes.share)
             made = _apart(_linear(read, w_read, b_read), 3 if source is None else 1, sizes.queries, sizes, sizes.asking)
             query = made[0]
@@ -204,13 +194,12 @@ class Attend(torch.autograd.Function):
         d_rows = through @ _cast(w_out, through.dtype, half.scale * sizes.scale)
         d_context = _apart(d_rows, 1, sizes.queries, sizes, sizes.asking)[0]
         d_scores, d_asked, d_memory = _attention_backward(d_context, query, key, value, shares, used, source is None, sizes)
-        inside, w_read = w_out.shape[1], _folded(w, gain, offset, half)
+        inside = w_out.shape[1]
         d_w = _asking(_weight_gradient(d_asked, read, w, 1.0), inside, sizes.share)
-        d_w, d_folded = _unfolded(d_w, w, gain, offset, half)
         d_b = None if b is None else _asking(_bias_gradient(d_asked, b, 1.0), inside, sizes.share)
-        w_cast = _asking(w_read, inside, sizes.share).to(read.dtype)
+        w_cast = _asking(w, inside, sizes.share).to(read.dtype)
         if half.pre:
-            d_x, d_gain, d_offset = _leave(d_asked @ w_cast, gradient, normed, read, mean, spread, gain, offset)
+            d_x, d_gain, d_offset = _leave(d_asked @ w_cast, gradient, normed, mean, spread, gain, offset)
         else:
             d_x = gradient.addmm_(d_asked, w_cast)
         d_source = d_w_memory = d_b_memory = None
@@ -218,7 +207,6 @@ class Attend(torch.autograd.Function):
             d_source = d_memory @ w_memory.to(read.dtype)
             d_w_memory, d_b_memory = _weight_gradient(d_memory, source, w_memory, 1.0), _columns(d_memory, b_memory)
         d_added = _added_gradient(d_scores, added, sizes) if ctx.needs_input_grad[10] else None
-        d_gain = d_gain if d_folded is None else d_folded
         return (
             d_x, d_source, d_w, d_b, d_w_memory, d_b_memory, d_w_out, d_b_out, d_gain, d_offset, d_added, None, None
         )
@@ -287,13 +275,13 @@ class Feed(torch.autograd.Function):
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
             read, mean, spread = _enter(x, gain, offset, half)
-            hidden = _linear(read, _folded(w1, gain, offset, half), b1)
+            hidden = _linear(read, w1, b1)
             active = hidden.relu_() if activation == "relu" else _activate(hidden, activation)
             if keep is not None:
                 keep_(active, keep)
             y, normed, mean, spread = _join(x, _linear(active, w2, b2, scale), gain, offset, half, mean, spread)
-        hidden = None if activation == "relu" else hidden  # what a ReLU let through says where it did
-        ctx.save_for_backward(normed, read, mean, spread, hidden, active, keep, w1, b1, w2, b2, gain, offset)
+        before = None if activation == "relu" else hidden  # what a ReLU let through says where it did
+        ctx.save_for_backward(normed, read, mean, spread, before, active, keep, w1, b1, w2, b2, gain, offset)
         ctx.activation, ctx.scale, ctx.half = activation, scale, half
         return y
 
@@ -310,12 +298,11 @@ class Feed(torch.autograd.Function):
             d_hidden = torch.ops.aten.threshold_backward(d_active, active, 0)
         else:
             d_hidden = _activate_backward(d_active if keep is None else keep_(d_active, keep), hidden, ctx.activation)
-        w_cast = _folded(w1, gain, offset, half).to(read.dtype)
-        d_w1, d_folded = _unfolded(_weight_gradient(d_hidden, read, w1, 1.0), w1, gain, offset, half)
+        w_cast = w1.to(read.dtype)
+        d_w1 = _weight_gradient(d_hidden, read, w1, 1.0)
         d_b1 = _columns(d_hidden, b1)
         if half.pre:
-            d_x, d_gain, d_offset = _leave(d_hidden @ w_cast, gradient, normed, read, mean, spread, gain, offset)
+            d_x, d_gain, d_offset = _leave(d_hidden @ w_cast, gradient, normed, mean, spread, gain, offset)
         else:
             d_x = gradient.addmm_(d_hidden, w_cast)
-        d_gain = d_gain if d_folded is None else d_folded
         return d_x, d_w1, d_b1, d_w2, d_b2, d_gain, d_offset, None, None, None, None

@@ -44,13 +44,15 @@ class Asked(NamedTuple):
 class Bearings(NamedTuple):
     """What attention knows of the row beside its tokens.
 
-    `distances` are the sinusoids of all distances, (R, D), or (B, R, D) where rows are read in different directions;
-    `differs` says whether query and key are of different segments, (B, 1, Lq, Lk); `mask` what is seen, (B or 1, 1, Lq, Lk).
+    `distances` are the sinusoids of all distances, (R, D), or (2, R, D) where rows are read in different directions: as
+    they stand and negated, which `turned` (B,) chooses; `differs` says whether query and key are of different segments,
+    (B, 1, Lq, Lk); `mask` what is seen, (B or 1, 1, Lq, Lk).
     """
 
     distances: Tensor
     mask: Tensor | None
     differs: Tensor | None = None
+    turned: Tensor | None = None
 
     def at(self, asked: Asked, mask: Tensor | None) -> Bearings:
         """The same for the asked places alone, which see by a `mask` of their own."""
@@ -59,7 +61,7 @@ class Bearings(NamedTuple):
         def rows(of: Tensor | None) -> Tensor | None:
             return None if of is None else of.expand(len(row), -1, -1, -1)[row, 0, asked.positions][:, None]
 
-        return Bearings(self.distances, rows(mask), rows(self.differs))
+        return self._replace(mask=rows(mask), differs=rows(self.differs))
 
 
 class Query(NamedTuple):
@@ -111,20 +113,25 @@ class RelativeAttention(nn.Module):
         """Queries alone: (M, D) to (M, H, d)."""
         return self._apart(nn.functional.linear(x, self.projections.weight[: self.heads * self.head_width]))
 
+    def afar(self, bearings: Bearings) -> Tensor:
+        """The distances as keys, (H, d, R) or (B, H, d, R): made once, for one or two streams."""
+        keys = self._apart(self.distances(bearings.distances)).movedim(-3, -1)
+        return keys if bearings.turned is None else keys.index_select(0, bearings.turned.long())
+
     def _apart(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, self.head_width))
 
     def context(
-        self, query: Tensor, key: Tensor, value: Tensor, bearings: Bearings, dropout: Dropout,
+        self, query: Tensor, key: Tensor, value: Tensor, far: Tensor, bearings: Bearings, dropout: Dropout,
         biases: tuple[Tensor, Tensor] | None, *, length: int, asked: Asked | None = None,
     ) -> Tensor:
-        """Queries (B, K, H, d), of all tokens or of the asked ones, to the heads' outputs side by side (B, K, H·d)."""
+        """Queries (B, K, H, d), of all tokens or of the asked ones, to the heads' outputs side by side (B, K, H·d);
+        `far` is what `afar` made of the distances."""
         keys, scale = key.shape[2], self.head_width**-0.5
         u, v = biases if biases is not None else (self.content_bias, self.distance_bias)
         assert u is not None and v is not None  # given by the network unless this layer has its own
-        distances = self._apart(self.distances(bearings.distances)).movedim(-3, -1)  # (…, H, d, R)
         scores = self._with(query, u, scale) @ key.transpose(-2, -1)
-        by_distance = self._with(query, v, scale) @ distances
+        by_distance = self._with(query, v, scale) @ far
         moved = shift(by_distance, keys) if asked is None else shift_at(by_distance, asked.positions, length, keys)
         scores = scores + moved
         if bearings.differs is not None:
@@ -196,18 +203,19 @@ class RelativeLayer(nn.Module):
         `content` false: the content stream is not needed behind this layer and comes back as it was.
         """
         asking, key, value = self.attention.read(x, past)
+        far = self.attention.afar(bearings)
         made = None
         if query is not None:
             assert self.query_drops is not None  # the network has two streams
             asked = query.asked
             context = self.attention.context(
-                asked.spread(self.attention.ask(query.rows)), key, value, query.bearings, self.query_drops.shares, biases,
-                length=x.shape[1], asked=asked,
+                asked.spread(self.attention.ask(query.rows)), key, value, far, query.bearings, self.query_drops.shares,
+                biases, length=x.shape[1], asked=asked,
             )
             at_places = context.flatten(0, 1).index_select(0, asked.cells)
             made = self._finish(query.rows, at_places, self.query_drops, asked.places)
         if content:
-            context = self.attention.context(asking, key, value, bearings, self.drops.shares, biases, length=x.shape[1])
+            context = self.attention.context(asking, key, value, far, bearings, self.drops.shares, biases, length=x.shape[1])
             x = self._finish(x, context, self.drops, None)
         return x, made
 
