@@ -1,7 +1,7 @@
 """`--size tiny|mini|small|medium|base|large`: rescale a recipe's networks and nothing else.
 
 The exported network takes the numbers of the size from its builder's `sizes`; what follows from the width (`inner`,
-`embedding_width`) keeps its ratio to it. Every other network keeps the ratio of its own numbers to those that the exported
+`embedding_width`, but for a floor) keeps its ratio to it. Every other network keeps the ratio of its own numbers to those that the exported
 network had before, with a width that is a multiple of the head width and at least one head.
 """
 
@@ -17,6 +17,8 @@ from cloze.errors import RecipeError, nearest
 
 HEAD = 64
 WITH_WIDTH = ("inner", "embedding_width")
+#: Narrower tables of tokens can hardly tell them apart: ALBERT-xxlarge's ratio would leave four numbers at width 128.
+NARROWEST = 32
 
 
 def rescale(root: Node, recipe: Recipe, size: str) -> None:
@@ -47,6 +49,8 @@ def exported_numbers(own: Mapping[str, Any], size: Mapping[str, int]) -> dict[st
     for key in WITH_WIDTH:
         if own.get(key) is not None and "width" in numbers:
             numbers[key] = max(1, round(own[key] * numbers["width"] / own["width"]))
+    if "embedding_width" in numbers:
+        numbers["embedding_width"] = max(numbers["embedding_width"], min(NARROWEST, own["embedding_width"]))
     return numbers
 
 
