@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,8 +214,8 @@ class Trained:
         feeds = feeds_of(recipe, step, self.valid, seed=0)
         data = Data(feeds, batch=recipe.training.batch, held_out=feeds, held_out_rows=rows)
         device = next(step.parameters()).device
-        sums: Counter[str] = Counter()
-        counts: Counter[str] = Counter()
+        sums: dict[str, float] = defaultdict(float)
+        counts: dict[str, float] = defaultdict(float)
         for entry in step.entries:
             carries = Carries()
             for micro in data.held_out(entry):
@@ -223,10 +223,12 @@ class Trained:
                 carry = carries.of(entry, micro.first_row, recipe.training.batch, device) if step.carries else None
                 with torch.no_grad(), casting(choose_precision("auto", device), device):
                     losses = step(entry, micro.batch.to(device), carry)
-                counts.update(step.count(entry, micro.batch))
+                for name, count in step.count(entry, micro.batch).items():
+                    counts[name] += count
                 for name, loss in losses.items():
                     sums[name] += float(loss.total)
-                    sums.update({f"{name}.{metric}": float(value) for metric, value in loss.metrics.items()})
+                    for metric, value in loss.metrics.items():
+                        sums[f"{name}.{metric}"] += float(value)
         return {name: value / max(counts[name.partition(".")[0]], 1.0) for name, value in sums.items()}
 
 
@@ -273,7 +275,7 @@ def probe(run: Trained, wrong: str, loaded: bool) -> tuple[float, float]:
         for first in range(0, PROBE[part], 64):
             (some,) = feed.parts([(0, np.arange(first, first + 64))], [64])
             batch = to_batch(some)
-            network = step.networks[recipe.export]
+            network: Any = step.networks[recipe.export]
             given = {name: batch[name].to(device) for name in network.takes if name in batch}
             with torch.no_grad(), casting(choose_precision("auto", device), device):
                 summary = network(want=frozenset({"summary"}), order="open", **given)["summary"]
@@ -303,9 +305,10 @@ def probe(run: Trained, wrong: str, loaded: bool) -> tuple[float, float]:
 def paraphrases(run: Trained, chosen: Choice) -> float:
     """Accuracy on 1,000 test pairs of PAWS-X (English): two epochs of 1,600 pairs of its dev part, 400 choose the epoch."""
     from cloze.assembly.build import load_checkpoint
-    from cloze.tasks.classification import task
     from cloze.tasks.evaluation import evaluate
-    from cloze.tasks.finetune import Settings, as_dtype, finetune
+    from cloze.tasks.finetune import as_dtype, finetune
+    from cloze.tasks.settings import Settings
+    from cloze.tasks.task import task
     from cloze.training.precision import choose_device
 
     pairs = task("pair_classification")
@@ -315,13 +318,13 @@ def paraphrases(run: Trained, chosen: Choice) -> float:
         settings=Settings(epochs=2, rate=2e-4, patience=None), seed=run.seed + 1,
         precision=as_dtype("auto", choose_device(chosen.device)),
     )
-    return evaluate(tuned.classifier, parts["test"]).metrics["accuracy"]
+    return float(evaluate(tuned.tuned, parts["test"]).metrics["accuracy"])
 
 
 def measure_sharing(run: Trained, chosen: Choice) -> dict[str, Any]:
     """Held-out losses, and the parameters: of the layers, and of the whole network without heads."""
     recipe, step = run.open()
-    network = step.networks[recipe.export]
+    network: Any = step.networks[recipe.export]
     layers = {id(p): p.numel() for group in network.depth_groups()[1:] for p in group.parameters()}
     held = run.held_out()
     return {
@@ -388,11 +391,10 @@ def marked(segment: int) -> type[Reader]:
 
 
 def spread(values: Sequence[float], scale: float = 1.0, digits: int = 1) -> str:
-    """Mean ± standard deviation over seeds."""
-    if not values:
-        return "–"
-    around = stdev(values) if len(values) > 1 else 0.0
-    return f"{mean(values) * scale:.{digits}f} ± {around * scale:.{digits}f}"
+    """Mean ± standard deviation over seeds; of one seed its value alone."""
+    if len(values) < 2:
+        return f"{values[0] * scale:.{digits}f}" if values else "–"
+    return f"{mean(values) * scale:.{digits}f} ± {stdev(values) * scale:.{digits}f}"
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -417,7 +419,7 @@ def tables(chosen: Choice) -> str:
     sop = [("masked_loss", 1, 3), ("own_head", 100, 1), ("order", 100, 1), ("topic", 100, 1), ("paws", 100, 1)]
     rows = [row("sop", name, sop) for name in ("order", "next")]
     both = [r for name in ("order", "next") for r in of("sop", name)]
-    for title, key in (("the same networks, untrained", "untrained"), ("always the usual answer", "majority")):
+    for title, key in (("the same network, untrained", "untrained"), ("always the usual answer", "majority")):
         probes = [spread([r[f"{task}_{key}"] for r in both if f"{task}_{key}" in r], 100, 1) for task in ("order", "topic")]
         rows.append([title, str(len(of("sop", "order"))), "0", "–", "–", *probes, "–"])
     parts.append(("sop", [*start, "masked-token loss", "own head, own task", "order probe", "topic probe", "PAWS-X test"], rows))

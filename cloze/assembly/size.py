@@ -1,8 +1,8 @@
 """`--size tiny|mini|small|medium|base|large`: rescale a recipe's networks and nothing else.
 
 The exported network takes the numbers of the size from its builder's `sizes`; what follows from the width (`inner`,
-`embedding_width`, but for a floor) keeps its ratio to it. Every other network keeps the ratio of its own numbers to those that the exported
-network had before, with a width that is a multiple of the head width and at least one head.
+`embedding_width`, but for a floor) keeps its ratio to it. Every other network keeps the ratio of its own numbers to those that
+the exported network had before, with a width that is a multiple of the head width and at least one head.
 """
 
 from __future__ import annotations
