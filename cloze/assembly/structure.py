@@ -20,9 +20,11 @@ def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
         prefix = "" if list(recipe.entries) == ["main"] else f"mixture.{entry.name}."
         if entry.source:
             _known(f"{prefix}source", entry.source, recipe.sources, "source", at(f"{prefix}source"), faults)
-        if entry.odds != "by_size" and not entry.odds > 0:
-            faults.add(at(f"{prefix}odds"), f"{prefix}odds", f"got {entry.odds}, expected a number above 0 or by_size.")
+        if entry.odds != "by_size" and not entry.odds >= 0:
+            faults.add(at(f"{prefix}odds"), f"{prefix}odds", f"got {entry.odds}, expected a number of at least 0 or by_size.")
         _check_passes(recipe, entry, prefix, at, faults)
+    if not any(entry.odds == "by_size" or entry.odds > 0 for entry in recipe.entries.values()):
+        faults.add(at("mixture"), "mixture", "every entry has odds of 0, so nothing would ever be trained.")
     _check_mixing(recipe, at, faults)
     _check_lanes(recipe, at, faults)
     _check_heads(recipe, faults)
