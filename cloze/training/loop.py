@@ -16,6 +16,7 @@ import torch
 from cloze.batching import Cursor, MicroBatch
 from cloze.training.distribution import join
 from cloze.training.interrupt import Interrupt, interrupts
+from cloze.training.lock import alone_in
 from cloze.training.meter import NotFinite
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
@@ -40,10 +41,11 @@ def train(run: Run) -> Outcome:
 
     Raises:
         CheckpointError, BudgetError: the folder holds another run, a damaged checkpoint or another budget.
-        RunError: the loss is not finite, or the disk is full.
+        RunError: the loss is not finite, the disk is full, or another process trains in this folder.
     """
     run.check()
-    with join(run.device, run.training.strategy) as ranks, interrupts() as interrupt:
+    joined = join(run.device, run.training.strategy)
+    with joined as ranks, alone_in(run.folder, first=ranks.first), interrupts() as interrupt:
         session = Session(run, ranks)
         try:
             while session.share < 1 and not session.stopping:

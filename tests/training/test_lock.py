@@ -1,0 +1,40 @@
+"""One process at a time in a run folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloze.errors import RunError
+from cloze.training.lock import LOCK, alone_in
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from cloze.training.lock import alone_in
+with alone_in(Path(sys.argv[1]), first=True):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_process_is_told_who_trains_there_and_a_killed_one_holds_nothing(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RunError, match=rf"(?s)pid {holder.pid}.*--out"), alone_in(tmp_path, first=True):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    with alone_in(tmp_path, first=True):
+        assert (tmp_path / LOCK).read_text().startswith("pid ")
+
+
+def test_other_ranks_share_the_folder_with_the_first(tmp_path: Path) -> None:
+    with alone_in(tmp_path, first=True), alone_in(tmp_path, first=False):
+        pass
