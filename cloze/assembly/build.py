@@ -147,11 +147,8 @@ def edits_of(
     if "counts" in asking:
         available["counts"] = store.counts()
     edits = [Placed(_part(spec.part, available), spec.view) for spec in entry.exercise]
-    if recipe.turns is not recipe.entries and next(iter(recipe.turns.values())).order == "mixed":
-        constant: frozenset[str] = frozenset()  # rows of other entries, in the same batch, have another order
-    else:
-        constant = CONSTANT
-    if not isinstance(entry.order, str) or entry.order not in constant:
+    mixed = any(turn.order == "mixed" for turn in recipe.turns.values())  # rows of one batch have different orders
+    if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
         order: Any = Order(entry.order) if isinstance(entry.order, str) else _part(entry.order, available)  # type: ignore[arg-type]
         edits += [Placed(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
     return edits
@@ -223,9 +220,7 @@ def in_turns(
     """The feeds by turn: those of entries that share batches become one."""
     if recipe.turns is recipe.entries or not feeds:
         return feeds
-    first = recipe.schedule[0].set if recipe.schedule else {}
-    now = {name: float(first.get(f"odds.{name}", odds[name])) for name in feeds}
-    return {name: MixedFeed(feeds, now, seed=seed) for name in recipe.turns}
+    return {name: MixedFeed(feeds, odds, seed=seed) for name in recipe.turns}
 
 
 def odds_of(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, float]:

@@ -87,22 +87,21 @@ class Data:
         self._made.clear()
 
     def change(self, values: Mapping[str, Any]) -> bool:
-        """Apply a phase's `length` and `batch`; true if the length is new, so that the next epoch has to begin."""
+        """Apply a phase's `length`, `batch` and odds; true if rows are now others, so that the next epoch has to begin."""
         self.close()
         if "batch" in values:
             self._set_batch(int(values["batch"]))
-        length = int(values.get("length", 0))
         odds = {name[5:]: float(value) for name, value in values.items() if name.startswith("odds.")}
-        if odds:  # entries that share batches: their odds are dealt here, not by the loop
-            self.feeds = {
-                name: feed.dealing(odds) if isinstance(feed, MixedFeed) else feed for name, feed in self.feeds.items()
-            }
+        dealt = {name: feed.dealing(odds) for name, feed in self.feeds.items() if isinstance(feed, MixedFeed)}
+        otherwise = any(feed is not self.feeds[name] for name, feed in dealt.items())
+        self.feeds.update(dealt)
+        length = int(values.get("length", 0))
         longer = [name for name, feed in self.feeds.items() if length and feed.length != length]
         for name in longer:
             self.feeds[name] = self.feeds[name].at(length)
             if name in self.held_out_feeds:
                 self.held_out_feeds[name] = self.held_out_feeds[name].at(length)
-        return bool(longer)
+        return bool(longer) or otherwise
 
     def items(self, entry: str) -> int:
         """How many rows the first epoch of an entry has at the present length."""

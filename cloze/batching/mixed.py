@@ -14,7 +14,8 @@ from cloze.rows import Rows
 
 Ints = NDArray[np.int64]
 
-#: A new length begins a new series of epochs of every entry, so that no example is repeated with the same randomness.
+#: A new length, or other odds, begin a new series of epochs of every entry: which row of an entry comes next would follow
+#: from other counts, and no example may be repeated with the same randomness.
 _SERIES = 1 << 20
 
 
@@ -27,11 +28,14 @@ class MixedFeed:
 
     packing = False
 
-    def __init__(self, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int) -> None:
+    def __init__(
+        self, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int, now: Mapping[str, float] | None = None
+    ) -> None:
         self.feeds = dict(feeds)
         self.odds = {name: float(odds[name]) for name in feeds}
+        self.now = dict(self.odds if now is None else now)
         self.seed = seed
-        self.deck = Deck(self.odds, seed=seed)
+        self.deck = Deck(self.now, seed=seed)
         self._layer = next(iter(self.feeds.values()))
         self._ends: dict[tuple[str, int], list[int]] = {}
         self._empty: dict[str, Rows] = {}
@@ -43,11 +47,12 @@ class MixedFeed:
 
     def at(self, length: int) -> MixedFeed:
         """The same mixture for rows of another length."""
-        return MixedFeed({name: feed.at(length) for name, feed in self.feeds.items()}, self.odds, seed=self.seed)
+        return MixedFeed({name: feed.at(length) for name, feed in self.feeds.items()}, self.odds, seed=self.seed, now=self.now)
 
     def dealing(self, odds: Mapping[str, float]) -> MixedFeed:
-        """The same feeds with other odds."""
-        return MixedFeed(self.feeds, {**self.odds, **odds}, seed=self.seed)
+        """The same feeds with the recipe's odds but for these; this very object if nothing is different."""
+        now = {name: float(odds.get(name, usual)) for name, usual in self.odds.items()}
+        return self if now == self.now else MixedFeed(self.feeds, self.odds, seed=self.seed, now=now)
 
     def rows(self, epoch: int) -> int:
         """As many rows as all entries together have in their first epoch: what counts as one epoch of the mixture."""
@@ -98,7 +103,7 @@ class MixedFeed:
         return epoch, row
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"feeds": self.feeds, "odds": self.odds, "seed": self.seed}
+        return {"feeds": self.feeds, "odds": self.odds, "seed": self.seed, "now": self.now}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["feeds"], state["odds"], seed=state["seed"])  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]

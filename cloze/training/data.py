@@ -24,6 +24,7 @@ class Examples(Protocol):
         ...
 
     def change(self, values: Mapping[str, Any]) -> bool:
-        """Apply a phase's `length` and `batch`. True if the items are now others (a new length), so that a cursor into the
-        old epoch means nothing and the next epoch begins."""
+        """Apply what a phase sets, of which `length`, `batch` and the `odds.` of entries that share batches concern the data.
+        True if the items are now others (a new length, other odds), so that a cursor into the old epoch means nothing and
+        the next epoch begins. It does not depend on the phases before: a run resumed in this one has the same data."""
         ...

@@ -120,13 +120,10 @@ class Session:
 
     def _set_phase(self, phase: int) -> bool:
         values = dict(self.run.phases[phase].set) if self.run.phases else {}
-        dealt_here = "odds." if self.run.mixing != "row" else "-"  # rows are dealt by the data
-        changed = {name.partition(".")[2]: value for name, value in values.items() if name.startswith(dealt_here)}
         odds = {entry: float(self.run.odds.get(entry, 1.0)) for entry in self.model.entries}
-        self._odds = {**odds, **changed}
+        self._odds = {entry: float(values.get(f"odds.{entry}", usual)) for entry, usual in odds.items()}
         self.deck = Deck(self._odds, seed=self.run.seed)
-        data = {name: value for name, value in values.items() if not name.startswith(dealt_here)}
-        return self.run.data.change(data) if data else False
+        return self.run.data.change(values)
 
     def entries(self) -> list[str]:
         """The mixture entries of the coming step."""

@@ -221,7 +221,8 @@ def test_importing_the_loader_and_listing_need_no_torch() -> None:
         "from cloze.assembly.family import outlines; assert len(outlines()) >= 5\n"
         "assert 'torch' not in sys.modules and 'pydantic' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @given(st.lists(st.one_of(st.integers(0, 99), st.from_regex(r"[a-z_]{1,8}", fullmatch=True)), min_size=1, max_size=6))

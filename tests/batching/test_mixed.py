@@ -85,6 +85,18 @@ def test_a_phase_changes_the_odds_of_rows():
     assert len(micro.batch["targets/main"]) == 0 and len(micro.batch["targets/following"]) > 0
 
 
+def test_other_odds_begin_a_new_series_and_do_not_depend_on_the_phases_before():
+    gone_on, resumed = Data({"main": mixed()}, batch=6), Data({"main": mixed()}, batch=6)
+    assert gone_on.change({"odds.masked": 1, "odds.causal": 4})
+    assert gone_on.change({"odds.causal": 3}) and resumed.change({"odds.causal": 3})
+    assert gone_on.feeds["main"].now == resumed.feeds["main"].now == {"masked": 2.0, "causal": 3.0}
+    assert not resumed.change({"odds.causal": 3})
+    (before,), _ = Data({"main": mixed()}, batch=6).next("main", Cursor(0, 6))
+    (after,), _ = resumed.next("main", Cursor(1, 0))  # the next epoch, as the loop begins it
+    assert resumed.feeds["main"]._addresses("masked", feed(), np.array([1]), np.array([0]))[0].tolist() == [1 << 20]
+    assert before.tokens and after.tokens
+
+
 def test_an_answer_about_the_whole_row_is_asked_only_where_its_block_asked_it():
     tokens, length = np.ones((2, 3), np.int32), np.full(2, 3, np.int32)
     asking = Rows({"tokens": tokens, "length": length, "targets/next": np.array([1, 0], np.int32)})

@@ -148,7 +148,8 @@ def test_every_named_size_builds() -> None:
     tables = {"ngrams": SimpleNamespace(size=GRAMS)}
     for size in Zen.sizes.values():
         with torch.device("meta"):
-            Zen(**size, vocab_size=VOCABULARY, clock=Clock(), tables=tables)
+            network = Zen(**size, vocab_size=VOCABULARY, clock=Clock(), tables=tables)
+        assert (len(network.layers), network.width) == (size["layers"], size["width"])
 
 
 def test_a_table_that_is_not_there_and_too_many_layers_are_refused() -> None:

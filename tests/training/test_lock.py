@@ -37,4 +37,6 @@ def test_a_second_process_is_told_who_trains_there_and_a_killed_one_holds_nothin
 
 def test_other_ranks_share_the_folder_with_the_first(tmp_path: Path) -> None:
     with alone_in(tmp_path, first=True), alone_in(tmp_path, first=False):
-        pass
+        assert (tmp_path / LOCK).is_file()
+    with alone_in(tmp_path / "elsewhere", first=False):
+        assert not (tmp_path / "elsewhere").exists()  # only the first rank writes
