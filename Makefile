@@ -10,7 +10,6 @@ INDEX  := https://download.pytorch.org/whl/cpu
 # Test workers: one per core, one thread each.
 JOBS   ?= auto
 
-
 .PHONY: demo test old slow gpu lint format bench docs clean
 demo: $(VENV)/.core
 	$(BIN)/cloze demo

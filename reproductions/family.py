@@ -40,7 +40,6 @@ ROWS = 256  # of the held-out text, at every measurement
 PROBE = {"train": 1024, "test": 512}  # pairs a probe is trained and tested on
 SHARES, MEMORIES = (0.2, 0.4, 0.6, 0.8), (0, 64, 128, 256)
 ORDERS = {"bidirectional": ("open", 0), "left_to_right": ("left_to_right", 2), "right_to_left": ("right_to_left", 3)}
-NEVER = 1e-6  # odds must be above 0; these are dealt no card
 SHOWN = ["exercise.corrupt.mask=0.0", "exercise.corrupt.random=0.0", "exercise.corrupt.keep=1.0"]  # nothing is hidden
 
 
@@ -75,7 +74,7 @@ def experiments() -> dict[str, dict[str, Variant]]:
     memory = [*COMMON, "length=65", "training.rate.warmup_steps=20000", "corpus.separator=\"[SEP]\""]
     unilm = [*COMMON, "length=64", "training.rate.warmup_steps=77000"]
     entries = ("bidirectional", "sequence_to_sequence", "left_to_right", "right_to_left")
-    alone = {name: [f"mixture.{other}.odds={NEVER}" for other in entries if other != name] for name in ORDERS}
+    alone = {name: [f"mixture.{other}.odds=0" for other in entries if other != name] for name in ORDERS}
     return {
         "sop": {
             "order": Variant("bert", [*bert, "exercise.pair.wrong=swapped"], measure_sop),

@@ -15,7 +15,7 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, Written
-from cloze.decoding.sequence import answer, answer_text, answers, extend, first_ids, has_decoder, respond
+from cloze.decoding.sequence import Manner, answer, answer_text, answers, extend, first_ids, has_decoder, respond
 from cloze.errors import UserError
 from cloze.networks import Cache
 from cloze.rng import Draw, row_keys
@@ -65,10 +65,8 @@ def generate(
         raise UserError(f"{tokens} tokens: expected at least 1.")
     if answers(reader) or beams is not None or limits is not None:
         write = answer if has_decoder(reader) else respond if answers(reader) else extend
-        written = write(
-            reader, head, prompts, tokens=tokens, sampling=sampling or Sampling(), beams=beams, limits=limits or Limits(),
-            seed=seed, rows=rows, report=report,
-        )  # fmt: skip
+        manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report)
+        written = write(reader, head, prompts, manner)
         return [_as_generated(reader, prompt, one, tokens) for prompt, one in zip(prompts, written, strict=True)]
     starts = [first_ids(reader, prompt) for prompt in prompts]
     made: dict[int, tuple[list[int], Stopped]] = {}

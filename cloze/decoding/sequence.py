@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,26 @@ from cloze.errors import CheckpointError, UserError
 from cloze.rng import Draw, row_keys
 
 _STARTS = ("[EOS]", "[SEP]")
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How to write: up to `tokens` each, by `beams` or, without, by `sampling`; `rows` together; `report` is told of rows done.
+
+    Random numbers are addressed by `seed`, the number of the text and of the token.
+    """
+
+    tokens: int
+    sampling: Sampling = field(default_factory=Sampling)
+    beams: Beams | None = None
+    limits: Limits = field(default_factory=Limits)
+    seed: int = 0
+    rows: int = 32
+    report: Callable[[int], None] = lambda done: None
+
+    def room(self, reader: Reader, taken: int) -> int:
+        """How many tokens can follow `taken` ones."""
+        return self.tokens if reader.longest is None else min(self.tokens, reader.longest - taken)
 
 
 def answers(reader: Reader) -> bool:
@@ -46,19 +67,7 @@ def first_ids(reader: Reader, prompt: str) -> Ids:
     return ids
 
 
-def answer(
-    reader: Reader,
-    head: Any,
-    texts: Sequence[str],
-    *,
-    tokens: int,
-    sampling: Sampling,
-    beams: Beams | None,
-    limits: Limits,
-    seed: int = 0,
-    rows: int = 32,
-    report: Callable[[int], None] = lambda done: None,
-) -> list[Written]:
+def answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> list[Written]:
     """What an encoder-decoder writes for each text, laid out as its reading says; [MASK] and other literals have their
     meaning. A text longer than the network can read loses its end.
     """
@@ -66,104 +75,66 @@ def answer(
         reader.single([np.asarray(reader.tokenizer.encode_template(text).ids, np.int32)], longest=reader.longest)
         for text in texts
     ]
-    return answer_framed(
-        reader, head, framed, tokens=tokens, sampling=sampling, beams=beams, limits=limits, seed=seed, rows=rows, report=report
-    )
+    return answer_framed(reader, head, framed, manner)
 
 
-def answer_framed(
-    reader: Reader,
-    head: Any,
-    framed: Sequence[Framed],
-    *,
-    tokens: int,
-    sampling: Sampling,
-    beams: Beams | None,
-    limits: Limits,
-    seed: int = 0,
-    rows: int = 32,
-    report: Callable[[int], None] = lambda done: None,
-) -> list[Written]:
+def answer_framed(reader: Reader, head: Any, framed: Sequence[Framed], manner: Manner) -> list[Written]:
     """The same for texts that are laid out."""
     start, end = start_id(reader), end_id(reader)
-    room = tokens if reader.longest is None else min(tokens, reader.longest - 1)
+    room = manner.room(reader, 1)
     made: dict[int, Written] = {}
-    for index in by_length([len(row) for row in framed], rows=rows):
+    for index in by_length([len(row) for row in framed], rows=manner.rows):
         with torch.inference_mode():
             batch = reader.batch([framed[i] for i in index])
             kept = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/")]
             source = Batch({name: batch[name] for name in kept}, checked=True)
             first = torch.full((len(index), 1), start, dtype=torch.int64, device=reader.device)
             writer = Answering(reader, head, source)
-            found = _write(writer, first, index, room, end, sampling, beams, limits, seed)
+            found = _write(writer, first, index, room, end, manner)
         made.update(zip(index.tolist(), found, strict=True))
-        report(len(index))
+        manner.report(len(index))
     return [made[number] for number in range(len(framed))]
 
 
-def extend(
-    reader: Reader,
-    head: Any,
-    prompts: Sequence[str],
-    *,
-    tokens: int,
-    sampling: Sampling,
-    beams: Beams | None,
-    limits: Limits,
-    seed: int = 0,
-    rows: int = 32,
-    report: Callable[[int], None] = lambda done: None,
-) -> list[Written]:
+def extend(reader: Reader, head: Any, prompts: Sequence[str], manner: Manner) -> list[Written]:
     """Continuations by a left-to-right network; prompts of one length are written together, so that nothing is padded."""
     starts = [first_ids(reader, prompt) for prompt in prompts]
     end = reader.tokenizer.roles.get("[EOS]", -1)
     banned = _banned(reader, end)
     made: dict[int, Written] = {}
-    for index in _of_one_length([len(start) for start in starts], rows):
+    for index in _of_one_length([len(start) for start in starts], manner.rows):
         length = len(starts[index[0]])
-        room = tokens if reader.longest is None else min(tokens, reader.longest - length)
+        room = manner.room(reader, length)
         with torch.inference_mode():
             first = torch.from_numpy(np.stack([starts[i] for i in index])).long().to(reader.device)
             writer = Continuing(reader, head, banned)
-            found = _write(writer, first, index, room, end, sampling, beams, limits, seed)
+            found = _write(writer, first, index, room, end, manner)
         made.update(zip(index.tolist(), found, strict=True))
-        report(len(index))
+        manner.report(len(index))
     return [made[number] for number in range(len(prompts))]
 
 
-def respond(
-    reader: Reader,
-    head: Any,
-    texts: Sequence[str],
-    *,
-    tokens: int,
-    sampling: Sampling,
-    beams: Beams | None,
-    limits: Limits,
-    seed: int = 0,
-    rows: int = 32,
-    report: Callable[[int], None] = lambda done: None,
-) -> list[Written]:
+def respond(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> list[Written]:
     """What a network that fills gaps from source to target writes behind each text; see `Filling`.
 
     A text is cut where it leaves less room than `tokens`, or than half of what the network can read.
     """
     end, longest = end_id(reader), reader.longest
-    bound = None if longest is None else longest - min(tokens, longest // 2)
+    bound = None if longest is None else longest - min(manner.tokens, longest // 2)
     ids = [np.asarray(reader.tokenizer.encode_template(text).ids, np.int32) for text in texts]
     framed = [reader.writing.until_last([one], longest=bound) for one in ids]
     banned = _banned(reader, end)
     made: dict[int, Written] = {}
-    for index in _of_one_length([len(row) for row in framed], rows):
+    for index in _of_one_length([len(row) for row in framed], manner.rows):
         length = len(framed[index[0]])
-        room = tokens if longest is None else min(tokens, longest - length)
+        room = manner.room(reader, length)
         with torch.inference_mode():
             first = torch.from_numpy(np.stack([framed[i].ids for i in index])).long().to(reader.device)
             source = torch.from_numpy(framed[index[0]].segments).long().to(reader.device)[None]
             writer = Filling(reader, head, banned, source=source, segment=reader.writing.last_segment)
-            found = _write(writer, first, index, room, end, sampling, beams, limits, seed)
+            found = _write(writer, first, index, room, end, manner)
         made.update(zip(index.tolist(), found, strict=True))
-        report(len(index))
+        manner.report(len(index))
     return [made[number] for number in range(len(texts))]
 
 
@@ -204,11 +175,10 @@ def _of_one_length(lengths: Sequence[int], rows: int) -> Iterator[NDArray[np.int
 
 
 def _write(
-    writer: Writer, first: Tensor, index: NDArray[np.int64], room: int, end: int, sampling: Sampling,
-    beams: Beams | None, limits: Limits, seed: int,
+    writer: Writer, first: Tensor, index: NDArray[np.int64], room: int, end: int, manner: Manner
 ) -> list[Written]:  # fmt: skip
-    if beams is not None:
-        return beam_search(writer, first, new=room, end=end, beams=beams, limits=limits)
-    uniform = Draw(row_keys(seed, "generate", items=np.asarray(index, np.int64))).uniform("token", max(1, room))
+    if manner.beams is not None:
+        return beam_search(writer, first, new=room, end=end, beams=manner.beams, limits=manner.limits)
+    uniform = Draw(row_keys(manner.seed, "generate", items=np.asarray(index, np.int64))).uniform("token", max(1, room))
     numbers = torch.from_numpy(uniform).to(first.device)
-    return sample(writer, first, new=room, end=end, sampling=sampling, uniform=numbers, limits=limits)
+    return sample(writer, first, new=room, end=end, sampling=manner.sampling, uniform=numbers, limits=manner.limits)

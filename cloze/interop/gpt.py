@@ -9,22 +9,13 @@ predict tokens only.
 
 from __future__ import annotations
 
-from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.architecture import Architecture, ModelClass, Setting, add
 from cloze.interop.classification import AUTO, GPT2_CLASSIFIER, PIPELINE, ROLE
-from cloze.interop.gpt2 import next_token_objections
+from cloze.interop.gpt2 import next_token
 from cloze.interop.mapping import TURNED, Line
 from cloze.interop.model import Reading
 
-CAUSAL_LM = HeadTable(
-    role="causal_lm",
-    part="token_prediction",
-    sign=("lm_head.weight",),
-    lines=(),
-    untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
-    repeats={"lm_head.weight": "{base}tokens_embed.weight"},
-    objections=lambda head, arguments: next_token_objections(head, "GPT"),
-    arguments=lambda config, tensors: {"transform": None, "bias": False},
-)
+CAUSAL_LM = next_token("GPT", "tokens_embed.weight")
 
 _BLOCK = "{base}h.{i}."
 

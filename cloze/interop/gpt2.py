@@ -22,16 +22,21 @@ def next_token_objections(head: Head, title: str) -> list[str]:
     return wrong
 
 
-CAUSAL_LM = HeadTable(
-    role="causal_lm",
-    part="token_prediction",
-    sign=("lm_head.weight",),
-    lines=(),
-    untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
-    repeats={"lm_head.weight": "{base}wte.weight"},
-    objections=lambda head, arguments: next_token_objections(head, "GPT-2"),
-    arguments=lambda config, tensors: {"transform": None, "bias": False},
-)
+def next_token(title: str, table: str) -> HeadTable:
+    """The head of GPT and GPT-2: the token table itself, `table` its name there."""
+    return HeadTable(
+        role="causal_lm",
+        part="token_prediction",
+        sign=("lm_head.weight",),
+        lines=(),
+        untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
+        repeats={"lm_head.weight": "{base}" + table},
+        objections=lambda head, arguments: next_token_objections(head, title),
+        arguments=lambda config, tensors: {"transform": None, "bias": False},
+    )
+
+
+CAUSAL_LM = next_token("GPT-2", "wte.weight")
 
 _BLOCK = "{base}h.{i}."
 

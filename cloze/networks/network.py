@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 States = Mapping[str, Tensor]
@@ -38,3 +39,21 @@ class Network(Protocol):
 
     def depth_groups(self) -> list[nn.Module]:
         """Embeddings first, then layers in order: the ladder of sharding, freezing, layer-wise rates and probes."""
+
+
+def reading_states(
+    want: frozenset[str], hidden: Tensor, passed: Sequence[Tensor], summaries: Tensor | None
+) -> dict[str, Any]:
+    """Of `hidden` (B, L, D), `layers` (N+1, B, L, D) and `summary` (E, D) those that are wanted.
+
+    `passed` is what went into every layer and came out of the last one, in whose place `layers` has `hidden`; `summaries` are
+    the flat places of the tokens that sum texts up, the first of each row if not given.
+    """
+    states: dict[str, Any] = {}
+    if "hidden" in want:
+        states["hidden"] = hidden
+    if "summary" in want:
+        states["summary"] = hidden[:, 0] if summaries is None else hidden.flatten(0, 1)[summaries]
+    if "layers" in want:
+        states["layers"] = torch.stack([*passed[:-1], hidden])
+    return states

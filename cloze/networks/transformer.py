@@ -20,7 +20,7 @@ from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.sharing import Repeat, share
 from cloze.networks.blocks.sight import Positions, Sight, Sights
 from cloze.networks.clock import Clock
-from cloze.networks.network import StateKind
+from cloze.networks.network import StateKind, reading_states
 from cloze.registry import Given, register
 
 
@@ -244,14 +244,7 @@ class Transformer(nn.Module):
             hidden = self._silenced(self._last_layer_at(passed[-1], sights[-1], chosen), block)
         else:
             hidden = passed[-1] if self.norm is None else self.norm(passed[-1])
-        states: dict[str, Tensor] = {}
-        if "hidden" in want:
-            states["hidden"] = hidden
-        if "summary" in want:
-            states["summary"] = hidden[:, 0] if summaries is None else hidden.flatten(0, 1)[summaries]
-        if "layers" in want:
-            states["layers"] = torch.stack([*passed[:-1], hidden])
-        return states
+        return reading_states(want, hidden, passed, summaries)
 
     def _silenced(self, x: Tensor, block: Tensor | None) -> Tensor:
         return x * (block > 0)[..., None] if self.silence_padding and block is not None else x

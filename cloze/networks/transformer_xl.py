@@ -18,7 +18,7 @@ from cloze.networks.blocks.memory import check_memory, recall, remember, with_me
 from cloze.networks.blocks.relative_layer import Bearings, RelativeLayer, StepDropout
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.clock import Clock
-from cloze.networks.network import StateKind
+from cloze.networks.network import StateKind, reading_states
 from cloze.networks.transformer import Cache
 from cloze.registry import Given, register
 
@@ -174,13 +174,9 @@ class TransformerXL(nn.Module):
             for number, kept in enumerate(cache.layers):
                 kept[:] = [torch.cat([*kept, passed[number][:, None]], dim=2)]
         hidden = self.final_dropout(passed[-1])
-        states: dict[str, Any] = {}
-        if "hidden" in want:
-            states["hidden"] = hidden
-        if "summary" in want:
-            states["summary"] = hidden.flatten(0, 1)[last_places(tokens, block) if summaries is None else summaries]
-        if "layers" in want:
-            states["layers"] = torch.stack([*passed[:-1], hidden])
+        if "summary" in want and summaries is None:
+            summaries = last_places(tokens, block)
+        states: dict[str, Any] = reading_states(want, hidden, passed, summaries)
         if "carry" in want and self.carries:
             real = None if block is None else block > 0
             states["carry"] = remember(passed[:-1], real, memory, size=self.memory, reuse=self.reuse)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -18,7 +17,8 @@ from cloze.networks.blocks.relative_layer import Asked, Bearings, Query, Relativ
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
-from cloze.networks.network import StateKind
+from cloze.networks.network import StateKind, reading_states
+from cloze.networks.transformer import Transformer
 from cloze.networks.transformer_xl import causal, last_places
 from cloze.registry import Given, register
 
@@ -42,16 +42,7 @@ class TwoStream(nn.Module):
     (1, 3, 8)
     """
 
-    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
-        {
-            "tiny": {"layers": 2, "width": 128, "heads": 2},
-            "mini": {"layers": 4, "width": 256, "heads": 4},
-            "small": {"layers": 4, "width": 512, "heads": 8},
-            "medium": {"layers": 8, "width": 512, "heads": 8},
-            "base": {"layers": 12, "width": 768, "heads": 12},
-            "large": {"layers": 24, "width": 1024, "heads": 16},
-        }
-    )
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = Transformer.sizes
     #: The state whose rows at `asked` are all that is read, where the caller knows them.
     asked_state: ClassVar[str] = "query"
 
@@ -174,12 +165,9 @@ class TwoStream(nn.Module):
             flat = rows.new_zeros(batch * length, self.width).index_copy(0, query.asked.flat, rows)
             states["query"] = flat.view(batch, length, self.width)
         hidden = passed[-1] if bare else self.final_dropout(passed[-1])
-        if "hidden" in want:
-            states["hidden"] = hidden
-        if "summary" in want:
-            states["summary"] = hidden.flatten(0, 1)[last_places(tokens, block) if summaries is None else summaries]
-        if "layers" in want:
-            states["layers"] = torch.stack([*passed[:-1], hidden])
+        if "summary" in want and summaries is None:
+            summaries = last_places(tokens, block)
+        states |= reading_states(want, hidden, passed, summaries)
         if "carry" in want and self.carries:
             real = None if block is None else block > 0
             states["carry"] = remember(passed[:-1], real, memory, size=self.memory, reuse=self.reuse)

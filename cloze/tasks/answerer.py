@@ -16,8 +16,8 @@ from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.decoding.sampling import Sampling
-from cloze.decoding.search import Limits, Written
-from cloze.decoding.sequence import answer_framed, answer_text, end_id, has_decoder, start_id
+from cloze.decoding.search import Written
+from cloze.decoding.sequence import Manner, answer_framed, answer_text, end_id, has_decoder, start_id
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop.model import Head as StoredHead
 from cloze.objectives import Classify, token_prediction
@@ -232,10 +232,8 @@ class Answerer(TextLearner):
 
     def write(self, sources: Sequence[Framed], *, size: int, report: Report) -> list[Written]:
         """Token after token with a cache, or by beam search."""
-        return answer_framed(
-            self.exact, self.head, sources, tokens=self.task.target_length, sampling=GREEDY, beams=self.task.search,
-            limits=Limits(), rows=size, report=report,
-        )  # fmt: skip
+        manner = Manner(self.task.target_length, GREEDY, self.task.search, rows=size, report=report)
+        return answer_framed(self.exact, self.head, sources, manner)
 
 
 def begin(

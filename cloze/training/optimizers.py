@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
@@ -38,42 +39,40 @@ def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict
     return [{"params": [p for _, p in part], "weight_decay": value, "lr": 0.0} for part, value in made if part]
 
 
-@register("optimizer", "adamw")
-class AdamW:
-    """Adam with bias correction and decoupled weight decay (Loshchilov and Hutter, 2019, alg. 2), in one fused kernel."""
+@dataclass(frozen=True, kw_only=True)
+class Moments:
+    """What every optimiser of two moments is told; `decay` says which tensors decay."""
 
-    def __init__(
-        self,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
-        weight_decay: float = 0.01,
-        decay: Decay = "matrices",
-    ) -> None:
-        self.betas, self.epsilon, self.weight_decay, self.decay = betas, epsilon, weight_decay, decay
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+    decay: Decay = "matrices"
+
+    def groups(self, parameters: Named) -> list[dict[str, Any]]:
+        """The parameters with and without decay."""
+        return groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+
+
+@register("optimizer", "adamw")
+@dataclass(frozen=True, kw_only=True)
+class AdamW(Moments):
+    """Adam with bias correction and decoupled weight decay (Loshchilov and Hutter, 2019, alg. 2), in one fused kernel."""
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        made = self.groups(parameters)
         return torch.optim.AdamW(made, betas=self.betas, eps=self.epsilon, fused=True)
 
 
 @register("optimizer", "bert_adam")
-class BertAdam:
+@dataclass(frozen=True, kw_only=True)
+class BertAdam(Moments):
     """The Adam of BERT's code (google-research/bert `optimization.py`): no bias correction, decay times the rate.
 
     u = m / (√v + ε) + decay · θ; θ ← θ − rate · u. Without correction the first steps are about three times larger.
     """
 
-    def __init__(
-        self,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-6,
-        weight_decay: float = 0.01,
-        decay: Decay = "matrices",
-    ) -> None:
-        self.betas, self.epsilon, self.weight_decay, self.decay = betas, epsilon, weight_decay, decay
+    epsilon: float = 1e-6
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """AdamW's fused kernel with its step counter where both bias corrections are exactly 1: the same arithmetic."""
@@ -90,26 +89,17 @@ class BertAdam:
 
 
 @register("optimizer", "gpt_adam")
-class GptAdam:
+@dataclass(frozen=True, kw_only=True)
+class GptAdam(Moments):
     """The Adam of GPT's code (openai/finetune-transformer-lm `opt.py`): matrices decay by the bias-corrected step.
 
     With the factor c = √(1 - β₂ᵗ) / (1 - β₁ᵗ) of step t: θ ← θ - rate · (m̂ / (√v̂ + ε) + decay · c · θ), so the decay
     starts at a third of its strength. Differs: ε is added to the corrected root, as torch does, not to √v.
     """
 
-    def __init__(
-        self,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
-        weight_decay: float = 0.01,
-        decay: Decay = "matrices",
-    ) -> None:
-        self.betas, self.epsilon, self.weight_decay, self.decay = betas, epsilon, weight_decay, decay
-
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        made = self.groups(parameters)
         return _GptAdamOptimizer(made, betas=self.betas, eps=self.epsilon, fused=True)
 
 
@@ -151,25 +141,18 @@ class XlmAdam:
 
 
 @register("optimizer", "lamb")
-class Lamb:
+@dataclass(frozen=True, kw_only=True)
+class Lamb(Moments):
     """LAMB as in ALBERT's code: BERT's Adam, each matrix's update scaled by ‖θ‖ / ‖u‖ (You et al., 2020, alg. 2).
 
     No ratio for biases and norms, and 1 where either norm is 0; no bias correction and no bounds on the ratio.
     """
 
-    def __init__(
-        self,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-6,
-        weight_decay: float = 0.01,
-        decay: Decay = "matrices",
-    ) -> None:
-        self.betas, self.epsilon, self.weight_decay, self.decay = betas, epsilon, weight_decay, decay
+    epsilon: float = 1e-6
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        made = self.groups(parameters)
         return _LambOptimizer(made, betas=self.betas, epsilon=self.epsilon)
 
 
