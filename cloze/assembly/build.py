@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -26,9 +27,9 @@ from cloze.training.step import Pass, Rewrite, Step, Weighted, tie
 
 
 def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments with nested parts built: a `PartSpec` becomes what its builder returns."""
+    """Arguments with nested parts as data, `{name: {argument: value}}`: what `build` takes and a checkpoint keeps."""
     return {
-        name: lookup(value.kind, value.name)(**plain(value.arguments)) if isinstance(value, PartSpec) else value
+        name: {value.name: plain(value.arguments)} if isinstance(value, PartSpec) else value
         for name, value in arguments.items()
     }
 
@@ -49,16 +50,20 @@ def objective_key(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> st
 
 def build_step(
     recipe: Recipe, *, vocab_size: int, seed: int = 0, device: torch.device | str = "cpu",
-    tables: Mapping[str, Any] | None = None,
+    tables: Mapping[str, Any] | None = None, store: Store | None = None, tokenizer: Tokenizer | None = None,
 ) -> Step:
     """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module.
 
     `tables` are the recipe's look-up tables, made; without them networks that read one get a stand-in of a thousand items.
+    `store` and `tokenizer` say how often each id occurs and how it is spelled, to the parts that ask for it.
     """
     clock = Clock(seed)
     with torch.random.fork_rng(devices=[]), torch.device("cpu" if str(device) != "meta" else "meta"):
         torch.manual_seed(fold(seed, "initial") >> 1)
-        available = {"vocab_size": vocab_size, "clock": clock, "tables": stand_ins(recipe.tables) if tables is None else tables}
+        available = {
+            "vocab_size": vocab_size, "clock": clock, "tables": stand_ins(recipe.tables) if tables is None else tables,
+            **facts_of(recipe, store, tokenizer),
+        }
         networks = {name: _network(recipe, name, available) for name in recipe.networks}
         tie(networks, recipe.tie)
         objectives: dict[str, nn.Module] = {}
@@ -66,10 +71,10 @@ def build_step(
         for entry in recipe.turns.values():
             for run in entry.passes:
                 for objective in run.objectives:
-                    _add_objective(recipe, run, objective, networks[run.network], vocab_size, clock, objectives)
+                    _add_objective(recipe, run, objective, networks[run.network], available, objectives)
                 for name, take in run.take.items():
                     if isinstance(take, RewriterSpec):
-                        rewriters.setdefault(f"{run.name}:{name}", _part(take.part, {"clock": clock}))
+                        rewriters.setdefault(f"{run.name}:{name}", built(take.part, {"clock": clock}))
         entries = {
             name: [_pass(recipe, entry, run, objectives, rewriters) for run in entry.passes]
             for name, entry in recipe.turns.items()
@@ -82,28 +87,40 @@ def build_step(
     return step
 
 
-def _part(spec: PartSpec, available: Mapping[str, Any]) -> Any:
+def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """What is given to networks and objectives of the text itself: `counts` and `spellings`, made only if a part asks."""
+    specs = [network.part for network in recipe.networks.values() if network.part is not None]
+    specs += [o.part for entry in recipe.turns.values() for _, o in entry.objectives()]
+    specs += [v for spec in specs for v in spec.arguments.values() if isinstance(v, PartSpec)]
+    asked = {name for spec in specs for name in wanted(lookup(spec.kind, spec.name))}
+    return {
+        "counts": store.counts() if store is not None and "counts" in asked else None,
+        "spellings": tokenizer.spellings if tokenizer is not None and "spellings" in asked else None,
+    }
+
+
+def built(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """A part of a recipe, built with what is available of the things that its builder is given."""
     return build(lookup(spec.kind, spec.name), plain(spec.arguments), available)
 
 
 def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Module:
-    part = recipe.networks[name].part
-    if part is None:
+    spec = recipe.networks[name].part
+    if spec is None:
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
-    network: nn.Module = _part(part, available)
+    network: nn.Module = built(spec, available)
     return network
 
 
 def _add_objective(
-    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, vocab_size: int, clock: Clock,
+    recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, available: Mapping[str, Any],
     objectives: dict[str, nn.Module],
 ) -> None:
     """Build an objective unless it stands already; two sets asked of one head share its parameters."""
     key, head = objective_key(recipe, run, spec), head_key(recipe, run, spec)
     if key in objectives:
         return
-    available = {"width": network.width, "vocab_size": vocab_size, "table": network.tables.get("tokens"), "clock": clock}
-    made = _part(spec.part, available)
+    made = built(spec.part, {**available, "width": network.width, "table": network.tables.get("tokens")})
     if key != head and head in objectives:
         made.head = objectives[head].head
     objectives[key] = made
@@ -135,7 +152,7 @@ def _pass(
 
 def live(value: Any) -> Any:
     """A number, or a schedule part as the function of the share spent that its builder returns."""
-    return _part(value, {}) if isinstance(value, PartSpec) else value
+    return built(value, {}) if isinstance(value, PartSpec) else value
 
 
 def edits_of(
@@ -146,10 +163,10 @@ def edits_of(
     available = {"tokenizer": facts, "tables": tables}
     if "counts" in asking:
         available["counts"] = store.counts()
-    edits = [Placed(_part(spec.part, available), spec.view) for spec in entry.exercise]
+    edits = [Placed(built(spec.part, available), spec.view) for spec in entry.exercise]
     mixed = any(turn.order == "mixed" for turn in recipe.turns.values())  # rows of one batch have different orders
     if mixed or not isinstance(entry.order, str) or entry.order not in CONSTANT:
-        order: Any = Order(entry.order) if isinstance(entry.order, str) else _part(entry.order, available)  # type: ignore[arg-type]
+        order: Any = Order(entry.order) if isinstance(entry.order, str) else built(entry.order, available)  # type: ignore[arg-type]
         edits += [Placed(order, view) for view in dict.fromkeys(run.view for run in entry.passes)]
     return edits
 
@@ -161,7 +178,7 @@ def build_feed(
 ) -> Feed:
     """One entry's examples over a store at one length; `share` of the documents is held out (default: the recipe's)."""
     share = recipe.training.held_out if share is None else share
-    source = _part(recipe.sources[entry.source], {})
+    source = built(recipe.sources[entry.source], {})
     takes: set[str] = set()
     for run in entry.passes:
         network: Any = step.networks[run.network]
@@ -276,7 +293,10 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
     for name, table in model.tables.items():
         part: Any = lookup("table", table.part)
         tables[name] = part.restored({key: array.numpy() for key, array in table.arrays.items()})
-    available = {"vocab_size": imported.vocab_size, "clock": clock, "tables": tables}
+    available = {
+        "vocab_size": imported.vocab_size, "clock": clock, "tables": tables, "counts": None,
+        "spellings": imported.tokenizer.spellings,
+    }
     network: Any = build(lookup("network", model.part), model.arguments, available)
     network.load_state_dict(dict(model.network))
     heads = {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from cloze.assembly.parts import builder_of
 from cloze.errors import RecipeError
-from cloze.registry import GivenMark, mark_of, parameters
+from cloze.registry import GivenMark, LiveMark, PartMark, mark_of, parameters
 
 #: What a builder may ask for, and what it gets.
 MEANINGS: Mapping[str, str] = {
@@ -16,7 +17,9 @@ MEANINGS: Mapping[str, str] = {
     "width": "width of the state that an objective reads",
     "limit": "how many tokens may come out of an edit; known once the exercise has a length",
     "table": "the token table of the network that an objective reads, for tying",
-    "counts": "how often each id occurs in the corpus of the entry (V,); None while a recipe is only checked",
+    "counts": "how often each id occurs in the corpus of the entry, for networks and objectives of the first source (V,); None "
+    "while a recipe is only checked, and when a checkpoint is loaded",
+    "spellings": "how the tokenizer spells each id (V); None while a recipe is only checked",
     "tables": "the look-up tables of the recipe by name",
 }
 
@@ -27,7 +30,10 @@ def wanted(builder: Callable[..., Any]) -> set[str]:
 
 
 def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
-    """Call a builder with a recipe's arguments and whatever of `available` its signature marks as given."""
+    """Call a builder with a recipe's arguments and whatever of `available` its signature marks as given.
+
+    A nested part stands among the arguments as data, `{name: {argument: value}}`, and is built in the same way.
+    """
     asked = wanted(builder)
     unknown = asked - MEANINGS.keys()
     if unknown:
@@ -35,7 +41,18 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
             f"{builder.__module__}.{builder.__qualname__} asks to be given {', '.join(sorted(unknown))}; "
             f"assembly gives: {', '.join(MEANINGS)}."
         )
-    return builder(**arguments, **{name: available[name] for name in asked if name in available})
+    marks = {name: mark_of(p) for name, p in parameters(builder).items()}
+    made = {name: _made(marks.get(name), value, available) for name, value in arguments.items()}
+    return builder(**made, **{name: available[name] for name in asked if name in available})
+
+
+def _made(mark: Any, value: Any, available: Mapping[str, Any]) -> Any:
+    """A value of a recipe, or the part that it describes where the parameter is one."""
+    kind = mark.kind if isinstance(mark, PartMark) else "schedule" if isinstance(mark, LiveMark) else None
+    if kind is None or not isinstance(value, Mapping):
+        return value
+    ((name, arguments),) = value.items()
+    return build(builder_of(kind, name), arguments or {}, available)
 
 
 class StandIn(NamedTuple):

@@ -24,10 +24,12 @@ MODULES: dict[str, str] = {
     "edit": "cloze.exercises",
     "order": "cloze.exercises",
     "network": "cloze.networks",
+    "characters": "cloze.networks",
     "objective": "cloze.objectives",
     "rewriter": "cloze.objectives",
     "optimizer": "cloze.training.optimizers",
     "rate": "cloze.training.rates",
+    "engine": "cloze.training.engines",
 }
 
 

@@ -169,7 +169,9 @@ class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
     `batch` counts examples per update over all ranks; `micro_batch` those that one device holds at once. `steps`, `epochs`
-    or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget.
+    or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget. A loss is
+    the mean over its answers, or its sum divided by the rows of the step or by nothing (`divide`). `engine`: what is not
+    trained by the loop where a compiled one fits the recipe (`auto`), must be (`compiled`) or may not be (`loop`).
     """
 
     optimizer: OptimizerPart
@@ -182,6 +184,8 @@ class TrainingSpec:
     clip: float | None = None
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compile: Literal["auto"] | bool = "auto"
+    divide: Literal["answers", "rows", "nothing"] = "answers"
+    engine: Literal["auto", "loop", "compiled"] = "auto"
     packing: bool = False
     workers: int = 0
     held_out: float = 0.01

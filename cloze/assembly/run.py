@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly.binding import bound_paths, make_tables, open_stores
-from cloze.assembly.build import Loaded, build_data, build_step, first_length, in_turns, load_checkpoint, odds_of, plain
+from cloze.assembly.build import Loaded, build_data, built, build_step, first_length, in_turns, load_checkpoint, odds_of
 from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
@@ -19,7 +19,6 @@ from cloze.assembly.samples import sampler
 from cloze.batching import Cursor
 from cloze.corpus import Store
 from cloze.errors import BudgetError, CheckpointError, ClozeError
-from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
@@ -60,7 +59,9 @@ def pretrain(
         named = bound_paths(loaded, paths, binds)
         stores, chosen = open_stores(loaded, named, out, tokenizer=tokenizer, text_format=text_format, seed=seed, say=say)
         tables = make_tables(loaded, stores)
-        step = build_step(loaded, vocab_size=chosen.size, seed=seed, tables=tables)
+        step = build_step(
+            loaded, vocab_size=chosen.size, seed=seed, tables=tables, store=next(iter(stores.values())), tokenizer=chosen
+        )
         if init is not None:
             begin_with(step, loaded, init, chosen)
         rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
@@ -79,8 +80,7 @@ def pretrain(
         raise
     run = Run(
         folder=out, step=step, data=data, export=Publisher(loaded, chosen, tables, languages_of(stores)), budget=spend,
-        optimizer=lookup("optimizer", loaded.training.optimizer.name)(**plain(loaded.training.optimizer.arguments)),
-        rate=lookup("rate", loaded.training.rate.name)(**plain(loaded.training.rate.arguments)),
+        optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
         training=replace(training_of(loaded), tensorboard=tensorboard, strategy=strategy), phases=phases,
         odds=odds_of(loaded, stores),
@@ -175,7 +175,7 @@ def training_of(recipe: Recipe) -> Training:
     return Training(
         clip=t.clip, precision=t.precision, compile=t.compile, evaluate_every=t.evaluate_every,
         checkpoint_every=t.checkpoint_every, keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
-        nominal_steps=t.steps,
+        nominal_steps=t.steps, divide=t.divide, engine=t.engine,
     )
 
 

@@ -55,7 +55,7 @@ class Feed:
         packing: bool = False, fixed: bool = False, answers_multiple: int = 1,
     ) -> None:
         self.source = source
-        self._edits = tuple(edits)
+        self.edits = tuple(edits)
         self.exercise = Exercise(edits, length, packed=packing)
         self.length = length
         self.takes = takes
@@ -68,7 +68,7 @@ class Feed:
     def at(self, length: int) -> Feed:
         """The same feed for rows of another length."""
         return Feed(
-            self.source, self._edits, length=length, takes=self.takes, padding=self.padding, packing=self.packing,
+            self.source, self.edits, length=length, takes=self.takes, padding=self.padding, packing=self.packing,
             fixed=self.fixed, answers_multiple=self.answers_multiple,
         )
 

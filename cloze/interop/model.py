@@ -94,7 +94,7 @@ class Model:
     languages: tuple[str, ...] = ()
 
 
-#: What None means for an argument of a network: it follows from others.
+#: What None means for an argument of a network with attention: it follows from others.
 DERIVED: Mapping[str, Callable[[Mapping[str, Any]], Any]] = MappingProxyType({
     "inner": lambda full: 4 * full["width"],
     "embedding_width": lambda full: full["width"],
@@ -112,7 +112,7 @@ DERIVED: Mapping[str, Callable[[Mapping[str, Any]], Any]] = MappingProxyType({
 def complete(arguments: Mapping[str, Any], part: str = "transformer") -> dict[str, Any]:
     """A network's arguments with every default and every derived value filled in."""
     full = {**defaults("network", part), **arguments}
-    for name, derive in DERIVED.items():
+    for name, derive in DERIVED.items() if "heads" in full else ():
         if name in full and full[name] is None:
             full[name] = derive(full)
     return full

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import RecipeError, nearest
 
-KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram"}
+KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram", "WordLevel": "words"}
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
@@ -46,12 +46,13 @@ class Tokenizer:
     """A trained tokenizer with its table of roles.
 
     A word is what the pre-tokenizer cuts: a run of letters, a punctuation mark, an ideograph (WordPiece); a piece of
-    the GPT-2 pattern with its leading space (byte-level BPE); a run between spaces (Unigram); what WordPiece cuts (BPE).
+    the GPT-2 pattern with its leading space (byte-level BPE); a run between spaces (Unigram); what WordPiece cuts (BPE); a
+    token (words).
 
     Plain text never yields a special id: `encode("[MASK]")` gives the pieces of a bracket, a word and a bracket, while
     `encode_template` reads roles and literals. [UNK] alone may come out of plain text, where a character is unknown.
 
-    kind: wordpiece, byte_bpe, bpe or unigram; roles: role → id; literals: role → how the vocabulary spells it;
+    kind: wordpiece, byte_bpe, bpe, unigram or words; roles: role → id; literals: role → how the vocabulary spells it;
     size: ids are 0..size-1; special_ids, ordinary_ids: sorted, together all ids; sentinels: ids of `<extra_id_0>`,
     `<extra_id_1>`, … (none: empty); hash: of everything that decides ids; lower: does it lower-case?
     """
@@ -132,6 +133,11 @@ class Tokenizer:
             raise RecipeError(f"tokenizer: no piece has the id {id}; ids run from 0 to {self.size - 1}.")
         return str(found)
 
+    @cached_property
+    def spellings(self) -> tuple[str, ...]:
+        """How the vocabulary spells each id; empty for an id that it leaves out."""
+        return tuple(self._plain.id_to_token(number) or "" for number in range(self.size))
+
     def id(self, piece: str) -> int | None:
         """The id of a piece, None if the vocabulary lacks it."""
         found = self._plain.token_to_id(piece)
@@ -168,8 +174,8 @@ class Tokenizer:
     def _flat(
         self, engine: tokenizers.Tokenizer, texts: Sequence[str]
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
-        # Only WordPiece shows in its pieces where words begin; the fast call forgets the words.
-        by_piece = self.kind == "wordpiece"
+        # Only WordPiece, and whole words, show in their pieces where words begin; the fast call forgets the words.
+        by_piece = self.kind in ("wordpiece", "words")
         call = engine.encode_batch_fast if by_piece else engine.encode_batch
         return self._flattened(call(readable(texts), add_special_tokens=False))
 
@@ -180,6 +186,8 @@ class Tokenizer:
         ids = np.fromiter(chain.from_iterable([e.ids for e in found]), dtype=np.int32, count=total)
         if self.kind == "wordpiece":
             return ids, self._begins[ids], offsets
+        if self.kind == "words":
+            return ids, np.ones(total, dtype=np.bool_), offsets
         every = chain.from_iterable([e.word_ids for e in found])
         # A special token belongs to no word: it starts one, and so does what follows it.
         words = np.fromiter((-1 if w is None else w for w in every), dtype=np.int64, count=total)

@@ -15,6 +15,7 @@ import torch
 
 from cloze.batching import Cursor, MicroBatch
 from cloze.training.distribution import join
+from cloze.training.engine import choose
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.lock import alone_in
 from cloze.training.meter import NotFinite
@@ -48,8 +49,10 @@ def train(run: Run) -> Outcome:
     with joined as ranks, alone_in(run.folder, first=ranks.first), interrupts() as interrupt:
         session = Session(run, ranks)
         try:
+            worker = choose(run, session) or Loop(session)
             while session.share < 1 and not session.stopping:
-                _step(session, interrupt)
+                worker.step(interrupt)
+            worker.settle()
             if session.stopping:
                 session.checkpoint()
                 session.stop(f"stopped by {interrupt.name or 'a signal'}")
@@ -63,8 +66,21 @@ def train(run: Run) -> Outcome:
             session.close()
 
 
+class Loop:
+    """The worker that trains whatever autograd can: one update of the parameters a step."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def step(self, interrupt: Interrupt) -> None:
+        """One update, and whatever is due after it."""
+        _step(self.session, interrupt)
+
+    def settle(self) -> None:
+        """Nothing: every update is in the parameters at once."""
+
+
 def _step(session: Session, interrupt: Interrupt) -> None:
-    """One update of the parameters, and whatever is due after it."""
     session.enter_phase()
     entries = session.entries()
     pieces, cursors = _fetch(session, entries)
@@ -85,21 +101,17 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     session.stopping = stop > 0
     if session.stopping or session.share >= 1:
         return
-    share = session.share
+    share, divide = session.share, session.run.training.divide
+    divisors = counts if divide == "answers" else dict.fromkeys(counts, examples if divide == "rows" else 1.0)
     weights = {session.name(e, n): w for e in entries for n, w in session.model.weights(e, share).items()}
 
     for number, piece in enumerate(pieces):
-        _backward(session, piece, share, weights, counts, last=number == len(pieces) - 1)
+        _backward(session, piece, share, weights, divisors, last=number == len(pieces) - 1)
     norm = _update(session, share)
 
     before, share = session.advance(cursors, tokens=tokens, examples=examples, flops=flops)
     session.meter.add_step(session.step, norm, counts, weights, tokens=tokens, cells=cells, flops=flops)
-    if session.due_log(before, share):
-        session.write_log()
-    if session.due_evaluation(before, share):
-        session.evaluate()
-    if session.due_checkpoint(before, share):
-        session.checkpoint()
+    session.attend(before, share)
 
 
 def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[Piece], dict[str, Cursor]]:
@@ -113,9 +125,9 @@ def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[Piece], dict[
 
 
 def _backward(
-    session: Session, piece: Piece, share: float, weights: dict[str, float], counts: dict[str, float], *, last: bool
+    session: Session, piece: Piece, share: float, weights: dict[str, float], divisors: dict[str, float], *, last: bool
 ) -> None:
-    """Forward and backward of one micro-batch: Σ weight · loss sum / count of the whole step, over ranks and pieces."""
+    """Forward and backward of one micro-batch: Σ weight · loss sum / divisor of the whole step, over ranks and pieces."""
     ranks = session.ranks
     session.model.clock.set(seed=session.run.seed, step=session.step, first_row=piece.first_row, share=share)
     batch = piece.micro.batch.to(ranks.device, non_blocking=True)
@@ -124,7 +136,7 @@ def _backward(
             made = session.module(piece.entry, batch, session.carry(piece.entry, piece.micro, session.carries))
         losses = {session.name(piece.entry, name): loss for name, loss in made.items()}
         # DDP and FSDP average gradients over ranks; the sums here are already divided by the count of all ranks.
-        scaled = [loss.total * (weights[name] * ranks.world / max(counts[name], 1.0)) for name, loss in losses.items()]
+        scaled = [loss.total * (weights[name] * ranks.world / max(divisors[name], 1.0)) for name, loss in losses.items()]
         torch.stack(scaled).sum().backward()
     session.meter.add_losses(losses)
 

@@ -27,6 +27,7 @@ class Training:
 
     `evaluate_every` is a share of the budget. `checkpoint_every` and `log_every` are steps; None: a tenth of the budget,
     and one five-hundredth. `keep` is how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept.
+    A loss is divided by its answers, by the rows of the step or by nothing (`divide`); `engine` says what may train.
     """
 
     clip: float | None = 1.0
@@ -38,6 +39,8 @@ class Training:
     keep_steps: tuple[int, ...] = ()
     log_every: int | None = None
     nominal_steps: int | None = None
+    divide: Literal["answers", "rows", "nothing"] = "answers"
+    engine: Literal["auto", "loop", "compiled"] = "auto"
     tensorboard: bool = False
     strategy: Strategy = "ddp"
 

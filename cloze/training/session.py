@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -188,6 +188,18 @@ class Session:
             return self.step % steps == 0
         return part > 0 and math.floor(share / part) > math.floor(before / part)
 
+    def attend(self, before: float, share: float, settle: Callable[[], None] = lambda: None) -> None:
+        """Do what is due after a step. `settle` brings the parameters up to date first, where they are not always."""
+        if self.due_log(before, share):
+            self.write_log()
+        evaluating, saving = self.due_evaluation(before, share), self.due_checkpoint(before, share)
+        if evaluating or saving:
+            settle()
+        if evaluating:
+            self.evaluate()
+        if saving:
+            self.checkpoint()
+
     # What is written.
 
     def write_log(self) -> None:
@@ -200,7 +212,8 @@ class Session:
         if self.log is not None:
             record = self.log.write(
                 "train", self.step, **self._spent(), **means,
-                learning_rate=self.learning_rate, grad_norm=float(self.meter.norms[-1][1]),
+                learning_rate=self.learning_rate,
+                grad_norm=float(self.meter.norms[-1][1]) if self.meter.norms else None,
                 tokens_per_second=speed, filled=self.meter.tokens / max(self.meter.cells, 1.0),
                 mfu=self.meter.flops / seconds / (self.matrix_rate * self.ranks.world),
             )
