@@ -12,6 +12,8 @@ from cloze import fields
 
 Array = NDArray[Any]
 
+_COLUMNS = ("places", "decoder_places", "links", "centers", "contexts")  # -1 for none
+
 
 class Inserted(NamedTuple):
     """Places where a token is put into a row: three arrays of equal length."""
@@ -115,7 +117,7 @@ class Rows(Mapping[str, Array]):
             values = [block[name] for block in blocks]
             if values[0].ndim > 1:
                 width = max(value.shape[1] for value in values)
-                empty = -1 if fields.find(name).name in ("places", "decoder_places", "links") else 0
+                empty = -1 if fields.find(name).name in _COLUMNS else 0
                 values = [
                     np.pad(v, [(0, 0), (0, width - v.shape[1])] + [(0, 0)] * (v.ndim - 2), constant_values=empty)
                     for v in values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,24 @@ Say = Callable[[str], None]
 def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Sequence[str]) -> dict[str, list[str]]:
     """The paths of every source by name: `--corpus` means `main`, or the only or first source."""
     first = "main" if "main" in recipe.sources else next(iter(recipe.sources))
-    named = {first: list(paths)}
+    named = {first: list(paths)} if paths else {}
     for bind in binds:
-        name, equals, path = bind.partition("=")
-        if not equals or not path:
-            raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
-        if name not in recipe.sources:
-            raise RecipeError(f"--bind {name}: {recipe.name} has no such source. {nearest(name, recipe.sources)}")
+        name, path = check_bind(bind, recipe.name, recipe.sources)
         named.setdefault(name, []).append(path)
     missing = [name for name in recipe.sources if name not in named]
     if missing:
         raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
     return named
+
+
+def check_bind(bind: str, recipe: str, sources: Iterable[str]) -> tuple[str, str]:
+    """The name and the path of `--bind NAME=PATH`; a `RecipeError` if it is another form or names no source."""
+    name, equals, path = bind.partition("=")
+    if not equals or not path:
+        raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
+    if name not in sources:
+        raise RecipeError(f"--bind {name}: {recipe} has no such source. {nearest(name, sources)}")
+    return name, path
 
 
 def open_stores(
@@ -58,10 +64,15 @@ def open_stores(
 
 def make_tables(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
     """The recipe's look-up tables by name, made for the first source's store."""
+    from cloze.interop.vectors import open_vectors
+
     store = next(iter(stores.values()))
-    return {
-        name: build(builder_of(spec.kind, spec.name), spec.arguments, {}).bind(store) for name, spec in recipe.tables.items()
-    }
+    made: dict[str, Any] = {}
+    for name, spec in recipe.tables.items():
+        table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
+        file = getattr(table, "opens", None)  # what a table reads that the data tower cannot open
+        made[name] = table.bind(store) if file is None else table.bind(store, open_vectors(file))
+    return made
 
 
 def wait_for_first_rank(paths: Sequence[str], folder: Path) -> None:

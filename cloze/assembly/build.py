@@ -20,6 +20,7 @@ from cloze.exercises.exercise import Placed
 from cloze.exercises.order import CONSTANT, Order
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.clock import Clock
+from cloze.networks.network import state_width
 from cloze.registry import lookup
 from cloze.rng import fold
 from cloze.text import Tokenizer
@@ -120,7 +121,7 @@ def _add_objective(
     key, head = objective_key(recipe, run, spec), head_key(recipe, run, spec)
     if key in objectives:
         return
-    made = built(spec.part, {**available, "width": network.width, "table": network.tables.get("tokens")})
+    made = built(spec.part, {**available, "width": state_width(network, spec.read), "table": network.tables.get("tokens")})
     if key != head and head in objectives:
         made.head = objectives[head].head
     objectives[key] = made
@@ -294,7 +295,7 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
         part: Any = lookup("table", table.part)
         tables[name] = part.restored({key: array.numpy() for key, array in table.arrays.items()})
     available = {
-        "vocab_size": imported.vocab_size, "clock": clock, "tables": tables, "counts": None,
+        "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None,
         "spellings": imported.tokenizer.spellings,
     }
     network: Any = build(lookup("network", model.part), model.arguments, available)
@@ -302,7 +303,7 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
     heads = {}
     for name, head in model.heads.items():
         table = network.tables.get("tokens")
-        given = {**available, "width": network.width, "table": table}
+        given = {**available, "width": state_width(network, head.read), "table": table}
         heads[name] = build(lookup("objective", head.part), head.arguments, given)
         heads[name].load_state_dict(dict(head.state))
         heads[name].to(place).eval()

@@ -19,6 +19,7 @@ from cloze.assembly.recipe import (
     PassSpec,
     Recipe,
     RewriterSpec,
+    Stage,
     TextSpec,
 )
 from cloze.errors import RecipeError
@@ -29,6 +30,8 @@ WIDTH = 120
 def canonical(recipe: Recipe) -> dict[str, Any]:
     """The full form as plain data, keys in a fixed order; reading it gives the same recipe."""
     whole: dict[str, Any] = {"name": recipe.name, "paper": recipe.paper, "notes": recipe.notes}
+    if recipe.stages:
+        return whole | {"stages": {stage.name: _stage(stage, canonical(stage.recipe)) for stage in recipe.stages}}
     whole["texts"] = {name: _text(text) for name, text in recipe.texts.items()}
     whole["sources"] = {name: _part(source) for name, source in recipe.sources.items()}
     if recipe.tables:
@@ -54,6 +57,8 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 
     A warm-up in steps is a share of the published steps, so it enters as that share.
     """
+    if recipe.stages:
+        return {"stages": {stage.name: _stage(stage, identity(stage.recipe)) for stage in recipe.stages}}
     whole = {key: value for key, value in canonical(recipe).items() if key not in ("name", "paper", "notes")}
     training = {key: value for key, value in whole["training"].items() if key not in RECORD_ONLY}
     name, arguments = next(iter(training["rate"].items()))
@@ -61,6 +66,10 @@ def identity(recipe: Recipe) -> dict[str, Any]:
         arguments = {**arguments, "warmup_steps": None, "warmup": arguments["warmup_steps"] / recipe.training.steps}
         training["rate"] = {name: arguments}
     return {**whole, "training": training}
+
+
+def _stage(stage: Stage, form: dict[str, Any]) -> dict[str, Any]:
+    return {"share": stage.share, **{key: value for key, value in form.items() if key not in ("name", "paper", "notes")}}
 
 
 def _text(text: TextSpec) -> dict[str, Any]:

@@ -46,8 +46,10 @@ class Checked:
 def check_recipe(recipe: Recipe) -> Checked:
     """Check that every field and state that is taken is given, and every part can be built.
 
-    Raises one `RecipeError` with every fault. Imports torch.
+    Raises one `RecipeError` with every fault. Imports torch. Of stages every one is checked; what is returned is the last.
     """
+    for stage in recipe.stages[:-1]:
+        check_recipe(stage.recipe)
     faults = Faults()
     checked = Checked(recipe)
     _check_text(recipe, faults)
@@ -55,6 +57,9 @@ def check_recipe(recipe: Recipe) -> Checked:
     _check_room(recipe, faults)
     _made(recipe.training.optimizer, {}, faults)
     _made(recipe.training.rate, {}, faults)
+    moves = [recipe.training.layerwise_rates, *(network.train for network in recipe.networks.values())]
+    for part in [part for part in moves if isinstance(part, PartSpec)]:
+        _made(part, {}, faults)
     _check_model(recipe, available, checked, faults)
     faults.raise_if_any()
     return checked
@@ -65,7 +70,7 @@ def _made(part: PartSpec, available: Mapping[str, Any], faults: Faults) -> Any:
     try:
         with faults.catching(part.where, part.path):
             arguments = {
-                name: _made(value, {}, faults) if isinstance(value, PartSpec) else value
+                name: _made(value, available, faults) if isinstance(value, PartSpec) else value
                 for name, value in part.arguments.items()
             }
             return build(parts.builder_of(part.kind, part.name), arguments, available)
@@ -288,7 +293,9 @@ def _objective(
     recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, given: Mapping[str, Any], checked: Checked,
     seen: set[int], faults: Faults,
 ) -> Any:
-    built = _made(spec.part, {**given, "width": network.width, "table": network.tables.get("tokens")}, faults)
+    from cloze.networks.network import state_width
+
+    built = _made(spec.part, {**given, "width": state_width(network, spec.read), "table": network.tables.get("tokens")}, faults)
     name = recipe.head_name(run, spec)
     if built is not None and name not in checked.heads:
         own = [p for p in built.parameters() if id(p) not in seen]

@@ -11,6 +11,7 @@ from cloze.corpus.build import Progress, build_store, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Annotations, Tokenizer
 from cloze.text import TextSpec as Trainable
+from cloze.text.segment import segmenter_of
 
 Say = Callable[[str], None]
 
@@ -68,4 +69,4 @@ def text_of(recipe: Recipe) -> TextSpec:
 
 def trainable(text: TextSpec) -> Trainable:
     """The recipe's text as the text package trains it."""
-    return Trainable.of(text.normalise, text.tokenizer.name, text.tokenizer.arguments)
+    return Trainable.of(text.normalise, text.tokenizer.name, text.tokenizer.arguments, segmenter_of(text))

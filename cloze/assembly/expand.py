@@ -14,7 +14,7 @@ from cloze.assembly.schema import expand_arguments, expand_part, slots, unknown_
 
 KEYS = (
     "name", "paper", "notes", "sources", "corpus", "texts", "text", "tables", "networks", "network", "tie", "reading", "order",
-    "exercise", "passes", "objectives", "mixture", "mixing", "schedule", "training", "export",
+    "exercise", "passes", "objectives", "mixture", "mixing", "schedule", "training", "export", "stages",
 )
 ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds")
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
@@ -108,6 +108,9 @@ def _network(network: Node, path: str, faults: Faults) -> None:
                 _lift(network, inner)
         expand_part("network", network, path, faults, BESIDE)
         named = network.part
+    train = network.value.get("train") if network.is_mapping else None
+    if train is not None and train.is_mapping:
+        expand_part("unfreezing", train, f"{path}.train", faults)
     changes = network.value.get("change") if network.is_mapping else None
     if changes is not None:
         _parts("change", changes, f"{path}.change", faults)

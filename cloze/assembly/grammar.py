@@ -47,7 +47,7 @@ _pass: Slots = {
 }
 _network: Slots = {
     "from": Slot(str | None, None),
-    "train": Slot(str | list[str], "all"),
+    "train": Slot(str | list[str | int], "all"),
 }
 _phase: Slots = {
     "steps": Slot(int | None, None),
@@ -144,13 +144,17 @@ def _text(node: Node, path: str, faults: Faults) -> TextSpec | None:
 def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSpec | None:
     if not node.is_mapping:
         return None
-    beside = read_arguments(name, _network, _only(node, _network), path, faults)
+    way = node.value.get("train")
+    unfreezing = _part(way, f"{path}.train", faults) if way is not None and way.part is not None else None
+    plain = _network if unfreezing is None else {"from": _network["from"]}
+    beside = read_arguments(name, plain, _only(node, plain), path, faults)
     part = _part(Node({k: v for k, v in node.items() if k not in BESIDE}, node.where, node.keys, node.part), path, faults)
     changes = node.value["change"].value if "change" in node.value and node.value["change"].is_list else []
     change = [_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(changes)]
     if beside is None or (part is None and (node.part is not None or beside["from"] is None)):
         return None
-    train = beside["train"] if isinstance(beside["train"], str) else tuple(beside["train"])
+    said = beside.get("train", unfreezing)
+    train = tuple(said) if isinstance(said, list) else said
     return NetworkSpec(name, part, beside["from"], tuple(c for c in change if c is not None), train)
 
 

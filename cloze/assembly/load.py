@@ -6,6 +6,7 @@ Importing this module imports no torch; reading a recipe imports the modules of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from cloze.assembly.expand import expand
 from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read
 from cloze.assembly.recipe import Recipe
+from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
 from cloze.errors import RecipeError, nearest
 
@@ -56,7 +58,7 @@ def phase_recipes(recipe: Recipe) -> list[Recipe]:
         return [recipe]
     found = []
     for index, phase in enumerate(recipe.schedule):
-        root = from_data(recipe.canonical(), Where(recipe.name))
+        root = from_data(replace(recipe, stages=()).canonical(), Where(recipe.name))
         faults = Faults()
         expand(root, faults)
         _apply_phase(root, phase.set, Where(recipe.name), f"schedule[{index}].set", faults)
@@ -96,6 +98,8 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str]:
 
 
 def _assemble(root: Node, size: str | None, overrides: Sequence[str]) -> Recipe:
+    if root.is_mapping and "stages" in root.value:
+        return assemble_stages(root, size, overrides, _assemble)
     faults = Faults()
     expand(root, faults)
     if len(faults) and root.is_mapping:

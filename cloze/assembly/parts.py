@@ -29,6 +29,10 @@ MODULES: dict[str, str] = {
     "rewriter": "cloze.objectives",
     "optimizer": "cloze.training.optimizers",
     "rate": "cloze.training.rates",
+    "schedule": "cloze.training.schedules",
+    "unfreezing": "cloze.transfer",
+    "layerwise": "cloze.transfer",
+    "change": "cloze.transfer",
     "engine": "cloze.training.engines",
 }
 

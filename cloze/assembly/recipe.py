@@ -31,16 +31,19 @@ class PartSpec:
 if TYPE_CHECKING:
     OptimizerPart = PartSpec
     RatePart = PartSpec
+    LayerwisePart = PartSpec | None
 else:  # what the schema of `training:` sees
     OptimizerPart = Part["optimizer"]
     RatePart = Part["rate"]
+    LayerwisePart = Part["layerwise"]
 
 
 @dataclass(frozen=True)
 class TextSpec:
     """How strings become tokens: switches of the normaliser, the tokenizer, what the words are and what is annotated.
 
-    `words` is a segmenter (None: words are what white space and punctuation leave); `annotate` are annotators by the name
+    `words` is a segmenter (None: words are what white space and punctuation leave), which cuts the tokens of a tokenizer of
+    whole words and marks where words begin among those of others; `annotate` are annotators by the name
     of the layer they make.
     """
 
@@ -52,13 +55,16 @@ class TextSpec:
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network: a part, or a checkpoint it comes `from` (`origin`), what is changed in it and which of it moves."""
+    """A network: a part, the earlier stage it comes `from` (`origin`), what is changed in it, and which of it moves when.
+
+    `train` is `all`, `none`, names of depth groups, or a way to unfreeze them.
+    """
 
     name: str
     part: PartSpec | None
     origin: str | None = None
     change: tuple[PartSpec, ...] = ()
-    train: str | tuple[str, ...] = "all"
+    train: str | tuple[str | int, ...] | PartSpec = "all"
 
 
 @dataclass(frozen=True)
@@ -169,9 +175,11 @@ class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
     `batch` counts examples per update over all ranks; `micro_batch` those that one device holds at once. `steps`, `epochs`
-    or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget. A loss is
-    the mean over its answers, or its sum divided by the rows of the step or by nothing (`divide`). `engine`: what is not
-    trained by the loop where a compiled one fits the recipe (`auto`), must be (`compiled`) or may not be (`loop`).
+    or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget.
+    `layerwise_rates`: how fast each depth of a network moves. `rate_length`: the rate is meant for rows of so many tokens,
+    and is scaled in proportion where a step has others. A loss is the mean over its answers, or its sum divided by the rows of
+    the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits the recipe (`auto`), must
+    (`compiled`) or may not (`loop`).
     """
 
     optimizer: OptimizerPart
@@ -182,8 +190,10 @@ class TrainingSpec:
     epochs: float | None = None
     tokens: int | None = None
     clip: float | None = None
+    rate_length: int | None = None
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compile: Literal["auto"] | bool = "auto"
+    layerwise_rates: LayerwisePart = None
     divide: Literal["answers", "rows", "nothing"] = "answers"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     packing: bool = False
@@ -203,8 +213,17 @@ RECORD_ONLY = frozenset(
 
 
 @dataclass(frozen=True)
+class Stage:
+    """One of several runs that follow one another: a recipe of its own, and its share of a budget that is given for all."""
+
+    name: str
+    recipe: Recipe
+    share: float
+
+
+@dataclass(frozen=True)
 class Recipe:
-    """A checked recipe."""
+    """A checked recipe. One with `stages` is that of its last stage, and holds all of them."""
 
     name: str
     paper: str | None
@@ -220,6 +239,7 @@ class Recipe:
     schedule: tuple[Phase, ...]
     training: TrainingSpec
     export: str
+    stages: tuple[Stage, ...] = ()
 
     @property
     def exported(self) -> NetworkSpec:

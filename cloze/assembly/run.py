@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from cloze.assembly.binding import bound_paths, make_tables, open_stores
-from cloze.assembly.build import Loaded, build_data, built, build_step, first_length, in_turns, load_checkpoint, odds_of
+from torch import Tensor
+
+from cloze.assembly.binding import bound_paths, check_bind, make_tables, open_stores
+from cloze.assembly.build import Loaded, build_data, build_step, built, first_length, in_turns, load_checkpoint, odds_of
 from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe
 from cloze.assembly.publish import Publisher
-from cloze.assembly.recipe import Recipe
+from cloze.assembly.recipe import PartSpec, Recipe, Stage
 from cloze.assembly.samples import sampler
 from cloze.batching import Cursor
 from cloze.corpus import Store
@@ -23,14 +25,38 @@ from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
 from cloze.training.loop import Outcome, train
+from cloze.training.movement import Unfreezing, unfreezing_of
 from cloze.training.phases import Phase, phases_from_shares
 from cloze.training.precision import choose_device
 from cloze.training.run import Record, Run, Training
 from cloze.training.step import Step
+from cloze.transfer import matched_rows, transfer_rows
 
 Say = Callable[[str], None]
 
 _FEW_UPDATES = 1000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line says of a run, beside the recipe, the budget and the folder; see `pretrain`."""
+
+    corpus: Sequence[str]
+    binds: Sequence[str] = ()
+    tokenizer: Path | None = None
+    held_out: Sequence[str] | None = None
+    text_format: str = "auto"
+    seed: int = 0
+    device: str = "auto"
+    extend: bool = False
+    tensorboard: bool = False
+    strategy: Strategy = "ddp"
+    report: Say | None = None
+
+    @property
+    def say(self) -> Say:
+        """Where to tell what happens before and after training."""
+        return self.report or print
 
 
 def pretrain(
@@ -44,32 +70,85 @@ def pretrain(
 
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with
     `tokenizer` or one trained on it. `held_out` replaces the share of documents that is otherwise held out. `init` begins
-    with the weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. Raises a `ClozeError` for whatever cannot
-    be run, before anything is trained.
+    with the weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. The stages of a recipe are runs of their own,
+    the last in `out`, the others in `out/cloze/stages`. Raises a `ClozeError` for whatever cannot be run, before anything is
+    trained.
     """
-    out, new = Path(out), not Path(out).exists()
     paths = [str(corpus)] if isinstance(corpus, (str, Path)) else [str(path) for path in corpus]
     loaded = load_recipe(recipe, size=size, overrides=overrides, with_files=[str(path) for path in with_files])
     check_recipe(loaded)
-    spend, phases = the_budget(loaded, budget), phases_of(loaded)
-    place = choose_device(device)
+    request = Request(
+        paths, tuple(binds), tokenizer, held_out, text_format, seed, device, extend, tensorboard, strategy, report
+    )
+    if loaded.stages:
+        return _stages(loaded, request, Path(out), budget, init)
+    return run_stage(loaded, request, Path(out), the_budget(loaded, budget), begin=init)
+
+
+def _stages(loaded: Recipe, request: Request, out: Path, budget: str | None, init: Path | None) -> Outcome:
+    """One run after the other; a run that is finished is passed over, so that the whole resumes where it stopped."""
+    sources = {name for stage in loaded.stages for name in stage.recipe.sources}
+    for bind in request.binds:
+        check_bind(bind, loaded.name, sources)
+    first = next(iter(loaded.stages[0].recipe.sources))
+    spends = {
+        stage.name: the_budget(stage.recipe, None) if budget is None else Budget.parse(budget).part(stage.share)
+        for stage in loaded.stages
+    }
+    for stage in loaded.stages:  # a missing corpus is found out before the first of them is trained
+        bound_paths(stage.recipe, *_bound(stage, request, first))
+    done: dict[str, Path] = {}
+    outcome: Outcome | None = None
+    for stage in loaded.stages:
+        last = stage is loaded.stages[-1]
+        folder = out if last else out / "cloze" / "stages" / stage.name
+        origin = stage.recipe.exported.origin
+        begin = done[origin] if origin is not None else init if not done else None
+        keeps = origin is not None and not stage.recipe.exported.change
+        corpus, binds = _bound(stage, request, first)
+        request.say(f"stage {stage.name}: {spends[stage.name]}")
+        outcome = run_stage(
+            replace(stage.recipe, stages=loaded.stages) if last else stage.recipe,
+            replace(request, corpus=corpus, binds=binds, tokenizer=done[str(origin)] if keeps else request.tokenizer),
+            folder, spends[stage.name], begin=begin,
+        )
+        if not outcome.finished:
+            break
+        done[stage.name] = folder
+    assert outcome is not None  # a recipe with stages has at least one
+    return outcome
+
+
+def _bound(stage: Stage, request: Request, first: str) -> tuple[list[str], list[str]]:
+    """The paths and the binds that concern the sources of a stage; `--corpus` is that of the first source of all."""
+    binds = [bind for bind in request.binds if bind.partition("=")[0] in stage.recipe.sources]
+    return (list(request.corpus) if first in stage.recipe.sources else []), binds
+
+
+def run_stage(
+    loaded: Recipe, request: Request, out: Path, spend: Budget, *, begin: Path | None = None
+) -> Outcome:
+    """One run of a checked recipe within a budget; `begin` is a checkpoint whose weights it begins with."""
+    new, phases, say, seed = not out.exists(), phases_of(loaded), request.say, request.seed
+    place = choose_device(request.device)
     compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
-    say = report or print
     try:
-        named = bound_paths(loaded, paths, binds)
-        stores, chosen = open_stores(loaded, named, out, tokenizer=tokenizer, text_format=text_format, seed=seed, say=say)
+        named = bound_paths(loaded, request.corpus, request.binds)
+        stores, chosen = open_stores(
+            loaded, named, out, tokenizer=request.tokenizer, text_format=request.text_format, seed=seed, say=say
+        )
         tables = make_tables(loaded, stores)
         step = build_step(
             loaded, vocab_size=chosen.size, seed=seed, tables=tables, store=next(iter(stores.values())), tokenizer=chosen
         )
-        if init is not None:
-            begin_with(step, loaded, init, chosen)
+        if begin is not None:
+            begin_with(step, loaded, begin, chosen, say=say)
         rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         data = build_data(
             loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
         )
-        if held_out:
-            put_aside(data, loaded, held_out, out, chosen, step, text_format=text_format, seed=seed,
+        if request.held_out:
+            put_aside(data, loaded, request.held_out, out, chosen, step, text_format=request.text_format, seed=seed,
                       compiled=compiled, tables=tables, say=say)
         for entry in loaded.turns:  # what cannot be made into examples is found out before anything is written
             data.next(entry, Cursor())
@@ -82,11 +161,12 @@ def pretrain(
         folder=out, step=step, data=data, export=Publisher(loaded, chosen, tables, languages_of(stores)), budget=spend,
         optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
-        training=replace(training_of(loaded), tensorboard=tensorboard, strategy=strategy), phases=phases,
+        training=replace(training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy), phases=phases,
         odds=odds_of(loaded, stores),
-        mixing=loaded.mixing,
-        seed=seed, device=device, bytes_per_token=bytes_per_token(stores), extend=extend,
-        samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=report,
+        mixing=loaded.mixing, train={name: unfreezing(network.train) for name, network in loaded.networks.items()},
+        layerwise=None if loaded.training.layerwise_rates is None else built(loaded.training.layerwise_rates),
+        seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
+        samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
     )
     try:
         outcome = train(run)
@@ -95,6 +175,11 @@ def pretrain(
     if outcome.finished and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:
         say(few_updates(loaded, outcome))
     return outcome
+
+
+def unfreezing(train: Any) -> Unfreezing:
+    """What a network's `train:` says, as the loop asks it."""
+    return unfreezing_of(built(train) if isinstance(train, PartSpec) else train)
 
 
 def few_updates(recipe: Recipe, outcome: Outcome) -> str:
@@ -116,16 +201,17 @@ def the_budget(recipe: Recipe, given: str | None) -> Budget:
     raise BudgetError(f"{recipe.name}: names no budget of its own. Give one with --budget, such as 10m or 50Mtokens.")
 
 
-def begin_with(step: Step, recipe: Recipe, folder: Path, tokenizer: Tokenizer) -> None:
-    """Load the weights of a checkpoint into the exported network, and into its heads where they have the same shape."""
+def begin_with(step: Step, recipe: Recipe, folder: Path, tokenizer: Tokenizer, *, say: Say = print) -> None:
+    """Load the weights of a checkpoint into the exported network, and into its heads where they have the same shape.
+
+    Rows of another vocabulary are taken over word by word where the recipe says so (`change: [vocabulary]`), and where both
+    vocabularies are lists of words.
+    """
     given: Loaded = load_checkpoint(folder)
-    if given.tokenizer.hash != tokenizer.hash:
-        raise CheckpointError(
-            f"{folder}: has a tokenizer of {given.tokenizer.size} ids, the corpus one of {tokenizer.size}, and they differ.\n"
-            f"  Build the corpus with the checkpoint's: --tokenizer {folder}"
-        )
+    fit = _fitting(recipe, given, tokenizer, folder, say)
     network = step.networks[recipe.export]
-    mine, theirs = network.state_dict(), given.network.state_dict()
+    mine = network.state_dict()
+    theirs = {name: fit(tensor, mine.get(name)) for name, tensor in given.network.state_dict().items()}
     wrong = [name for name in mine if name not in theirs or mine[name].shape != theirs[name].shape]
     if wrong:
         raise CheckpointError(
@@ -135,10 +221,38 @@ def begin_with(step: Step, recipe: Recipe, folder: Path, tokenizer: Tokenizer) -
     network.load_state_dict(theirs)
     for name, head in given.heads.items():
         own = dict(step.objectives).get(name)
-        if own is not None and {k: v.shape for k, v in own.state_dict().items()} == {
-            k: v.shape for k, v in head.state_dict().items()
-        }:
-            own.load_state_dict(head.state_dict())
+        if own is None:
+            continue
+        here = own.state_dict()
+        there = {key: fit(tensor, here.get(key)) for key, tensor in head.state_dict().items()}
+        if {key: tensor.shape for key, tensor in here.items()} == {key: tensor.shape for key, tensor in there.items()}:
+            own.load_state_dict(there)
+
+
+def _fitting(
+    recipe: Recipe, given: Loaded, tokenizer: Tokenizer, folder: Path, say: Say
+) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """What makes a tensor of the checkpoint one for this tokenizer: itself, or its rows under the new vocabulary."""
+    if given.tokenizer.hash == tokenizer.hash:
+        return lambda tensor, here: tensor
+    change = next((part for part in recipe.exported.change if part.name == "vocabulary"), None)
+    if change is None and not given.tokenizer.kind == tokenizer.kind == "words":
+        raise CheckpointError(
+            f"{folder}: has a tokenizer of {given.tokenizer.size} ids, the corpus one of {tokenizer.size}, and they differ.\n"
+            f"  Build the corpus with the checkpoint's: --tokenizer {folder}\n"
+            "  Or keep the rows of pieces that both know: `network: {…, change: [vocabulary: {new: mean}]}` in the recipe."
+        )
+    known = int((matched_rows(given.tokenizer, tokenizer) >= 0).sum())
+    say(f"{folder}: {known:,} of {tokenizer.size:,} ids are known there; the others begin with the mean of all rows.")
+    new: Literal["mean", "random"] = "mean" if change is None else change.arguments["new"]
+
+    def fit(tensor: Tensor, here: Tensor | None) -> Tensor:
+        per_id = here is not None and tensor.dim() in (1, 2) and tensor.shape[0] == given.tokenizer.size
+        if per_id and here is not None and here.shape == (tokenizer.size, *tensor.shape[1:]):
+            return transfer_rows(given.tokenizer, tokenizer, tensor, new)
+        return tensor
+
+    return fit
 
 
 def put_aside(
@@ -175,7 +289,7 @@ def training_of(recipe: Recipe) -> Training:
     return Training(
         clip=t.clip, precision=t.precision, compile=t.compile, evaluate_every=t.evaluate_every,
         checkpoint_every=t.checkpoint_every, keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
-        nominal_steps=t.steps, divide=t.divide, engine=t.engine,
+        nominal_steps=t.steps, rate_length=t.rate_length, divide=t.divide, engine=t.engine,
     )
 
 

@@ -68,6 +68,8 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
                 out[name] = lay(value, padding if name == "tokens" else 0)
         elif field.name in ("targets", "places", "weights") or field.name.startswith("decoder_"):
             continue
+        elif field.name in ("centers", "contexts"):  # columns, -1 for none
+            out[name] = (layout.base[:, None] + value)[value >= 0]
         elif field.name == "links":
             out[name] = _links(value, rows[f"items/{fields.split(name).set}"].shape[1], layout)
         else:

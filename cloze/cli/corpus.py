@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,8 +78,9 @@ def build(
     if tokenizer is not None:
         chosen = Tokenizer.load(tokenizer)
     else:
+        spec = replace(_trainable(recipe or "bert"), words=kept.words)
         chosen = train_tokenizer_from(
-            paths, _trainable(recipe or "bert"), format=text_format, languages=languages, smooth=smooth, size=size, seed=seed,
+            paths, spec, format=text_format, languages=languages, smooth=smooth, size=size, seed=seed, workers=workers,
             report=say,
         )
     encoding = time.perf_counter()

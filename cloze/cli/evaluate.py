@@ -1,4 +1,4 @@
-"""`cloze evaluate`: measure a fine-tuned checkpoint on labelled text."""
+"""`cloze evaluate`: measure a fine-tuned checkpoint on labelled text, or vectors of words on pairs and analogies."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import typer
 
 
 def command(
-    checkpoint: Annotated[Path, typer.Argument(help="A folder that cloze finetune wrote.")],
-    files: Annotated[list[str], typer.Argument(help="Labelled text: TSV, CSV or JSON lines, also .gz and .xz.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A folder that cloze finetune wrote; of words, also a file of vectors.")],
+    files: Annotated[list[str] | None, typer.Argument(help="Labelled text: TSV, CSV or JSON lines, also .gz and .xz.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="The column with the label.")] = None,
@@ -20,6 +20,12 @@ def command(
     columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of files without a header.")] = None,
     file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the name.")] = None,
     quoting: Annotated[str, typer.Option(help="auto, none (a quote is a letter) or standard (quotes enclose).")] = "auto",
+    similarity: Annotated[list[str] | None, typer.Option(help="Of words: pairs with scores; files or a folder.")] = None,
+    analogies: Annotated[list[str] | None, typer.Option(help="Of words: questions of four words; files or a folder.")] = None,
+    method: Annotated[str, typer.Option(help="Of analogies: add (3CosAdd) or multiply (3CosMul).")] = "add",
+    restrict: Annotated[int | None, typer.Option(min=1, help="Of analogies: the first N words only.")] = None,
+    unknown: Annotated[str, typer.Option(help="Words without a vector: skip, or zero: count as cosine 0, as wrong.")] = "skip",
+    lower: Annotated[bool, typer.Option("--lower", help="Of words: look them up in lower case.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -27,7 +33,23 @@ def command(
     """Measure accuracy, macro-F1 and the Matthews correlation, or of texts loss, exact match, F1 over words and ROUGE.
 
     Example: cloze evaluate SENTIMENT test.tsv
+
+    Vectors of words: Spearman's correlation with people's scores, and analogies by section, both with their coverage.
+    Example: cloze evaluate RUN --similarity wordsim/*.txt
     """
+    if similarity or analogies:
+        from cloze.cli.vectors import evaluate as evaluate_vectors
+        from cloze.cli.vectors import gathered
+
+        pairs, questions = gathered(files or (), similarity or (), analogies or ())
+        evaluate_vectors(
+            checkpoint, pairs, questions, method=method, restrict=restrict, unknown=unknown, lower=lower, as_json=as_json
+        )
+        return
+    if not files:
+        from cloze.errors import TaskError
+
+        raise TaskError("no file to measure on. Give labelled text, or for vectors of words --similarity or --analogies.")
     from cloze.tasks.result import task_of
     from cloze.tasks.table import as_format, as_quoting
 

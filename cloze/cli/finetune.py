@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from cloze.tasks import Settings
     from cloze.tasks.finetune import Moment, Result
 
 
@@ -27,17 +28,24 @@ def command(
     prefix: Annotated[str | None, typer.Option(help="To be put before every text that is to be answered.")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns, a,b,c, of files without a header.")] = None,
     file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the name.")] = None,
-    quoting: Annotated[str, typer.Option(help="auto, none or standard (quotes enclose).")] = "auto",
-    epochs: Annotated[int, typer.Option(help="At most this many passes.")] = 4,
-    batch: Annotated[int, typer.Option(help="Texts per step.")] = 32,
-    rate: Annotated[float | None, typer.Option(help="Peak learning rate; default: 5e-5 · 768 / width.")] = None,
-    optimizer: Annotated[str, typer.Option(help="adamw, or adafactor (as T5).")] = "adamw",
-    length: Annotated[int, typer.Option(help="Cut texts to this many tokens.")] = 128,
+    quoting: Annotated[str, typer.Option(help="auto, none, standard (quotes).")] = "auto",
+    epochs: Annotated[int | None, typer.Option(help="At most this many passes; default: 4, lstm: 8.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Texts per step; default: 32.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Peak; default: 5e-5 · 768 / width, lstm: 0.01.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="adamw, or adafactor (as T5).")] = None,
+    schedule: Annotated[str | None, typer.Option(help="linear, slanted_triangular, plateau, …")] = None,
+    unfreeze: Annotated[str | None, typer.Option(help="gradual, chain, sequential, none, all.")] = None,
+    layerwise: Annotated[str | None, typer.Option(help="2.6: each layer slower by that; or factors.")] = None,
+    pool: Annotated[str | None, typer.Option(help="concat, attention, mean, max, last, summary.")] = None,
+    task_lstm: Annotated[int | None, typer.Option(help="A new LSTM of this width under --pool.")] = None,
+    auxiliary: Annotated[str | None, typer.Option(help="0.2,0.1: go on as a language model, less and less.")] = None,
+    truncate: Annotated[str | None, typer.Option(help="70,1400: pieces, and what is pooled (lstm); 0: off.")] = None,
+    length: Annotated[int | None, typer.Option(help="Cut texts to this many tokens; default: 128.")] = None,
     target_length: Annotated[int | None, typer.Option(help="Cut targets to so many tokens; default: 64.")] = None,
     smoothing: Annotated[float | None, typer.Option(help="Label smoothing for texts to write; default: 0.")] = None,
-    patience: Annotated[int, typer.Option(help="Epochs without a better one; 0: no end.")] = 2,
+    patience: Annotated[int | None, typer.Option(help="Epochs without a better one; default: 2; 0: no end.")] = None,
     metric: Annotated[str | None, typer.Option(help="What chooses the epoch; default: the task's.")] = None,
-    dropout: Annotated[float, typer.Option(min=0.0, max=0.9, help="In the classifier.")] = 0.1,
+    dropout: Annotated[float | None, typer.Option(min=0.0, max=0.9, help="In the classifier; default: 0.1.")] = None,
     seeds: Annotated[str, typer.Option(help="1,2,3: spread shown, best kept.")] = "1",
     from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Train a randomly initialised twin.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
@@ -49,17 +57,19 @@ def command(
 
     A text for a text: cloze finetune T5 --task text_to_text --prefix "summarize: " --train a.jsonl --dev b.jsonl --out SUM
     """
-    from cloze.tasks import Settings, finetune_seeds
+    from cloze.tasks import finetune_seeds
     from cloze.tasks import task as make_task
     from cloze.tasks.finetune import as_dtype
     from cloze.tasks.result import check_new, save_result
     from cloze.tasks.table import as_format, as_quoting
     from cloze.tasks.task import chosen_metric
 
-    settings = Settings(
-        epochs=epochs, batch=batch, optimizer=optimizer, rate=rate, length=length, patience=patience or None, metric=metric,
-        dropout=dropout, from_scratch=from_scratch,
-    )
+    said = {
+        "epochs": epochs, "batch": batch, "optimizer": optimizer, "rate": rate, "length": length, "patience": patience,
+        "metric": metric, "dropout": dropout, "schedule": schedule, "unfreeze": unfreeze, "layerwise": layerwise, "pool": pool,
+        "task_lstm": task_lstm, "auxiliary": auxiliary, "truncate": truncate, "from_scratch": from_scratch or None,
+    }  # fmt: skip
+    given = _given(said)
     options: dict[str, Any] = {"text": text, "text_b": text_b, "label": label, "target": target, "prefix": prefix}
     options |= {"target_length": target_length, "smoothing": smoothing}
     chosen = make_task(task, **options).reading(
@@ -73,6 +83,7 @@ def command(
     from cloze.tasks.evaluation import evaluate
 
     loaded = load_checkpoint(checkpoint, device)
+    settings = _settings(loaded, given, task)
     show = _Show(quiet=as_json)
     result = finetune_seeds(
         loaded, chosen, examples["train"], examples["dev"], settings=settings, seeds=_seeds(seeds),
@@ -86,6 +97,53 @@ def command(
     remarks = _cuts(result, facts["examples"])
     remarks += save_result(out, result, loaded, facts=facts, overwrite=overwrite)
     _print(result, facts, remarks, out, as_json)
+
+
+def _given(said: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, as settings; whatever can be wrong without a checkpoint is found out here."""
+    from cloze.tasks import Settings
+    from cloze.transfer import layerwise_of, unfreezing_named
+
+    given = {name: value for name, value in said.items() if value is not None}
+    readers: dict[str, Any] = {
+        "unfreeze": unfreezing_named, "layerwise": layerwise_of,
+        "auxiliary": lambda text: _two("--auxiliary", text, float), "truncate": lambda text: _two("--truncate", text, int),
+    }  # fmt: skip
+    given |= {name: read(given[name]) for name, read in readers.items() if name in given}
+    if "patience" in given:
+        given["patience"] = given["patience"] or None
+    if given.get("pool") == "summary":
+        given["pool"] = None
+    Settings(**{"pool": "last", **given} if given.get("truncate") and "pool" not in given else given)
+    return given
+
+
+def _settings(loaded: Any, given: dict[str, Any], task: str) -> Settings:
+    """What was given, else what was published for classifiers on this kind of network, else the usual."""
+    from cloze.registry import lookup, names
+    from cloze.tasks import Settings
+    from cloze.transfer import published
+
+    part = next((name for name in names("network") if lookup("network", name) is type(loaded.network)), "")
+    usual = published(part, len(loaded.network.depth_groups())) if task.endswith("classification") else {}
+    if given.get("from_scratch"):  # nothing was learned that could be kept
+        usual = {name: value for name, value in usual.items() if name not in ("unfreeze", "layerwise")}
+    if given.get("pool", "") is None:
+        usual.pop("truncate", None)
+    return Settings(**{**usual, **given})
+
+
+def _two(option: str, text: str, kind: Any) -> Any:
+    """Two numbers with a comma between them; one number stands for both, 0 for none."""
+    from cloze.errors import TaskError
+
+    try:
+        numbers = [kind(one) for one in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise TaskError(f"{option} {text}: expected one number, or two with a comma between them.")
+    return None if not any(numbers) else (numbers[0], numbers[-1])
 
 
 def _seeds(given: str) -> list[int]:

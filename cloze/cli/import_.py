@@ -1,4 +1,4 @@
-"""`cloze import`: a Hugging Face folder → a checkpoint that every verb of cloze opens."""
+"""`cloze import`: a Hugging Face folder or a file of word vectors → a checkpoint that every verb of cloze opens."""
 
 from __future__ import annotations
 
@@ -15,21 +15,42 @@ if TYPE_CHECKING:
 
 
 def command(
-    source: Annotated[Path, typer.Argument(metavar="HF_FOLDER", help="A folder of BERT, RoBERTa, GPT-2 or ELECTRA.")],
+    source: Annotated[Path, typer.Argument(help="A folder of BERT, RoBERTa, GPT-2 …, or a file of word2vec, GloVe, fastText.")],
     out: Annotated[Path, typer.Option("--out", help="Where to write the checkpoint; must not hold anything yet.")],
     name: Annotated[str | None, typer.Option(help="The model's name; default: the folder's.")] = None,
+    repeated: Annotated[str, typer.Option(help="Words twice in a file of vectors: refuse, or keep the first.")] = "refuse",
+    words: Annotated[Path | None, typer.Option(help="Word vectors, whose words the network is to know as well.")] = None,
+    encoder: Annotated[bool, typer.Option("--encoder", help="Of a translator (cove): its encoder alone.")] = False,
 ) -> None:
     """Read a Hugging Face folder (config.json, model.safetensors, tokenizer) and write it as a cloze checkpoint.
 
     The result is a Hugging Face folder again, with the recipe of its kind in cloze/recipe.yaml. Nothing is downloaded.
+    A file of word vectors (.vec, .txt, .bin, also packed) becomes a checkpoint of the network word_vectors.
+    A run of cloze can be written anew with the words of a larger table of vectors, each by a linear map of its vector:
+    cloze import SKIP-THOUGHT --words GoogleNews.bin --out LARGER. Of the recipe cove, --encoder keeps what classifiers read.
     """
     from cloze.errors import CheckpointError
     from cloze.interop import import_folder
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CheckpointError(f"{out}: holds something already; expected a new or empty folder. Choose another --out.")
-    imported = import_folder(source)
-    remarks = [*imported.remarks, *write(imported, out, name or source.resolve().name)]
+    if source.is_file():
+        from cloze.interop.vectors.importing import import_vectors
+
+        imported = import_vectors(source, repeated=repeated)
+    else:
+        imported = import_folder(source)
+    said: list[str] = []
+    if encoder:
+        from cloze.transfer import encoder_only
+
+        imported = encoder_only(imported)
+    if words is not None:
+        from cloze.interop.vectors import open_vectors
+        from cloze.transfer import expand_vocabulary
+
+        imported, said = expand_vocabulary(imported, open_vectors(words, repeated=repeated))
+    remarks = [*imported.remarks, *said, *write(imported, out, name or source.resolve().name)]
     typer.echo(describe(imported))
     for remark in dict.fromkeys(remarks):
         typer.echo(f"  {remark}")
@@ -42,16 +63,20 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
     from cloze.assembly.load import load_recipe, read_tree, recipe_from_data
     from cloze.interop import Card, export_folder
     from cloze.interop.recipe import adapted_recipe, base_recipe
+    from cloze.interop.vectors.importing import base_of_vectors, recipe_of_vectors
 
     out.parent.mkdir(parents=True, exist_ok=True)
     stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
-        if (imported.folder / "cloze" / "recipe.yaml").is_file():
+        words = imported.model.part == "word_vectors"
+        if not words and (imported.folder / "cloze" / "recipe.yaml").is_file():
             recipe = load_recipe(imported.folder)
         else:
-            base = read_tree(base_recipe(imported)).plain()
-            recipe = recipe_from_data(adapted_recipe(imported, base, name), origin=str(imported.folder))
-        card = Card(name, paper=recipe.paper, notes="Imported from a Hugging Face folder.", step=imported.step)
+            base = read_tree(base_of_vectors(imported) if words else base_recipe(imported)).plain()
+            adapted = recipe_of_vectors if words else adapted_recipe
+            recipe = recipe_from_data(adapted(imported, base, name), origin=str(imported.folder))
+        origin = "a file of vectors" if words else "a Hugging Face folder"
+        card = Card(name, paper=recipe.paper, notes=f"Imported from {origin}.", step=imported.step)
         remarks = export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
@@ -70,12 +95,17 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
 def describe(imported: Imported) -> str:
     """One line: what was read."""
     arguments = imported.model.arguments
+    if imported.model.part == "word_vectors":
+        grams = f", {arguments['buckets']:,} rows of n-grams" if arguments["subwords"] else ""
+        return f"word_vectors: {imported.vocab_size:,} words, width {arguments['width']}{grams}"
     heads = ", ".join(imported.model.heads) or "no head"
     tensors = [*imported.model.network.values(), *(t for h in imported.model.heads.values() for t in h.state.values())]
     parameters = sum(tensor.numel() for tensor in tensors)
+    shape = [f"{arguments['layers']} layers"] if "layers" in arguments else []
+    shape += [f"width {arguments['width']}", *([f"{arguments['heads']} attention heads"] if "heads" in arguments else [])]
     return (
-        f"{imported.architecture or imported.model.part}: {arguments['layers']} layers, width {arguments['width']}, "
-        f"{arguments['heads']} attention heads, {imported.vocab_size:,} pieces, {parameters:,} parameters; {heads}"
+        f"{imported.architecture or imported.model.part}: {', '.join(shape)}, {imported.vocab_size:,} pieces, "
+        f"{parameters:,} parameters; {heads}"
     )
 
 

@@ -39,7 +39,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     "Train": {
         "pretrain": Verb("pretrain", "pre-train a recipe on a corpus, within a budget; resumes by itself"),
         "finetune": Verb("finetune", "teach a checkpoint a task from a table of labelled text"),
-        "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint on labelled text"),
+        "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint, or word vectors"),
         "predict": Verb("predict", "label text, or write a text for each text"),
     },
     "Use": {
@@ -47,7 +47,10 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "generate": Verb("generate", "continue a text"),
         "embed": Verb("embed", "sentences into vectors"),
         "score": Verb("score", "how likely a sentence is; minimal pairs"),
-        "import": Verb("import_", "read a Hugging Face folder"),
+        "neighbours": Verb("neighbours", "the nearest words"),
+        "analogy": Verb("analogy", "man is to king as woman is to …?"),
+        "import": Verb("import_", "read a Hugging Face folder or a file of word vectors"),
+        "export": Verb("export", "word vectors as word2vec, GloVe or fastText files"),
     },
     "Look": {
         "report": Verb("report", "run folders into one self-contained HTML page"),
@@ -66,7 +69,7 @@ def overview() -> str:
     ]
     for title, verbs in SECTIONS.items():
         lines += ["", f"{title}:"]
-        lines += [f"  {name:<10}{verb.help}" for name, verb in verbs.items()]
+        lines += [f"  {name:<12}{verb.help}" for name, verb in verbs.items()]
     lines += [
         "",
         "Start here:  cloze demo",

@@ -26,6 +26,11 @@ def command(
     order: Annotated[
         str | None, typer.Option(help="Of a network that reads in several: open or left_to_right; else its usual one.")
     ] = None,
+    pointer: Annotated[
+        int | None, typer.Option(min=1, help="Left to right: remember so many tokens of the texts before, as one stream.")
+    ] = None,
+    pointer_scale: Annotated[float, typer.Option(help="Of --pointer: how sharply states are compared.")] = 1.0,
+    pointer_share: Annotated[float, typer.Option(min=0, help="Of --pointer: its share of each probability.")] = 0.1,
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -39,9 +44,12 @@ def command(
 
     if pairs is not None and (texts or file):
         raise UserError("give --pairs or texts, not both.")
+    if pairs is not None and pointer is not None:
+        raise UserError("the sentences of --pairs are scored alone; --pointer remembers the texts before. Give one of them.")
     given = [] if pairs is not None else gather(texts or [], file, field=field)
 
     from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.pointer_cache import Pointer
     from cloze.decoding.progress import Progress
     from cloze.decoding.reader import Reader
     from cloze.decoding.scoring import method_of, score
@@ -59,7 +67,8 @@ def command(
         _print_preferences(found, method, as_json)
         return
     with Progress(len(given), "texts") as progress:
-        scores = score(reader, head, given, method=method, report=progress)
+        cache = None if pointer is None else Pointer(pointer, pointer_scale, pointer_share)
+        scores = score(reader, head, given, method=method, pointer=cache, report=progress)
     for text, one in zip(given, scores, strict=True):
         if as_json:
             import json

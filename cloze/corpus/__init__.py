@@ -6,15 +6,21 @@ lexicon.py; a reader: one file in `readers/`.
 Its contract is tested in tests/corpus/.
 """
 
+from cloze.corpus.cooccurrences import BoundCooccurrences, Cooccurrences
 from cloze.corpus.lexicon import BoundLexicon, Lexicon
+from cloze.corpus.lines import BoundLines, Lines
 from cloze.corpus.pairs import BoundPairs, Pairs
 from cloze.corpus.passages import BoundPassages, Passages
 from cloze.corpus.plan import Plan
 from cloze.corpus.sentences import Sentences
 from cloze.corpus.store import Store
 from cloze.corpus.streams import BoundStreams, Streams
+from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
+from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
 
 __all__ = [
-    "BoundLexicon", "BoundPairs", "BoundPassages", "BoundStreams", "Lexicon", "Pairs", "Passages", "Plan", "Sentences", "Store",
-    "Streams",
+    "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundStreams", "BoundTermDocuments",
+    "BoundVectors",
+    "Cooccurrences", "Lexicon", "Lines", "Pairs", "Passages", "Plan",
+    "PretrainedVectors", "Sentences", "Store", "Streams", "TermDocuments",
 ]

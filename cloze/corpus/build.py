@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cloze.corpus.encode import BlockEncoder, Encoded
+from cloze.corpus.encode import BlockEncoder, Encoded, WordsApart
 from cloze.corpus.languages import language_folders, language_sizes, read_languages, smoothed
 from cloze.corpus.readers.blocks import PAIRS, Block, corpus_size, read_blocks
 from cloze.corpus.readers.documents import add_faults, documents_of
 from cloze.corpus.readers.pairs import find_pairs, read_pairs
+from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.report import Faults, Report
 from cloze.corpus.store import Store
 from cloze.corpus.workers import Workers
@@ -22,6 +25,7 @@ from cloze.corpus.writer import StoreWriter
 from cloze.errors import CorpusError, RunError
 from cloze.text import Annotations, Tokenizer
 from cloze.text import train as train_tokenizer
+from cloze.text.training import Streaming, TextSpec, spec_of, trainer_of
 
 Say = Callable[[str], None]
 Progress = Callable[[int, "int | None"], None]
@@ -47,15 +51,18 @@ def build_store(
     account = Report()
     names, blocks, total = _corpus(paths, format, languages, account)
     count = _workers(workers, total)
+    annotations = (annotations or Annotations()).of_words(tokenizer)
     with ExitStack() as stack:
         writer = stack.enter_context(_writer(out, tokenizer, annotations, names, pairs=format == PAIRS))
         if count > 1:
-            pool = stack.enter_context(
-                Workers(tokenizer, count, memory_mb=_DICTIONARY_MB // count, annotations=annotations)
+            task = partial(
+                BlockEncoder, tokenizer, memory_mb=_DICTIONARY_MB // count, annotations=annotations, compiled=True
             )
-            encoded: Iterable[tuple[Block, Encoded]] = pool.encode(_counted(blocks, account))
+            pool: Workers[Encoded] = stack.enter_context(Workers(task, count))
+            encoded: Iterable[tuple[Block, Encoded]] = pool.each(_counted(blocks, account))
         else:
-            encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations)
+            large = total is None or total >= _SMALL
+            encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations, compiled=large)
             encoded = ((block, encode(block)) for block in _counted(blocks, account))
         try:
             _write(encoded, writer, account, lambda: progress(account.bytes, total))
@@ -74,6 +81,7 @@ def build_store_from_texts(
     """Encode documents that are already strings; blank lines end their paragraphs. One process."""
     account = Report()
     account.add_file(origin, "texts", "given as strings")
+    annotations = (annotations or Annotations()).of_words(tokenizer)
     encode = BlockEncoder(tokenizer, memory_mb=_DICTIONARY_MB, annotations=annotations)
     with _writer(out, tokenizer, annotations) as writer:
         blocks = _counted(_text_blocks(texts, origin), account)
@@ -86,15 +94,20 @@ def build_store_from_texts(
 
 def train_tokenizer_from(
     paths: Sequence[str | Path], spec: Any, *, format: str = "auto", languages: bool = False, smooth: float = 0.7,
-    size: int | None = None, budget_bytes: int = 200_000_000, seed: int = 0, report: Say = lambda line: None,
+    size: int | None = None, budget_bytes: int = 200_000_000, seed: int = 0, workers: int | None = None,
+    report: Say = lambda line: None,
 ) -> Tokenizer:
     """Train a tokenizer on a corpus, or on an even, deterministic sample of its blocks if it exceeds the budget.
 
-    `spec` is what `cloze.text.train` takes. A sample is taken block by block (2 MB), spread evenly over the corpus, and
-    `report` is told. With `languages` (see `build_store`) each language's share is smoothed with the exponent `smooth`;
-    small ones are repeated.
+    `spec` is what `cloze.text.train` takes. Words are counted in the whole corpus, the languages as they come; if a segmenter
+    cuts them, by `workers` processes (as in `build_store`). A sample is taken block by block (2 MB), spread evenly over the
+    corpus, and `report` is told. With `languages` (see `build_store`) each language's share is smoothed with the exponent
+    `smooth`; small ones are repeated.
     """
     account = Report()
+    if isinstance(trainer_of(spec), Streaming):
+        _, every, total = _corpus(paths, format, languages, account)
+        return _counting(spec_of(spec), every, total, workers, size, report)
     if languages:
         sentences = _smoothed(paths, format, smooth, budget_bytes, account)
         return train_tokenizer(spec, sentences, size=size, budget_bytes=2 * budget_bytes, seed=seed, report=report)
@@ -102,7 +115,7 @@ def train_tokenizer_from(
         sentences = (text for block in read_pairs(paths, account)[1] for text in block.data if isinstance(text, str))
         return train_tokenizer(spec, sentences, size=size, budget_bytes=budget_bytes, seed=seed, report=report)
     total = corpus_size(paths)
-    blocks: Iterator[Block] = read_blocks(paths, format, account)
+    blocks = read_blocks(paths, format, account)
     if total is not None and total > budget_bytes:
         report(
             f"the tokenizer learns from an even sample of about {budget_bytes / 1e6:,.0f} MB "
@@ -111,6 +124,25 @@ def train_tokenizer_from(
         blocks = _spread(blocks, budget_bytes / total)
     sentences = (sentence for document in documents_of(blocks, account) for sentence in document.sentences)
     return train_tokenizer(spec, sentences, size=size, budget_bytes=budget_bytes, seed=seed, report=report)
+
+
+def _counting(
+    spec: TextSpec, blocks: Iterable[Block], total: int | None, workers: int | None, size: int | None, report: Say
+) -> Tokenizer:
+    """A tokenizer that reads the whole corpus. Counting is quick; a segmenter is not, and has processes of its own."""
+    if spec.words is None:
+        parsed = (parse_block(block, spaces=False, cut=False) for block in blocks)
+        texts = (text for found in parsed for document in found.documents for text in document)
+        return train_tokenizer(spec, texts, size=size, report=report)
+    with ExitStack() as stack:
+        task, count = partial(WordsApart, spec.words), _workers(workers, total)
+        if count > 1:
+            pool: Workers[list[str]] = stack.enter_context(Workers(task, count))
+            cut: Iterable[list[str]] = (found for _, found in pool.each(blocks))
+        else:
+            cut = map(task(), blocks)
+        texts = (text for found in cut for text in found)
+        return train_tokenizer(replace(spec, words=None), texts, size=size, report=report).cut_by(spec.words)
 
 
 def _corpus(

@@ -12,7 +12,10 @@ from cloze.corpus.readers.blocks import PAIRS, Block
 from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.report import Faults, Oddities
 from cloze.errors import CorpusError
-from cloze.text import Annotations, ChunkEncoder, Tokenizer
+from cloze.text import Annotations, Segmenter, Tokenizer
+from cloze.text.apart import set_apart
+from cloze.text.tokenizer import readable
+from cloze.text.word_encoder import encoder_for
 
 
 @dataclass
@@ -35,16 +38,18 @@ class BlockEncoder:
     """A tokenizer with its dictionary of chunks, kept from block to block.
 
     With annotations every line goes to the tokenizer itself, which says where each token stands in it: finding words costs
-    more than the dictionary would save.
+    more than the dictionary would save. `compiled`: the text is large enough to pay for loading compiled code.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, memory_mb: int, annotations: Annotations | None = None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, memory_mb: int, annotations: Annotations | None = None, compiled: bool = False
+    ) -> None:
         self.tokenizer = tokenizer
-        self.annotations = annotations or None
-        self.encoder = ChunkEncoder(tokenizer, memory_mb=memory_mb)
+        self.annotations = (annotations.to_find(tokenizer) if annotations else None) or None
+        self.encoder = encoder_for(tokenizer, memory_mb=memory_mb, compiled=compiled and not self.annotations)
         self.dtype = np.uint16 if tokenizer.size <= 1 << 16 else np.uint32
-        # WordPiece drops white space at the ends; the others would give other ids without the space before a word.
-        self.spaces = tokenizer.kind != "wordpiece"
+        # WordPiece and words drop white space at the ends; the others would give other ids without the space before a word.
+        self.spaces = tokenizer.kind not in ("wordpiece", "words")
 
     def __call__(self, block: Block) -> Encoded:
         """The encoded block."""
@@ -70,6 +75,18 @@ class BlockEncoder:
             lines=np.array(parsed.lines, dtype=np.int64), goes_on=parsed.goes_on, open_end=parsed.open_end,
             odd=parsed.odd, faults=parsed.faults, layers=layers,
         )
+
+
+class WordsApart:
+    """The texts of a block with the words of a segmenter set apart: what the words of a vocabulary are counted in."""
+
+    def __init__(self, segmenter: Segmenter) -> None:
+        self.segmenter = segmenter
+
+    def __call__(self, block: Block) -> list[str]:
+        """The sentences of the block, as an encoder of words sees them."""
+        documents = parse_block(block, spaces=False).documents
+        return [set_apart(self.segmenter, text).text for document in documents for text in readable(document)]
 
 
 def _without_tokens(block: Block, lines: list[int], full: NDArray[np.bool_]) -> CorpusError:

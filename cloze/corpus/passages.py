@@ -24,6 +24,7 @@ _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 #: What a source of running text gives; a store with annotation layers adds `layers/<name>` to each.
 GIVES = frozenset({*_FIELDS, "language", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
 _FEWEST = 20  # documents below which nothing is held out
+_CHUNK = 1 << 20  # documents looked at together: bounds memory, not results
 
 
 class RunningText(Protocol):
@@ -263,9 +264,17 @@ def split_documents(count: int, held_out: float) -> dict[str, Int64]:
     documents = np.arange(count, dtype=np.int64)
     if held_out == 0.0 or count < _FEWEST:
         return {"train": documents, "held_out": documents[:0]}
-    place = rng.Draw(rng.row_keys("held_out", items=documents)).uniform("place")
-    chosen = place < held_out
-    ranked = place.argsort()
+    chosen = np.zeros(count, dtype=np.bool_)
+    outer: list[tuple[NDArray[np.float64], Int64]] = []  # the two lowest and highest places of every chunk
+    for low in range(0, count, _CHUNK):
+        here = documents[low : low + _CHUNK]
+        place = rng.Draw(rng.row_keys("held_out", items=here)).uniform("place")
+        chosen[here] = place < held_out
+        ranked = place.argsort()
+        ends = np.unique(np.concatenate([ranked[:2], ranked[-2:]]))
+        outer.append((place[ends], here[ends]))
+    places, numbers = (np.concatenate(part) for part in zip(*outer, strict=True))
+    ranked = numbers[places.argsort()]
     chosen[ranked[:2]], chosen[ranked[-2:]] = True, False
     return {"train": documents[~chosen], "held_out": documents[chosen]}
 

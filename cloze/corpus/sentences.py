@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from cloze.corpus import languages as mixing
 from cloze.corpus.passages import GIVES, BoundPassages
+from cloze.corpus.single import Beside, BoundSingle, fields_of
 from cloze.corpus.store import Store
 from cloze.errors import RecipeError
 from cloze.registry import register
@@ -20,27 +22,51 @@ class Sentences:
     languages come as they are. static: as in `passages`.
 
     The companion `next` is the sentence behind it in its document, `distractor` one sentence of another document.
+
+    With one of the following a sentence is never cut: it is left out if it, or a companion asked for, has more than
+    `longest` tokens or does not fit in the room. companions: `next` and `previous`, the sentences around it, which every
+    row then has: the first or last of a document is no row of its own (Skip-thought, Kiros et al. 2015).
+    across_documents: the sentences around it may be those of the neighbouring documents, as in the authors' code.
+    bucket: `equal_length` makes every step of rows of one length, as the authors of Skip-thought and context2vec do; what
+    is left over of each length comes at the end of the epoch, in steps of nearly equal lengths.
+
+    Differs: the authors of context2vec give what is left over in smaller steps.
     """
 
-    gives: frozenset[str] = GIVES
     each = True
     short = 0.0
-    across_documents = False
     break_at: Literal["sentence", "anywhere"] = "sentence"
     separator: str | None = None
     overrun = True
 
     def __init__(
         self, *, length: int | None = None, longest: int | None = None, languages: dict[str, float] | None = None,
-        static: bool = False,
+        static: bool = False, companions: Sequence[Beside] | None = None, across_documents: bool = False,
+        bucket: Literal["equal_length"] | None = None,
     ) -> None:
         if longest is not None and longest < 2:
             raise RecipeError(f"sentences.longest: {longest} tokens; expected 2 or more.")
+        wrong = [name for name in companions or () if name not in ("next", "previous")]
+        if wrong:
+            raise RecipeError(f"sentences.companions: {wrong[0]!r}; expected next or previous.")
+        if bucket not in (None, "equal_length"):
+            raise RecipeError(f"sentences.bucket: {bucket!r}; expected equal_length, or nothing.")
+        if across_documents and not companions:
+            raise RecipeError("sentences.across_documents: says whose neighbours are companions; write companions: [next].")
+        self.companions: tuple[Beside, ...] = tuple(dict.fromkeys(companions or ()))
+        #: Assembly then binds this source with the number of rows in a step.
+        self.lanes = bucket is not None
+        self.whole = bool(self.companions) or bucket is not None
+        if self.whole and languages is not None:
+            raise RecipeError("sentences.languages: languages cannot be drawn together with companions or bucket.")
         self.length = length
         self.longest = longest
         self.languages = languages
         self.smooth = mixing.smoothing(languages, "sentences")
         self.static = static
+        self.across_documents = across_documents
+        self.bucket = bucket
+        self.gives: frozenset[str] = fields_of(self.companions) if self.whole else GIVES
 
     def room(self, room: int) -> int:
         """The longest row if `room` tokens may come in."""
@@ -48,7 +74,9 @@ class Sentences:
 
     def bind(
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
-        part: Literal["train", "held_out"] = "train",
-    ) -> BoundPassages:
-        """This source over one store. Raises `CorpusError` as `passages` does."""
+        part: Literal["train", "held_out"] = "train", lanes: int = 1,
+    ) -> BoundPassages | BoundSingle:
+        """This source over one store; `lanes` rows make a step. Raises `CorpusError` as `passages` does."""
+        if self.whole:
+            return BoundSingle(self, store, seed=seed, entry=entry, held_out=held_out, part=part, batch=lanes)
         return BoundPassages(self, store, seed=seed, entry=entry, held_out=held_out, part=part)

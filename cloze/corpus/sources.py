@@ -1,13 +1,19 @@
 """Every registered source and table. Assembly imports this module to learn their names."""
 
 from cloze.corpus.alternating import BoundAlternating
+from cloze.corpus.cooccurrences import BoundCooccurrences, Cooccurrences
 from cloze.corpus.lexicon import BoundLexicon, Lexicon
+from cloze.corpus.lines import BoundLines, Lines
 from cloze.corpus.pairs import BoundPairs, Pairs
 from cloze.corpus.passages import BoundPassages, Passages
 from cloze.corpus.sentences import Sentences
+from cloze.corpus.single import BoundSingle
 from cloze.corpus.streams import BoundStreams, Streams
+from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
+from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
 
 __all__ = [
-    "BoundAlternating", "BoundLexicon", "BoundPairs", "BoundPassages", "BoundStreams", "Lexicon", "Pairs", "Passages",
-    "Sentences", "Streams",
+    "BoundAlternating", "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundSingle",
+    "BoundStreams", "BoundTermDocuments", "BoundVectors", "Cooccurrences", "Lexicon", "Lines", "Pairs", "Passages",
+    "PretrainedVectors", "Sentences", "Streams", "TermDocuments",
 ]

@@ -16,6 +16,7 @@ from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.rows import Rows
 
+_FEWEST = 5  # tokens that a drawn row brings at least
 _FIELDS = frozenset({"tokens", "length", "document", "sentence", "word_start", "restarts"})
 
 
@@ -35,6 +36,10 @@ class Streams:
     both_directions: the upper half of the lanes reads the text of the lower half once more, from its end (XLNet,
       `bi_data`), and `reversed` says so; a word then starts where it ends. Of an odd number of lanes the middle one is
       read forwards alone.
+    spread, short: rows of random lengths, the same for all lanes, so that words do not always meet the same borders (AWD-LSTM;
+      Merity et al., 2018, §5). New tokens of a row are drawn with deviation `spread` around a usual number, in a share `short`
+      of the rows around half of it; the usual number is such that `length` is 4 deviations above. At least 5 come in. Scale the
+      rate along (`training.rate_length`). Held-out rows are never drawn: they are as long as the usual ones.
 
     Differs: the authors of XLNet shuffle input files for every epoch; here an epoch is the same as the one before, but for
     what the exercise draws.
@@ -45,12 +50,16 @@ class Streams:
     gives: frozenset[str]
 
     def __init__(
-        self, *, length: int | None = None, reuse: int = 0, both_directions: bool = False, separator: str | None = None
+        self, *, length: int | None = None, reuse: int = 0, both_directions: bool = False, separator: str | None = None,
+        spread: float = 0.0, short: float = 0.0,
     ) -> None:
         if reuse < 0 or (length is not None and reuse >= length):
             raise RecipeError(f"streams.reuse: {reuse} tokens of a row come again; expected 0 or more, and fewer than length.")
+        if spread < 0 or not 0 <= short <= 1:
+            raise RecipeError(f"streams: spread is {spread} and short is {short}; expected 0 or more tokens and a share of rows.")
         self.length = length
         self.reuse = reuse
+        self.spread, self.short = spread, short
         self.both_directions = both_directions
         self.separator = separator
         self.gives = _FIELDS | ({"reversed"} if both_directions else frozenset())
@@ -123,10 +132,34 @@ class BoundStreams:
                 f"streams: {room} tokens of room per row, {self.source.reuse} of them read again; nothing new would come in. "
                 "Is `length` too small?"
             )
+        if self.source.spread or self.source.short:
+            return self._drawn_plan(epoch, room)
         # A last row that brought nothing but tokens of the row before, or a single token, would ask for nothing.
         steps = max(0, -(-(self.span - max(self.source.reuse, 1)) // step))
         start = np.arange(steps, dtype=np.int64) * step
         return StreamPlan(epoch, room, self.lanes, start, np.minimum(room, self.span - start).astype(np.int32))
+
+    def _drawn_plan(self, epoch: int, room: int) -> StreamPlan:
+        """Rows of random lengths: a pure function of the seed, the entry, the epoch and the room."""
+        source, most = self.source, room - self.source.reuse
+        usual = most - 4 * source.spread
+        if usual < _FEWEST:
+            raise RecipeError(
+                f"streams.spread: with {source.spread}, rows of {room} tokens would bring {usual:g} new ones as a rule; expected "
+                f"at least {_FEWEST}. Make length larger or spread smaller."
+            )
+        end = self.span - max(source.reuse, 1)
+        number = end // _FEWEST + 1
+        if self.part == "train":
+            generator = np.random.Generator(np.random.Philox(key=rng.fold(self.seed, self.entry, epoch, "lengths")))
+            base = np.where(generator.random(number) < source.short, usual / 2, usual)
+            new = np.clip((base + source.spread * generator.standard_normal(number)).astype(np.int64), _FEWEST, most)
+        else:
+            new = np.full(number, int(usual), np.int64)
+        start = np.concatenate([[0], np.cumsum(new)])[:-1]
+        steps = int(np.searchsorted(start, end))
+        start, length = start[:steps], new[:steps] + source.reuse
+        return StreamPlan(epoch, room, self.lanes, start, np.minimum(length, self.span - start).astype(np.int32))
 
     def read(self, plan: StreamPlan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items: `tokens` (B, L) int32, `length` (B), `restarts` (B) bool and `document` (B), that of the

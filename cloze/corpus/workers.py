@@ -1,4 +1,4 @@
-"""Worker processes that encode blocks, results in the order of the blocks, a bounded number under way.
+"""Worker processes that work on blocks, results in the order of the blocks, a bounded number under way.
 
 Each worker is a fresh interpreter running this module, joined by a pipe: nothing is forked (the parent may hold threads)
 and nothing of the parent's main script is imported again. It runs its library with one thread.
@@ -12,29 +12,31 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
+from typing import Any, Generic, TypeVar
 
 import cloze
-from cloze.corpus.encode import BlockEncoder, Encoded
 from cloze.corpus.readers.blocks import Block
 from cloze.errors import ClozeError, RunError
-from cloze.text import Annotations, Tokenizer
+
+Answer = TypeVar("Answer")
 
 _AHEAD = 2  # blocks read beyond those at work
 
 
-class Workers:
-    """`count` processes over one tokenizer. A context manager: leaving it ends them."""
+class Workers(Generic[Answer]):
+    """`count` processes with one task each. A context manager: leaving it ends them.
 
-    def __init__(
-        self, tokenizer: Tokenizer, count: int, *, memory_mb: int, annotations: Annotations | None = None
-    ) -> None:
+    task: makes, in the process, what answers every block (a `BlockEncoder`); picklable.
+    """
+
+    def __init__(self, task: Callable[[], Callable[[Block], Answer]], count: int) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
         self._idle: SimpleQueue[Connection] = SimpleQueue()
@@ -46,9 +48,9 @@ class Workers:
             theirs.close()
             self._pipes.append(Connection(ours.detach()))
         for pipe in self._pipes:
-            self._threads.submit(self._introduce, pipe, (tokenizer, memory_mb, annotations))
+            self._threads.submit(self._introduce, pipe, task)
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> Workers[Answer]:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -61,9 +63,9 @@ class Workers:
         for process in self._processes:
             process.wait()
 
-    def encode(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Encoded]]:
-        """Every block with its encoding, in order. The blocks come back without their data."""
-        waiting: deque[tuple[Block, Future[Encoded]]] = deque()
+    def each(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Answer]]:
+        """Every block with its answer, in order. The blocks come back without their data."""
+        waiting: deque[tuple[Block, Future[Answer]]] = deque()
         for block in blocks:
             waiting.append((_emptied(block), self._threads.submit(self._ask, block)))
             if len(waiting) >= len(self._pipes) + _AHEAD:
@@ -78,11 +80,11 @@ class Workers:
             pipe.send(message)
         self._idle.put(pipe)
 
-    def _ask(self, block: Block) -> Encoded:
+    def _ask(self, block: Block) -> Answer:
         pipe = self._idle.get()
         try:
             pipe.send(block)
-            answer = pipe.recv()
+            answer: Any = pipe.recv()
         except (EOFError, OSError):
             raise RunError(
                 "a worker process of the build ended unexpectedly, perhaps for lack of memory.\n"
@@ -92,25 +94,24 @@ class Workers:
             self._idle.put(pipe)
         if isinstance(answer, Exception):
             raise answer
-        assert isinstance(answer, Encoded)
-        return answer
+        found: Answer = answer
+        return found
 
 
 def serve(pipe: Connection) -> None:
-    """Answer every block with its encoding until the pipe closes. Runs in the worker process."""
-    tokenizer, memory_mb, annotations = pipe.recv()
-    encoder = BlockEncoder(tokenizer, memory_mb=memory_mb, annotations=annotations)
+    """Answer every block until the pipe closes. Runs in the worker process."""
+    work = pipe.recv()()
     while True:
         try:
             block = pipe.recv()
         except EOFError:
             return
         try:
-            answer: object = encoder(block)
+            answer: object = work(block)
         except ClozeError as error:
             answer = error
         except Exception as error:  # the parent must not wait for an answer that never comes
-            answer = RunError(f"{block.path}:{block.line}: encoding failed: {type(error).__name__}: {error}")
+            answer = RunError(f"{block.path}:{block.line}: this block could not be worked on: {type(error).__name__}: {error}")
         pipe.send(answer)
 
 

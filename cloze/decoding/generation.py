@@ -17,7 +17,6 @@ from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, Written
 from cloze.decoding.sequence import Manner, answer, answer_text, answers, extend, first_ids, has_decoder, respond
 from cloze.errors import UserError
-from cloze.networks import Cache
 from cloze.rng import Draw, row_keys
 
 Stopped = Literal["end", "count", "longest"]
@@ -126,7 +125,7 @@ class Lanes:
     @torch.inference_mode()
     def run(self, sampling: Sampling, uniform: Tensor, *, cache: bool) -> None:
         """Grow every row until it ends or is full. `uniform` (B, tokens) are the rows' random numbers."""
-        memory = Cache(len(self.reader.network.depth_groups()) - 1) if cache else None
+        memory = self.reader.memory() if cache else None
         lengths = torch.from_numpy(self.lengths).to(self.reader.device)
         start, stop = 0, int(self.lengths.min())
         while stop < self.tokens.shape[1]:

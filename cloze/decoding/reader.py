@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.batch import Batch
+from cloze.decoding.completing import Completing, completes
 from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
+from cloze.networks import Cache
 from cloze.objectives.adaptive import AdaptiveHead
 from cloze.objectives.heads import VocabularyHead
+from cloze.objectives.output_words import OutputWords
 from cloze.rng import Draw
 from cloze.rows import Rows
 
@@ -244,14 +247,16 @@ class Reader:
         return np.arange(len(lengths), dtype=np.int64) * width + column
 
     def states(
-        self, batch: Batch, want: Iterable[str], *, asked: Tensor | None = None, cache: Any = None, order: str | None = None
+        self, batch: Batch, want: Iterable[str], *, asked: Tensor | None = None, cache: Any = None, order: str | None = None,
+        carry: Any = None,
     ) -> dict[str, Any]:
         """The network's states for a batch; `want` names them.
 
         `asked` (M,) are the flat places that will be read, where only some are: a network that can leaves out the others.
-        `cache` holds what was read before. Who sees whom is said by the batch, else by `order`, else by the reader's.
+        `cache` holds what was read before, and so does `carry`, the state of that name of an earlier call. Who sees whom is said
+        by the batch, else by `order`, else by the reader's.
         """
-        fields: dict[str, Any] = {"order": order or self.order}
+        fields: dict[str, Any] = {"order": order or self.order} if "order" in self.network.takes else {}
         for name in self.network.takes & batch.keys():
             field, _, chosen = name.partition("/")
             if chosen:
@@ -262,6 +267,8 @@ class Reader:
             fields["asked"] = asked
         if cache is not None:
             fields["cache"] = cache
+        if carry is not None:
+            fields["carry"] = carry
         with self.autocast():
             return dict(self.network(want=frozenset(want), **fields))
 
@@ -273,6 +280,11 @@ class Reader:
     @cached_property
     def _takes_asked(self) -> bool:
         return "asked" in signature(self.network.forward).parameters
+
+    def memory(self) -> Any:
+        """An empty cache for what the network reads when it continues texts."""
+        made = getattr(self.network, "cache", None)
+        return Cache(len(self.network.depth_groups()) - 1) if made is None else made()
 
     def continued(self, tokens: Tensor, start: int, segment: int = 0) -> Batch:
         """A batch of tokens (B, L) of one segment that stand at the positions from `start` on."""
@@ -298,13 +310,16 @@ class Reader:
 def heads_by_kind(loaded: Checkpoint) -> dict[str, Any]:
     """The first head of each kind, whatever the recipe calls it: token_prediction, token_labelling, relation_prediction.
 
-    A head that takes more than one state at one place (a span's boundary, a contrast) is of no kind and keeps its name.
+    A head that takes more than one state at one place (a span's boundary, a contrast) is of no kind and keeps its name, and so
+    does one that tells words from noise, unless it reads a state that does not see the word (context2vec).
     """
     found: dict[str, Any] = {}
     reads = getattr(loaded, "reads", {})
     for name, objective in loaded.heads.items():
         head = bound(objective, reads.get(name))
-        if len(head.at) != 1:
+        if completes(head, loaded.network):
+            kind, head = "token_prediction", Completing(head)
+        elif len(head.at) != 1 or isinstance(objective, OutputWords):
             kind = name
         elif isinstance(head.head, (VocabularyHead, AdaptiveHead)):
             kind = "token_prediction"

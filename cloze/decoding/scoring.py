@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from cloze.batch import Batch
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
+from cloze.decoding.pointer_cache import Pointer, PointerCache
 from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind, orders_of, refuse_answering
 from cloze.errors import CheckpointError, UserError
 
@@ -68,6 +69,7 @@ def score(
     method: Method,
     rows: int = 256,
     tokens: int = 8192,
+    pointer: Pointer | None = None,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Score]:
     """The score of every text.
@@ -80,10 +82,15 @@ def score(
     `originality`: the sum of a discriminator's log P(token is original), one pass over the unchanged text. It is no
     likelihood of the text, but ranks minimal pairs (Clark et al., "ELECTRA", 2020, §2 for the discriminator).
 
-    Texts with the same tokens are computed once, so equal texts have equal scores to the last bit. `report` gets the
+    With a `pointer` a left-to-right network remembers the last tokens of all texts, which are read in the order given.
+    Texts with the same tokens are else computed once, so equal texts have equal scores to the last bit. `report` gets the
     number of texts done, those that were repeated included.
     """
     framed = [_frame(reader, ids, method) for ids in reader.ids(texts)]
+    if pointer is not None:
+        if method != "log_probability":
+            raise UserError("a pointer to the words before needs a network that reads from left to right.")
+        return _remembering(reader, head, framed, pointer, report)
     first: dict[bytes, int] = {}
     same = [first.setdefault(row.ids.tobytes(), number) for number, row in enumerate(framed)]
     unique = sorted(first.values())
@@ -140,6 +147,24 @@ def _left_to_right(
             yield from zip(numbers, sums, strict=True)
         for i in numbers:
             report(i)
+
+
+@torch.inference_mode()
+def _remembering(reader: Reader, head: Any, framed: Sequence[Framed], pointer: Pointer, report: Report) -> list[Score]:
+    """Scores of texts one after another, mixed with what a cache of the tokens before says."""
+    cache, results = PointerCache(pointer), []
+    for row in framed:
+        batch = reader.batch([row])
+        places = torch.from_numpy(np.flatnonzero(row.part[1:] == 0)).to(reader.device)
+        total = 0.0
+        if len(places):
+            targets = batch["tokens"].flatten()[places + 1]
+            found = _log_probabilities(reader, head, batch, places, targets)
+            states = reader.states(batch, head.reads)[head.reads[0]].flatten(0, 1)[places]
+            total = float(cache.mix(found, states, targets).sum())
+        results.append(Score(total, len(places), row.cut))
+        report(1)
+    return results
 
 
 @torch.inference_mode()

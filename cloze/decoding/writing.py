@@ -9,7 +9,6 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.decoding.reader import Reader
-from cloze.networks import Cache
 
 
 class Continuing:
@@ -17,7 +16,7 @@ class Continuing:
 
     def __init__(self, reader: Reader, head: Any, banned: Tensor | None = None) -> None:
         self.reader, self.head, self.banned = reader, head, banned
-        self.memory = Cache(len(reader.network.layers))
+        self.memory = reader.memory()
 
     def scores(self, tokens: Tensor) -> Tensor:
         """Scores (R, V) of the token after tokens (R, L)."""

@@ -24,6 +24,8 @@ from cloze.exercises import (
     predict,
     rotate,
     shuffle,
+    subsample,
+    windows,
 )
 from cloze.exercises.edit import Edit
 from cloze.exercises.exercise import Exercise
@@ -31,5 +33,6 @@ from cloze.exercises.facts import TokenFacts
 
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "copy", "corrupt", "cut", "delete", "frame", "hide",
-    "mask", "match", "mismatch", "order", "pair", "permutation", "permute", "predict", "rotate", "shuffle",
+    "mask", "match", "mismatch", "order", "pair", "permutation", "permute", "predict", "rotate", "shuffle", "subsample",
+    "windows",
 ]

@@ -1,4 +1,4 @@
-"""Decide what is asked: the masked tokens, the shuffled ones, the next token of every token, or every token."""
+"""Decide what is asked: the masked tokens, the shuffled ones, the next or the previous token of every token, or every token."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ class Predict:
     """Ask for tokens by place: gives `targets/<set>` and `places/<set>`, (B, K), place -1 for none.
 
     `masked`: the original token at every masked place; `shuffled` (StructBERT): at every place that `shuffle` moved. `next`: at
-    each token but the last, the token that follows. `every`: every ordinary token at its own place. `shift: 1` asks one place
+    each token but the last, the token that follows; `previous`: at each but the first, the one before it. `every`: every ordinary token at its own place. `shift: 1` asks one place
     earlier, as a causal head does (GPT-BERT, Charpentier & Samuel, 2024); what stands first is then not asked.
     """
 
-    what: Literal["masked", "shuffled", "next", "every"] = "masked"
+    what: Literal["masked", "shuffled", "next", "previous", "every"] = "masked"
     set: str = "main"
     shift: int = 0
 
     def __post_init__(self) -> None:
-        if self.shift < 0 or (self.shift and self.what == "next"):
-            raise RecipeError(f"predict: shift {self.shift} with what: {self.what}; next is asked one place earlier already.")
+        if self.shift < 0 or (self.shift and self.what in ("next", "previous")):
+            raise RecipeError(f"predict: shift {self.shift} with what: {self.what}; next and previous are asked one place away already.")
 
     @property
     def takes(self) -> frozenset[str]:
         fields = {
-            "masked": {"masked"}, "shuffled": {"layers/shuffled"}, "next": {"length"}, "every": {"length", "special"},
+            "masked": {"masked"}, "shuffled": {"layers/shuffled"}, "next": {"length"}, "previous": {"length"},
+            "every": {"length", "special"},
         }
         own = fields[self.what]
         return frozenset({"tokens"} | own)
@@ -55,6 +56,10 @@ class Predict:
             columns = np.arange(answers.shape[1] - 1, dtype=np.int32)
             places = np.where(columns < rows["length"][:, None] - 1, columns, np.int32(-1))
             return self._asked(rows, answers[:, 1:], places)
+        if self.what == "previous":
+            columns = np.arange(1, answers.shape[1], dtype=np.int32)
+            places = np.where(columns < rows["length"][:, None], columns, np.int32(-1))
+            return self._asked(rows, answers[:, :-1], places)
         if self.what == "masked":
             chosen = rows["masked"]
         elif self.what == "shuffled":

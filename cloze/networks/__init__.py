@@ -7,26 +7,42 @@ Contract: tests/networks/ (leaks, padding, packing, gradients, state-dict round 
 
 from __future__ import annotations
 
+from cloze.networks.bilstm import BiLSTM
 from cloze.networks.clock import Clock
 from cloze.networks.encoder_decoder import EncoderDecoder, SequenceCache
+from cloze.networks.feed_forward import Window
+from cloze.networks.gru import GRU
+from cloze.networks.lstm import LSTM, StateCache
+from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder, TranslationCache
 from cloze.networks.network import Network, StateKind, States
 from cloze.networks.pair_attention import PairAttention
 from cloze.networks.transformer import Cache, Transformer
 from cloze.networks.transformer_xl import TransformerXL
+from cloze.networks.two_sided_lstm import TwoSidedLSTM
 from cloze.networks.two_stream import TwoStream
+from cloze.networks.word_vectors import WordVectors
 from cloze.networks.zen import Zen
 
 __all__ = [
+    "BiLSTM",
     "Cache",
     "Clock",
+    "GRU",
+    "LSTM",
+    "LSTMEncoderDecoder",
     "EncoderDecoder",
     "Network",
     "PairAttention",
     "SequenceCache",
+    "StateCache",
     "StateKind",
     "States",
     "Transformer",
     "TransformerXL",
+    "TranslationCache",
+    "TwoSidedLSTM",
     "TwoStream",
+    "Window",
+    "WordVectors",
     "Zen",
 ]

@@ -41,6 +41,12 @@ class Network(Protocol):
         """Embeddings first, then layers in order: the ladder of sharding, freezing, layer-wise rates and probes."""
 
 
+def state_width(network: Any, read: Mapping[str, str]) -> int:
+    """The width of the state that readings are bound to: the network's, but for states that it gives another in `widths`."""
+    own: Mapping[str, int] = getattr(network, "widths", {})
+    return next((own[path] for path in read.values() if path in own), int(network.width))
+
+
 def reading_states(
     want: frozenset[str], hidden: Tensor, passed: Sequence[Tensor], summaries: Tensor | None
 ) -> dict[str, Any]:

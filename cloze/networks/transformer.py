@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from cloze import rng
 from cloze.errors import RecipeError
+from cloze.networks.blocks.characters import CharacterTable
 from cloze.networks.blocks.dropout import Dropout, Places, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
 from cloze.networks.blocks.initial import Initial, draw, initialise
@@ -21,7 +22,12 @@ from cloze.networks.blocks.sharing import Repeat, share
 from cloze.networks.blocks.sight import Positions, Sight, Sights
 from cloze.networks.clock import Clock
 from cloze.networks.network import StateKind, reading_states
-from cloze.registry import Given, register
+from cloze.registry import Given, Part, register
+
+if TYPE_CHECKING:
+    CharactersPart = Any
+else:
+    CharactersPart = Part["characters"]
 
 
 class Cache:
@@ -49,7 +55,8 @@ class Transformer(nn.Module):
     **Positions.** `learned` and `sinusoid` are added to the embeddings, `longest` of them; `rotary` turns queries and keys
     (`rotary_base`; `rotary_local_base` in banded layers); `functional` adds a fixed vector for each distance, clipped to
     `relative_limit`, to keys and values (NEZHA). `inputs` names further tables of ids and gives their sizes:
-    `{language: 15}` reads the field `inputs/language`.
+    `{language: 15}` reads the field `inputs/language`. `characters` (`char_cnn`, `letter_trigrams`) read words by their characters
+    in place of a table of tokens (CharacterBERT).
 
     **Attention.** With `attention_band` layers see their neighbourhood alone: `i - j < band` from left to right (GPT-3;
     Brown et al., 2020, §2.1), `|i - j| <= band / 2` in the open order (ModernBERT). `dense_every: n` leaves each nth layer
@@ -125,11 +132,13 @@ class Transformer(nn.Module):
         repeat: Repeat = "none",
         groups: int = 1,
         silence_padding: bool = False,
+        characters: CharactersPart = None,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:
         super().__init__()
         self.width = width
+        self.vocab_size = vocab_size
         self.heads = heads
         self.inner = inner or 4 * width
         self.norm_place = norm
@@ -151,7 +160,9 @@ class Transformer(nn.Module):
             positions=positions if positions in ("learned", "sinusoid") else None,
             norm=norm == "post" if embedding_norm is None else embedding_norm, norm_epsilon=norm_epsilon, inputs=inputs,
             normalisation=normalisation, norm_bias=norm_biases,
+            characters=None if characters is None else CharacterTable(characters, self.embedding_width),
         )
+        self.per_word = None if characters is None else int(characters.per_word)
         self.embedding_dropout = Dropout(dropout, clock)
         projecting = self.embedding_width != width if projection is None else projection
         if self.embedding_width != width and not projecting:
@@ -175,14 +186,15 @@ class Transformer(nn.Module):
         self.needs = frozenset({"tokens"})
         optional = {"order", "block", "summaries", "vectors"} | {f"inputs/{name}" for name in inputs or ()}
         read = {"segments": segments > 0, "positions": positions in ("learned", "sinusoid", "rotary")}
+        read["characters"] = characters is not None
         self.takes = self.needs | optional | {field for field, whether in read.items() if whether}
         self.reset_parameters()
         name_dropouts(self)
 
     @property
     def tables(self) -> dict[str, nn.Embedding]:
-        """The token table, for heads that tie to it; its width is `embedding_width`."""
-        return {"tokens": self.embeddings.tokens}
+        """The token table, for heads that tie to it; its width is `embedding_width`. None where words are read by characters."""
+        return {} if self.embeddings.characters is not None else {"tokens": self.embeddings.tokens}
 
     def depth_groups(self) -> list[nn.Module]:
         """Embeddings first, then the layers in order."""
@@ -191,6 +203,8 @@ class Transformer(nn.Module):
     def reset_parameters(self) -> None:
         """Draw every weight anew from torch's generator; gains are one, biases zero (with `uniform` drawn too)."""
         initialise(self, self.initial, self.deviation)
+        if self.embeddings.characters is not None:
+            self.embeddings.characters.reset_parameters()
         if self.position_deviation is not None and isinstance(self.embeddings.positions, nn.Embedding):
             draw(self.embeddings.positions.weight, self.initial, self.position_deviation)
         if self.residual_scaling:
@@ -211,6 +225,7 @@ class Transformer(nn.Module):
         summaries: Tensor | None = None,
         vectors: Tensor | None = None,
         inputs: Mapping[str, Tensor] | None = None,
+        characters: Tensor | None = None,
         cache: Cache | None = None,
         asked: Tensor | None = None,
         carry: Any = None,
@@ -225,7 +240,7 @@ class Transformer(nn.Module):
         past = cache.length if cache is not None else 0
         self._seed_kernels(tokens.device)
         sights = self.sights(tokens, positions=positions, order=order, block=block, past=past)
-        x = self.embedding_dropout(self.embeddings(tokens, positions, segments, vectors, inputs))
+        x = self.embedding_dropout(self.embeddings(tokens, positions, segments, vectors, inputs, characters))
         if x.is_floating_point() and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # the residual stream in the dtype of the products
         x = x if self.project is None else self.project(x)

@@ -7,10 +7,16 @@ Contract: tests/objectives/ (zero answers, ln V at the start, finite differences
 
 from __future__ import annotations
 
+from cloze.objectives.activation_penalty import ActivationPenalty
 from cloze.objectives.adaptive import adaptive_prediction
 from cloze.objectives.classify import Classify, classify
 from cloze.objectives.contrast import Contrast
+from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
+from cloze.objectives.factorisation import Factorisation
+from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.pooled import PooledClassification, pooled_classification
 from cloze.objectives.relation_prediction import relation_prediction
 from cloze.objectives.sample import Sample
 from cloze.objectives.span_boundary import SpanBoundary, span_boundary
@@ -18,6 +24,7 @@ from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
-    "Classify", "Contrast", "Loss", "Objective", "Sample", "SpanBoundary", "adaptive_prediction", "classify",
-    "relation_prediction", "span_boundary", "token_labelling", "token_prediction",
+    "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "Factorisation", "HierarchicalSoftmax", "Loss",
+    "NegativeSampling", "Objective", "PooledClassification", "Sample", "SpanBoundary", "adaptive_prediction", "classify",
+    "pooled_classification", "relation_prediction", "span_boundary", "token_labelling", "token_prediction",
 ]

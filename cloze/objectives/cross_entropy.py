@@ -45,7 +45,8 @@ def vocabulary_loss(
         return cross_entropy_sum(F.linear(rows, table, bias), targets, weights, smoothing)
     if torch.is_autocast_enabled("cpu"):
         rows = rows.to(torch.get_autocast_dtype("cpu"))
-    gradient = torch.is_grad_enabled() and (rows.requires_grad or table.requires_grad)
+    wanting = (tensor.requires_grad for tensor in (rows, table, bias) if tensor is not None)  # any may be frozen
+    gradient = torch.is_grad_enabled() and any(wanting)
     total, right = _VocabularyLoss.apply(rows, table, bias, targets, weights, gradient, smoothing)
     return total, right
 

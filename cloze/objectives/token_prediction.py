@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import nn
 
+from cloze.errors import RecipeError
+from cloze.networks.clock import Clock
+from cloze.networks.spelling import unknown_id
 from cloze.objectives.classify import Classify
 from cloze.objectives.heads import VocabularyHead
+from cloze.objectives.sampled import SampledPrediction
 from cloze.registry import Given, register
 
 
@@ -21,10 +26,14 @@ def token_prediction(
     norm_epsilon: float = 1e-12,
     scale: bool = False,
     smoothing: float = 0.0,
+    sampled: int | None = None,
+    most: int | None = None,
     set: str = "main",
     width: Given[int],
     vocab_size: Given[int],
     table: Given[nn.Embedding | None] = None,
+    clock: Given[Clock | None] = None,
+    spellings: Given[Sequence[str] | None] = None,
 ) -> Classify:
     """Cross-entropy over the vocabulary at the asked places alone; only those rows reach the projection.
 
@@ -32,13 +41,32 @@ def token_prediction(
     `get_masked_lm_output`). `tie` takes the network's token table as output weights (Press & Wolf, 2017). GPT-2: no
     transform, tied, no bias. `scale` multiplies the rows by the table's width to the power -1/2 before the table (T5 v1.0,
     whose tied table is drawn with deviation 1). `smoothing` is label smoothing over all ids (0.1 in sequence to sequence
-    fine-tuning). Without `biases` the dense map and its norm have no offsets (ModernBERT). Parameters: `head.dense.*`,
+    fine-tuning). Without `biases` the dense map and its norm have no offsets (ModernBERT).
+
+    `sampled` trains by a sample of so many ids and `most` asks for the most frequent ids alone, the rest being [UNK], as ELMo
+    does (see `SampledPrediction`); both want ids sorted by frequency, as the tokenizer `words` gives them. Parameters: `head.dense.*`,
     `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
     """
     if tie and table is None:
         raise ValueError("token_prediction: tie is true, but the network it reads has no token table")
+    rows = vocab_size if most is None else min(most, vocab_size)
+    if sampled is not None or most is not None:
+        _check_sampled(most, smoothing, tied=tie)
     head = VocabularyHead(
-        width=width, vocab_size=vocab_size, transform=transform, table=table if tie else None, bias=bias,
+        width=width, vocab_size=rows, transform=transform, table=table if tie else None, bias=bias,
         norm_epsilon=norm_epsilon, scale=scale, biases=biases,
     )
-    return Classify(head, set=set, smoothing=smoothing)
+    if sampled is None and rows == vocab_size:
+        return Classify(head, set=set, smoothing=smoothing)
+    return SampledPrediction(
+        head, set=set, sampled=sampled, rows=rows, vocab_size=vocab_size, unknown=unknown_id(spellings), clock=clock or Clock()
+    )
+
+
+def _check_sampled(most: int | None, smoothing: float, *, tied: bool) -> None:
+    if smoothing:
+        raise RecipeError("token_prediction: smoothing gives a share to every id, which a sample or `most` leaves out; write 0.")
+    if most is not None and (most < 2 or tied):
+        raise RecipeError(
+            f"token_prediction.most: {most} with tie: {str(tied).lower()}; expected at least 2 ids, and output rows of their own."
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,16 @@ from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind
-from cloze.errors import CheckpointError
+from cloze.errors import CheckpointError, TaskError
 from cloze.interop.model import Head as StoredHead
-from cloze.objectives import Classify, classify, relation_prediction
+from cloze.objectives import Classify, classify, pooled_classification, relation_prediction
 from cloze.rng import fold
+from cloze.tasks.auxiliary import language_head, predicted
 from cloze.tasks.labels import Examples, label_ids
 from cloze.tasks.metrics import measure
 from cloze.tasks.settings import Settings
-from cloze.tasks.task import Evaluation, Learner, Report, copied, evaluating
+from cloze.tasks.task import Evaluation, Learner, Report, clock_of, copied, evaluating
+from cloze.tasks.truncated import require_carry, states_in_pieces
 
 SET = "label"
 HEAD = "classification"
@@ -67,7 +69,7 @@ class Choice:
 class Head:
     """A classification head and what a recipe would write for it: the registered objective and its arguments."""
 
-    objective: Classify
+    objective: Any
     part: str
     arguments: dict[str, Any]
 
@@ -76,15 +78,19 @@ def make_head(reader: Reader, *, classes: int, dropout: float, labels_tokens: bo
     """The head that transformers' `…ForSequenceClassification` has for this kind of network.
 
     Left to right: one linear map on the last token, without a bias (GPT-2). A network with narrow embeddings or a head
-    that labels tokens (`labels_tokens`): dense, GELU, linear (ELECTRA). Any other: dense, tanh, linear (BERT, RoBERTa).
+    that labels tokens (`labels_tokens`): dense, GELU, linear (ELECTRA). Any other: dense, tanh, linear (BERT, RoBERTa). Only
+    vectors without layers above them get one linear map (fastText).
     """
-    given: dict[str, Any] = {"width": reader.network.width, "clock": reader.network.clock}
+    given: dict[str, Any] = {"width": reader.network.width, "clock": clock_of(reader.network)}
     arguments: dict[str, Any] = {"set": SET, "classes": classes, "dropout": dropout}
     if reader.order == "left_to_right":
         arguments |= {"reading": "summary", "transform": None}
         objective = classify(**arguments, **given)
         objective.head.get_submodule("output").bias.requires_grad_(False)  # zero, and transformers has none
         return Head(objective, "classify", arguments)
+    if len(reader.network.depth_groups()) == 1:
+        arguments |= {"reading": "summary", "transform": None}
+        return Head(classify(**arguments, **given), "classify", arguments)
     narrow = getattr(reader.network, "embedding_width", reader.network.width) != reader.network.width
     if narrow or labels_tokens:
         arguments |= {"reading": "summary", "transform": "gelu"}
@@ -93,11 +99,33 @@ def make_head(reader: Reader, *, classes: int, dropout: float, labels_tokens: bo
     return Head(relation_prediction(**arguments, **given), "relation_prediction", arguments)
 
 
-class Classifier(Learner):
-    """A reader with a head over `labels`."""
+def pooling_head(reader: Reader, settings: Settings, *, classes: int) -> Head:
+    """A head over all tokens, as published for its `pool`: ULMFiT's dense map on `concat`, SiATL's dropout in `attention`."""
+    arguments: dict[str, Any] = {"set": SET, "classes": classes, "pool": settings.pool, "dropout": settings.dropout}
+    if settings.pool == "concat":
+        arguments |= {"hidden": 50, "norm": True, "pooled_dropout": 0.4}
+    if settings.pool == "attention":
+        arguments |= {"energy_dropout": 0.3}
+    if settings.task_lstm:
+        arguments |= {"recurrent": settings.task_lstm}
+    given = {"width": reader.network.width, "clock": clock_of(reader.network)}
+    return Head(pooled_classification(**arguments, **given), "pooled_classification", arguments)
 
-    def __init__(self, reader: Reader, head: Head, labels: Sequence[str], task: Any, *, length: int | None) -> None:
+
+class Classifier(Learner):
+    """A reader with a head over `labels`.
+
+    `truncate` (every, keep) reads texts in pieces. `language` is the head that goes on predicting the next token, with the weight
+    that `weight` gives for the share of the run that is over.
+    """
+
+    def __init__(
+        self, reader: Reader, head: Head, labels: Sequence[str], task: Any, *, length: int | None,
+        truncate: tuple[int, int] | None = None, language: Any = None, weight: Callable[[float], float] = lambda share: 0.0,
+    ) -> None:
         super().__init__(reader, head.objective, task, length=length)
+        self.truncate, self.weight = truncate, weight
+        self.language = language
         self.made = head
         self.names = tuple(labels)
         self.labels = self.names
@@ -113,23 +141,47 @@ class Classifier(Learner):
 
     def scores(self, rows: Sequence[Framed]) -> Tensor:
         """Scores (B, C) of framed rows."""
-        batch = self.exact.batch(rows)
-        states = self.exact.states(batch, self.head.reads)
+        batch, states = self._read(self.exact, rows, self.head.reads)
         places = torch.arange(len(rows), device=self.exact.device)
         return self.exact.scores(self.head, states, batch, places)
 
     def loss(self, rows: Sequence[Labelled]) -> Tensor:
-        """The mean loss of some rows."""
-        batch = self.reader.batch([row.framed for row in rows])
-        states = self.reader.states(batch, self.head.reads)
+        """The mean loss of some rows, and the weighted one of the language model beside it."""
+        weight = self.weight(self.share) if self.language is not None else 0.0
+        also = tuple(self.language.reads) if weight else ()
+        batch, states = self._read(self.reader, [row.framed for row in rows], (*self.head.reads, *also))
         answers = {
             f"targets/{self.head.set}": torch.tensor([row.label for row in rows], device=self.reader.device),
             f"places/{self.head.set}": torch.arange(len(rows), device=self.reader.device),
         }
         with self.reader.autocast():
             loss = self.head({name: states[name] for name in self.head.reads}, Batch({**batch, **answers}, checked=True))
-        total: Tensor = loss.total
-        return total / len(rows)
+        total: Tensor = loss.total / len(rows)
+        if weight:
+            summed, count = predicted(self.language, self.reader, batch, states)
+            total = total + weight * summed / max(count, 1)
+        return total
+
+    @torch.inference_mode()
+    def language_loss(self, rows: Sequence[Labelled], *, size: int = 64) -> float:
+        """The mean loss of the language model on the texts of some rows, in nats a token; how much of it was forgotten."""
+        if self.language is None:
+            raise TaskError("this classifier has no language model beside it. Make one with settings.auxiliary.")
+        summed, counted = 0.0, 0
+        with evaluating(self):
+            for index in by_length([len(row) for row in rows], rows=size):
+                batch, states = self._read(self.exact, [rows[i].framed for i in index], self.language.reads)
+                some, count = predicted(self.language, self.exact, batch, states)
+                summed, counted = summed + float(some), counted + count
+        return summed / max(counted, 1)
+
+    def _read(self, reader: Reader, rows: Sequence[Framed], want: Sequence[str]) -> tuple[Batch, dict[str, Any]]:
+        """A batch of rows and its states; read in pieces, tokens that do not count are as padding to heads."""
+        batch = reader.batch(rows)
+        if self.truncate is None:
+            return batch, reader.states(batch, want)
+        hidden, counts = states_in_pieces(reader, batch, every=self.truncate[0], keep=self.truncate[1])
+        return Batch({**batch, "block": counts.long()}, checked=True), {"hidden": hidden}
 
     @torch.inference_mode()
     def probabilities(
@@ -182,7 +234,8 @@ class Classifier(Learner):
 
     def description(self) -> dict[str, Any]:
         """The labels in the order of the head's outputs."""
-        return {"labels": list(self.names), "length": self.length, "head": HEAD}
+        described = {"labels": list(self.names), "length": self.length, "head": HEAD}
+        return described if self.truncate is None else {**described, "truncate": list(self.truncate)}
 
 
 def begin(
@@ -193,12 +246,21 @@ def begin(
     reader = copied(loaded, settings, seed, precision)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fold(seed, "head") % 2**63)
-        labels_tokens = "token_labelling" in heads_by_kind(loaded)
-        head = make_head(reader, classes=len(labels), dropout=settings.dropout, labels_tokens=labels_tokens)
+        if settings.pool is not None:
+            head = pooling_head(reader, settings, classes=len(labels))
+        else:
+            labels_tokens = "token_labelling" in heads_by_kind(loaded)
+            head = make_head(reader, classes=len(labels), dropout=settings.dropout, labels_tokens=labels_tokens)
     if not settings.from_scratch:
         copy_pool(head.objective, loaded)
     head.objective.to(reader.device)
-    return Classifier(reader, head, labels, task, length=settings.length)
+    if settings.truncate is not None:
+        require_carry(reader)
+    language = None if settings.auxiliary is None else language_head(loaded, reader, settings)
+    return Classifier(
+        reader, head, labels, task, length=settings.length, truncate=settings.truncate, language=language,
+        weight=settings.auxiliary_weight,
+    )
 
 
 def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
@@ -208,7 +270,10 @@ def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision:
     if name not in loaded.heads:
         raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
     reader = Reader.of(loaded, precision=precision)
-    return Classifier(reader, Head(loaded.heads[name], "", {}), described["labels"], task, length=described.get("length"))
+    truncate = tuple(described["truncate"]) if described.get("truncate") else None
+    return Classifier(
+        reader, Head(loaded.heads[name], "", {}), described["labels"], task, length=described.get("length"), truncate=truncate
+    )
 
 
 def copy_pool(head: Classify, loaded: Checkpoint) -> None:

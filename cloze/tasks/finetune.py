@@ -16,9 +16,11 @@ from cloze.decoding.reader import Checkpoint
 from cloze.errors import DeviceError, RunError, TaskError, nearest
 from cloze.rng import permutation
 from cloze.tasks.settings import OPTIMIZERS, Settings
-from cloze.tasks.task import Learner, Row, Task, chosen_metric
+from cloze.tasks.task import Learner, Row, Task, chosen_metric, clock_of
+from cloze.training.movement import Everything, Movement, set_rate
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import Precision, choose_precision
+from cloze.training.rates import tell_rate
 
 ROWS_PER_BUCKET = 50  # batches whose rows are sorted by length together
 
@@ -151,12 +153,14 @@ def _trial(run: _Run, dev: Sequence[Any], metric: str, log: list[dict[str, Any]]
         end = replace(moments[-1], loss=loss, dev=metrics)
         report(end)
         log.append({**asdict(end), "event": "epoch"})
+        run.hear(metrics[metric] * (-1 if learner.task.metrics[metric] else 1))
         if best is None or better(learner.task, metric, metrics, best[0]):
             best = metrics, epoch, {name: tensor.detach().clone() for name, tensor in learner.state_dict().items()}
         if settings.patience is not None and epoch - best[1] >= settings.patience:
             break
     assert best is not None  # there is at least one epoch
     learner.load_state_dict(best[2])
+    run.movement.release()
     whole = best[0] if best[0].keys() == learner.task.metrics.keys() else learner.measure(dev, size=size)
     return Trial(run.seed, best[1], epoch, whole)
 
@@ -172,13 +176,24 @@ class _Run:
 
     def __init__(self, learner: Learner, settings: Settings, seed: int, rows: Sequence[Any]) -> None:
         self.learner, self.settings, self.seed, self.rows = learner, settings, seed, rows
-        self.steps = settings.epochs * math.ceil(len(self.rows) / settings.batch)
+        self.per_epoch = math.ceil(len(self.rows) / settings.batch)
+        self.steps = settings.epochs * self.per_epoch
         self.step = 0
         network = learner.reader.network
-        self.clock = network.clock
-        self.rate = settings.schedule(network.width)
+        self.clock = clock_of(network)
+        self.rate = settings.rates(network.width)
+        self.heard: list[float] = []
         self.parameters = [p for p in learner.parameters() if p.requires_grad]
         self.optimizer = OPTIMIZERS[settings.optimizer].optimizer(settings).build(learner.named_parameters())
+        self.movement = Movement(
+            learner, {"network": network}, train={"network": settings.unfreeze or Everything()}, layerwise=settings.layerwise
+        )
+        self.movement.prepare(self.optimizer)
+
+    def hear(self, loss: float) -> None:
+        """Tell a rate that wants to know how well an epoch ended; less is better."""
+        self.heard.append(loss)
+        tell_rate(self.rate, self.heard)
 
     def epoch(self, number: int) -> Iterator[Moment]:
         """One pass over the training rows."""
@@ -191,8 +206,9 @@ class _Run:
         share = self.step / self.steps
         rate = self.rate(share)
         self.clock.set(seed=self.seed, step=self.step, first_row=0, share=share)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.learner.share = share
+        self.movement.enter(epochs=epoch - 1 + self.step % self.per_epoch / self.per_epoch, share=share)
+        set_rate(self.optimizer, rate)
         loss = self.learner.loss([self.rows[i] for i in index])
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -89,7 +89,7 @@ def _description(result: Result, facts: Mapping[str, Any]) -> dict[str, Any]:
         "task": learner.task.name,
         **learner.task.description(),
         **learner.description(),
-        "settings": asdict(result.settings),
+        "settings": result.settings.record(),
         "seed": result.best.seed,
         "epoch": result.best.epoch,
         "dev": result.best.metrics,

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cloze.errors import TaskError, nearest
 from cloze.training.adafactor import Adafactor
+from cloze.training.movement import LayerwiseRates, Unfreezing
 from cloze.training.optimizers import AdamW, OptimizerSpec
-from cloze.training.rates import Constant, Linear
+from cloze.training.rates import Constant, Cosine, Linear, Plateau, SlantedTriangular
+from cloze.training.schedules import ExponentialChange
 
 
 class Usual(NamedTuple):
-    """How a run steps: the optimiser, the peak rate for a width, and the rate by the share of the run."""
+    """How a run steps: the optimiser, the peak rate for a width, and the name of the rate by the share of the run."""
 
     optimizer: Callable[[Settings], OptimizerSpec]
     peak: Callable[[int], float]
-    rate: Callable[[float, Settings], Any]
+    schedule: str
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,16 @@ class Settings:
 
     `optimizer` adamw warms up and decays linearly; its `rate` None is 5e-5 for a width of 768 and in inverse proportion for
     others (3e-4 for tiny, 1.5e-4 for mini: within the authors' list for small BERTs). adafactor is how T5 is fine-tuned (Raffel
-    et al., 2020, §3.1.3): a constant rate, 1e-3 for None, in proportion to the size of each weight. `patience`: epochs without
-    a better dev `metric` (None: the task's first) before stopping, None to run through. The best epoch is kept either way.
-    `from_scratch` trains a randomly initialised twin instead.
+    et al., 2020, §3.1.3): a constant rate, 1e-3 for None, in proportion to the size of each weight. `schedule` is another course
+    of the rate: one of `SCHEDULES`. `patience`: epochs without a better dev `metric` (None: the task's first) before stopping,
+    None to run through. The best epoch is kept either way. `from_scratch` trains a randomly initialised twin instead.
+
+    **Transfer.** `unfreeze` says which depth groups move when and `layerwise` how fast each is (parts of `cloze.transfer`); None:
+    all move, equally fast. `pool` classifies by all tokens and not by the summary: concat (ULMFiT: then 50 hidden units, batch
+    normalisation), attention (SiATL), mean, max or last, on a new LSTM of width `task_lstm` if that is not 0. `auxiliary` (start,
+    end) adds the loss of the checkpoint's language model with a weight that falls from epoch to epoch by one factor. `truncate`
+    (every, keep) reads a text in pieces of `every` tokens, gradients ending at each, and pools those that begin within the last
+    `keep` tokens (BPT3C); for networks that carry a state.
     """
 
     epochs: int = 4
@@ -44,6 +53,14 @@ class Settings:
     patience: int | None = 2
     metric: str | None = None
     from_scratch: bool = False
+    betas: tuple[float, float] = (0.9, 0.999)
+    schedule: str | None = None
+    unfreeze: Unfreezing | None = None
+    layerwise: LayerwiseRates | None = None
+    pool: str | None = None
+    task_lstm: int = 0
+    auxiliary: tuple[float, float] | None = None
+    truncate: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "length"):
@@ -53,22 +70,70 @@ class Settings:
             raise TaskError(f"--rate {self.rate}: expected a learning rate above 0, such as 5e-5.")
         if self.optimizer not in OPTIMIZERS:
             raise TaskError(f"unknown optimizer {self.optimizer!r}. {nearest(self.optimizer, OPTIMIZERS)}")
+        if self.schedule is not None and self.schedule not in SCHEDULES:
+            raise TaskError(f"unknown schedule {self.schedule!r}. {nearest(self.schedule, SCHEDULES)}")
+        if self.pool is not None and self.pool not in POOLS:
+            raise TaskError(f"unknown pool {self.pool!r}. {nearest(self.pool, POOLS)}")
+        if self.task_lstm < 0 or (self.task_lstm and self.pool is None):
+            raise TaskError(f"--task-lstm {self.task_lstm}: expected a width of at least 1, and --pool for what stands on it.")
+        self._check_transfer()
+
+    def _check_transfer(self) -> None:
+        if self.auxiliary not in (None, (0.0, 0.0)) and not self.auxiliary[0] >= self.auxiliary[1] > 0:
+            raise TaskError(f"--auxiliary {_listed(self.auxiliary)}: expected a weight and one for the end, such as 0.2,0.1.")
+        if self.truncate is not None and not self.truncate[1] >= self.truncate[0] >= 1:
+            raise TaskError(
+                f"--truncate {_listed(self.truncate)}: expected the tokens of a piece, and as many or more to be kept: 70,1400."
+            )
+        if self.truncate is not None and self.pool is None:
+            raise TaskError("--truncate: pieces are pooled; say how with --pool.")
 
     def rate_for(self, width: int) -> float:
         """The peak learning rate for a network of this width."""
         return self.rate if self.rate is not None else OPTIMIZERS[self.optimizer].peak(width)
 
-    def schedule(self, width: int) -> Any:
+    def rates(self, width: int) -> Any:
         """The learning rate as a function of the share of the run."""
-        return OPTIMIZERS[self.optimizer].rate(self.rate_for(width), self)
+        course = self.schedule or OPTIMIZERS[self.optimizer].schedule
+        return SCHEDULES[course](self.rate_for(width), self)
 
+    def auxiliary_weight(self, share: float) -> float:
+        """The weight of the language model's loss when a share of the run is over: one level for each epoch."""
+        if self.auxiliary is None or not self.auxiliary[0]:
+            return 0.0
+        return ExponentialChange(*self.auxiliary, stairs=self.epochs)(share)
+
+    def record(self) -> dict[str, Any]:
+        """Plain values; a part by its class."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: {type(value).__name__.lower(): asdict(value)} if is_dataclass(value) and not isinstance(value, type) else value
+            for name, value in values.items()
+        }
+
+
+def _listed(numbers: tuple[float, ...]) -> str:
+    return ",".join(f"{number:g}" for number in numbers)
+
+
+#: What `--pool` names.
+POOLS = ("concat", "attention", "mean", "max", "last")
+
+#: What `--schedule` names.
+SCHEDULES: Mapping[str, Callable[[float, Settings], Any]] = MappingProxyType({
+    "linear": lambda peak, settings: Linear(peak, warmup=settings.warmup),
+    "slanted_triangular": lambda peak, settings: SlantedTriangular(peak),
+    "cosine": lambda peak, settings: Cosine(peak, warmup=settings.warmup),
+    "constant": lambda peak, settings: Constant(peak),
+    "plateau": lambda peak, settings: Plateau(peak),
+})
 
 #: What `--optimizer` names.
 OPTIMIZERS: Mapping[str, Usual] = MappingProxyType({
     "adamw": Usual(
-        lambda settings: AdamW(weight_decay=settings.weight_decay),
+        lambda settings: AdamW(weight_decay=settings.weight_decay, betas=settings.betas),
         lambda width: 5e-5 * 768 / width,
-        lambda peak, settings: Linear(peak, warmup=settings.warmup),
+        "linear",
     ),
-    "adafactor": Usual(lambda settings: Adafactor(), lambda width: 1e-3, lambda peak, settings: Constant(peak)),
+    "adafactor": Usual(lambda settings: Adafactor(), lambda width: 1e-3, "constant"),
 })

@@ -17,7 +17,8 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.interop.model import Head as StoredHead
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.registry import lookup, names, parameters
+from cloze.networks.clock import Clock
+from cloze.registry import GivenMark, lookup, mark_of, names, parameters
 from cloze.tasks.settings import Settings
 from cloze.tasks.table import Format, Quoting
 
@@ -94,6 +95,7 @@ class Learner(nn.Module):
     """
 
     labels: tuple[str, ...] | None = None
+    share = 0.0  # of the run that is over, while it trains
 
     def __init__(self, reader: Reader, head: nn.Module, task: Any, *, length: int | None) -> None:
         super().__init__()
@@ -173,12 +175,25 @@ def copied(loaded: Checkpoint, settings: Settings, seed: int, precision: torch.d
 
 def fresh_network(network: Any, arguments: dict[str, Any], seed: int) -> Any:
     """A randomly initialised twin: the same builder with the same arguments, weights drawn from `seed`, same clock."""
-    if "tokens" not in network.tables:
+    table = network.tables.get("tokens")
+    vocabulary = getattr(network, "vocab_size", None) if table is None else table.num_embeddings
+    if vocabulary is None:
         raise CheckpointError("this network has no token table, so its vocabulary is not known; a twin cannot be built.")
+    given = {
+        "vocab_size": vocabulary, "clock": clock_of(network),
+        "spellings": getattr(network, "spellings", None), "counts": None,
+    }  # fmt: skip
+    asked = {name for name, p in parameters(type(network)).items() if isinstance(mark_of(p), GivenMark)}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        twin = type(network)(**arguments, vocab_size=network.tables["tokens"].num_embeddings, clock=network.clock)
+        twin = type(network)(**arguments, **{name: value for name, value in given.items() if name in asked})
     return twin.to(next(network.parameters()).device)
+
+
+def clock_of(network: nn.Module) -> Clock:
+    """The clock that a network draws by; a new one for a network that draws nothing."""
+    clocks = (getattr(module, "clock", None) for module in network.modules())
+    return next((clock for clock in clocks if isinstance(clock, Clock)), None) or Clock()
 
 
 @contextmanager

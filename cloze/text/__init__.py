@@ -13,6 +13,7 @@ from cloze.text.segment import Dictionary, Jieba, Segmenter
 from cloze.text.sentences import split_sentences
 from cloze.text.tokenizer import Encoded, Tokenizer
 from cloze.text.training import BPE, ByteBPE, TextSpec, Unigram, WordPiece, train
+from cloze.text.words import Words
 
 __all__ = [
     "BPE",
@@ -30,6 +31,7 @@ __all__ = [
     "Tokenizer",
     "Unigram",
     "WordPiece",
+    "Words",
     "split_sentences",
     "train",
 ]

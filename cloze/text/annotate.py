@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cloze.errors import RecipeError
 from cloze.registry import lookup, register
 from cloze.text.matching import Span, WordList, read_list
-from cloze.text.segment import Segmenter
+from cloze.text.segment import Segmenter, segmenter_of
 from cloze.text.tokenizer import Spelled, Tokenizer, readable
 
 Int64 = NDArray[np.int64]
@@ -91,12 +91,32 @@ class Annotations:
     @classmethod
     def of(cls, text: Any) -> Annotations:
         """From a recipe's `text`: anything with `words` and `annotate` whose parts have `name` and `arguments`."""
-        words = None if text.words is None else lookup("segmenter", text.words.name)(**text.words.arguments)
         made = {name: lookup("annotator", part.name)(**part.arguments) for name, part in text.annotate.items()}
-        return cls(words, made)
+        return cls(segmenter_of(text), made)
 
     def __bool__(self) -> bool:
         return self.words is not None or bool(self.layers)
+
+    def of_words(self, tokenizer: Tokenizer) -> Annotations:
+        """The same for a store of this tokenizer: if it cuts whole words with a segmenter, the words are that one's.
+
+        Raises `RecipeError` for whole words and another segmenter, or none, in the tokenizer: every token is a word there.
+        """
+        if tokenizer.kind != "words":
+            return self
+        own = None if tokenizer.segmenter is None else tokenizer.segmenter.hash
+        if self.words is not None and self.words.hash != own:
+            cut = "as white space and punctuation do" if own is None else f"by another segmenter (hash {own[:12]})"
+            raise RecipeError(
+                f"text.words: this tokenizer of whole words was trained on words cut {cut}; expected the segmenter that is asked "
+                f"for (hash {self.words.hash[:12]}).\n"
+                "  Train it anew with `text.words`, without --tokenizer, or leave out the segmenter."
+            )
+        return replace(self, words=tokenizer.segmenter)
+
+    def to_find(self, tokenizer: Tokenizer) -> Annotations:
+        """What is left to find when the ids are there: tokens of whole words are words already."""
+        return replace(self, words=None) if tokenizer.kind == "words" else self
 
     def header(self) -> dict[str, Any]:
         """What the header of a store says of them: the hash of each."""

@@ -7,7 +7,7 @@ arrays; only new chunks reach Python or the tokenizer. Ids and word starts are t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,10 +51,11 @@ class ChunkEncoder:
         self.memory_mb = memory_mb
         self.tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(Path(tokenizer))
         self._cutter = cutter_for(json.loads(self.tokenizer.description))
-        self._fold = self.tokenizer.kind == "wordpiece" and self.tokenizer.lower
+        self._fold = self.tokenizer.kind in ("wordpiece", "words") and self.tokenizer.lower
         slots = max(1024, int(memory_mb * 2**20 * 0.6) // BYTES_PER_SLOT)
         self._table = KeyTable(slots.bit_length() - 1)
-        self._matcher = ChunkMatcher(self.tokenizer)
+        self._bare = self.tokenizer if self.tokenizer.segmenter is None else self.tokenizer.cut_by(None)
+        self._matcher = ChunkMatcher(self._bare)
         self._long: dict[bytes, int] = {}
         self._long_bytes = 0
         self._pool = np.zeros(4096, dtype=np.int32)
@@ -68,7 +69,7 @@ class ChunkEncoder:
 
     def encode_lines(self, lines: list[str]) -> Lines:
         """The ids of each line, without special tokens; a line may be empty or contain line ends."""
-        parts = [self._encode_block(block) for block in _blocks(lines)]
+        parts = [self._encode_block(block) for block in blocks_of_lines(self.tokenizer.apart(lines))]
         if not parts:
             return Lines(np.zeros(0, np.int32), np.zeros(0, np.bool_), np.zeros(1, np.int64))
         counts = np.concatenate([np.diff(part.offsets) for part in parts])
@@ -82,8 +83,8 @@ class ChunkEncoder:
         if self._cutter is None or self._direct_left > 0:
             self._direct_left -= 1
             self.direct_blocks += 1
-            return Lines(*self.tokenizer.encode_flat(lines))
-        block, separator = _joined(lines)
+            return Lines(*self._bare.encode_flat(lines))
+        block, separator = joined(lines)
         folded = block.lower() if self._fold else block
         start, length = self._cutter(block, separator)
         padded = folded + _PADDING
@@ -171,7 +172,7 @@ class ChunkEncoder:
             self.cleared += 1
 
 
-def _blocks(lines: list[str]) -> Iterator[list[str]]:
+def blocks_of_lines(lines: Sequence[str]) -> Iterator[list[str]]:
     """The lines in runs of about a million characters."""
     held: list[str] = []
     size = 0
@@ -185,7 +186,7 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
         yield held
 
 
-def _joined(lines: list[str]) -> tuple[bytes, int]:
+def joined(lines: list[str]) -> tuple[bytes, int]:
     """The lines as UTF-8 with a separator byte that stands in none of them."""
     text = "\n".join(lines)
     if text.count("\n") == len(lines) - 1:

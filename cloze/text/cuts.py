@@ -40,7 +40,7 @@ def cutter_for(description: dict[str, Any]) -> Cutter | None:
     before = description.get("pre_tokenizer") or {}
     if any(not token["special"] for token in description.get("added_tokens", [])):
         return None
-    per_word = model.get("type") == "WordPiece" or (model.get("type") == "BPE" and not model.get("dropout"))
+    per_word = model.get("type") in ("WordPiece", "WordLevel") or (model.get("type") == "BPE" and not model.get("dropout"))
     if per_word and before.get("type") == "BertPreTokenizer":
         if not normaliser:
             return BertCutter(ideographs=False)
@@ -50,7 +50,7 @@ def cutter_for(description: dict[str, Any]) -> Cutter | None:
     if model.get("type") == "BPE" and plain and not normaliser and not model.get("dropout"):
         return cut_byte_level
     first = (before.get("pretokenizers") or [{}])[0]
-    if model.get("type") == "Unigram" and first.get("type") == "WhitespaceSplit" and _per_word(normaliser):
+    if model.get("type") in ("Unigram", "WordLevel") and first.get("type") == "WhitespaceSplit" and _per_word(normaliser):
         return cut_white_space
     return None
 

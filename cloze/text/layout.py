@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from cloze.errors import CheckpointError, RecipeError
+from cloze.errors import CheckpointError, ClozeError, RecipeError
+from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def write_folder(
     frame_pair: str | None,
     tokenizer_class: str | None,
 ) -> None:
-    """Write tokenizer.json and tokenizer_config.json.
+    """Write tokenizer.json and tokenizer_config.json, and segmenter.json where words are cut by a segmenter.
 
     `length` is the longest input in tokens; frames are templates of roles, `{A}` and `{B}`. `tokenizer_class` is the
     class to name if it rebuilds this tokenizer exactly; without it the class follows from the kind.
@@ -69,6 +70,8 @@ def write_folder(
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "tokenizer.json", data)
     _write_json(folder / "tokenizer_config.json", config)
+    if tokenizer.segmenter is not None:
+        write_segmenter(tokenizer.segmenter, folder)
 
 
 def read_folder(folder: Path) -> Tokenizer:
@@ -90,8 +93,8 @@ def read_folder(folder: Path) -> Tokenizer:
         )
     try:
         literals = _literals(data, {**_read_json(folder / "special_tokens_map.json"), **config})
-        return Tokenizer(json.dumps(data), literals)
-    except CheckpointError:
+        return Tokenizer(json.dumps(data), literals, read_segmenter(folder))
+    except ClozeError:
         raise
     except Exception as problem:  # `tokenizers` raises bare Exception for a damaged file
         raise CheckpointError(

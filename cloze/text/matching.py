@@ -105,6 +105,11 @@ def read_list(file: str, where: str) -> list[str]:
     return found
 
 
+def listing(entries: Iterable[str]) -> bytes:
+    """A file of which `read_list` gives these entries, sorted. A space keeps `#` from making a comment."""
+    return "".join(f"{' ' * entry.startswith('#')}{entry}\n" for entry in sorted(entries)).encode()
+
+
 def _entry(line: str) -> str:
     first = line.split("\t", 1)[0].strip()
     head, _, rest = first.partition(" ")

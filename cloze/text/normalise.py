@@ -18,7 +18,7 @@ class Normalise:
     lower: lower-case every character; strip_accents: decompose and drop combining marks, by default whenever `lower` is
     on; cjk_spacing: put spaces around CJK ideographs; clean: drop control characters and turn all white space into
     spaces. `None` means what the tokenizer's paper does: all but lower-casing for WordPiece and BPE, nothing for
-    byte-level BPE, NFKC for Unigram (see `for_kind`).
+    byte-level BPE, NFKC for Unigram, cleaning alone for whole words (see `for_kind`).
     """
 
     lower: bool = False
@@ -41,12 +41,12 @@ class Normalise:
 
     def for_kind(self, kind: str) -> Normalise:
         """The same with every `None` replaced by what tokenizers of this kind do by default."""
-        bert = kind in ("wordpiece", "bpe")
+        bert, words = kind in ("wordpiece", "bpe"), kind == "words"
         return Normalise(
             lower=self.lower,
-            strip_accents=self.lower if self.strip_accents is None else self.strip_accents,
+            strip_accents=self.lower and not words if self.strip_accents is None else self.strip_accents,
             cjk_spacing=bert if self.cjk_spacing is None else self.cjk_spacing,
-            clean=bert if self.clean is None else self.clean,
+            clean=bert or words if self.clean is None else self.clean,
         )
 
     def build(self, kind: str) -> normalizers.Normalizer | None:

@@ -18,10 +18,11 @@ Int64 = NDArray[np.int64]
 class ChunkMatcher:
     """Gives each of many chunks its marked ids: 2 x id, plus 1 where a word begins.
 
-    Two kinds of chunk need no normaliser and no pre-tokenizer, and are most of the new ones. For WordPiece, ASCII letters
+    Some kinds of chunk need no normaliser and no pre-tokenizer, and are most of the new ones. For WordPiece, ASCII letters
     and digits or one ASCII mark: matched here, longest piece first, [UNK] for the word if no piece fits (Devlin et al.
     2019; the `WordpieceTokenizer` of google-research/bert), six times faster than a call into `tokenizers`. For
-    byte-level BPE, ASCII letters or digits behind at most one space: they are one word and go to the bare model.
+    byte-level BPE, ASCII letters or digits behind at most one space: they are one word and go to the bare model. For whole
+    words, ASCII without control characters, but for what spells a special token.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -32,6 +33,8 @@ class ChunkMatcher:
             self._plain_word = _GreedyMatch(model, tokenizer.role("[UNK]"))
         elif tokenizer.kind == "byte_bpe":
             self._plain_word = _BareModel(tokenizer.bare_model())
+        elif tokenizer.kind == "words":
+            self._plain_word = _WholeWord(model["vocab"], tokenizer)
 
     def match(self, chunks: list[bytes]) -> tuple[NDArray[np.int32], Int64]:
         """Marked ids of all chunks in one array, and how many each has (n,)."""
@@ -74,6 +77,22 @@ class _BareModel:
         if ids:
             ids[0] += 1
         return ids
+
+
+class _WholeWord:
+    """One ASCII chunk, already lower-cased if the tokenizer does that, that is a word or unknown."""
+
+    def __init__(self, vocabulary: Mapping[str, int], tokenizer: Tokenizer) -> None:
+        special = set(tokenizer.special_ids.tolist())
+        self._known = {word: 2 * i + 1 for word, i in vocabulary.items() if i not in special}
+        self._apart = set(tokenizer.literals.values())
+        self._unknown = 2 * tokenizer.role("[UNK]") + 1
+
+    def __call__(self, chunk: bytes) -> list[int] | None:
+        word = chunk.decode()
+        if not word.isascii() or not word.isprintable() or word in self._apart:
+            return None
+        return [self._known.get(word, self._unknown)]
 
 
 class _GreedyMatch:

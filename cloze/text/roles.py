@@ -25,6 +25,7 @@ CONFIG_KEYS: Mapping[str, str] = {
 }
 
 BERT_LITERALS: Mapping[str, str] = {role: role for role in ROLES[:5]}
+WORD_LITERALS: Mapping[str, str] = {role: role for role in ("[PAD]", "[UNK]", "[BOS]", "[EOS]")}
 ROBERTA_LITERALS: Mapping[str, str] = {
     "[BOS]": "<s>",
     "[CLS]": "<s>",

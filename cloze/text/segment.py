@@ -6,11 +6,15 @@ import hashlib
 import json
 import warnings
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 from cloze.errors import MissingExtra
-from cloze.registry import register
-from cloze.text.matching import RUNS, WordList, ideograph, read_list
+from cloze.registry import lookup, register
+from cloze.text.matching import RUNS, WordList, ideograph, listing, read_list
+
+#: Stands for the path of the saved list in the arguments of a saved segmenter.
+LISTED = "<list>"
 
 
 class Segmenter(Protocol):
@@ -24,6 +28,17 @@ class Segmenter(Protocol):
     def segment(self, text: str) -> list[int]:
         """Where the words of a text begin, in characters, ascending. White space belongs to no word."""
         ...
+
+    def saved(self) -> tuple[bytes | None, dict[str, Any]]:
+        """What builds it again without any file of the user: the content of its list (None: it needs none), and its arguments,
+        in which `LISTED` stands for the path of that list."""
+        ...
+
+
+def segmenter_of(text: Any) -> Segmenter | None:
+    """The segmenter that a recipe's `text` names: anything with `words`, which has `name` and `arguments` or is None."""
+    part = getattr(text, "words", None)
+    return None if part is None else lookup("segmenter", part.name)(**part.arguments)
 
 
 @register("segmenter", "dictionary")
@@ -53,6 +68,10 @@ class Dictionary:
 
     def __contains__(self, word: str) -> bool:
         return word in self._list.words
+
+    def saved(self) -> tuple[bytes | None, dict[str, Any]]:
+        """All its words, the built-in ones too."""
+        return listing(self._list.words), {"file": LISTED, "built_in": False}
 
     def segment(self, text: str) -> list[int]:
         """Where the words of a text begin, in characters."""
@@ -99,6 +118,12 @@ class Jieba:
         user = "" if self.dictionary is None else "\n".join(read_list(self.dictionary, "text.words.jieba.dictionary"))
         said = json.dumps(["jieba", _import_jieba().__version__, self.hmm, user], ensure_ascii=False)
         return hashlib.sha256(said.encode()).hexdigest()
+
+    def saved(self) -> tuple[bytes | None, dict[str, Any]]:
+        """The user dictionary as it is. Without jieba's own, which comes with the package: the hash names its version."""
+        if self.dictionary is None:
+            return None, {"hmm": self.hmm}
+        return Path(self.dictionary).expanduser().read_bytes(), {"dictionary": LISTED, "hmm": self.hmm}
 
     def segment(self, text: str) -> list[int]:
         """Where the words of a text begin, in characters."""

@@ -17,6 +17,8 @@ import tokenizers
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError, nearest
+from cloze.text.apart import places_before, set_apart
+from cloze.text.segment import Segmenter
 
 KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram", "WordLevel": "words"}
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
@@ -55,9 +57,13 @@ class Tokenizer:
     kind: wordpiece, byte_bpe, bpe, unigram or words; roles: role → id; literals: role → how the vocabulary spells it;
     size: ids are 0..size-1; special_ids, ordinary_ids: sorted, together all ids; sentinels: ids of `<extra_id_0>`,
     `<extra_id_1>`, … (none: empty); hash: of everything that decides ids; lower: does it lower-case?
+
+    segmenter: whole words of a script without spaces are first set apart as it says; it is a part of the tokenizer, saved
+    in its folder (`segmenter.json`, with its list in `segmenter.txt`) and so with every store and checkpoint, and all of
+    cloze that reads text cuts it alike. Other libraries take the tokenizer.json alone and want text that is segmented.
     """
 
-    def __init__(self, description: str, literals: Mapping[str, str]) -> None:
+    def __init__(self, description: str, literals: Mapping[str, str], segmenter: Segmenter | None = None) -> None:
         data = without_frame(json.loads(description))
         for token in data.get("added_tokens", []):
             token["special"] = token["special"] or token["content"] in literals.values()
@@ -75,19 +81,33 @@ class Tokenizer:
         self.sentinels: NDArray[np.int32] = _sentinels(data)
         self.special_ids: NDArray[np.int32] = np.array(special, dtype=np.int32)
         self.ordinary_ids: NDArray[np.int32] = np.setdiff1d(np.arange(self.size, dtype=np.int32), self.special_ids)
-        self.hash: str = hashlib.sha256(self._json.encode()).hexdigest()
+        self.segmenter = segmenter
+        if segmenter is not None and self.kind != "words":
+            raise RecipeError(f"tokenizer: only whole words are cut by a segmenter; this one is of kind {self.kind}.")
+        cut = "" if segmenter is None else f"\nsegmenter: {segmenter.hash}"
+        self.hash: str = hashlib.sha256(f"{self._json}{cut}".encode()).hexdigest()
         self.lower: bool = '"lowercase": true' in json.dumps(data.get("normalizer"))
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, size={self.size}, hash={self.hash[:12]!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer, (self._json, dict(self.literals))
+        return Tokenizer, (self._json, dict(self.literals), self.segmenter)
 
     @property
     def description(self) -> str:
         """The canonical tokenizer.json, without a frame."""
         return self._json
+
+    def cut_by(self, segmenter: Segmenter | None) -> Tokenizer:
+        """The same tokenizer with the words of a text set apart by this segmenter first; None: taken as they stand."""
+        return Tokenizer(self._json, self.literals, segmenter)
+
+    def apart(self, texts: Sequence[str]) -> Sequence[str]:
+        """The texts with their words set apart, as `segmenter` cuts them; themselves without one."""
+        if self.segmenter is None:
+            return texts
+        return [set_apart(self.segmenter, text).text for text in readable(texts)]
 
     def encode(self, text: str) -> Encoded:
         """The ids of a plain text, without any special token."""
@@ -101,20 +121,31 @@ class Tokenizer:
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
         """Ids of all texts in one array (T,), word starts (T,), and offsets (n+1,) of the texts in it."""
-        return self._flat(self._plain, texts)
+        return self._flat(self._plain, self.apart(texts))
 
     def encode_spelled(self, texts: Sequence[str]) -> Spelled:
         """The same, with the characters that each token stands for; slower."""
-        found = self._plain.encode_batch(readable(texts), add_special_tokens=False)
+        texts = readable(texts)
+        put: list[list[int]] = []
+        if self.segmenter is not None:
+            apart = [set_apart(self.segmenter, text) for text in texts]
+            texts, put = [one.text for one in apart], [one.put for one in apart]
+        found = self._plain.encode_batch(texts, add_special_tokens=False)
         ids, starts, offsets = self._flattened(found)
         every = chain.from_iterable(chain.from_iterable(e.offsets for e in found))
         bounds = np.fromiter(every, dtype=np.int64, count=2 * len(ids)).reshape(-1, 2)
+        for begin, end, spaces in zip(offsets[:-1].tolist(), offsets[1:].tolist(), put, strict=False):  # none without segmenter
+            bounds[begin:end] = places_before(spaces, bounds[begin:end])
         return Spelled(ids, starts, offsets, bounds[:, 0], bounds[:, 1])
 
     def encode_template(self, text: str) -> Encoded:
         """The ids of a text in which roles such as [MASK], and the vocabulary's own literals, mean special tokens."""
         for role, literal in self.literals.items():
             text = text.replace(role, literal)
+        if self.segmenter is not None:
+            special = "|".join(map(re.escape, sorted(self.literals.values(), key=len, reverse=True)))
+            parts = re.split(f"({special})", text)
+            text = " ".join(part for pair in zip(self.apart(parts[::2]), [*parts[1::2], ""], strict=True) for part in pair)
         ids, starts, _ = self._flat(self._special, [text])
         return Encoded(ids, starts)
 

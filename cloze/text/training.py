@@ -1,17 +1,21 @@
-"""Training a tokenizer on a stream of texts: WordPiece, BPE, byte-level BPE or Unigram, the same every time."""
+"""Training a tokenizer on a stream of texts: WordPiece, BPE, byte-level BPE or Unigram, the same every time.
+
+The tokenizer of whole words is in `words`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from cloze.errors import CorpusError, RecipeError
-from cloze.registry import lookup, register
+from cloze.registry import lookup, names, register
+from cloze.text.apart import set_apart
 from cloze.text.normalise import Normalise
 from cloze.text.roles import (
     BERT_LITERALS,
@@ -23,7 +27,8 @@ from cloze.text.roles import (
     sentinel_literals,
 )
 from cloze.text.sample import Alphabet, sample_texts
-from cloze.text.tokenizer import Tokenizer
+from cloze.text.segment import Segmenter, segmenter_of
+from cloze.text.tokenizer import Tokenizer, readable
 
 Report = Callable[[str], None]
 _CONTINUES = "##"
@@ -31,24 +36,41 @@ _ENDS = "</w>"
 
 
 class Trainer(Protocol):
-    """What is registered under "tokenizer": a frozen description of a tokenizer that can be trained."""
+    """What is registered under "tokenizer": a frozen description of a tokenizer that can be trained.
 
-    size: int
+    One that can also `train_on` a stream of texts reads the whole corpus instead of a sample, as counting words needs.
+    """
+
+    @property
+    def size(self) -> int | None: ...
 
     def train(self, texts: list[str], normalise: Normalise) -> Tokenizer: ...
 
 
+@runtime_checkable
+class Streaming(Protocol):
+    """A trainer that reads a stream of texts once, in bounded memory, and tells `report` what came of it."""
+
+    def train_on(self, texts: Iterable[str], normalise: Normalise, report: Report) -> Tokenizer: ...
+
+
 @dataclass(frozen=True)
 class TextSpec:
-    """A recipe's `text`: the normalisation switches and the tokenizer to train."""
+    """A recipe's `text`: the normalisation switches, the tokenizer to train, and the segmenter whose words it takes.
+
+    Only a tokenizer of whole words is cut by `words`; others keep their pieces, and words are marked in the store.
+    """
 
     normalise: Normalise = field(default_factory=Normalise)
     tokenizer: Trainer | None = None
+    words: Segmenter | None = None
 
     @classmethod
-    def of(cls, normalise: Mapping[str, Any] | None, tokenizer: str, arguments: Mapping[str, Any]) -> TextSpec:
-        """From the three things a recipe writes: switches, the tokenizer's name and its arguments."""
-        return cls(Normalise.of(normalise), lookup("tokenizer", tokenizer)(**dict(arguments)))
+    def of(
+        cls, normalise: Mapping[str, Any] | None, tokenizer: str, arguments: Mapping[str, Any], words: Segmenter | None = None
+    ) -> TextSpec:
+        """From what a recipe writes: switches, the tokenizer's name and its arguments, and the segmenter."""
+        return cls(Normalise.of(normalise), lookup("tokenizer", tokenizer)(**dict(arguments)), words)
 
 
 @register("tokenizer", "wordpiece")
@@ -223,17 +245,18 @@ def train(
 ) -> Tokenizer:
     """Train the tokenizer of a recipe's `text` on a stream of texts, lines or documents.
 
-    `spec` is a `TextSpec`, or anything with `normalise` (a mapping) and `tokenizer` (with `name` and `arguments`). A
-    stream of more than `budget_bytes` of UTF-8 is sampled: every text gets a key from `seed` and its place, and those
-    with the smallest keys are kept, so the choice is the same in every run; `report` is told. `size` overrides the
-    recipe's. Raises `CorpusError` if there is no text at all.
+    `spec` is a `TextSpec`, or anything with `normalise` (a mapping) and `tokenizer` (with `name` and `arguments`). Words
+    are counted in the whole stream; for the other tokenizers a stream of more than `budget_bytes` of UTF-8 is sampled:
+    every text gets a key from `seed` and its place, and those with the smallest keys are kept, so the choice is the same in
+    every run; `report` is told. `size` overrides the recipe's. Raises `CorpusError` if there is no text at all.
     """
-    chosen = spec if isinstance(spec, TextSpec) else _spec_of(spec)
-    if chosen.tokenizer is None:
-        raise RecipeError("text.tokenizer: no tokenizer named; expected wordpiece, bpe, byte_bpe or unigram.")
-    trainer: Any = chosen.tokenizer
-    if size is not None:
-        trainer = replace(trainer, size=size)
+    chosen = spec_of(spec)
+    trainer = trainer_of(chosen, size)
+    if isinstance(trainer, Streaming):
+        cut = texts if chosen.words is None else (set_apart(chosen.words, text).text for text in _readable(texts))
+        counted: Tokenizer = trainer.train_on(cut, chosen.normalise, report).cut_by(chosen.words)
+        _check_plain(counted)
+        return counted
     sample = sample_texts(texts, budget_bytes, seed)
     if not any(text.strip() for text in sample.texts):
         raise CorpusError("training a tokenizer: the corpus holds no text; expected at least one line that is not blank.")
@@ -250,9 +273,25 @@ def train(
     return trained
 
 
-def _spec_of(spec: Any) -> TextSpec:
+def trainer_of(spec: Any, size: int | None = None) -> Any:
+    """The trainer that a recipe's `text` names; `size` overrides the recipe's."""
+    chosen = spec_of(spec)
+    if chosen.tokenizer is None:
+        raise RecipeError(f"text.tokenizer: no tokenizer named; expected one of {', '.join(names('tokenizer'))}.")
+    trainer: Any = chosen.tokenizer
+    return trainer if size is None else replace(trainer, size=size)
+
+
+def spec_of(spec: Any) -> TextSpec:
+    """A recipe's `text` as it is trained, from what `train` takes."""
+    if isinstance(spec, TextSpec):
+        return spec
     part = spec.tokenizer
-    return TextSpec.of(spec.normalise, part.name, part.arguments)
+    return TextSpec.of(spec.normalise, part.name, part.arguments, segmenter_of(spec))
+
+
+def _readable(texts: Iterable[str]) -> Iterator[str]:
+    return (readable([text])[0] for text in texts)
 
 
 def _check_plain(tokenizer: Tokenizer) -> None:

@@ -87,6 +87,11 @@ class Budget:
         """The share of this budget that is spent, 0 at the start; 1 or more means the run is over."""
         return float(getattr(spent, self.kind)) / self.amount
 
+    def part(self, share: float) -> Budget:
+        """That share of it, one of the stages of a recipe."""
+        amount = self.amount * share
+        return Budget(self.kind, max(1.0, round(amount)) if self.kind == "steps" else amount)
+
     @property
     def repeats(self) -> bool:
         """Whether a run under this budget can be repeated bit for bit (one in seconds cannot)."""

@@ -147,6 +147,7 @@ class Checkpoints:
             except OSError:
                 shutil.copyfile(file, fresh)
             os.replace(fresh, target)
+            fresh.unlink(missing_ok=True)  # where both were links to one file, renaming did nothing
 
     def _clean(self) -> None:
         """Remove what a killed run left half-written or half-removed."""

@@ -19,6 +19,7 @@ from cloze.training.engine import choose
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.lock import alone_in
 from cloze.training.meter import NotFinite
+from cloze.training.movement import set_rate
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
 from cloze.training.run import Outcome, Run
@@ -107,7 +108,7 @@ def _step(session: Session, interrupt: Interrupt) -> None:
 
     for number, piece in enumerate(pieces):
         _backward(session, piece, share, weights, divisors, last=number == len(pieces) - 1)
-    norm = _update(session, share)
+    norm = _update(session, share, row_length=tokens / max(examples, 1.0))
 
     before, share = session.advance(cursors, tokens=tokens, examples=examples, flops=flops)
     session.meter.add_step(session.step, norm, counts, weights, tokens=tokens, cells=cells, flops=flops)
@@ -141,17 +142,19 @@ def _backward(
     session.meter.add_losses(losses)
 
 
-def _update(session: Session, share: float) -> torch.Tensor:
-    """Clip and update; returns the gradient norm before clipping."""
+def _update(session: Session, share: float, *, row_length: float) -> torch.Tensor:
+    """Clip and update; returns the gradient norm before clipping. `row_length`: tokens in a row of the step, on average."""
     run, parameters = session.run, session.parameters
+    session.movement.drop()
     norm = gradient_norm(parameters)
     if norm.device.type == "cpu" and not math.isfinite(float(norm)):
         raise NotFinite(session.step + 1, float(norm))
     if run.training.clip is not None:
         clip(parameters, norm, run.training.clip)
     session.learning_rate = run.rate(share, run.training.nominal_steps)
-    for group in session.optimizer.param_groups:
-        group["lr"] = session.learning_rate
+    if run.training.rate_length is not None:
+        session.learning_rate *= row_length / run.training.rate_length
+    set_rate(session.optimizer, session.learning_rate)
     session.optimizer.step()
     session.optimizer.zero_grad(set_to_none=True)
     return norm

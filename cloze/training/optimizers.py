@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.registry import register
-from cloze.training import adafactor  # noqa: F401  registers itself
+from cloze.training import adafactor, averaged  # noqa: F401  they register themselves
 from cloze.training.sharding import whole
 
 Decay = Literal["matrices", "all"]
@@ -108,7 +108,8 @@ class _GptAdamOptimizer(torch.optim.AdamW):
 
     def __init__(self, made: list[dict[str, Any]], **options: Any) -> None:
         super().__init__(made, **options)
-        self._decays = [float(group["weight_decay"]) for group in self.param_groups]
+        for group in self.param_groups:
+            group["full_decay"] = float(group["weight_decay"])  # in the group itself, which may be split by depth
         self._steps: int | None = None  # read from the state once, because a restored run's state is on the device
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -118,8 +119,8 @@ class _GptAdamOptimizer(torch.optim.AdamW):
         self._steps += 1
         first, second = self.param_groups[0]["betas"]
         correction = math.sqrt(1 - second**self._steps) / (1 - first**self._steps)
-        for group, decay in zip(self.param_groups, self._decays, strict=True):
-            group["weight_decay"] = decay * correction
+        for group in self.param_groups:
+            group["weight_decay"] = group["full_decay"] * correction
         super().step()
 
 
@@ -198,3 +199,6 @@ def clip(parameters: Iterable[nn.Parameter], norm: Tensor, longest: float) -> No
         return
     factor = torch.clamp(longest / (norm + 1e-6), max=1.0)
     torch._foreach_mul_(gradients, float(factor) if norm.device.type == "cpu" else factor)
+
+
+from cloze.training import static_optimizers  # noqa: E402, F401  registers itself; needs what stands above

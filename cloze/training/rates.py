@@ -9,6 +9,7 @@ with a smaller budget, in whatever currency, warms up for the same share of its 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from cloze.errors import RecipeError
@@ -180,3 +181,76 @@ class WarmupStableDecay:
         down = min(max((share - (1 - self.decay)) / self.decay, 0.0), 1.0)
         left = 1.0 - (down if self.shape == "linear" else math.sqrt(down))
         return self.floor + (self.peak - self.floor) * left
+
+
+@register("rate", "slanted_triangular")
+class SlantedTriangular:
+    """Linearly up from `peak` / `ratio` for the share `cut`, then linearly down to it (Howard and Ruder, 2018, §3.2).
+
+    Differs: the way down ends at `peak` / `ratio` exactly. As printed it divides by cut · (1 / cut_frac - 1), where cut is
+    rounded down, and the last rates are negative whenever the steps times `cut` are no whole number (later versions of the
+    authors' code do as is done here).
+
+    >>> SlantedTriangular(0.01)(0.05)
+    0.00515625
+    """
+
+    def __init__(self, peak: float, *, cut: float = 0.1, ratio: float = 32.0) -> None:
+        if not 0 < cut < 1:
+            raise RecipeError(f"training.rate.slanted_triangular.cut: {cut} is no share of the budget. Expected 0 < cut < 1.")
+        if not ratio >= 1:
+            raise RecipeError(f"training.rate.slanted_triangular.ratio: {ratio}. Expected at least 1: the peak over the start.")
+        self.peak, self.cut, self.ratio = peak, cut, ratio
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        height = share / self.cut if share < self.cut else max((1 - share) / (1 - self.cut), 0.0)
+        return self.peak * (1 + height * (self.ratio - 1)) / self.ratio
+
+
+class Listening(Protocol):
+    """A rate that also looks at the held-out losses so far."""
+
+    def hear(self, losses: Sequence[float]) -> None:
+        """All held-out losses of the run until now, in order; called after each of them, and once where a run goes on."""
+
+
+def tell_rate(rate: Rate, losses: Sequence[float]) -> None:
+    """Give a rate that listens all held-out losses of the run until now."""
+    if hasattr(rate, "hear"):
+        rate.hear(losses)
+
+
+@register("rate", "plateau")
+class Plateau:
+    """Up to `peak`, then times `factor` whenever `patience` + 1 held-out losses in a row were no better than the best so far.
+
+    After a drop the counting begins anew, and the best stays. What has been heard decides alone, so that a run that goes on after
+    a break has the rate it would have had. A loss counts as better when it is lower by the share `threshold`.
+    """
+
+    def __init__(
+        self, peak: float, *, factor: float = 0.25, patience: int = 0, threshold: float = 0.0, floor: float = 0.0,
+        warmup_steps: int = 0, warmup: float = 0.0,
+    ) -> None:
+        if not 0 < factor < 1 or patience < 0:
+            raise RecipeError(
+                f"training.rate.plateau: factor {factor}, patience {patience}: expected a factor below 1 and patience 0 or more."
+            )
+        self.peak, self.factor, self.patience, self.threshold, self.floor = peak, factor, patience, threshold, floor
+        self.warmup = Warmup(warmup_steps, warmup)
+        self.drops = 0
+
+    def hear(self, losses: Sequence[float]) -> None:
+        """Count the drops that these held-out losses have led to."""
+        best, waited, self.drops = math.inf, 0, 0
+        for loss in losses:
+            if loss < best - abs(best if math.isfinite(best) else 0.0) * self.threshold:
+                best, waited = loss, 0
+                continue
+            waited += 1
+            if waited > self.patience:
+                waited, self.drops = 0, self.drops + 1
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        level = max(self.peak * self.factor**self.drops, self.floor)
+        return level * self.warmup.factor(share, nominal_steps)

@@ -14,6 +14,7 @@ from cloze.training.budget import Budget, Spent
 from cloze.training.checkpoint import Export
 from cloze.training.data import Examples
 from cloze.training.distribution import Strategy
+from cloze.training.movement import LayerwiseRates, Unfreezing
 from cloze.training.optimizers import OptimizerSpec
 from cloze.training.phases import Phase
 from cloze.training.precision import Precision
@@ -27,6 +28,7 @@ class Training:
 
     `evaluate_every` is a share of the budget. `checkpoint_every` and `log_every` are steps; None: a tenth of the budget,
     and one five-hundredth. `keep` is how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept.
+    With `rate_length` the rate is meant for rows of so many tokens, and is scaled in proportion for a step whose rows are others.
     A loss is divided by its answers, by the rows of the step or by nothing (`divide`); `engine` says what may train.
     """
 
@@ -39,6 +41,7 @@ class Training:
     keep_steps: tuple[int, ...] = ()
     log_every: int | None = None
     nominal_steps: int | None = None
+    rate_length: int | None = None
     divide: Literal["answers", "rows", "nothing"] = "answers"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     tensorboard: bool = False
@@ -61,6 +64,7 @@ class Run:
     `export(folder, state, step)` writes the Hugging Face files of a checkpoint, on rank 0; `state` holds every parameter
     of `step`, whole and on the CPU, under all its names. `samples(step)` returns what a report should show (filled
     masks); it is called at every evaluation, on every rank. `odds` are those of the mixture's entries (default: equal).
+    `train` says by network what of it moves when (default: everything), `layerwise` how fast each depth.
     """
 
     folder: Path
@@ -79,6 +83,8 @@ class Run:
     device: str = "auto"
     bytes_per_token: float | None = None
     extend: bool = False
+    train: Mapping[str, Unfreezing] = field(default_factory=dict)
+    layerwise: LayerwiseRates | None = None
     samples: Callable[[int], Mapping[str, Any]] | None = None
     say: Callable[[str], None] | None = None
 

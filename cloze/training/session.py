@@ -13,14 +13,17 @@ from cloze.batch import Batch
 from cloze.batching import Cursor, MicroBatch
 from cloze.batching.deck import Deck
 from cloze.errors import RunError
+from cloze.training.averaged import averaged, averages, tell
 from cloze.training.carry import Carries, Carry
 from cloze.training.checkpoint import Checkpoints
 from cloze.training.distribution import Ranks
 from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
 from cloze.training.log import Log, ProgressLine
 from cloze.training.meter import Meter
+from cloze.training.movement import Movement
 from cloze.training.phases import phase_at
 from cloze.training.precision import casting, choose_precision
+from cloze.training.rates import tell_rate
 from cloze.training.run import Progress, Run, check_folder, read_run_record, write_run_record
 from cloze.training.state import gather_optimizer, gather_parameters, load_optimizer, load_parameters, with_shared_names
 
@@ -45,9 +48,14 @@ class Session:
         self.module = ranks.wrap(self.model)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = run.optimizer.build(self.model.named_parameters())
+        self.movement = Movement(
+            self.model, dict(self.model.networks), train=run.train, layerwise=run.layerwise, wrapped=ranks.sharded
+        )
+        self.movement.prepare(self.optimizer)
         self.progress = Progress(cursors={entry: Cursor() for entry in self.model.entries})
         self.stopping = self.worked = False
         self.held_out: float | None = None
+        self.heard: list[float] = []
         self.carries = Carries()
         self.learning_rate = 0.0
         if saved is not None:
@@ -86,6 +94,8 @@ class Session:
         load_optimizer(self.optimizer, self.model, optimizer, where=where)
         self.progress = Progress.from_json(state)
         self.held_out = state.get("held_out")
+        self.heard = list(state.get("heard", ()))
+        tell_rate(self.run.rate, self.heard)
         self.carries = Carries(self.checkpoints.load_carry(state["step"]))
         if str(self.run.budget) != state["budget"]:  # --extend: the old shares mean nothing under the new budget
             self.progress.share = self.share
@@ -108,7 +118,11 @@ class Session:
     # Which entries and values a step uses.
 
     def enter_phase(self) -> None:
-        """Apply the next phase's values when the share spent has come to it; a new length begins a new epoch."""
+        """Apply the next phase's values when the share spent has come to it; a new length begins a new epoch.
+
+        What of the networks moves is settled here, too.
+        """
+        self.movement.enter(epochs=self.progress.spent.epochs, share=self.share)
         phase = phase_at(self.run.phases, self.share)
         while self.progress.phase < phase:
             self.progress.phase += 1
@@ -224,6 +238,16 @@ class Session:
         """Write a `held_out` event per entry that has held-out examples, and the run's samples. A collective."""
         self.write_log()
         self.model.eval()
+        with averages(self.optimizer):
+            self._evaluate_entries()
+        self.model.train()
+        if self.held_out is not None:
+            tell(self.optimizer, self.held_out)
+            self.heard.append(self.held_out)
+            tell_rate(self.run.rate, self.heard)
+        self.meter.clear()  # the time of an evaluation is not training time
+
+    def _evaluate_entries(self) -> None:
         for entry in self.model.entries:
             micros = list(self.run.data.held_out(entry))
             if self.ranks.sharded:
@@ -241,8 +265,6 @@ class Session:
         samples = self.run.samples(self.step) if self.run.samples is not None else None
         if samples and self.log is not None:
             self.log.write("samples", self.step, **samples)
-        self.model.train()
-        self.meter.clear()  # the time of an evaluation is not training time
 
     @torch.no_grad()
     def _measure(self, entry: str, micro: MicroBatch, meter: Meter, carries: Carries) -> None:
@@ -259,11 +281,12 @@ class Session:
         self.write_log()
         self.meter.check()
         parameters = gather_parameters(self.model)
+        exported = averaged(self.optimizer, lambda: gather_parameters(self.model)) or parameters
         optimizer = gather_optimizer(self.optimizer, self.model)
         carry = self.carries.gather(self.ranks.world)
         failure: Exception | None = None
         if self.ranks.first:
-            everything = with_shared_names(self.model, parameters)
+            everything = with_shared_names(self.model, exported)
             try:
                 self.checkpoints.save(
                     self._state(), parameters=parameters, optimizer=optimizer, carry=carry,
@@ -284,7 +307,7 @@ class Session:
         progress["spent"]["seconds"] = self.clock_now()
         return {
             "step": self.step, **progress, "seed": run.seed, "budget": str(run.budget),
-            "recipe_hash": run.record.recipe_hash, "held_out": self.held_out, "ranks": self.ranks.world,
+            "recipe_hash": run.record.recipe_hash, "held_out": self.held_out, "heard": self.heard, "ranks": self.ranks.world,
         }
 
     def _spent(self) -> dict[str, Any]:

@@ -52,3 +52,16 @@ def message_of(function: Callable[[], object]) -> str:
     with pytest.raises(RecipeError) as caught:
         function()
     return str(caught.value)
+
+
+@pytest.fixture(scope="session")
+def little_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty documents of a few made-up sentences."""
+    words = ["rain", "falls", "on", "the", "old", "roof", "and", "a", "cat", "sleeps", "under", "warm", "stones"]
+    documents = [
+        "\n".join(" ".join(words[(d * s + i) % 13] for i in range(5 + (d + s) % 6)) + "." for s in range(1, 7))
+        for d in range(1, 41)
+    ]
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return path

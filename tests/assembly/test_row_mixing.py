@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from cloze.assembly.build import build_step
 from cloze.assembly.load import load_recipe
 from cloze.assembly.run import pretrain
@@ -73,16 +71,3 @@ def test_rows_of_a_stream_are_neither_packed_nor_dealt(write: Write) -> None:
     assert "cannot be dealt" in message_of(lambda: load_recipe(write(streams, text=MIXED)))
     path = write(("{passages: {length: 128}}", "{streams: {length: 128}}"), ("  batch: 32", "  batch: 32\n  packing: true"))
     assert "do not go together" in message_of(lambda: load_recipe(path))
-
-
-@pytest.fixture(scope="session")
-def little_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Forty documents of a few made-up sentences."""
-    words = ["rain", "falls", "on", "the", "old", "roof", "and", "a", "cat", "sleeps", "under", "warm", "stones"]
-    documents = [
-        "\n".join(" ".join(words[(d * s + i) % 13] for i in range(5 + (d + s) % 6)) + "." for s in range(1, 7))
-        for d in range(1, 41)
-    ]
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    return path

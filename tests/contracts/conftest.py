@@ -37,7 +37,10 @@ class System:
 
     def step(self) -> Step:
         """Its networks and heads, untrained and without dropout."""
-        step = build_step(self.recipe, vocab_size=self.tokenizer.size, seed=0, tables=self.tables)
+        step = build_step(
+            self.recipe, vocab_size=self.tokenizer.size, seed=0, tables=self.tables, store=next(iter(self.stores.values())),
+            tokenizer=self.tokenizer,
+        )
         step.eval()
         step.clock.set(seed=0, step=0, first_row=0, share=0.0)
         return step
@@ -65,6 +68,8 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
         lists = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
         values = [f"text.annotate.{layer}.file={SAMPLES / lists[layer]}" for layer in layers]
         values += [f"length={LENGTH}", "training.batch=16", "training.held_out=0.0", *changes]
+        for table, part in load_recipe(name).tables.items():
+            values += [f"tables.{table}.file={SAMPLES / 'vectors.txt'}", "network.tune=true"] if part.name == "vectors" else []
         first = next(iter(load_recipe(name).sources.values()))
         if first.arguments.get("reuse", 0) > 1:  # half of the shorter row, as in the recipe
             values += ["corpus.streams.reuse=22", "network.reuse=24", "network.memory=36"]

@@ -19,7 +19,10 @@ ROLES = {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "[BOS]": 2, "[EOS]": 3
 FACTS = TokenFacts(1000, ROLES, np.arange(5, 950, dtype=np.int32), lambda t: [], np.arange(999, 949, -1, dtype=np.int32))
 REQUIRED = {"template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams"}
 ROWS, WIDTH = 64, 30
-GIVEN = {"tokenizer": FACTS, "tables": {"ngrams": BoundLexicon(np.array([[-1, -1], [5, -1], [6, 7], [300, 301]], np.int32))}}
+GIVEN = {
+    "tokenizer": FACTS, "counts": np.arange(1000, 0, -1),
+    "tables": {"ngrams": BoundLexicon(np.array([[-1, -1], [5, -1], [6, 7], [300, 301]], np.int32))},
+}
 
 
 def block() -> Rows:

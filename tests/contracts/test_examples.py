@@ -33,6 +33,8 @@ def example(rows: Rows, row: int) -> dict[str, list[Any]]:
             own = own[rows[places if places in rows else fields.join(view, "decoder_places", chosen)][row] >= 0]
         elif field == "links":
             own = own[own[:, 0] >= 0]
+        elif field in ("centers", "contexts"):
+            own = own[own >= 0]
         elif field == "items":
             own = np.trim_zeros(own, "b")
         said[name] = own.tolist()

@@ -20,6 +20,7 @@ from cloze.registry import names
 from cloze.training.step import Pass, Step
 
 BAND, DEPTH = 8, 4
+FADING = {"lstm", "gru", "lstm_encoder_decoder", "two_sided_lstm"}  # what it read is forgotten so fast, before it learns, that it cannot be measured a few tokens on
 
 
 def deeper(name: str) -> list[str]:
@@ -28,6 +29,7 @@ def deeper(name: str) -> list[str]:
     for network, spec in load_recipe(name).networks.items():
         assert spec.part is not None
         values += [f"networks.{network}.layers={DEPTH}"] if "layers" in spec.part.arguments else []
+        values += [f"networks.{network}.forget_bias=5.0"] if spec.part.name in FADING else []
         values += [f"networks.{network}.attention_band={BAND}"] if spec.part.arguments.get("attention_band") else []
     return values
 
@@ -76,6 +78,8 @@ def check_row(network: Any, run: Pass, given: dict[str, Tensor], row: int) -> No
         "order": (order[None, :] <= order[:, None]) & shared,
         "before": (order[None, :] < order[:, None]) & shared,
         "left_to_right": torch.ones_like(shared).tril() & shared,
+        "itself": torch.eye(len(shared), dtype=torch.bool),
+        "all_but_itself": ~torch.eye(len(shared), dtype=torch.bool) & shared,
     }
     real = (block[row] > 0).nonzero().view(-1)
     for state, sees, moved in perturbed(network, run, given, row, "tokens", real):
@@ -104,14 +108,17 @@ def perturbed(
     """Each state over positions, what it declares to see, and which of its positions (…, place, L) move with each place."""
     copies = len(places) + 1
     keywords = repeated(given, row, copies)
-    vocabulary = network.tables["tokens"].num_embeddings
+    vocabulary = network.tables["tokens"].num_embeddings if "tokens" in network.tables else network.vocab_size
     tokens = keywords[changed].clone()
     tokens[torch.arange(1, copies), places] = (tokens[torch.arange(1, copies), places] + vocabulary // 2) % vocabulary
     keywords[changed] = tokens
     if "order" in network.takes:
         keywords.setdefault("order", run.order)
     with torch.no_grad():
-        states = dict(network(want=frozenset(network.gives) - {"carry"}, **keywords))
+        placed = {name for name, kind in network.gives.items() if kind.shape != "P"}  # what is said of pairs has no position
+        states = dict(network(want=frozenset(placed) - {"carry"}, **keywords))
+    if network.gives.get("summary", ("", ""))[1] == "all":  # a mean over the example
+        del states["summary"]
     if "summary" in states:  # the state of one position: what that may see has been checked
         positions = [states[name].flatten(0, 1) for name in ("hidden", "decoder_hidden") if name in states]
         for vector in states.pop("summary"):
@@ -132,6 +139,9 @@ def repeated(given: dict[str, Tensor], row: int, copies: int) -> dict[str, Any]:
             items = given[f"items/{chosen}"].shape[1]
             own = value[value[:, 0] // length == row] - torch.tensor([row * length, row * items])
             value = (own[None] + copy[:, None, None] * torch.tensor([length, items])).flatten(0, 1)
+        elif field in ("centers", "contexts"):
+            own = value[value // length == row] - row * length
+            value = (own[None] + copy[:, None] * length).flatten()
         elif field == "summaries":
             value = (value[value // length == row][None] - row * length + copy[:, None] * length).flatten()
         else:

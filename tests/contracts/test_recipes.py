@@ -14,6 +14,7 @@ from cloze.assembly.load import recipe_names
 from cloze.assembly.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.batch import Batch
 from cloze.objectives import Loss
+from cloze.objectives.output_words import OutputWords
 from cloze.training.step import Step
 
 
@@ -49,11 +50,47 @@ def test_an_untrained_system_starts_at_chance(name: str, system: Callable[..., A
             losses = step(turn, batch)
         for run, objective in opened.recipe.turns[turn].objectives():
             loss = float(losses[objective.name].total) / counts[objective.name]
+            if objective.part.name in OWN_START:
+                own = step.objectives[objective.name]
+                assert loss == pytest.approx(OWN_START[objective.part.name](own, batch, counts[objective.name]), rel=0.02)
+                continue
             guess = chance(objective, opened.tokenizer.size, len(batch["tokens"]))
             if spread(opened.recipe, run, objective):
                 assert_wide(step, turn, batch, f"{run.name}.{objective.name}", loss, opened.tokenizer.size)
             else:
                 assert loss == pytest.approx(guess, abs=0.1 if objective.part.name == "token_prediction" else 0.15)
+
+
+def negatives_at_start(objective: Any, batch: Batch, answers: float) -> float:
+    """ln 2 for the target and for every negative that was not left out; outputs are zero at first."""
+    targets, places = batch["targets/main"], batch["places/main"]
+    drawn = objective.draw(targets, places, batch["tokens"].shape[1])
+    return math.log(2) * (1 + float((drawn >= 0).sum()) / answers)
+
+
+def turns_at_start(objective: Any, batch: Batch, answers: float) -> float:
+    """ln 2 for every turn on the targets' paths."""
+    return math.log(2) * float(objective.codes.lengths[batch["targets/main"].numpy()].sum()) / answers
+
+
+def cells_at_start(objective: Any, batch: Batch, cells: float) -> float:
+    """Associations are next to nothing at first."""
+    counts = batch["cell_count"]
+    return float((0.5 * objective.weigh(counts) * counts.log() ** 2).sum()) / cells
+
+
+def squares_at_start(objective: Any, batch: Batch, answers: float) -> float:
+    """The product is next to nothing at first, so that all squares are lost."""
+    asked = ("cell_count", "cell") if objective.of == "cells" else ("weights/main", "targets/main")
+    counts, ids = (batch[name] for name in asked)
+    return float(objective.values(counts, *(ids.unbind(1) if ids.dim() > 1 else [ids])).square().sum()) / answers
+
+
+#: The loss at the beginning of objectives that do not choose among a number of things.
+OWN_START: dict[str, Callable[[Any, Batch, float], float]] = {
+    "negative_sampling": negatives_at_start, "hierarchical_softmax": turns_at_start, "cooccurrence_regression": cells_at_start,
+    "factorisation": squares_at_start, "activation_penalty": lambda objective, batch, answers: 0.0,
+}
 
 
 def assert_wide(step: Step, turn: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
@@ -80,7 +117,7 @@ def test_without_answers_the_loss_is_a_zero_that_is_connected(name: str, system:
     opened = system(name)
     step = opened.step()
     for turn, batch in opened.batches(step).items():
-        answers = ("targets", "places", "weights")
+        answers = ("targets", "places", "weights", "cell", "cell_count")
         none = Batch({n: value[:0] if fields.split(n).field in answers else value for n, value in batch.items()})
         losses, counts = step(turn, none), step.count(turn, none)
         empty = {n: loss for n, loss in losses.items() if not counts[n]}
@@ -95,8 +132,8 @@ def test_without_answers_the_loss_is_a_zero_that_is_connected(name: str, system:
         assert reached and not any(p.grad.any() for p in reached if p.grad is not None)
 
 
-#: Contrast has an answer for every row, and the discriminator labels every token: none of them is asked by an edit.
-ALWAYS_ASK = {"contrast", "token_labelling"}
+#: Contrast has an answer for every row, the discriminator labels every token, and a penalty is on every state: no edit asks.
+ALWAYS_ASK = {"activation_penalty", "contrast", "token_labelling"}
 
 
 def backward(losses: list[Loss]) -> None:
@@ -107,6 +144,9 @@ def backward(losses: list[Loss]) -> None:
 def test_every_parameter_that_trains_gets_a_gradient(name: str, system: Callable[..., Any]) -> None:
     opened = system(name)
     step = opened.step()
+    for objective in step.objectives.values():
+        if isinstance(objective, OutputWords):  # a table of zeros, which lets no gradient through to what it is asked of
+            torch.nn.init.normal_(objective.head.weight, std=0.1)
     for turn, batch in opened.batches(step).items():
         backward(list(step(turn, batch).values()))
     without = [n for n, p in step.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]

@@ -16,7 +16,9 @@ from cloze.assembly.recipe import Recipe
 from cloze.batching import Cursor
 from cloze.cli.main import main
 from cloze.corpus import Store
+from cloze.networks import LSTM, WordVectors
 from cloze.text import Tokenizer
+from cloze.training.step import Step
 
 SAMPLES = Path(__file__).resolve().parents[2] / "cloze" / "samples"
 #: Which sample a source reads, by the recipe's name or by the kind of source; English otherwise.
@@ -33,17 +35,19 @@ def small(recipe_name: str) -> list[str]:
     recipe = load_recipe(recipe_name)
     lists = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
     named = [f"text.annotate.{name}.file={SAMPLES / lists[name]}" for name in recipe.texts["main"].annotate]
+    named += [f"tables.{name}.file={SAMPLES / 'vectors.txt'}" for name, table in recipe.tables.items() if table.name == "vectors"]
     again = ["corpus.streams.reuse=22", "network.reuse=24", "network.memory=36"]  # half of the shorter row, as in the recipe
-    both = "streams" in {part.name for part in recipe.sources.values()} and recipe.sources["main"].arguments["reuse"] > 1
+    both = any(part.name == "streams" and part.arguments["reuse"] > 1 for part in recipe.sources.values())
     return SMALL + named + (again if both else [])
 
 
 def binds(recipe: Recipe) -> list[str]:
     """What the command line has to name: one sample for every source and for every table that is read from a file."""
     found = []
-    for place, (name, part) in enumerate(recipe.sources.items()):
+    parts = {name: part for one in [stage.recipe for stage in recipe.stages] or [recipe] for name, part in one.sources.items()}
+    for place, (name, part) in enumerate(parts.items()):
         sample = TEXTS.get(part.name) or TEXTS.get(recipe.name, "english.txt")
-        first = name == "main" or (place == 0 and "main" not in recipe.sources)
+        first = name == "main" or (place == 0 and "main" not in parts)
         found += ["--corpus", str(SAMPLES / sample)] if first else ["--bind", f"{name}={SAMPLES / sample}"]
     return found
 
@@ -78,7 +82,8 @@ _folders: dict[str, TemporaryDirectory[str]] = {}
 @pytest.mark.parametrize("name", recipe_names())
 def test_it_learns_one_batch_by_heart(name: str) -> None:
     recipe, stores, tokenizer, tables = opened(name)
-    step = build_step(recipe, vocab_size=tokenizer.size, seed=0, tables=tables)
+    store = next(iter(stores.values()))
+    step = build_step(recipe, vocab_size=tokenizer.size, seed=0, tables=tables, store=store, tokenizer=tokenizer)
     data = build_data(recipe, stores, step, tokenizer, seed=0, tables=tables)
     step.eval()  # without dropout: the same batch is to be learnt, not a new one every time
     for turn in recipe.turns:
@@ -87,8 +92,9 @@ def test_it_learns_one_batch_by_heart(name: str) -> None:
         assert losses[-1] < 0.6 * losses[0], f"{turn}: {losses[0]:.3f} to {losses[-1]:.3f}"
 
 
-def _adam(step: torch.nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.Adam([p for p in step.parameters() if p.requires_grad], lr=2e-3)
+def _adam(step: Step) -> torch.optim.Optimizer:
+    tables = all(isinstance(network, (LSTM, WordVectors)) for network in step.networks.values())  # that begin next to zero
+    return torch.optim.Adam([p for p in step.parameters() if p.requires_grad], lr=1e-2 if tables else 2e-3)
 
 
 def _update(step: torch.nn.Module, turn: str, batch: object, optimizer: torch.optim.Optimizer) -> float:

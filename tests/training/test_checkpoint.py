@@ -119,6 +119,12 @@ def test_half_written_folders_are_ignored_and_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in keeper.folder.iterdir()) == ["step-00000001", "step-00000003"]
 
 
+def test_publishing_twice_leaves_no_litter(tmp_path: Path) -> None:
+    keeper = save(tmp_path, 10)
+    keeper.publish_last()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["config.json"]
+
+
 def test_publishing_copies_where_links_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*_: object) -> None:
         raise OSError(errno.EPERM, "no links here")

@@ -36,9 +36,13 @@ class Parsed:
     faults: Faults = field(default_factory=lambda: Faults(""))
 
 
-def parse_block(block: Block, *, spaces: bool = True) -> Parsed:
-    """The documents of a block. With `spaces` a sentence keeps the white space before it within its line."""
-    split = _split_keeping_spaces if spaces else split_sentences
+def parse_block(block: Block, *, spaces: bool = True, cut: bool = True) -> Parsed:
+    """The documents of a block. With `spaces` a sentence keeps the white space before it within its line.
+
+    Without `cut` lines are cut into sentences only where no white space may stand between these, which saves most of the
+    time, for those who only look at words.
+    """
+    split = _barely_cut if not cut else _split_keeping_spaces if spaces else split_sentences
     odd, faults = Oddities(), Faults(block.path, block.bytes)
     if block.format == PAIRS:
         assert isinstance(block.data, list)
@@ -209,6 +213,11 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
         position = gap.end()
     if not text[position:].isspace() and position < len(text):
         yield line, text[position:]
+
+
+def _barely_cut(line: str) -> list[str]:
+    # Control characters are white space for some and nothing for others.
+    return [line] if line.isascii() and line.isprintable() else split_sentences(line)
 
 
 def _split_keeping_spaces(line: str) -> list[str]:

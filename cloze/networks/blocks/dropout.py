@@ -147,9 +147,13 @@ class Dropout(nn.Module):
     def _row_keys(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
         clock = self.clock
         base = _mix(_mix(clock.seed * _GOLDEN + self.key) ^ (clock.step * _GOLDEN + 1))
-        row = torch.arange(rows, dtype=torch.int64, device=device) + clock.first_row
+        row = torch.arange(rows, dtype=torch.int64, device=device) + self._first_row()
         first = _mix(base ^ (row * _GOLDEN + 2))
         return first, _mix(first + _GOLDEN) | 1
+
+    def _first_row(self) -> Tensor:
+        """Where the rows that are drawn for stand in the step."""
+        return self.clock.first_row
 
     def _lanes(self, table: Tensor, first: Tensor, second: Tensor, numbers: int) -> Tensor:
         """-1 where a number stays, by the words of a table and the keys of rows; large ones in pieces that a cache holds."""

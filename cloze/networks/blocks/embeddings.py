@@ -8,6 +8,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.networks.blocks.characters import CharacterTable
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.sinusoid import FixedTable
 
@@ -15,7 +16,8 @@ from cloze.networks.blocks.sinusoid import FixedTable
 class Embeddings(nn.Module):
     """Tables at one width. ELECTRA shares this module whole between its networks, so dropout stands outside.
 
-    `positions`: a trained table, a fixed one, or none. `inputs` names further tables and gives their sizes.
+    `positions`: a trained table, a fixed one, or none. `inputs` names further tables and gives their sizes. `characters` stand in
+    for the table of tokens, which there is none of then.
     """
 
     def __init__(
@@ -31,9 +33,12 @@ class Embeddings(nn.Module):
         inputs: Mapping[str, int] | None = None,
         normalisation: Normalisation = "layer",
         norm_bias: bool = True,
+        characters: CharacterTable | None = None,
     ) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocab_size, width)
+        if characters is None:
+            self.tokens = nn.Embedding(vocab_size, width)
+        self.characters = characters
         self.positions: nn.Embedding | FixedTable | None = None
         if positions is not None:
             self.positions = nn.Embedding(longest, width) if positions == "learned" else FixedTable(longest, width)
@@ -48,9 +53,18 @@ class Embeddings(nn.Module):
         segments: Tensor | None,
         vectors: Tensor | None,
         inputs: Mapping[str, Tensor] | None = None,
+        characters: Tensor | None = None,
     ) -> Tensor:
-        """(B, L) ids to (B, L, E); `vectors` (B, L, E) stand in for the token table. Absent segments and inputs are 0."""
-        x = F.embedding(tokens, self.tokens.weight) if vectors is None else vectors
+        """(B, L) ids to (B, L, E); `vectors` (B, L, E) stand in for the token table. Absent segments and inputs are 0.
+
+        `characters` (B, L, C) spell tokens that the vocabulary lacks, where words are read by their characters.
+        """
+        if vectors is not None:
+            x = vectors
+        elif self.characters is not None:
+            x = self.characters(tokens, characters)
+        else:
+            x = F.embedding(tokens, self.tokens.weight)
         if self.positions is not None:
             length = tokens.shape[1]
             rows = self.positions.weight[:length] if positions is None else F.embedding(positions, self.positions.weight)

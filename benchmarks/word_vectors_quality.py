@@ -1,0 +1,168 @@
+"""Word vectors of cloze and of gensim on similarity and analogy sets: equal text, settings and epochs, several seeds.
+
+    python benchmarks/word_vectors_quality.py [--systems skipgram cbow fasttext] [--seeds 3] [--epochs 5] [--threads 2]
+    python benchmarks/word_vectors_quality.py --systems cbow --set network.spread=1.0
+
+Text is English Wikipedia and books, lower-cased. Both sides' vectors are judged here by the same few lines: Spearman's
+correlation (times 100) on the twelve sets of `wordsim_en`, over the pairs whose words both sides know, their number stated;
+analogies of `analogy_en_google` by 3CosAdd among the 30,000 most frequent words, questions with other words left out, their
+number stated. Results of finished runs are kept in `--keep` and not made again. `--set` changes a value of our recipe: gensim
+begins with the range ±1 / width where word2vec.c has half of it (`network.spread`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from word_vectors import SHARED, SYSTEMS, plain_text  # noqa: E402
+
+Vectors = tuple[dict[str, int], NDArray[np.float32]]  # words by falling frequency, unit vectors
+MOST = 30_000
+
+
+def main() -> None:
+    """Train and judge both sides for every seed."""
+    from results import write_results
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("CLOZE_DATA", str(ROOT.parent / "shared" / "data"))))
+    parser.add_argument("--systems", nargs="+", choices=tuple(SYSTEMS), default=["skipgram", "cbow", "fasttext"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--megabytes", type=float, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--set", action="append", default=[], help="a value of our recipe")
+    parser.add_argument("--keep", type=Path, default=Path("word-vectors-quality"))
+    parser.add_argument("--dry", action="store_true", help="write no results")
+    arguments = parser.parse_args()
+    arguments.keep.mkdir(parents=True, exist_ok=True)
+    text = arguments.keep / f"text-{arguments.megabytes:g}.txt"
+    if not text.exists():
+        plain_text(arguments.data, text, arguments.megabytes)
+    records = []
+    for system in arguments.systems:
+        for side in ("gensim", "cloze"):
+            found = [one(arguments, system, side, seed, text) for seed in range(arguments.seeds)]
+            for measure in found[0]:
+                values = [result[measure] for result in found]
+                spread = statistics.stdev(values) if len(values) > 1 else 0.0
+                records.append(
+                    {"system": system, "side": side, "measure": measure, "mean": round(statistics.mean(values), 2),
+                     "deviation": round(spread, 2), "seeds": len(values), "epochs": arguments.epochs,
+                     "values": " ".join(arguments.set) if side == "cloze" else ""}
+                )
+                print("  ".join(str(value) for value in records[-1].values()), flush=True)
+    if not arguments.dry:
+        print(write_results("word_vectors_quality", records))
+
+
+def one(arguments: argparse.Namespace, system: str, side: str, seed: int, text: Path) -> dict[str, float]:
+    """The figures of one run, made or read."""
+    changed = "-".join(value.replace("/", "_") for value in arguments.set) if side == "cloze" else ""
+    name = f"{system}-{side}-{seed}-{arguments.epochs}-{arguments.megabytes:g}{changed}"
+    file = arguments.keep / f"{name}.json"
+    if not file.exists():
+        vectors = (ours if side == "cloze" else theirs)(arguments, system, seed, text, arguments.keep / name)
+        file.write_text(json.dumps(judge(arguments.data, vectors)))
+    return dict(json.loads(file.read_text()))
+
+
+def ours(arguments: argparse.Namespace, system: str, seed: int, text: Path, out: Path) -> Vectors:
+    """The recipe's vectors."""
+    import torch
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.assembly.run import pretrain
+
+    torch.set_num_threads(arguments.threads)
+    recipe, values = SYSTEMS[system]
+    budget, changed = f"{arguments.epochs}epochs", [*SHARED, *values, *arguments.set]
+    pretrain(recipe, corpus=text, out=out, budget=budget, overrides=changed, seed=seed, device="cpu")
+    network: Any = load_checkpoint(out).network
+    return units(list(network.spellings), network.vectors().numpy())
+
+
+def theirs(arguments: argparse.Namespace, system: str, seed: int, text: Path, out: Path) -> Vectors:
+    """gensim's vectors."""
+    from gensim.models import FastText, Word2Vec
+
+    kind = FastText if system == "fasttext" else Word2Vec
+    hierarchical = system.endswith("-hs")
+    model = kind(
+        corpus_file=str(text), vector_size=100, window=5, negative=0 if hierarchical else 5, hs=int(hierarchical), sample=1e-3,
+        min_count=5, workers=arguments.threads, sg=int(system != "cbow"), alpha=0.05 if kind is FastText else 0.025,
+        epochs=arguments.epochs, seed=seed + 1,
+    )
+    return units(model.wv.index_to_key, model.wv.vectors)
+
+
+def units(words: list[str], vectors: NDArray[np.float32]) -> Vectors:
+    """Words by number, and their vectors with length 1."""
+    return {word: i for i, word in enumerate(words)}, vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+
+
+# --- judging ------------------------------------------------------------------------------------------------------------
+
+
+def judge(data: Path, vectors: Vectors) -> dict[str, float]:
+    """Spearman's correlation on every set with the pairs it was had from, and analogies answered rightly, in per cent."""
+    found: dict[str, float] = {}
+    for path in sorted((data / "wordsim_en").glob("EN-*.txt")):
+        name = path.stem.removeprefix("EN-")
+        found[name], found[f"{name} pairs"] = similarity(path, vectors)
+    found["analogies"], found["analogies questions"] = analogies(data / "analogy_en_google" / "questions-words.txt.xz", vectors)
+    return found
+
+
+def similarity(path: Path, vectors: Vectors) -> tuple[float, float]:
+    """100 times the rank correlation with people, and how many pairs have both words."""
+    number, matrix = vectors
+    pairs = [line.lower().split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    known = [(number[a], number[b], float(score)) for a, b, score, *_ in pairs if a in number and b in number]
+    if len(known) < 3:
+        return 0.0, float(len(known))
+    first, second, scores = (np.array(column) for column in zip(*known, strict=True))
+    cosine = (matrix[first.astype(int)] * matrix[second.astype(int)]).sum(axis=1)
+    return 100 * float(np.corrcoef(ranks(cosine), ranks(scores))[0, 1]), float(len(known))
+
+
+def ranks(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Ranks; equal values share theirs."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    average: NDArray[np.float64] = (np.cumsum(count) - (count - 1) / 2)[place]
+    return average
+
+
+def analogies(path: Path, vectors: Vectors) -> tuple[float, float]:
+    """Per cent of questions that b - a + c answers first, the three words left out, and how many questions were asked."""
+    number, matrix = vectors
+    matrix = matrix[:MOST]
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        rows = [line.lower().split() for line in file if not line.startswith(":")]
+    asked = np.array([[number[w] for w in row] for row in rows if all(number.get(w, MOST) < MOST for w in row)])
+    if not len(asked):
+        return 0.0, 0.0
+    right = 0
+    for part in np.array_split(asked, len(asked) // 500 + 1):
+        a, b, c, wanted = part.T
+        scores = (matrix[b] - matrix[a] + matrix[c]) @ matrix.T
+        np.put_along_axis(scores, part[:, :3], -np.inf, axis=1)
+        right += int((scores.argmax(axis=1) == wanted).sum())
+    return 100 * right / len(asked), float(len(asked))
+
+
+if __name__ == "__main__":
+    main()

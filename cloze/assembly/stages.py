@@ -1,0 +1,128 @@
+"""Stages: a recipe whose runs follow one another. Each is a recipe of its own that takes whole keys from the top level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from cloze.assembly.document import Node
+from cloze.assembly.faults import Faults
+from cloze.assembly.paths import SINGULAR
+from cloze.assembly.recipe import Recipe, Stage
+from cloze.errors import RecipeError, nearest
+
+#: Keys of which a stage that writes one leaves the top level's others aside.
+_INSTEAD = (*SINGULAR.items(), ("objectives", "passes"), ("mixture", "exercise"), ("mixture", "objectives"))
+_ABOVE = ("name", "paper", "notes", "stages")  # what only the whole recipe says
+
+Assemble = Callable[[Node, str | None, Sequence[str]], Recipe]
+
+
+def assemble_stages(root: Node, size: str | None, overrides: Sequence[str], assemble: Assemble) -> Recipe:
+    """The recipe of the last stage, holding all of them.
+
+    A value is set in every stage (`training.batch=64`) or in one (`stages.domain.training.batch=64`).
+    """
+    faults = Faults()
+    trees = _trees(root, faults)
+    faults.raise_if_any()
+    stages: list[Stage] = []
+    for name, (tree, share) in trees.items():
+        try:
+            stages.append(Stage(name, assemble(tree, size, _overrides(name, trees, overrides)), share))
+        except RecipeError as error:
+            raise RecipeError(f"stage {name!r}: {error}") from None
+    return replace(stages[-1].recipe, stages=tuple(stages))
+
+
+def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]) -> list[str]:
+    found = []
+    for override in overrides:
+        head, _, rest = override.partition("stages.")
+        if head or not override.startswith("stages."):
+            found.append(override)
+            continue
+        stage, _, own = rest.partition(".")
+        if stage not in stages:
+            raise RecipeError(f"--set {override}: there is no stage {stage!r}. {nearest(stage, stages)}")
+        if stage == name:
+            found.append(own)
+    return found
+
+
+def _trees(root: Node, faults: Faults) -> dict[str, tuple[Node, float]]:
+    """The tree of every stage by name, and its share of the budget; shares that are not written are equal."""
+    written = root.value["stages"]
+    if not written.is_mapping or not written.value:
+        faults.add(root.place("stages"), "stages", "expected a mapping of stages.",
+                   "For example `stages: {general: {}, domain: {…}}`.")
+        return {}
+    made: dict[str, tuple[Node, float]] = {}
+    for name, node in written.items():
+        path = f"stages.{name}"
+        if node.value is None:
+            node = Node({}, node.where)
+        if not node.is_mapping:
+            faults.add(node.where, path, "expected a mapping of keys of a recipe.")
+            continue
+        for key in [key for key in _ABOVE if key in node.value]:
+            faults.add(node.place(key), f"{path}.{key}", f"{key} belongs to the whole recipe.", "Write it at the top level.")
+        share = node.value.get("share")
+        amount = 1.0 if share is None else share.value
+        if not isinstance(amount, (int, float)) or isinstance(amount, bool) or not amount > 0:
+            faults.add(node.place("share"), f"{path}.share", f"got {amount!r}, expected a share of the budget above 0.")
+            continue
+        earlier = {before: tree for before, (tree, _) in made.items()}
+        made[str(name)] = (_tree(str(name), node, root, earlier, faults), float(amount))
+    total = sum(share for _, share in made.values())
+    return {name: (tree, share / total) for name, (tree, share) in made.items()}
+
+
+def _tree(name: str, stage: Node, root: Node, earlier: Mapping[str, Node], faults: Faults) -> Node:
+    own = {key: node for key, node in stage.items() if key not in ("share", "source")}
+    dropped = {other for pair in _INSTEAD for key, other in (pair, pair[::-1]) if key in own and other not in own}
+    keys = [key for key in root.value if key != "stages" and key not in dropped and key not in own]
+    tree = Node({key: root.value[key].copy() for key in keys}, root.where, {key: root.place(key) for key in keys})
+    for key, node in own.items():
+        tree.put(key, node.copy())
+        tree.keys[key] = stage.place(key)
+    source = stage.value.get("source")
+    if source is not None:
+        _choose_source(tree, str(source.value), source, f"stages.{name}.source", faults)
+    for label, network in _networks(tree):
+        _take_up(label, network, earlier, f"stages.{name}.networks.{label}", faults)
+    return tree
+
+
+def _choose_source(tree: Node, chosen: str, node: Node, path: str, faults: Faults) -> None:
+    """Keep one of the sources of the top level."""
+    sources = tree.value.get("sources")
+    known = list(sources.value) if sources is not None and sources.is_mapping else []
+    if chosen not in known:
+        faults.add(node.where, path, f"there is no source {chosen!r}.", nearest(chosen, known) if known else "Write `sources:`.")
+        return
+    tree.put("sources", Node({chosen: sources.value[chosen]}, sources.where, {chosen: sources.place(chosen)}))
+
+
+def _networks(tree: Node) -> list[tuple[str, Node]]:
+    if "network" in tree.value:
+        return [("main", tree.value["network"])]
+    networks = tree.value.get("networks")
+    return [(str(label), node) for label, node in networks.items()] if networks is not None else []
+
+
+def _take_up(label: str, network: Node, earlier: Mapping[str, Node], path: str, faults: Faults) -> None:
+    """A network that says only where it comes `from` is built as that stage builds it."""
+    origin = network.value.get("from") if network.is_mapping else None
+    if origin is None:
+        return
+    if origin.value not in earlier:
+        known = f"Earlier stages: {', '.join(earlier)}." if earlier else "This is the first stage."
+        faults.add(origin.where, f"{path}.from", f"there is no earlier stage {origin.value!r}.", known)
+        return
+    if set(network.value) <= {"from", "change", "train"}:
+        named = dict(_networks(earlier[str(origin.value)]))
+        like = named.get(label) or next(iter(named.values()), None)
+        for key, node in (like.items() if like is not None else ()):
+            if key not in ("from", "change", "train"):
+                network.put(key, node.copy())

@@ -1,0 +1,37 @@
+"""`cloze neighbours`: the words nearest to a word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="A checkpoint, or a file of word2vec, GloVe or fastText, also packed.")],
+    words: Annotated[list[str], typer.Argument(help="Words to look up.")],
+    count: Annotated[int, typer.Option(min=1, help="Neighbours per word.")] = 10,
+    restrict: Annotated[int | None, typer.Option(min=1, help="Look among the first N words only (the most frequent).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """The words whose vectors have the highest cosine with a word's. Example: cloze neighbours RUN king queen
+
+    Any checkpoint with a vector for every token will do, a BERT too. An unseen word has neighbours where the model has
+    character n-grams (fastText).
+    """
+    from cloze.cli.vectors import opened, table
+    from cloze.decoding.neighbours import neighbours
+
+    found = neighbours(opened(model), words, count=count, restrict=restrict)
+    if as_json:
+        import json
+
+        print(json.dumps([
+            {"word": word, "neighbours": [near._asdict() for near in nearest]}
+            for word, nearest in zip(words, found, strict=True)
+        ], indent=2, ensure_ascii=False))  # fmt: skip
+        return
+    for word, nearest in zip(words, found, strict=True):
+        print(word)
+        print(table(nearest, "  "))

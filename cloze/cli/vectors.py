@@ -1,0 +1,156 @@
+"""What the verbs on vectors of words share: opening, tables, `cloze evaluate` and `cloze import` on vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from cloze.errors import TaskError, UserError, nearest
+
+if TYPE_CHECKING:
+    from cloze.decoding.neighbours import Method, Neighbour
+    from cloze.interop.vectors import Vectors
+    from cloze.tasks.analogies import Analogies, Section
+    from cloze.tasks.similarity import Similarity
+
+_NAMED = 8  # unknown words that are shown
+
+
+def opened(model: Path) -> Vectors:
+    """The vectors of a checkpoint or a file."""
+    from cloze.interop.vectors import open_vectors
+
+    return open_vectors(model)
+
+
+def as_method(name: str) -> Method:
+    """A method by name; an unknown one is a `UserError`."""
+    if name not in ("add", "multiply"):
+        raise UserError(f"unknown method {name!r}. {nearest(name, ('add', 'multiply'))}")
+    return cast("Method", name)
+
+
+def table(found: Sequence[Neighbour], indent: str = "") -> str:
+    """Words and scores below each other."""
+    width = max((len(near.word) for near in found), default=0)
+    return "\n".join(f"{indent}{near.word:<{width}}  {near.score:.4f}" for near in found)
+
+
+def gathered(files: Sequence[str], similarity: Sequence[str], analogies: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Files of pairs and of questions; plain arguments belong to the option that was given, folders stand for their files."""
+    if files and similarity and analogies:
+        raise TaskError(
+            f"{files[0]}: pairs or analogies? With both options write the option before each file: "
+            f"--similarity A --similarity B --analogies C"
+        )
+    pairs = [*similarity, *(files if similarity else ())]
+    questions = [*analogies, *(files if analogies else ())]
+    return [one for path in pairs for one in _inside(path)], [one for path in questions for one in _inside(path)]
+
+
+def evaluate(
+    model: Path, pairs: Sequence[str], questions: Sequence[str], *, method: str, restrict: int | None, unknown: str,
+    lower: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure vectors on files of pairs and of questions, and print what was found."""
+    from cloze.decoding.progress import Progress
+    from cloze.tasks.analogies import analogies, read_questions
+    from cloze.tasks.similarity import check_unknown, read_pairs, similarity
+
+    check_unknown(unknown)
+    way: Any = unknown
+    chosen = as_method(method)
+    read = {file: read_pairs(file) for file in pairs}
+    asked = {file: read_questions(file) for file in questions}
+    vectors = opened(model)
+    alike = {file: similarity(vectors, one, unknown=way, lower=lower) for file, one in read.items()}
+    answered = {}
+    for file, some in asked.items():
+        with Progress(len(some), "questions") as progress:
+            answered[file] = analogies(
+                vectors, some, method=chosen, restrict=restrict, unknown=way, lower=lower, report=progress
+            )
+    if as_json:
+        import json
+
+        told = {
+            "similarity": {file: _similarity(one) for file, one in alike.items()},
+            "analogies": {file: _analogies(one) for file, one in answered.items()},
+        }
+        print(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    if alike:
+        print(_pairs_table(alike, unknown))
+    for file, one in answered.items():
+        print(_questions_table(file, one))
+
+
+def _inside(path: str) -> list[str]:
+    """The files of a folder that may be sets, in the order of their names; a file is itself."""
+    if not Path(path).is_dir():
+        return [path]
+    endings = (".txt", ".tsv", ".txt.xz", ".txt.gz")
+    found = sorted(str(p) for p in Path(path).iterdir() if p.name.endswith(endings) and not p.name.startswith("."))
+    if not found:
+        raise TaskError(f"{path}: no file in this folder ends in {', '.join(endings)}. Name the files.")
+    return found
+
+
+def _pairs_table(found: dict[str, Similarity], unknown: str) -> str:
+    width = max(len("similarity"), *(len(Path(file).name) for file in found))
+    done = "left out" if unknown == "skip" else "taken as 0"
+    rows = [f"{'similarity':<{width}}  spearman  pairs found (others {done})"]
+    for file, one in found.items():
+        rows.append(f"{Path(file).name:<{width}}  {_number(one.spearman):>8}  {one.found:,} of {one.pairs:,}{_composed(one)}")
+        rows += [f"  {remark}" for remark in (*_missing(one.missing), *one.remarks)]
+    return "\n".join(rows)
+
+
+def _questions_table(file: str, one: Analogies) -> str:
+    names = {**one.sections, **one.groups} if len(one.sections) > 1 else one.groups
+    width = max(len("analogies"), *map(len, names))
+    among = f"all {one.words:,} words" if one.restrict is None else f"the first {one.words:,} words"
+    done = "left out" if one.total.unknown == "skip" else "wrong"
+    title = "3CosAdd" if one.method == "add" else "3CosMul"
+    rows = [
+        f"{Path(file).name}: {title} among {among}",
+        f"{'analogies':<{width}}  accuracy  right of known of asked (unknown ones {done})",
+    ]
+    for name, part in names.items():
+        counts = f"{part.right:,} of {part.known:,} of {part.questions:,}"
+        rows.append(f"{name:<{width}}  {_number(part.accuracy):>8}  {counts}")
+    rows += [f"  {remark}" for remark in (*_missing(one.missing), *one.remarks)]
+    return "\n".join(rows)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _composed(one: Similarity) -> str:
+    return f", {one.composed} by n-grams of an unseen word" if one.composed else ""
+
+
+def _missing(words: Sequence[str]) -> list[str]:
+    if not words:
+        return []
+    more = f" and {len(words) - _NAMED:,} more" if len(words) > _NAMED else ""
+    return [f"unknown: {', '.join(words[:_NAMED])}{more}"]
+
+
+def _similarity(one: Similarity) -> dict[str, Any]:
+    return {**asdict(one), "coverage": one.coverage}
+
+
+def _analogies(one: Analogies) -> dict[str, Any]:
+    def part(section: Section) -> dict[str, Any]:
+        return {**asdict(section), "accuracy": section.accuracy, "coverage": section.coverage}
+
+    return {
+        "method": one.method, "words": one.words, "restrict": one.restrict,
+        "sections": {name: part(section) for name, section in one.sections.items()},
+        "groups": {name: part(section) for name, section in one.groups.items()},
+        "missing": list(one.missing), "remarks": list(one.remarks),
+    }  # fmt: skip

@@ -1,0 +1,225 @@
+"""The source of co-occurrences: how often words stand near each other, counted once and read cell by cell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.corpus.cells import VERSION, CellPlan, Cells, CellWriter
+from cloze.corpus.pair_counting import counted, has_numba, threads_here
+from cloze.corpus.passages import split_documents
+from cloze.corpus.plan import Int64
+from cloze.corpus.spill import Keys, Runs, Sums
+from cloze.corpus.store import Store
+from cloze.corpus.word_stretches import Unit, number_of_words, stretches
+from cloze.errors import CorpusError, RecipeError
+from cloze.registry import register
+from cloze.rows import Rows
+
+Weight = Literal["inverse_distance", "flat", "linear"]
+_FIELDS = frozenset({"tokens", "length", "cell", "cell_count"})
+_BLOCK = 1 << 18  # pairs turned into cells at a time
+
+
+@register("source", "cooccurrences")
+class Cooccurrences:
+    """The cells above zero of a word-by-word matrix of co-occurrences, one a row (GloVe's `cooccur.c`; PPMI's counts).
+
+    Words at most `radius` apart count 1/d at distance d (`inverse_distance`, GloVe), 1 (`flat`) or (radius + 1 - d) / radius
+    (`linear`, what shrinking windows count on average). `symmetric`: for both words, so that a word beside itself counts
+    twice; otherwise the second of a pair has the first as its context and not the reverse. Documents or sentences (`unit`)
+    are borders. Roles, [UNK] among them, are taken out first and leave no gap.
+
+    `memory`: megabytes that counting may take; what does not fit is spilled to disk and merged. The cells are kept in the
+    store's folder, under `cooccurrences/`, and counted once. Cells come by tiles of 1024 x 1024 words, in pieces of 16,384
+    cells, both in an order drawn anew for each epoch.
+
+    Held-out cells are those of held-out documents, times the ratio of the two parts' words: they compare with training's.
+    Differs: without `held_out` (as published) all documents are counted.
+    """
+
+    gives = _FIELDS
+
+    def __init__(
+        self, *, radius: int = 15, weight: Weight = "inverse_distance", symmetric: bool = True, unit: Unit = "document",
+        memory: int = 2048, length: int | None = 2,
+    ) -> None:
+        if radius < 1:
+            raise RecipeError(f"cooccurrences.radius: {radius}; expected 1 or more words.")
+        if weight not in ("inverse_distance", "flat", "linear"):
+            raise RecipeError(f"cooccurrences.weight: {weight!r}; expected inverse_distance, flat or linear.")
+        if unit not in ("document", "sentence"):
+            raise RecipeError(f"cooccurrences.unit: {unit!r}; expected document or sentence.")
+        if memory < 16:
+            raise RecipeError(f"cooccurrences.memory: {memory} megabytes; counting needs 16 or more.")
+        self.radius, self.weight, self.symmetric, self.unit, self.memory = radius, weight, symmetric, unit, memory
+        self.length = length
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """What a pair at distance 1, 2, … counts, (radius,)."""
+        distance = np.arange(1, self.radius + 1, dtype=np.float64)
+        if self.weight == "flat":
+            return np.ones(self.radius)
+        return 1 / distance if self.weight == "inverse_distance" else (self.radius + 1 - distance) / self.radius
+
+    def bind(
+        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0,
+        part: Literal["train", "held_out"] = "train",
+    ) -> BoundCooccurrences:
+        """This source over one store; nothing is counted yet.
+
+        Raises `CorpusError` if no two words of the training part stand beside each other.
+        """
+        return BoundCooccurrences(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
+
+
+class BoundCooccurrences:
+    """A source over one store, seed and entry. `cells` are counted, or opened, when they are first asked for."""
+
+    def __init__(
+        self, source: Cooccurrences, store: Store, *, seed: int, entry: str, held_out: float, part: Literal["train", "held_out"]
+    ) -> None:
+        self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
+        self.held_out = held_out
+        parts = split_documents(store.documents, held_out)
+        self.documents = parts[part]
+        self.scale = 1.0
+        if part == "held_out" and len(self.documents):
+            self.scale = number_of_words(store, parts["train"]) / max(number_of_words(store, self.documents), 1)
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Full names of the fields that `read` can give."""
+        return self.source.gives
+
+    @property
+    def tokens(self) -> int:
+        """Words of this part of the corpus, roles left out."""
+        return self.cells.tokens
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The counted cells, from the store's folder if they have been counted before."""
+        folder = self._folder()
+        found = Cells.open(folder) or self._count(folder)
+        if self.part == "train" and not len(found):
+            raise CorpusError(
+                f"{self.store.path}: no two words of the corpus stand beside each other within one {self.source.unit} "
+                f"({found.tokens:,} words in {self.store.documents:,} documents).\n  Give more text, or count by document."
+            )
+        return found
+
+    def plan(self, epoch: int, room: int) -> CellPlan:
+        """The cells of one epoch, by pieces of tiles; a pure function of seed, entry and epoch."""
+        return CellPlan.of(self.cells.pieces, epoch, self.seed, self.entry)
+
+    def read(self, plan: CellPlan, items: Int64, want: frozenset[str]) -> Rows:
+        """`cell` (B, 2) int32, `cell_count` (B,) float32; `tokens` (B, 2) are the cell's two words and `length` is 2."""
+        at = plan.cells(items)
+        cell = np.stack([self.cells.rows[at], self.cells.columns[at]], axis=1)
+        count = self.cells.counts[at] * np.float32(self.scale)
+        length = np.full(len(items), 2, np.int32)
+        return Rows({"tokens": cell, "length": length, "cell": cell, "cell_count": count}, checked=True)
+
+    def draw(self, plan: CellPlan, items: Int64) -> rng.Draw:
+        """The random numbers of some items: addressed by seed, entry, epoch and item."""
+        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=items))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "cells"}
+
+    def _counted(self) -> dict[str, Any]:
+        """What the cells depend on."""
+        source = self.source
+        tokens = {name: self.store.header["files"][name]["sha256"] for name in ("tokens.bin", "sentences.bin", "documents.bin")}
+        return {
+            "files": tokens, "radius": source.radius, "weight": source.weight, "symmetric": source.symmetric,
+            "unit": source.unit, "held_out": self.held_out, "part": self.part, "version": VERSION,
+        }
+
+    def _folder(self) -> Path:
+        digest = hashlib.sha256(json.dumps(self._counted(), sort_keys=True).encode()).hexdigest()[:16]
+        return self.store.path / "cooccurrences" / digest
+
+    def _count(self, folder: Path) -> Cells:
+        """Count into a folder that appears when all is written, beside the store where that cannot be written to."""
+        if not os.access(self.store.path, os.W_OK):
+            folder = Path(tempfile.gettempdir()) / f"cloze-{os.getuid()}" / folder.name
+            found = Cells.open(folder)
+            if found is not None:
+                return found
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=".counting-", dir=folder.parent))
+        try:
+            count_cells(self.source, self.store, self.documents, stage)
+            shutil.rmtree(folder, ignore_errors=True)
+            stage.rename(folder)
+        except OSError as error:
+            found = Cells.open(folder)  # another process may have been faster
+            if found is not None:
+                return found
+            raise CorpusError(
+                f"{folder}: the co-occurrences cannot be written: {error.strerror or error}.\n"
+                "  Counting needs about 12 bytes for each cell there, and 16 more while it spills."
+            ) from error
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+        found = Cells.open(folder)
+        assert found is not None
+        return found
+
+
+def count_cells(
+    source: Cooccurrences, store: Store, documents: Int64, folder: Path, *, threads: int | None = None,
+    compiled: bool | None = None,
+) -> Cells:
+    """Count the co-occurrences of these documents into `folder`, with `threads` threads where numba is installed.
+
+    The cells do not depend on threads, memory or the path taken, but for the rounding of sums in double precision.
+    """
+    memory = source.memory << 20
+    compiled = has_numba() if compiled is None else compiled
+    found = counted(
+        stretches(store, documents, unit=source.unit, radius=source.radius, chunk=max(min(1 << 20, memory // 256), 1 << 10)),
+        source.weights, vocab_size=store.vocab_size, symmetric=source.symmetric, memory=memory * 3 // 4, folder=folder,
+        threads=threads or threads_here(), compiled=compiled,
+    )
+    spilled, merged = isinstance(found, Runs), folder / "merged"
+    if isinstance(found, Runs):
+        found = _written(found, merged)
+    writer = CellWriter(folder, store.vocab_size, symmetric=source.symmetric, compiled=compiled)
+    keys, sums = found
+    for low in range(0, len(keys), _BLOCK):
+        writer.tally(keys[low : low + _BLOCK])
+    for low in range(0, len(keys), _BLOCK):
+        writer.place(keys[low : low + _BLOCK], sums[low : low + _BLOCK])
+    for litter in folder.iterdir():
+        if litter.suffix in (".keys", ".sums"):
+            litter.unlink()
+    header = {"radius": source.radius, "weight": source.weight, "symmetric": source.symmetric, "unit": source.unit,
+              "tokens": number_of_words(store, documents), "spilled": spilled}
+    return writer.finish(header)
+
+
+def _written(runs: Runs, path: Path) -> tuple[Keys, Sums]:
+    """The runs as one, on disk and memory-mapped, because it is read twice."""
+    files = path.with_suffix(".keys"), path.with_suffix(".sums")
+    with files[0].open("wb") as keys_file, files[1].open("wb") as sums_file:
+        for keys, sums in runs.merged(_BLOCK):
+            keys.tofile(keys_file)
+            sums.tofile(sums_file)
+    return (
+        np.memmap(files[0], dtype=np.uint64, mode="r").view(np.ndarray),
+        np.memmap(files[1], dtype=np.float64, mode="r").view(np.ndarray),
+    )

@@ -1,0 +1,82 @@
+"""A table of vectors from elsewhere: word2vec's, GloVe's, fastText's, for the words of a store's vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.store import Store
+from cloze.errors import CorpusError, RecipeError
+from cloze.registry import register
+
+
+class Found(Protocol):
+    """What the table asks of opened vectors (`cloze.interop.vectors.Vectors`)."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def place(self) -> str: ...
+
+    def find(self, word: str) -> NDArray[np.float32] | None:
+        """The vector (D,) of a word, None if there is none."""
+
+
+@register("table", "vectors")
+class PretrainedVectors:
+    """Vectors of words from a `file` of word2vec, GloVe or fastText, packed or not, or from a checkpoint of cloze.
+
+    A network that names the table in `vectors:` begins with them. A word is looked up as the tokenizer spells it; fastText's
+    .bin files give vectors to words that they have not seen. Roles such as [UNK] have none.
+    """
+
+    def __init__(self, *, file: str | None = None) -> None:
+        self.file = file
+
+    @property
+    def opens(self) -> str:
+        """The file of vectors that `bind` wants to be given open."""
+        if self.file is None:
+            raise RecipeError("tables: vectors: no file. Name one of word2vec, GloVe or fastText: --set tables.NAME.file=PATH")
+        return self.file
+
+    def bind(self, store: Store, vectors: Found) -> BoundVectors:
+        """The vectors of a store's vocabulary. Raises `CorpusError` if no word of it has one."""
+        tokenizer = store.tokenizer()
+        special = set(tokenizer.special_ids.tolist())
+        matrix = np.zeros((tokenizer.size, vectors.width), np.float32)
+        known = np.zeros(tokenizer.size, np.bool_)
+        for number, word in enumerate(tokenizer.spellings):
+            found = None if number in special else vectors.find(word)
+            if found is not None:
+                matrix[number], known[number] = found, True
+        if not known.any():
+            raise CorpusError(
+                f"{vectors.place}: has a vector for none of the {tokenizer.size - len(special):,} words of {store.path}, such as "
+                f"{tokenizer.spellings[-1]!r}.\n  Give vectors of the same language, and write `lower` in text.normalise as they want it."
+            )
+        return BoundVectors(matrix, known)
+
+    @staticmethod
+    def restored(arrays: Mapping[str, NDArray[Any]]) -> BoundVectors:
+        """The bound table that `BoundVectors.arrays` told; what it did not is a `CorpusError`."""
+        matrix, known = arrays.get("matrix"), arrays.get("known")
+        if matrix is None or known is None or matrix.ndim != 2 or known.shape != matrix.shape[:1]:
+            raise CorpusError("vectors: expected a matrix (V, D) and which rows are known (V). The file is damaged: copy it again.")
+        return BoundVectors(matrix.astype(np.float32), known.astype(np.bool_))
+
+
+class BoundVectors:
+    """Vectors of a vocabulary: matrix (V, D), zero where `known` (V,) is false. size is V."""
+
+    def __init__(self, matrix: NDArray[np.float32], known: NDArray[np.bool_]) -> None:
+        self.matrix, self.known, self.size = matrix, known, len(matrix)
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it is, to be kept with a checkpoint."""
+        return {"matrix": self.matrix, "known": self.known.astype(np.uint8)}

@@ -1,0 +1,11 @@
+"""Word vectors in the formats of their tools (word2vec, GloVe, fastText) and in checkpoints, mapped from the disk.
+May import: what interop may.
+Add a format: a file that reads bytes to `Vectors` and writes them, its sign in `opening.kind_of`, its name in `writing.FORMATS`.
+Contract: tests/interop/test_vector_files.py, test_vector_fasttext.py, test_vector_checkpoints.py; tests/parity/test_vectors.py.
+"""
+
+from cloze.interop.vectors.opening import open_fasttext, open_vectors
+from cloze.interop.vectors.vectors import Vectors, alike
+from cloze.interop.vectors.writing import FORMATS, write_vectors
+
+__all__ = ["FORMATS", "Vectors", "alike", "open_fasttext", "open_vectors", "write_vectors"]

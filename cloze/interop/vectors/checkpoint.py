@@ -1,0 +1,125 @@
+"""A checkpoint as vectors: the table of its tokens, mapped from the disk where cloze wrote it in its own format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from cloze.errors import CheckpointError
+from cloze.interop.export import DESCRIPTION, OWN_HEADS, OWN_NETWORK
+from cloze.interop.files import read_json
+from cloze.interop.read import import_folder
+from cloze.interop.vectors.subwords import Subwords
+from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite
+from cloze.text.tokenizer import Tokenizer
+
+PART = "word_vectors"
+TABLE, CONTEXTS = "embeddings.weight", "contexts.weight"
+_TABLES = ("embeddings.tokens.weight", TABLE)
+_MARKS = {"byte_bpe": ("Ġ",), "unigram": ("▁",)}
+
+
+def of_folder(folder: Path) -> Vectors:
+    """The vectors of a checkpoint: of `word_vectors` the words' (with n-grams; both sides added), of others the token table.
+
+    Roles such as [PAD] are left out; pieces stand as the vocabulary spells them. A network without a table of its tokens in
+    one piece is a `CheckpointError`, as is whatever `import_folder` refuses.
+    """
+    own = _description(folder)
+    if own is not None and own["part"] == PART:
+        return _of_words(folder, own["arguments"])
+    imported = import_folder(folder)
+    name = next((name for name in _TABLES if name in imported.model.network), None)
+    if name is None:
+        raise CheckpointError(
+            f"{folder}: {imported.model.part} has no table with a vector for every token; expected a network with one, such "
+            f"as word_vectors or transformer.\n  `cloze embed {folder} TEXT` gives vectors of texts."
+        )
+    table = imported.model.network[name].numpy()
+    return _vectors(folder, imported.tokenizer, table[: imported.tokenizer.size], None, None)
+
+
+def answers_of(folder: Path) -> Matrix | None:
+    """The output matrix of a checkpoint of `word_vectors`, a row per word as `of_folder` has them; None if it has none."""
+    found = _of_heads(folder, "head.weight")
+    size = len(_ids(tokenizer := Tokenizer.load(folder)))
+    if found is None or found.ndim != 2 or len(found) < tokenizer.size or not size:
+        return None
+    return np.ascontiguousarray(_rows(found, _ids(tokenizer)), dtype=np.float32)
+
+
+def _of_words(folder: Path, arguments: dict[str, Any]) -> Vectors:
+    tokenizer = Tokenizer.load(folder)
+    tensors = _mapped(folder / OWN_NETWORK)
+    table, contexts = tensors.get(TABLE), tensors.get(CONTEXTS)
+    grams = arguments.get("subwords")
+    if table is None or len(table) < tokenizer.size or (contexts is not None and len(contexts) != tokenizer.size):
+        given = "no table" if table is None else f"a table of {len(table):,} rows"
+        raise CheckpointError(
+            f"{folder / OWN_NETWORK}: {given} for {tokenizer.size:,} ids of the tokenizer.\n"
+            f"  They belong to different models: copy the whole folder again."
+        )
+    words = table[: tokenizer.size]
+    if contexts is not None:
+        words = words + contexts
+    part = None if grams is None else Subwords(table[tokenizer.size :], int(grams[0]), int(grams[1]))
+    return _vectors(folder, tokenizer, words, part, _of_heads(folder, "counts"))
+
+
+def _vectors(
+    folder: Path, tokenizer: Tokenizer, table: Matrix, subwords: Subwords | None, counts: NDArray[np.int64] | None
+) -> Vectors:
+    ids = _ids(tokenizer)
+    words = [tokenizer.piece(i) for i in ids]
+    own = _rows(table, ids)
+    refuse_infinite(own, words, str(folder))
+    known = counts is not None and len(counts) == tokenizer.size and bool(counts.any())
+    return Vectors(
+        words, own, str(folder), subwords,
+        counts=counts[ids].astype(np.int64) if known else None,  # type: ignore[index]  # known
+        lower=tokenizer.lower, marks=_MARKS.get(tokenizer.kind, ()),
+    )  # fmt: skip
+
+
+def _ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """The ids of words: all but the roles; a role that is spelled like a word of a vectors' file (`</s>`) is one, too."""
+    named = {id for role, id in tokenizer.roles.items() if tokenizer.kind == "words" and tokenizer.literals[role] != role}
+    left = [id for id in tokenizer.special_ids.tolist() if id not in named]
+    return np.setdiff1d(np.arange(tokenizer.size), left)
+
+
+def _rows(table: Matrix, ids: NDArray[np.int64]) -> Matrix:
+    """These rows; without a copy where they stand together."""
+    together = len(ids) > 0 and ids[-1] - ids[0] + 1 == len(ids)
+    return table[ids[0] : ids[-1] + 1] if together else table[ids]
+
+
+def _description(folder: Path) -> dict[str, Any] | None:
+    path = folder / DESCRIPTION
+    own = read_json(path, "what cloze knows of the model") if path.exists() else None
+    return own if own is not None and own.get("architecture") is None and "part" in own and "arguments" in own else None
+
+
+def _of_heads(folder: Path, ending: str) -> NDArray[Any] | None:
+    """The tensor of that name of the first head that has one."""
+    if not (folder / OWN_HEADS).exists():
+        return None
+    tensors = _mapped(folder / OWN_HEADS, ending)
+    return next(iter(tensors.values()), None)
+
+
+def _mapped(path: Path, ending: str = "") -> dict[str, NDArray[Any]]:
+    """The tensors of a safetensors file as arrays over the mapped file; only those whose names end so."""
+    if not path.exists():
+        raise CheckpointError(f"{path}: there is no such file. The copy is incomplete: copy the whole folder again.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name).numpy() for name in sorted(file.keys()) if name.endswith(ending)}
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path}: damaged or copied only in part ({error}); expected a whole safetensors file. Copy it again."
+        ) from None

@@ -1,0 +1,197 @@
+"""fastText's .bin file: its settings, its dictionary, and the matrices of words with n-grams and of answers.
+
+Layout, all little-endian (facebookresearch/fastText: fasttext.cc `saveModel`, args.cc `save`, dictionary.cc `save`,
+densematrix.cc `save`): int32 793712314 and version 12; twelve int32 and a double of settings; int32 entries, words, labels;
+int64 tokens read and size of the pruning table (-1: none); per entry its bytes, a NUL, int64 count, int8 kind (0 word,
+1 label); a byte (is it quantised?), int64 rows and columns, float32 numbers; the same again for the answers.
+
+Files of before 2017 begin with the settings and lack the size of the pruning table and the bytes on quantisation.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import CheckpointError
+from cloze.interop.vectors.subwords import Subwords
+from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite, refuse_repeated
+
+MAGIC = 793712314
+VERSION = 12
+_SETTINGS = struct.Struct("<12id")
+_SIZES = struct.Struct("<3iq")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings in the order of the file. loss: 1 hierarchical softmax, 2 negative sampling, 3 softmax, 4 one vs all;
+    model: 1 CBOW, 2 skip-gram, 3 supervised; threshold: of subsampling."""
+
+    width: int
+    window: int = 5
+    epochs: int = 5
+    min_count: int = 5
+    negatives: int = 5
+    word_ngrams: int = 1
+    loss: int = 2
+    model: int = 2
+    buckets: int = 2_000_000
+    shortest: int = 3
+    longest: int = 6
+    rate_updates: int = 100
+    threshold: float = 1e-4
+
+
+@dataclass(frozen=True)
+class FastText:
+    """What a .bin file holds. words, then labels; counts of both; tokens: how many were read; table: a row per word and per
+    bucket (words + buckets, D); answers: the output matrix."""
+
+    settings: Settings
+    words: Sequence[str]
+    labels: Sequence[str]
+    counts: NDArray[np.int64]
+    tokens: int
+    table: Matrix
+    answers: Matrix
+
+    def vectors(self, place: str, *, repeated: str = "refuse") -> Vectors:
+        """The words with their n-grams; labels have no vectors of this kind and are left aside."""
+        count = len(self.words)
+        refuse_infinite(self.table[:count], self.words, place)
+        words, own, kept = refuse_repeated(self.words, self.table[:count], place, repeated)
+        counts = self.counts[:count] if kept is None else self.counts[kept]
+        grams = self.settings.longest > 0 and len(self.table) > count
+        part = Subwords(self.table[count:], self.settings.shortest, self.settings.longest) if grams else None
+        return Vectors(words, own, place, part, counts)
+
+
+def read_fasttext(data: bytes | mmap.mmap, place: str) -> FastText:
+    """Read the bytes of a .bin file; the matrices are views of them, so a mapped file is read as far as it is used.
+
+    Faults are `CheckpointError`s: another version, a quantised model, a file cut off, sizes that do not fit.
+    """
+    try:
+        return _read(data, place)
+    except (struct.error, IndexError):
+        raise CheckpointError(_cut_off(place, len(data))) from None
+
+
+def write_fasttext(file: IO[bytes], model: FastText) -> None:
+    """Write a .bin file that fastText and gensim's `load_facebook_model` open."""
+    file.write(struct.pack("<2i", MAGIC, VERSION))
+    file.write(_SETTINGS.pack(*astuple(model.settings)))
+    entries = len(model.words) + len(model.labels)
+    file.write(_SIZES.pack(entries, len(model.words), len(model.labels), model.tokens) + struct.pack("<q", -1))
+    for place, word in enumerate([*model.words, *model.labels]):
+        file.write(word.encode("utf-8") + b"\0" + struct.pack("<qb", model.counts[place], place >= len(model.words)))
+    for matrix in (model.table, model.answers):
+        file.write(struct.pack("<b2q", 0, *matrix.shape))
+        for start in range(0, len(matrix), 65536):
+            file.write(matrix[start : start + 65536].astype("<f4", copy=False).tobytes())
+
+
+def is_fasttext(start: bytes) -> bool:
+    """Whether a file that begins so is fastText's: by its magic number, or, of before 2017, by settings that can be ones."""
+    if start[:4] == struct.pack("<i", MAGIC):
+        return True
+    if len(start) < _SETTINGS.size + _SIZES.size:
+        return False
+    width, window, _, _, _, _, loss, model, *_ = _SETTINGS.unpack_from(start)
+    entries, words, labels, _ = _SIZES.unpack_from(start, _SETTINGS.size)
+    return 0 < width < 1 << 16 and 0 < window < 1 << 16 and loss in (1, 2, 3) and model in (1, 2, 3) and entries == words + labels
+
+
+def as_fasttext(vectors: Vectors, *, answers: Matrix | None = None) -> tuple[FastText, list[str]]:
+    """Any vectors as a fastText model, and remarks on what had to be made up.
+
+    Vectors without n-grams get none (`maxn` 0). Without counts, words get falling ones that keep their order; without
+    `answers` the output matrix is zeros, as in a fresh model: vectors are the same, further training begins anew there.
+    Settings that vectors do not tell are fastText's defaults. A word with a NUL is a `CheckpointError`.
+    """
+    remarks = []
+    grams = vectors.subwords
+    table = vectors.own if grams is None else np.concatenate((vectors.own, grams.rows))
+    counts = vectors.counts
+    if counts is None:
+        counts = np.arange(len(vectors), 0, -1, dtype=np.int64)
+        remarks.append("how often each word occurred is not known: the file says falling numbers that keep the order.")
+    if answers is None:
+        answers = np.zeros((len(vectors), vectors.width), np.float32)
+        remarks.append("the output matrix is zeros: the vectors are right, training on from this file begins anew there.")
+    shape = (0, 0, 0) if grams is None else (len(grams.rows), grams.shortest, grams.longest)
+    settings = Settings(vectors.width, buckets=shape[0], shortest=shape[1], longest=shape[2])
+    if any("\0" in word for word in vectors.words):
+        raise CheckpointError(f"{vectors.place}: a word holds a NUL, which ends words in fastText's file. Use another format.")
+    counts = np.maximum(counts, 1)
+    return FastText(settings, vectors.words, (), counts, int(counts.sum()), table, answers), remarks
+
+
+def _read(data: bytes | mmap.mmap, place: str) -> FastText:
+    magic, version = struct.unpack_from("<2i", data)
+    old = magic != MAGIC
+    if not old and version not in (11, VERSION):
+        raise CheckpointError(
+            f"{place}: version {version} of fastText's file; cloze reads versions 11 and {VERSION} (2017 and later).\n"
+            f"  Save the model anew with a current fastText, or take its .vec file."
+        )
+    settings = Settings(*_SETTINGS.unpack_from(data, 0 if old else 8))
+    if version == 11 and not old and settings.model == 3:  # classifiers of that time had no n-grams, whatever the settings say
+        settings = replace(settings, longest=0)
+    position = (0 if old else 8) + _SETTINGS.size
+    entries, count, labels, tokens = _SIZES.unpack_from(data, position)
+    position += _SIZES.size
+    pruned = 0
+    if not old:
+        (pruned,) = struct.unpack_from("<q", data, position)
+        position += 8
+    if min(entries, count, labels) < 0 or entries != count + labels or settings.width < 1 or entries > len(data):
+        raise CheckpointError(
+            f"{place}: {entries} entries, {count} words, {labels} labels, width {settings.width}: a damaged file. Copy it again."
+        )
+    names: list[str] = []
+    counts = np.empty(entries, np.int64)
+    for entry in range(entries):
+        end = data.find(b"\0", position)
+        if end < 0:
+            raise IndexError
+        names.append(data[position:end].decode("utf-8", "backslashreplace"))
+        counts[entry], _ = struct.unpack_from("<qb", data, end + 1)
+        position = end + 10
+    position += 8 * max(0, pruned)
+    table, position = _matrix(data, position, place, "words and n-grams", marked=not old)
+    answers, position = _matrix(data, position, place, "answers", marked=not old)
+    expected = count + (settings.buckets if settings.longest > 0 or settings.word_ngrams > 1 else 0)
+    if table.shape[1] != settings.width or len(table) not in (expected, count + settings.buckets):
+        raise CheckpointError(
+            f"{place}: a table of {table.shape[0]:,} x {table.shape[1]}; expected {expected:,} rows (words and buckets) of "
+            f"{settings.width} numbers. A damaged file: copy it again."
+        )
+    return FastText(settings, names[:count], names[count:], counts, tokens, table, answers)
+
+
+def _matrix(data: bytes | mmap.mmap, position: int, place: str, what: str, *, marked: bool) -> tuple[Matrix, int]:
+    """A matrix as a view of the bytes, and where it ends; `marked`: a byte before it says whether it is quantised."""
+    if marked and struct.unpack_from("<b", data, position)[0]:
+        raise CheckpointError(
+            f"{place}: the matrix of {what} is quantised (a .ftz file); cloze reads whole vectors alone.\n"
+            f"  Take the .bin file that it was made from."
+        )
+    position += marked
+    rows, columns = struct.unpack_from("<2q", data, position)
+    start = position + 16
+    end = start + 4 * rows * columns
+    if rows < 0 or columns < 0 or end > len(data):
+        raise CheckpointError(_cut_off(place, len(data)))
+    return np.frombuffer(data, "<f4", rows * columns, start).reshape(rows, columns), end
+
+
+def _cut_off(place: str, size: int) -> str:
+    return f"{place}: ends after {size:,} bytes, before its last matrix does. It is cut off: copy the file again."

@@ -1,0 +1,114 @@
+"""A file of vectors → a model of cloze: network `word_vectors`, a tokenizer of whole words, and a recipe to train it further."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.interop.model import Head, Model, Reading, complete
+from cloze.interop.read import Imported
+from cloze.interop.vectors.checkpoint import PART, TABLE
+from cloze.interop.vectors.fasttext import FastText
+from cloze.interop.vectors.opening import kind_of, open_fasttext, open_vectors
+from cloze.interop.vectors.subwords import END_OF_LINE
+from cloze.interop.vectors.vectors import Vectors
+from cloze.text.normalise import Normalise
+from cloze.text.words import Words
+
+#: How files of vectors spell roles; a role that no file spells keeps its own name.
+_LITERALS: Mapping[str, tuple[str, ...]] = {
+    "[PAD]": ("<pad>", "[PAD]"), "[UNK]": ("<unk>", "[UNK]"), "[BOS]": ("<s>", "[BOS]"), "[EOS]": (END_OF_LINE, "[EOS]"),
+}  # fmt: skip
+_HEAD = "negative_sampling"
+
+
+def import_vectors(path: Path, *, repeated: str = "refuse") -> Imported:
+    """Read a file of vectors as a model with network `word_vectors`; of fastText with its n-grams, and with counts and output
+    matrix where it was trained by negative sampling.
+
+    Words keep the order of the file. `</s>`, and without n-grams `<unk>`, `<s>` and `<pad>`, become the roles that they are;
+    the vectors of other roles are zeros. Errors: as `open_vectors`.
+    """
+    fasttext = open_fasttext(path) if kind_of(path) == "fasttext" else None
+    vectors = open_vectors(path, repeated=repeated) if fasttext is None else fasttext.vectors(str(path), repeated=repeated)
+    grams = vectors.subwords
+    special = {
+        role: next((name for name in names if name in vectors.ids and (grams is None or name == END_OF_LINE)), role)
+        for role, names in _LITERALS.items()
+    }
+    spelled = set(special.values())
+    rest = np.array([row for row, word in enumerate(vectors.words) if word not in spelled], np.int64)
+    rows = [vectors.ids.get(name, -1) for name in special.values()]
+    places = np.concatenate((np.array(rows, np.int64), rest))
+    tokenizer = Words(min_count=1, split="whitespace", special=special).of_words(
+        [vectors.words[row] for row in rest.tolist()], Normalise()
+    )
+    table = _taken(vectors.own, places)
+    arguments: dict[str, Any] = {"width": vectors.width}
+    if grams is not None:
+        arguments.update(subwords=[grams.shortest, grams.longest], buckets=len(grams.rows), gradient="full", spread=1.0)
+        table = np.concatenate((table, grams.rows))
+    model = Model(
+        arguments=complete(arguments, PART), order="open", network={TABLE: torch.from_numpy(table)}, part=PART,
+        heads=_head(vectors, fasttext, places, arguments),
+    )  # fmt: skip
+    found = [name for name in special.values() if name in vectors.ids]
+    remarks = [f"{', '.join(found)} of the file stand for roles of the tokenizer."] if found else []
+    return Imported(
+        folder=path.parent, architecture=None, model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "first"),
+        remarks=tuple(remarks),
+    )
+
+
+def recipe_of_vectors(imported: Imported, base: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """`base`, a recipe of word vectors as plain data, with the imported network and vocabulary in it."""
+    recipe = copy.deepcopy(dict(base))
+    recipe["name"] = name
+    recipe["notes"] = (
+        f"Read from a file of vectors: its words and their vectors. Everything else is that of the recipe {base['name']}, "
+        f"because such a file does not say how it was trained.\n"
+    )
+    special = dict(imported.tokenizer.literals)
+    recipe["text"] = {"tokenizer": {"words": {"min_count": 1, "split": "whitespace", "special": special}}}
+    recipe["network"] = {PART: {**recipe["network"][PART], **_given(imported.model.arguments)}}
+    return recipe
+
+
+def base_of_vectors(imported: Imported) -> str:
+    """The named recipe that such vectors are trained by."""
+    return "fasttext" if imported.model.arguments.get("subwords") else "word2vec-skipgram"
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    grams = arguments.get("subwords")
+    return {"width": arguments["width"], **({"subwords": list(grams), "buckets": arguments["buckets"]} if grams else {})}
+
+
+def _head(
+    vectors: Vectors, fasttext: FastText | None, places: NDArray[np.int64], arguments: dict[str, Any]
+) -> dict[str, Head]:
+    """fastText's output matrix as the objective that it was trained by; none where there is none of this kind."""
+    if fasttext is None or fasttext.settings.loss != 2 or fasttext.answers.shape != (len(fasttext.words), vectors.width):
+        return {}
+    if len(vectors) != len(fasttext.words):  # repeated words were taken out: rows no longer fit
+        return {}
+    counts = np.where(places >= 0, fasttext.counts[places], 0)
+    state = {
+        "head.weight": torch.from_numpy(_taken(fasttext.answers, places)),
+        "counts": torch.from_numpy(np.concatenate((np.zeros(4, np.int64), np.maximum(counts[4:], 1)))),
+    }
+    settings = {"negatives": fasttext.settings.negatives, "power": 0.5, "redraw": True}
+    return {_HEAD: Head(_HEAD, settings, state)}
+
+
+def _taken(table: NDArray[np.float32], places: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The rows at `places`; zeros where the place is -1."""
+    made = np.array(table[np.maximum(places, 0)], np.float32)
+    made[places < 0] = 0.0
+    return made

@@ -1,0 +1,156 @@
+"""Words with a vector each, in memory or mapped from the disk; unseen words by their character n-grams where the model can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import CheckpointError, UserError, nearest
+from cloze.interop.vectors.subwords import Subwords
+
+Matrix = NDArray[np.float32]
+_CHECKED = 1 << 22  # numbers looked at together
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The vectors of some words, most frequent word first where the source says.
+
+    words: (N); own: the row of each word (N, D) float32, perhaps mapped from a file and read-only; place: where they come
+    from, for messages; subwords: how words are put together from n-grams (fastText), None: a word is its row; counts: how
+    often each word occurred (N,), None where the source does not say; lower: the words are lower-case because the
+    tokenizer lower-cases; marks: what may stand before a word's spelling (`Ġ`, `▁`), tried when looking it up.
+    """
+
+    words: Sequence[str]
+    own: Matrix
+    place: str
+    subwords: Subwords | None = None
+    counts: NDArray[np.int64] | None = None
+    lower: bool = False
+    marks: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, path: Path | str, *, repeated: str = "refuse") -> Vectors:
+        """Open a file of vectors or a checkpoint; see `open_vectors`."""
+        from cloze.interop.vectors.opening import open_vectors
+
+        return open_vectors(path, repeated=repeated)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def width(self) -> int:
+        """Numbers per vector."""
+        return int(self.own.shape[1])
+
+    @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """The row of each word."""
+        return {word: row for row, word in enumerate(self.words)}
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """The vector of every word (N, D): the rows themselves, or the means over rows and n-grams."""
+        if self.subwords is None:
+            return self.own
+        made = self.subwords.compose(self.words, self.own)
+        refuse_infinite(made, self.words, self.place)
+        return made
+
+    def row(self, word: str) -> int | None:
+        """The row of a word as it is spelled (or lower-cased where the tokenizer does so), None if it has none."""
+        given = word.lower() if self.lower else word
+        for mark in ("", *self.marks):
+            found = self.ids.get(mark + given)
+            if found is not None:
+                return found
+        return None
+
+    def find(self, word: str) -> Matrix | None:
+        """The vector (D,) of a word, by its n-grams if it is unseen and the model has them; None if there is none."""
+        row = self.row(word)
+        if self.subwords is None:
+            return None if row is None else np.array(self.own[row])
+        if row is not None:
+            return self.subwords.compose([self.words[row]], self.own[row : row + 1])[0]
+        return self.subwords.unseen(word.lower() if self.lower else word)
+
+    def vector(self, word: str) -> Matrix:
+        """The same; a word without a vector is a `UserError` that names the nearest by spelling."""
+        found = self.find(word)
+        if found is None:
+            raise self.unknown(word)
+        return found
+
+    def unknown(self, word: str) -> UserError:
+        """What is said of a word without a vector."""
+        return UserError(f"{word!r} is not among the {len(self):,} words of {self.place}.{alike(word, self.words)}")
+
+
+def alike(word: str, words: Iterable[str]) -> str:
+    """` Did you mean …?` with the words nearest by spelling; empty where none is near. Fast for a million words."""
+    small = word.casefold()
+    pairs = {small[i : i + 2] for i in range(len(small) - 1)} or {small}
+    likely: list[tuple[float, int, str]] = []
+    for place, other in enumerate(words):
+        if abs(len(other) - len(word)) > 2:
+            continue
+        folded = other.casefold()
+        if folded == small:
+            return f" Did you mean {other!r}?"
+        shared = sum(pair in folded for pair in pairs)
+        if 2 * shared >= len(pairs) - 1:
+            likely.append((-shared + 0.5 * abs(len(other) - len(word)), place, other))
+    hint = nearest(word, [other for _, _, other in sorted(likely)[:60]])
+    return f" {hint}" if hint.startswith("Did") else ""
+
+
+def refuse_infinite(matrix: Matrix, words: Sequence[str], place: str) -> None:
+    """A row with a number that is not finite is a `CheckpointError`."""
+    step = max(1, _CHECKED // max(1, matrix.shape[1]))
+    for start in range(0, len(matrix), step):
+        block = matrix[start : start + step]
+        if not np.isfinite(block).all():
+            row = int(np.flatnonzero(~np.isfinite(block).all(1))[0])
+            column = int(np.flatnonzero(~np.isfinite(block[row]))[0])
+            raise CheckpointError(
+                f"{place}: number {column + 1} of {words[start + row]!r} (row {start + row + 1}) is {block[row, column]}; "
+                f"expected finite numbers.\n  Training has diverged or the file is damaged: take an earlier checkpoint, or "
+                f"copy it again."
+            )
+
+
+def refuse_repeated(
+    words: Sequence[str], own: Matrix, place: str, repeated: str, *, unit: str = "row", first: int = 1
+) -> tuple[list[str], Matrix, NDArray[np.int64] | None]:
+    """Words and rows with every word once, and the rows kept if some were not.
+
+    `repeated`: `refuse` makes a word that comes twice a `CheckpointError`, `first` keeps its first row; `unit` and `first`
+    say how rows are counted in the message.
+    """
+    if repeated not in ("refuse", "first"):
+        raise UserError(f"unknown way with repeated words {repeated!r}. {nearest(repeated, ('refuse', 'first'))}")
+    seen: dict[str, int] = {}
+    twice: list[tuple[str, int, int]] = []
+    for row, word in enumerate(words):
+        before = seen.setdefault(word, row)
+        if before != row:
+            twice.append((word, before, row))
+    if not twice:
+        return list(words), own, None
+    if repeated == "refuse":
+        word, one, two = twice[0]
+        count = f"{len(twice)} words come again, the first is" if len(twice) > 1 else "a word comes twice:"
+        raise CheckpointError(
+            f"{place}: {count} {word!r} ({unit}s {one + first} and {two + first}); expected every word once.\n"
+            f"  To keep the first of each: cloze import {place} --repeated first --out FOLDER"
+        )
+    kept = np.fromiter(seen.values(), np.int64, len(seen))
+    return list(seen), own[kept], kept

@@ -1,0 +1,34 @@
+"""One file, written whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from cloze.errors import UserError
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that appears under its name by one rename, once it is on the disk; packed if it ends in .gz."""
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: its folder does not exist. Make it first, or choose another name.")
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; expected the name of a file to write.")
+    stage = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with stage.open("wb") as file:
+            if path.suffix == ".gz":
+                with gzip.GzipFile(path.stem, "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
+                    yield cast(IO[bytes], packed)
+            else:
+                yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(stage, path)
+    finally:
+        stage.unlink(missing_ok=True)

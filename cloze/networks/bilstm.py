@@ -1,0 +1,268 @@
+"""Two language models in one, from the left and from the right: ELMo's network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.networks.blocks.characters import CharacterTable
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.lstm import LSTMLayer
+from cloze.networks.blocks.stepping import reorder, turned
+from cloze.networks.clock import Clock
+from cloze.networks.network import StateKind, reading_states
+from cloze.registry import Given, Part, register
+
+if TYPE_CHECKING:
+    CharactersPart = Any
+else:
+    CharactersPart = Part["characters"]
+
+State = tuple[Tensor, Tensor]
+
+
+class BothWays(nn.Module):
+    """One layer of either direction, each with weights of its own."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__()
+        self.forwards, self.backwards = LSTMLayer(**arguments), LSTMLayer(**arguments)
+
+    def forward(
+        self, x: Tensor, state: State | None, lengths: Tensor | None, ends: Tensor | None, backwards: Tensor | bool
+    ) -> tuple[Tensor, State]:
+        """(B, L, D) to (B, L, D) and the states at the ends, in the order of the rows as they are; `backwards` (B,) says which
+        rows belong to the backward direction, or whether all do.
+        """
+        if isinstance(backwards, bool):
+            layer = self.backwards if backwards else self.forwards
+            made: tuple[Tensor, State] = layer(x, state, lengths, ends)
+            return made
+        parts, places = [], []
+        for layer, rows in ((self.forwards, (~backwards).nonzero().view(-1)), (self.backwards, backwards.nonzero().view(-1))):
+            own = [None if one is None else one[rows] for one in (lengths, ends)]
+            parts.append(layer(x[rows], None if state is None else (state[0][rows], state[1][rows]), *own))
+            places.append(rows)
+        back = torch.cat(places).argsort()
+        out = torch.cat([part[0] for part in parts])[back]
+        h, c = (torch.cat([part[1][number] for part in parts])[back] for number in (0, 1))
+        return out, (h, c)
+
+
+@register("network", "bilstm")
+class BiLSTM(nn.Module):
+    """A forward and a backward LSTM over one input, `layers` deep, that do not see each other (Peters et al., 2018, §3).
+
+    Words are read by their `characters`, so that none is unknown, or from a table. Each direction has cells of `inner` numbers
+    projected to `direction_width`, half of `width`; cells and projections are bound by `cell_clip` and `projection_clip`. With
+    `skip` a layer's input is added to its output, but for the first layer. `dropout` falls on every layer's input and on the last
+    output; it stands outside the skip, whose path carries the dropped input, as in the authors' code (allenai/bilm-tf,
+    `bilm/training.py`).
+
+    `forward_hidden` has read a row up to a token, `backward_hidden` from its end down to it: each predicts what comes next in its
+    own direction. `hidden` is both side by side; `layers` all of them, layer 0 the words themselves, twice.
+
+    **Streams.** The state goes on from row to row of a lane, in the direction of reading. Rows that are `reversed` (the source
+    `streams` with `both_directions`) were read from their end: what reads them in their order is the backward LSTM, so that
+    `forward_hidden` of such rows is its state, and `predict: next` trains either direction on text of its own, as the authors do.
+    `reuse`: how many tokens at the end of a row the next one brings again. Without such rows the backward LSTM begins anew in
+    every row. A text that is read at use begins with zeros: the same text gets the same vectors every time (the authors' state
+    goes on from text to text).
+
+    Parameters: `embeddings.tokens.weight` or `embeddings.characters.*`, `layers.n.forwards.*`, `layers.n.backwards.*` (see
+    `LSTMLayer`). LSTMs begin between ±1/√cells, with `forget_bias` added to that of the forget gate.
+
+    >>> network = BiLSTM(layers=2, width=8, inner=6, vocab_size=10, clock=Clock()).eval()
+    >>> states = network(want=frozenset({"hidden", "forward_hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))
+    >>> tuple(states["hidden"].shape), tuple(states["forward_hidden"].shape)
+    ((2, 5, 8), (2, 5, 4))
+    """
+
+    carries: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+        {
+            "tiny": {"layers": 2, "width": 128, "inner": 128},
+            "mini": {"layers": 2, "width": 256, "inner": 512},
+            "small": {"layers": 2, "width": 256, "inner": 1024},
+            "medium": {"layers": 2, "width": 512, "inner": 2048},
+            "base": {"layers": 2, "width": 1024, "inner": 4096},
+        }
+    )
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        width: int,
+        inner: int | None = None,
+        skip: bool = True,
+        cell_clip: float | None = 3.0,
+        projection_clip: float | None = 3.0,
+        forget_bias: float = 1.0,
+        dropout: float = 0.1,
+        reuse: int = 0,
+        characters: CharactersPart = None,
+        vocab_size: Given[int],
+        clock: Given[Clock],
+    ) -> None:
+        super().__init__()
+        if width % 2 or layers < 1 or reuse < 0:
+            raise RecipeError(
+                f"bilstm: layers is {layers}, width is {width} and reuse is {reuse}; expected at least one layer, a width of two "
+                "equal halves, and 0 tokens or more."
+            )
+        self.width, self.direction_width, self.inner = width, width // 2, inner or width // 2
+        self.widths = {"forward_hidden": self.direction_width, "backward_hidden": self.direction_width}
+        self.skip, self.reuse, self.vocab_size = skip, reuse, vocab_size
+        self.embeddings = nn.Module()
+        if characters is None:
+            self.embeddings.tokens = nn.Embedding(vocab_size, self.direction_width)
+        else:
+            self.embeddings.characters = CharacterTable(characters, self.direction_width)
+        self.per_word = None if characters is None else int(characters.per_word)
+        projection = None if self.inner == self.direction_width else self.direction_width
+        self.layers: Sequence[BothWays] = nn.ModuleList(  # type: ignore[assignment]
+            BothWays(
+                input_width=self.direction_width, cell=self.inner, projection=projection, cell_clip=cell_clip,
+                projection_clip=projection_clip, forget_bias=forget_bias, clock=clock,
+            )
+            for _ in range(layers)
+        )
+        self.dropouts = nn.ModuleDict({
+            name: nn.ModuleList(Dropout(dropout, clock) for _ in range(layers + 1)) for name in ("along", "against")
+        })
+        self.needs = frozenset({"tokens"})
+        self.takes = frozenset({"tokens", "block", "restarts", "reversed", "summaries"})
+        self.takes |= frozenset() if characters is None else {"characters"}
+        self.gives: Mapping[str, StateKind] = {
+            "hidden": StateKind("B L D", "order"),
+            "forward_hidden": StateKind("B L D", "left_to_right"),
+            "backward_hidden": StateKind("B L D", "right_to_left"),
+            "layers": StateKind("N B L D", "order"),
+            "summary": StateKind("E D", "order"),
+        }
+        self.reset_parameters()
+        name_dropouts(self)
+
+    @property
+    def tables(self) -> dict[str, nn.Embedding]:
+        """The token table; none where words are read by their characters."""
+        return {} if self.per_word is not None else {"tokens": self.embeddings.get_submodule("tokens")}  # type: ignore[dict-item]
+
+    def depth_groups(self) -> list[nn.Module]:
+        """What reads words first, then the layers in order."""
+        return [self.embeddings, *self.layers]
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator; a table of tokens between ±0.1."""
+        for name, part in self.embeddings.named_children():
+            if name == "tokens":
+                nn.init.uniform_(part.get_parameter("weight"), -0.1, 0.1)
+            else:
+                part.reset_parameters()  # type: ignore[operator]
+        for layer in self.layers:
+            layer.forwards.reset_parameters()
+            layer.backwards.reset_parameters()
+
+    def forward(
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        block: Tensor | None = None,
+        restarts: Tensor | None = None,
+        reversed: Tensor | None = None,
+        summaries: Tensor | None = None,
+        characters: Tensor | None = None,
+        carry: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Any]:
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), its halves `forward_hidden` and `backward_hidden` (B, L, D / 2),
+        `layers` (N + 1, B, L, D), `summary` (E, D), and `carry`, for the rows that follow in the lanes. Rows of several
+        examples are a `RecipeError`.
+        """
+        lengths = _lengths(block)
+        x = self.embeddings.tokens(tokens) if self.per_word is None else self.embeddings.characters(tokens, characters)
+        turn: Tensor | bool = False if reversed is None else reversed
+        states: dict[str, Any] = {}
+        along, after = self._along(x, turn, lengths, _recalled(carry, restarts, len(self.layers)), "carry" in want)
+        if "carry" in want:
+            states["carry"] = {
+                f"{name}.{number}": part.detach()
+                for number, state in enumerate(after) for name, part in zip(("hidden", "cell"), state, strict=True)
+            }
+        if "forward_hidden" in want:
+            states["forward_hidden"] = along[-1]
+        if want <= {"forward_hidden", "carry"}:
+            return states
+        against = self._against(x, turn, lengths)
+        if "backward_hidden" in want:
+            states["backward_hidden"] = against[-1]
+        both = [_side_by_side(x, x, False), *(_side_by_side(a, b, turn) for a, b in zip(along, against, strict=True))]
+        return {**states, **reading_states(want, both[-1], both, summaries)}
+
+    def _along(
+        self, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None, before: list[State] | None, carrying: bool
+    ) -> tuple[list[Tensor], list[State]]:
+        """What comes out of every layer in the order of the rows, the last with its dropout, and the states to go on with."""
+        ends = None
+        if carrying and self.reuse:
+            whole = torch.full((len(x),), x.shape[1], device=x.device) if lengths is None else lengths
+            ends = (whole - self.reuse).clamp(min=0)
+        return self._stack("along", x, backwards, lengths, ends, before)
+
+    def _against(self, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None) -> list[Tensor]:
+        """What comes out of every layer that reads the rows from their last tokens, which begins with zeros."""
+        places = turned(x.shape[1], lengths, x.device)
+        other = ~backwards if isinstance(backwards, Tensor) else not backwards
+        found, _ = self._stack("against", reorder(x, places), other, lengths, None, None)
+        return [reorder(one, places) for one in found]
+
+    def _stack(
+        self, way: str, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None, ends: Tensor | None,
+        before: list[State] | None,
+    ) -> tuple[list[Tensor], list[State]]:
+        drop = self.dropouts[way]
+        passed, after = [], []
+        for number, layer in enumerate(self.layers):
+            given = drop[number](x)  # type: ignore[index]
+            made, state = layer(given, None if before is None else before[number], lengths, ends, backwards)
+            x = made + given if self.skip and number else made
+            passed.append(x)
+            after.append(state)
+        return [*passed[:-1], drop[len(self.layers)](x)], after  # type: ignore[index]
+
+    def flops_per_token(self, length: int) -> float:
+        """Floating-point operations of forward and backward for one token, heads and characters not counted."""
+        return sum(layer.forwards.flops_per_token() + layer.backwards.flops_per_token() for layer in self.layers)
+
+
+def _lengths(block: Tensor | None) -> Tensor | None:
+    """How many real tokens each row has (B,), None where nothing is padded."""
+    if block is None:
+        return None
+    if bool((block > 1).any()):
+        raise RecipeError("bilstm: a row holds several texts, and a state would go on from one to the next. Leave packing out.")
+    return (block > 0).sum(1)
+
+
+def _side_by_side(along: Tensor, against: Tensor, backwards: Tensor | bool) -> Tensor:
+    """[forward; backward], whichever direction it was that read a row in its order."""
+    straight = torch.cat([along, against], dim=-1)
+    if isinstance(backwards, bool):
+        return straight
+    return torch.where(backwards[:, None, None], torch.cat([against, along], dim=-1), straight)
+
+
+def _recalled(carry: Mapping[str, Tensor] | None, restarts: Tensor | None, layers: int) -> list[State] | None:
+    """The state of every layer out of a carry; rows in `restarts` (B,) begin with zeros."""
+    if not carry:
+        return None
+    states = [(carry[f"hidden.{number}"], carry[f"cell.{number}"]) for number in range(layers)]
+    if restarts is None:
+        return states
+    return [(h.masked_fill(restarts[:, None], 0.0), c.masked_fill(restarts[:, None], 0.0)) for h, c in states]

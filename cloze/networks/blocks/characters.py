@@ -1,0 +1,236 @@
+"""Vectors of words from their characters: ELMo's convolutions, and the letter trigrams of DSSM.
+
+A part of kind `characters` maps `tokens` (B, L) to (B, L, `width`). It knows how every id of the vocabulary is spelled;
+`characters` (B, L, C), where given, spell tokens that the vocabulary lacks (see `cloze.networks.spelling`). Words are computed
+once each, however often they stand in a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.networks.blocks.highway import Highway
+from cloze.registry import Given, register
+from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, trigrams
+
+
+class Characters(nn.Module):
+    """What both parts share: the spelled vocabulary, and each distinct word computed once.
+
+    `spelled` (V, C) is made of the tokenizer's spellings and is no part of a checkpoint; without spellings, as while a recipe is
+    only checked, it is zero.
+    """
+
+    width: int
+
+    def __init__(self, *, per_word: int, vocab_size: int, spellings: Sequence[str] | None) -> None:
+        super().__init__()
+        self.per_word = per_word
+        made = np.zeros((vocab_size, per_word), np.int16)
+        if spellings is not None:
+            known = spell_vocabulary(spellings[:vocab_size], per_word)
+            made[: len(known)] = known
+        self.spelled: Tensor
+        self.register_buffer("spelled", torch.from_numpy(made), persistent=False)
+
+    @property
+    def words(self) -> int:
+        """How many ids are spelled."""
+        return len(self.spelled)
+
+    def forward(self, tokens: Tensor, characters: Tensor | None = None) -> Tensor:
+        """(B, L) ids, and characters (B, L, C) where a token has its own, zeros elsewhere, to (B, L, width)."""
+        distinct, place = torch.unique(tokens, return_inverse=True)
+        spelled = self.spelled[distinct]
+        if characters is not None:
+            own = (characters != NOTHING).any(-1)
+            rows, again = torch.unique(characters[own], dim=0, return_inverse=True)
+            place = place.masked_scatter(own, again + len(distinct))
+            spelled = torch.cat([spelled, rows.to(spelled.dtype)])
+        return self.vectors(spelled)[place]
+
+    @abstractmethod
+    def vectors(self, spelled: Tensor) -> Tensor:
+        """Characters (N, C) of words to their vectors (N, width)."""
+
+    @abstractmethod
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator."""
+
+
+@register("characters", "char_cnn")
+class CharCNN(Characters):
+    """Convolutions over a word's characters, the highest of each filter, highways: (Kim et al., 2016, §2; ELMo).
+
+    `filters` are pairs (characters that a filter spans, number of filters); convolutions are valid ones over `per_word`
+    characters, padding included, whose vector is trained: `per_word` is part of the model, and a word is at least as long as the
+    widest filter. The numbers of characters are those of ELMo's released models, `mask` adds a row for [MASK] (CharacterBERT).
+    What comes out is as wide as there are filters; a network that reads it maps it to its own width where the two differ.
+
+    Kim et al.: `embedding_width: 15`, `activation: tanh`, one or two highways. Parameters: `table.weight`, `filters.n.*`
+    (H, E, span), `highways.n.*`. Tables begin between ±1, filters between ±0.05 (relu) or with deviation 1/√(span · E) (tanh).
+
+    Differs: the windows that hold nothing but padding are computed once per filter and not for each place, which gives the
+    same maximum.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedding_width: int = 16,
+        filters: list[tuple[int, int]] = [(1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)],  # noqa: B006
+        highways: int = 2,
+        activation: Literal["relu", "tanh"] = "relu",
+        per_word: int = 50,
+        mask: bool = False,
+        vocab_size: Given[int],
+        spellings: Given[Sequence[str] | None] = None,
+    ) -> None:
+        widest = max((span for span, _ in filters), default=0)
+        if not filters or min(min(pair) for pair in filters) < 1 or widest > per_word:
+            raise RecipeError(
+                f"char_cnn.filters: {[list(pair) for pair in filters]}; expected pairs [characters spanned, number of filters], "
+                f"spanning at most {per_word} characters (`per_word`)."
+            )
+        super().__init__(per_word=per_word, vocab_size=vocab_size, spellings=spellings)
+        self.width = sum(number for _, number in filters)
+        self.activation = activation
+        self.table = nn.Embedding(MASKED + int(mask), embedding_width, padding_idx=NOTHING)
+        self.filters = nn.ModuleList(nn.Conv1d(embedding_width, number, span) for span, number in filters)
+        self.highways = nn.ModuleList(Highway(self.width) for _ in range(highways))
+        if not mask and self.spelled.numel() and bool((self.spelled == MASKED).any()):
+            raise RecipeError("char_cnn: the text has a [MASK], and the table of characters has no row for it; write `mask: true`.")
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator."""
+        nn.init.uniform_(self.table.weight, -1.0, 1.0)
+        with torch.no_grad():
+            self.table.weight[NOTHING] = 0.0
+        for conv in self.filters:
+            assert isinstance(conv, nn.Conv1d)  # a ModuleList does not say so
+            if self.activation == "relu":
+                nn.init.uniform_(conv.weight, -0.05, 0.05)
+            else:
+                nn.init.normal_(conv.weight, std=1 / math.sqrt(conv.weight[0].numel()))
+            assert conv.bias is not None
+            nn.init.zeros_(conv.bias)
+        for highway in self.highways:
+            assert isinstance(highway, Highway)
+            highway.reset_parameters()
+
+    def vectors(self, spelled: Tensor) -> Tensor:
+        """Characters (N, C) of words to their vectors (N, width)."""
+        columns = torch.arange(1, spelled.shape[1] + 1, device=spelled.device)
+        most = int(torch.where(spelled != PADDING, columns, 0).amax()) if len(spelled) else 0
+        x = F.embedding(spelled.long(), self.table.weight, padding_idx=NOTHING).transpose(1, 2)  # (N, E, C)
+        found = []
+        for conv in self.filters:
+            assert isinstance(conv, nn.Conv1d)
+            shown = min(most + conv.kernel_size[0], spelled.shape[1])  # one window of padding alone, if there is any
+            found.append(conv(x[:, :, :shown]).amax(2))
+        made = torch.cat(found, dim=1)
+        made = F.relu(made) if self.activation == "relu" else torch.tanh(made)
+        for highway in self.highways:
+            made = highway(made)
+        return made
+
+
+@register("characters", "letter_trigrams")
+class LetterTrigrams(Characters):
+    """A word as the sum of the vectors of its letter trigrams, each counted once (DSSM: Huang et al., 2013, §3.2).
+
+    Trigrams run over the word with its two marks, `#cat#` → #ca, cat, at#, as bytes of UTF-8. The `size` - 1 trigrams that most
+    words of the vocabulary hold have a vector of their own, all others share the last. What a word keeps of its spelling is which
+    trigrams it holds: `collisions` counts the words that can no longer be told apart. Parameters: `table.weight` (size, width);
+    the checkpoint holds the trigrams as `known` (size - 1,).
+
+    Differs: letters outside ASCII are several bytes; the paper removes them.
+    """
+
+    def __init__(
+        self, *, width: int = 300, size: int = 30000, per_word: int = 50, vocab_size: Given[int],
+        spellings: Given[Sequence[str] | None] = None,
+    ) -> None:
+        if size < 2:
+            raise RecipeError(f"letter_trigrams.size: {size}; expected 2 or more, one of them for all trigrams without their own.")
+        super().__init__(per_word=per_word, vocab_size=vocab_size, spellings=spellings)
+        self.width = width
+        self.known: Tensor
+        known = self._most_frequent(size - 1) if spellings is not None else np.full(size - 1, -2, np.int64)
+        self.register_buffer("known", torch.from_numpy(known))
+        self.table = nn.Embedding(size, width)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator."""
+        nn.init.normal_(self.table.weight, std=1 / math.sqrt(self.width))
+
+    def _most_frequent(self, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The trigrams of most words, ascending; -2 where there are fewer."""
+        found, counts = np.unique(self._sets(self.spelled.cpu().numpy()), return_counts=True)
+        found, counts = found[found >= 0], counts[found >= 0]
+        kept = found[np.argsort(-counts, kind="stable")[:most]]
+        return np.sort(np.concatenate([kept, np.full(most - len(kept), -2)])).astype(np.int64)
+
+    @staticmethod
+    def _sets(spelled: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The trigrams of each word, ascending and once each (N, C - 2); -1 for none."""
+        codes = np.sort(trigrams(spelled), axis=1)
+        codes[:, 1:][codes[:, 1:] == codes[:, :-1]] = -1
+        return np.sort(codes, axis=1)
+
+    @property
+    def collisions(self) -> int:
+        """How many words of the vocabulary hold the very trigrams of an earlier one."""
+        sets = self._sets(self.spelled.cpu().numpy())
+        sets = sets[(sets >= 0).any(1)]
+        return len(sets) - len(np.unique(sets, axis=0))
+
+    def vectors(self, spelled: Tensor) -> Tensor:
+        """Characters (N, C) of words to their vectors (N, width)."""
+        sets = torch.from_numpy(self._sets(spelled.cpu().numpy())).to(spelled.device)
+        place = torch.searchsorted(self.known, sets).clamp_(max=len(self.known) - 1)
+        rows = torch.where(self.known[place] == sets, place, len(self.known))
+        real = sets >= 0
+        number, at = rows[real], torch.cumsum(real.sum(1), 0)
+        begins = torch.cat([at.new_zeros(1), at[:-1]])
+        return F.embedding_bag(number, self.table.weight, begins, mode="sum")
+
+    def extra_repr(self) -> str:
+        """The collisions, for `print(network)`."""
+        return f"collisions={self.collisions}"
+
+
+class CharacterTable(nn.Module):
+    """Characters as a network reads them, at its own width: `project.*` maps to it where the part is not as wide.
+
+    With several trigrams or filters per number of the network this is ELMo's last linear map.
+    """
+
+    def __init__(self, characters: Characters, width: int) -> None:
+        super().__init__()
+        self.part = characters
+        self.project = nn.Linear(characters.width, width) if characters.width != width else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator."""
+        self.part.reset_parameters()
+        if self.project is not None:
+            nn.init.normal_(self.project.weight, std=1 / math.sqrt(self.project.in_features))
+            nn.init.zeros_(self.project.bias)
+
+    def forward(self, tokens: Tensor, characters: Tensor | None = None) -> Tensor:
+        """(B, L) ids to (B, L, D)."""
+        x: Tensor = self.part(tokens, characters)
+        return x if self.project is None else self.project(x)

@@ -1,0 +1,49 @@
+"""Dropouts of recurrent networks: one mask for all steps, for all rows, for whole words. Drawn by address, like `Dropout`."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cloze.networks.blocks.dropout import Dropout, drop
+
+
+class LockedDropout(Dropout):
+    """(B, L, D): each row drops the same numbers at every step (Gal and Ghahramani, 2016; Merity et al., 2018, §4.1)."""
+
+    def forward(self, x: Tensor, places: object = None) -> Tensor:
+        """Drop in (B, L, D)."""
+        if not self.active:
+            return x
+        return x * self.mask((x.shape[0], x.shape[2]), x)[:, None]
+
+    def mask(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """What (B, D) is multiplied with: 0 or the scale, in the dtype of `like`."""
+        return drop(torch.ones(shape, dtype=like.dtype, device=like.device), self.keep_hidden(shape, like.device), self.scale)
+
+
+class WeightDropout(Dropout):
+    """Drops numbers of a weight (R, D): one mask for every row of the step, however the step is dealt into micro-batches."""
+
+    def forward(self, x: Tensor, places: object = None) -> Tensor:
+        """The weight with some of its numbers dropped, the others scaled; the weight itself when nothing is dropped."""
+        if not self.active:
+            return x
+        return drop(x, self.keep_hidden(x.shape, x.device), self.scale)
+
+    def _first_row(self) -> Tensor:
+        return torch.zeros_like(self.clock.first_row)
+
+
+class WordDropout(WeightDropout):
+    """Drops whole rows of a table: a word is zero wherever it stands in the step (Gal and Ghahramani, 2016, §4.2)."""
+
+    def look_up(self, tokens: Tensor, table: Tensor) -> Tensor:
+        """Vectors of ids (B, L) from a table (V, D), some words dropped; the table itself stays whole for what ties to it."""
+        x = F.embedding(tokens, table)
+        if not self.active:
+            return x
+        kept = self.keep_hidden((1, len(table)), table.device)[0]
+        whole = drop(torch.ones(len(table), device=table.device, dtype=table.dtype), kept, self.scale)
+        return x * whole[tokens][..., None]

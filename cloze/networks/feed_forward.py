@@ -1,0 +1,131 @@
+"""A network over a window of previous words: the first neural language model (NNLM)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.initial import initialise
+from cloze.networks.clock import Clock
+from cloze.networks.network import StateKind
+from cloze.networks.transformer import Cache
+from cloze.registry import Given, register
+
+
+@register("network", "window")
+class Window(nn.Module):
+    """tanh(d + H x) over the `before` last words x, the nearest first (Bengio et al., 2003, §2).
+
+    `hidden` at a token is what predicts the next one: `width` units h, and with `direct` x itself behind them, so that an untied
+    output table with biases, `token_prediction: {}`, is the paper's [U W] and b. `width: 0` with `direct` is the log-bilinear
+    model. Before its first token an example goes on with that token: with the frame "[BOS] {A}" the words at the beginning are
+    read after [BOS]s, as many as the window needs.
+
+    `before` is n - 1 of the paper, `embedding_width` m, `width` h. Parameters: `embeddings.weight` (V, m), `inner.weight`
+    (h, (n-1)m), `inner.bias` (h).
+    """
+
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+        {
+            "tiny": {"width": 32, "embedding_width": 32},
+            "mini": {"width": 50, "embedding_width": 30},
+            "small": {"width": 100, "embedding_width": 60},
+            "medium": {"width": 200, "embedding_width": 100},
+            "base": {"width": 500, "embedding_width": 200},
+            "large": {"width": 1000, "embedding_width": 300},
+        }
+    )
+    gives: ClassVar[Mapping[str, StateKind]] = MappingProxyType(
+        {"hidden": StateKind("B L D", "left_to_right"), "summary": StateKind("E D", "left_to_right")}
+    )
+    takes: ClassVar[frozenset[str]] = frozenset({"tokens", "block", "positions", "summaries"})
+    needs: ClassVar[frozenset[str]] = frozenset({"tokens"})
+
+    def __init__(
+        self,
+        *,
+        before: int,
+        embedding_width: int,
+        width: int,
+        direct: bool = False,
+        dropout: float = 0.0,
+        deviation: float = 0.1,
+        vocab_size: Given[int],
+        clock: Given[Clock],
+    ) -> None:
+        super().__init__()
+        if before < 1 or embedding_width < 1 or width < 0 or not (width or direct):
+            raise RecipeError(
+                f"window: before {before}, embedding_width {embedding_width}, width {width}, direct {str(direct).lower()}; "
+                "expected at least one word before, an embedding, and a width above 0 or `direct: true`."
+            )
+        self.before = before
+        self.width = width + (before * embedding_width if direct else 0)
+        self.direct = direct
+        self.deviation = deviation
+        self.attention_band = before  # a token sees its neighbourhood alone
+        self.embeddings = nn.Embedding(vocab_size, embedding_width)
+        self.inner = nn.Linear(before * embedding_width, width) if width else None
+        self.dropout = Dropout(dropout, clock)
+        initialise(self, "normal", deviation)
+        name_dropouts(self)
+
+    @property
+    def tables(self) -> dict[str, nn.Embedding]:
+        """The token table."""
+        return {"tokens": self.embeddings}
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The table, then the hidden layer."""
+        return [self.embeddings] if self.inner is None else [self.embeddings, self.inner]
+
+    def cache(self) -> Cache:
+        """Room for what was read, for generation."""
+        return Cache(1)
+
+    def forward(
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        block: Tensor | None = None,
+        positions: Tensor | None = None,
+        summaries: Tensor | None = None,
+        cache: Cache | None = None,
+        carry: Any = None,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), the state of each example's first token.
+
+        `block` is not needed: a token reads only what stands before it in its example, which `positions` tell. `cache` keeps the
+        embeddings of the tokens read with it.
+        """
+        embedded = F.embedding(tokens, self.embeddings.weight)
+        past = 0 if cache is None else cache.length
+        if cache is not None:
+            embedded = torch.cat([*(kept[:, 0] for kept in cache.layers[0]), embedded], dim=1)
+            cache.layers[0][:] = [embedded[:, None]]
+        place = torch.arange(past, past + tokens.shape[1], device=tokens.device)
+        # how many tokens of its example stand before each
+        since = place.expand(tokens.shape) if positions is None else torch.minimum(positions, place)
+        row = torch.arange(len(tokens), device=tokens.device)[:, None]
+        seen = [embedded[row, place - since.clamp(max=distance)] for distance in range(self.before)]
+        x = self.dropout(torch.cat(seen, dim=-1))
+        parts = [] if self.inner is None else [torch.tanh(self.inner(x))]
+        hidden = torch.cat([*parts, x], dim=-1) if self.direct else parts[0]
+        made: dict[str, Tensor] = {}
+        if "hidden" in want:
+            made["hidden"] = hidden
+        if "summary" in want:
+            made["summary"] = hidden[:, 0] if summaries is None else hidden.flatten(0, 1)[summaries]
+        return made
+
+    def flops_per_token(self, length: int) -> float:
+        """Floating-point operations of forward and backward for one token, without the output layer."""
+        return 0.0 if self.inner is None else 6.0 * self.inner.weight.numel()

@@ -1,0 +1,153 @@
+"""Gated recurrent networks that read a sentence into one vector, or write one from it (Skip-thought)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.networks.blocks.gru import GRULayer
+from cloze.networks.blocks.word_table import WordTable
+from cloze.networks.clock import Clock
+from cloze.networks.network import StateKind
+from cloze.networks.two_sided_lstm import lengths_of
+from cloze.registry import Given, register
+
+
+@register("network", "gru")
+class GRU(nn.Module):
+    """One layer of GRU over words (Kiros et al., 2015, §2.1). `summary` (B, D) is its last state.
+
+    As an encoder it reads from left to right, or with `both_directions` with two halves of `width` / 2, whose last states stand
+    one after the other (bi-skip; the order is then `open`). As a decoder it writes from the vector `condition` (B, D): given to
+    the gates and to the candidate at `every_step`, as the paper has it and the published model was trained, or only as the
+    `initial` state, as the released code does (skip-thoughts, issue 8). `first: zero` hides the first token of a row, so that
+    a decoder begins with a vector of zeros, as in the code (`training/model.py`).
+
+    Gates act as in that code: the reset gate behind the product, h' = u h + (1 - u) n, one bias, which is `torch.nn.GRU` without
+    the hidden bias. Differs: the paper prints U (r h) and swaps u and 1 - u.
+
+    Recurrent maps begin orthogonal, gate by gate, all else between ±`bound`, biases zero; `forget_bias` is added to that of the
+    update gate. `vectors` names a table of the recipe that the words begin with, see `WordTable`. Parameters:
+    `embeddings.tokens.weight`, `layers.0.*`, and with both directions `layers.1.*`; see `GRULayer`.
+
+    >>> network = GRU(width=6, vocab_size=9, clock=Clock())
+    >>> tuple(network(want=frozenset({"summary"}), tokens=torch.tensor([[1, 2, 3]]))["summary"].shape)
+    (1, 6)
+    """
+
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+        {
+            "tiny": {"width": 128},
+            "mini": {"width": 256},
+            "small": {"width": 600},
+            "medium": {"width": 1200},
+            "base": {"width": 2400},
+            "large": {"width": 4800},
+        }
+    )
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        embedding_width: int | None = None,
+        both_directions: bool = False,
+        condition: Literal["every_step", "initial"] | None = None,
+        first: Literal["read", "zero"] = "read",
+        bound: float = 0.1,
+        forget_bias: float = 0.0,
+        vectors: str | None = None,
+        tune: bool = False,
+        vocab_size: Given[int],
+        clock: Given[Clock],
+        tables: Given[Mapping[str, Any] | None] = None,
+    ) -> None:
+        super().__init__()
+        if both_directions and (width % 2 or condition is not None):
+            raise RecipeError(
+                f"gru: both_directions with width {width} and condition {condition}; expected a width that is even, and no condition: "
+                "a decoder writes from left to right."
+            )
+        self.width, self.both_directions, self.condition, self.first = width, both_directions, condition, first
+        self.bound, self.forget_bias = bound, forget_bias
+        self.vocab_size = vocab_size
+        self.clock = clock
+        read = embedding_width or width
+        self.embeddings = WordTable(
+            vocab_size=vocab_size, width=read, vectors=vectors, tune=tune, tables=tables, network="gru"
+        )
+        ways = (False, True) if both_directions else (False,)
+        self.layers: Sequence[GRULayer] = nn.ModuleList(  # type: ignore[assignment]
+            GRULayer(
+                input_width=read + (width if condition == "every_step" else 0), width=width // len(ways), biases="one",
+                reverse=reverse, clock=clock,
+            )
+            for reverse in ways
+        )
+        own = {"condition"} if condition is not None else set()
+        self.needs = frozenset({"tokens", *own})
+        self.takes = frozenset({"tokens", "order", "block", *own})
+        sees = "order" if both_directions else "left_to_right"
+        self.gives: Mapping[str, StateKind] = {
+            "hidden": StateKind("B L D", sees), "summary": StateKind("B D", "all" if both_directions else "left_to_right"),
+        }
+        self.reset_parameters()
+
+    @property
+    def tables(self) -> dict[str, nn.Embedding]:
+        """The table of words."""
+        return {"tokens": self.embeddings.tokens}
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The table first, then the directions together."""
+        return [self.embeddings, nn.ModuleList(self.layers)]
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator."""
+        self.embeddings.reset_parameters(lambda weight: nn.init.uniform_(weight, -self.bound, self.bound))
+        for layer in self.layers:
+            nn.init.uniform_(layer.input.weight, -self.bound, self.bound)
+            nn.init.zeros_(layer.input.bias)
+            with torch.no_grad():
+                for gate in layer.recurrent.weight.chunk(3):
+                    nn.init.orthogonal_(gate)
+                layer.input.bias[layer.width : 2 * layer.width] += self.forget_bias
+
+    def forward(
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        order: Tensor | str | None = None,
+        block: Tensor | None = None,
+        condition: Tensor | None = None,
+        carry: Any = None,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (B, D). Rows of several examples are a `RecipeError`."""
+        own = "open" if self.both_directions else "left_to_right"
+        if order is not None and (not isinstance(order, str) or order != own):
+            raise RecipeError(f"gru reads in the order {own} (both_directions: {self.both_directions}); write `order: {own}`.")
+        if (condition is None) != (self.condition is None):
+            given = "no vector to write from; write `take: {condition: PASS.summary}`" if condition is None else "a condition"
+            raise RecipeError(f"gru: condition is {self.condition}, and the pass gives {given}.")
+        x, state = self.embeddings(tokens), None
+        if self.first == "zero":
+            x = F.pad(x[:, 1:], (0, 0, 1, 0))
+        if self.condition == "every_step" and condition is not None:
+            x = torch.cat([x, condition.to(x.dtype)[:, None].expand(-1, x.shape[1], -1)], dim=2)
+        elif condition is not None:
+            state = condition
+        lengths = lengths_of(block, "gru")
+        made = [layer(x, state, lengths) for layer in self.layers]
+        states = {"hidden": [hidden for hidden, _ in made], "summary": [last for _, last in made]}
+        return {name: parts[0] if len(parts) == 1 else torch.cat(parts, -1) for name, parts in states.items() if name in want}
+
+    def flops_per_token(self, length: int) -> float:
+        """Floating-point operations of forward and backward for one token, heads not counted."""
+        return sum(layer.flops_per_token() for layer in self.layers)

@@ -1,0 +1,249 @@
+"""Recurrent language models: words, or their characters, through layers of LSTM (AWD-LSTM, SiATL's, Kim et al.'s)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.locked import LockedDropout, WordDropout
+from cloze.networks.blocks.lstm import LSTMLayer
+from cloze.networks.clock import Clock
+from cloze.networks.network import StateKind, reading_states
+from cloze.networks.transformer_xl import last_places
+from cloze.registry import Given, Part, register
+
+if TYPE_CHECKING:
+    CharactersPart = Any
+else:
+    CharactersPart = Part["characters"]
+
+States = list[tuple[Tensor, Tensor]]
+
+
+class StateCache:
+    """What recurrent layers remember of the tokens read so far, h (B, H) and c (B, C) of each, for generation."""
+
+    def __init__(self, layers: int) -> None:
+        self.layers: list[list[Tensor]] = [[] for _ in range(layers)]
+        self.length = 0
+
+
+class WordInputs(nn.Module):
+    """Vectors of words, from a table or from their characters. Words that fall are zero wherever they stand in the step."""
+
+    def __init__(self, table: nn.Embedding | None, characters: nn.Module | None, dropout: WordDropout) -> None:
+        super().__init__()
+        self.tokens, self.characters, self.dropout = table, characters, dropout
+
+    def forward(self, tokens: Tensor, characters: Tensor | None) -> Tensor:
+        """(B, L) ids to (B, L, E)."""
+        if self.tokens is not None:
+            return self.dropout.look_up(tokens, self.tokens.weight)
+        assert self.characters is not None  # one of the two is there
+        vectors: Tensor = self.characters(tokens, characters)
+        return vectors
+
+
+@register("network", "lstm")
+class LSTM(nn.Module):
+    """`layers` layers of LSTM from left to right, whose state goes on from row to row of a lane (`streams`).
+
+    AWD-LSTM (Merity et al., 2018): three layers, the last one as wide as the table (`width`), the others `inner`, with five
+    dropouts: of whole words in the table (`word_dropout`), of its vectors (`input_dropout`), of recurrent weights
+    (`weight_dropout`), between layers (`hidden_dropout`) and behind the last (`dropout`); the `locked` ones have one mask for
+    all steps of a row. SiATL (Chronopoulou et al., 2019): `down` maps the last layer, of width `inner` too, to `width`. Kim et
+    al. (2016): `characters` in place of a table, and nothing locked.
+
+    `reuse`: how many tokens at the end of a row the next one of the lane brings again; the state that is carried is the one
+    before them. `biases: two` is torch's. Everything is drawn from ±`bound` if it is given; else the table from ±0.1, layers
+    as torch does. `undropped` is the last layer before its dropout, for penalties. Parameters: `embeddings.tokens.weight`,
+    `layers.n.*` (see `LSTMLayer`), `down.weight`, `down.bias`.
+
+    >>> network = LSTM(layers=2, width=8, inner=12, vocab_size=10, clock=Clock()).eval()
+    >>> states = network(want=frozenset({"hidden", "carry"}), tokens=torch.zeros(2, 5, dtype=torch.long))
+    >>> tuple(states["hidden"].shape), tuple(states["carry"]["cell.0"].shape)
+    ((2, 5, 8), (2, 12))
+    """
+
+    carries: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+        {
+            "tiny": {"layers": 2, "width": 128, "inner": 192},
+            "mini": {"layers": 2, "width": 256, "inner": 512},
+            "small": {"layers": 3, "width": 300, "inner": 650},
+            "base": {"layers": 3, "width": 400, "inner": 1150},
+            "large": {"layers": 3, "width": 512, "inner": 2048},
+        }
+    )
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        width: int,
+        inner: int | None = None,
+        down: bool = False,
+        reuse: int = 0,
+        biases: Literal["one", "two"] = "two",
+        forget_bias: float = 0.0,
+        locked: bool = True,
+        word_dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        weight_dropout: float = 0.0,
+        hidden_dropout: float = 0.0,
+        dropout: float = 0.0,
+        bound: float | None = None,
+        characters: CharactersPart = None,
+        vocab_size: Given[int],
+        clock: Given[Clock],
+    ) -> None:
+        super().__init__()
+        if layers < 1 or reuse < 0:
+            raise RecipeError(f"lstm: layers is {layers} and reuse is {reuse}; expected at least one layer and 0 tokens or more.")
+        if characters is not None and word_dropout:
+            raise RecipeError("lstm: word_dropout drops rows of a table, and words read by their characters have none; write 0.")
+        self.width, self.inner, self.reuse, self.bound = width, inner or width, reuse, bound
+        self.vocab_size = vocab_size
+        table = None if characters is not None else nn.Embedding(vocab_size, width)
+        self.embeddings = WordInputs(table, characters, WordDropout(word_dropout, clock))
+        kind = LockedDropout if locked else Dropout
+        cells = [self.inner] * (layers - 1) + [self.inner if down else width]
+        inputs = [width if characters is None else int(characters.width), *cells]
+        self.layers: Sequence[LSTMLayer] = nn.ModuleList(  # type: ignore[assignment]
+            LSTMLayer(
+                input_width=inputs[number], cell=cell, forget_bias=forget_bias, biases=biases, weight_dropout=weight_dropout,
+                clock=clock,
+            )
+            for number, cell in enumerate(cells)
+        )
+        self.down = nn.Linear(cells[-1], width) if down else None
+        self.input_dropout = kind(input_dropout, clock)
+        self.hidden_dropouts: Sequence[Dropout] = nn.ModuleList(  # type: ignore[assignment]
+            kind(hidden_dropout, clock) for _ in cells[1:]
+        )
+        self.final_dropout = kind(dropout, clock)
+        self.needs = frozenset({"tokens"})
+        self.takes = frozenset({"tokens", "order", "block", "restarts", "summaries"})
+        self.takes |= frozenset() if characters is None else {"characters"}
+        self.gives: Mapping[str, StateKind] = {
+            "hidden": StateKind("B L D", "left_to_right"),
+            "undropped": StateKind("B L D", "left_to_right"),
+            "summary": StateKind("E D", "left_to_right"),
+        }
+        if set(inputs) == {width}:
+            self.gives = {**self.gives, "layers": StateKind("N B L D", "left_to_right")}
+        self.reset_parameters()
+        name_dropouts(self)
+
+    @property
+    def tables(self) -> dict[str, nn.Embedding]:
+        """The token table, for heads that tie to it; none where words are read by their characters."""
+        return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
+
+    def depth_groups(self) -> list[nn.Module]:
+        """Inputs first, then the layers in order."""
+        return [self.embeddings, *self.layers]
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator, but for those of characters, which draw their own."""
+        if self.embeddings.tokens is not None:
+            bound = 0.1 if self.bound is None else self.bound
+            nn.init.uniform_(self.embeddings.tokens.weight, -bound, bound)
+        for layer in self.layers:
+            layer.reset_parameters(self.bound)
+        if self.down is not None and self.bound is None:
+            self.down.reset_parameters()
+        elif self.down is not None and self.bound is not None:
+            nn.init.uniform_(self.down.weight, -self.bound, self.bound)
+            nn.init.uniform_(self.down.bias, -self.bound, self.bound)
+
+    def cache(self) -> StateCache:
+        """An empty memory for generation."""
+        return StateCache(len(self.layers))
+
+    def forward(
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        order: Tensor | str = "left_to_right",
+        block: Tensor | None = None,
+        restarts: Tensor | None = None,
+        summaries: Tensor | None = None,
+        characters: Tensor | None = None,
+        carry: Mapping[str, Tensor] | None = None,
+        cache: StateCache | None = None,
+    ) -> dict[str, Any]:
+        """The wanted states of tokens (B, L): `hidden` and `undropped` (B, L, D), `summary` (E, D), the last token of each row
+        unless `summaries` says otherwise, and `carry`, h and c of every layer, detached, for the rows that follow in the lanes.
+
+        `cache`, instead of a carry, remembers the tokens read with it. Rows of several examples are a `RecipeError`.
+        """
+        if not isinstance(order, str) or order != "left_to_right":
+            raise RecipeError("lstm reads from left to right; write `order: left_to_right` in the recipe.")
+        length, ends = tokens.shape[1], None
+        lengths = _lengths(block)
+        if "carry" in want and self.reuse:
+            whole = torch.full((len(tokens),), length, device=tokens.device) if lengths is None else lengths
+            ends = (whole - self.reuse).clamp(min=0)
+        before = _recalled(carry, restarts, len(self.layers)) if cache is None else _cached(cache)
+        x = self.input_dropout(self.embeddings(tokens, characters))
+        passed, after = [x], []
+        for number, layer in enumerate(self.layers):
+            x, state = layer(x, before[number] if before else None, lengths, ends)
+            after.append(state)
+            passed.append(x)
+            if number < len(self.hidden_dropouts):
+                x = self.hidden_dropouts[number](x)
+        hidden = self.final_dropout(x)
+        hidden = hidden if self.down is None else self.down(hidden)
+        if cache is not None:
+            cache.length += length
+            cache.layers = [list(state) for state in after]
+        if "summary" in want and summaries is None:
+            summaries = last_places(tokens, block)
+        states: dict[str, Any] = reading_states(want, hidden, passed, summaries)
+        if "undropped" in want:
+            states["undropped"] = x
+        if "carry" in want:
+            states["carry"] = _remembered(after)
+        return states
+
+    def flops_per_token(self, length: int) -> float:
+        """Floating-point operations of forward and backward for one token, heads not counted."""
+        return sum(layer.flops_per_token() for layer in self.layers) + (6.0 * self.down.weight.numel() if self.down else 0.0)
+
+
+def _lengths(block: Tensor | None) -> Tensor | None:
+    """How many real tokens each row has, (B,)."""
+    if block is None:
+        return None
+    if bool((block > 1).any()):
+        raise RecipeError("lstm: a row holds several texts, and a state would go on from one to the next. Leave packing out.")
+    return (block > 0).sum(1)
+
+
+def _recalled(carry: Mapping[str, Tensor] | None, restarts: Tensor | None, layers: int) -> States | None:
+    """The state of every layer out of a carry; rows in `restarts` (B,) begin with zeros."""
+    if carry is None:
+        return None
+    states = [(carry[f"hidden.{number}"], carry[f"cell.{number}"]) for number in range(layers)]
+    if restarts is None:
+        return states
+    fresh = restarts[:, None]
+    return [(h.masked_fill(fresh, 0.0), c.masked_fill(fresh, 0.0)) for h, c in states]
+
+
+def _cached(cache: StateCache) -> States | None:
+    return [(kept[0], kept[1]) for kept in cache.layers] if cache.length else None
+
+
+def _remembered(states: States) -> dict[str, Tensor]:
+    named = {f"hidden.{number}": h.detach() for number, (h, _) in enumerate(states)}
+    return {**named, **{f"cell.{number}": c.detach() for number, (_, c) in enumerate(states)}}

@@ -1,0 +1,303 @@
+"""The attentional LSTM translator of CoVe, and its encoder alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.lstm import LSTMLayer
+from cloze.networks.blocks.word_table import WordTable
+from cloze.networks.clock import Clock
+from cloze.networks.network import StateKind
+from cloze.networks.two_sided_lstm import lengths_of
+from cloze.registry import Given, register
+
+Cell = tuple[Tensor, Tensor]
+
+
+class TranslationCache:
+    """What the decoder remembers: h and c of each layer and what it was fed last; and the encoder's states."""
+
+    def __init__(self) -> None:
+        self.layers: list[list[Tensor]] = []
+        self.source: list[list[Tensor]] = []
+        self.encoded: Tensor | None = None
+        self.length = 0
+
+
+class Encoded(NamedTuple):
+    """What the encoder made of a text: every layer's states (B, L, D), each layer's last state of both directions (B, D)."""
+
+    layers: list[Tensor]
+    last: list[Cell]
+
+
+class Encoder(nn.Module):
+    """Layers of LSTM in both directions, each direction half of `width`, with dropout between them."""
+
+    def __init__(
+        self, *, layers: int, input_width: int, width: int, forget_bias: float, dropout: float, clock: Clock
+    ) -> None:
+        super().__init__()
+
+        def layer(number: int, reverse: bool) -> LSTMLayer:
+            inputs = width if number else input_width
+            return LSTMLayer(
+                input_width=inputs, cell=width // 2, biases="two", forget_bias=forget_bias, reverse=reverse, clock=clock
+            )
+
+        self.forwards: Sequence[LSTMLayer] = nn.ModuleList(layer(n, False) for n in range(layers))  # type: ignore[assignment]
+        self.backwards: Sequence[LSTMLayer] = nn.ModuleList(layer(n, True) for n in range(layers))  # type: ignore[assignment]
+        self.dropouts: Sequence[Dropout] = nn.ModuleList(  # type: ignore[assignment]
+            Dropout(dropout, clock) for _ in range(layers - 1)
+        )
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Encoded:
+        """(B, L, E) to the states of every layer."""
+        made, ends = [], []
+        for number, (ahead, back) in enumerate(zip(self.forwards, self.backwards, strict=True)):
+            x = self.dropouts[number - 1](x) if number else x
+            (one, (h, c)), (other, (g, d)) = ahead(x, None, lengths), back(x, None, lengths)
+            x = torch.cat([one, other], dim=2)
+            made.append(x)
+            ends.append((torch.cat([h, g], dim=1), torch.cat([c, d], dim=1)))
+        return Encoded(made, ends)
+
+
+class Decoder(nn.Module):
+    """Layers of LSTM that write, read the source by attention, and are fed what they made of it (Luong et al., 2015, §3)."""
+
+    def __init__(
+        self, *, layers: int, vocab_size: int, embedding_width: int, width: int, biases: bool, forget_bias: float,
+        dropout: float, clock: Clock,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, embedding_width)
+        self.layers: Sequence[LSTMLayer] = nn.ModuleList(  # type: ignore[assignment]
+            LSTMLayer(
+                input_width=width if number else embedding_width + width, cell=width, biases="two", forget_bias=forget_bias,
+                clock=clock,
+            )
+            for number in range(layers)
+        )
+        self.query = nn.Linear(width, width, bias=biases)
+        self.attended = nn.Linear(2 * width, width, bias=biases)
+        self.dropouts: Sequence[Dropout] = nn.ModuleList(  # type: ignore[assignment]
+            Dropout(dropout, clock) for _ in range(layers)
+        )
+
+    def forward(
+        self, tokens: Tensor, cells: Sequence[Cell], fed: Tensor, source: Tensor, hidden: Tensor | None
+    ) -> tuple[Tensor, Tensor, list[Cell], Tensor]:
+        """Attentional states (B, T, D) and weights (B, T, L) for tokens (B, T); the layers' cells and the last state fed.
+
+        `source` (B, L, D) are the encoder's states, `hidden` (B, 1, L) true where there is padding.
+        """
+        x = F.embedding(tokens, self.tokens.weight)
+        cells, states, weights = list(cells), [], []
+        # Drawn for all steps at once: a mask is a function of its place, and each step would be place 0.
+        masks = [dropout(source.new_ones(len(tokens), tokens.shape[1], fed.shape[1])) for dropout in self.dropouts]
+        for t in range(tokens.shape[1]):
+            h = torch.cat([x[:, t], fed.to(x.dtype)], dim=1)
+            for number, layer in enumerate(self.layers):
+                h = h * masks[number - 1][:, t] if number else h
+                out, cells[number] = layer(h[:, None], cells[number])
+                h = out[:, 0]
+            scores = torch.bmm(self.query(h)[:, None].to(source.dtype), source.transpose(1, 2)).float()
+            share = (scores if hidden is None else scores.masked_fill(hidden, -math.inf)).softmax(-1).to(source.dtype)
+            seen = torch.bmm(share, source)[:, 0]
+            fed = torch.tanh(self.attended(torch.cat([seen, h.to(seen.dtype)], dim=1))) * masks[-1][:, t]
+            states.append(fed)
+            weights.append(share[:, 0])
+        return torch.stack(states, 1), torch.stack(weights, 1), cells, fed
+
+
+@register("network", "lstm_encoder_decoder")
+class LSTMEncoderDecoder(nn.Module):
+    """A translator whose encoder is wanted for its states: CoVe (McCann et al., 2017, §3; salesforce/cove, `encoder.py`).
+
+    The encoder is a bidirectional LSTM of `layers` layers, `width` / 2 in each direction, over word vectors of
+    `embedding_width` (half of `width` if not given), which `vectors` takes from a table of the recipe and leaves as they are
+    unless `tune`; see `WordTable`. The decoder has a table of its own, as many layers of `width`, begins with the encoder's last
+    states, and is fed at each step the word before and the attentional state before: α = softmax(H (W₁ h + b₁)),
+    h̃ = tanh(W₂ [Hᵀ α; h] + b₂). `attention_biases` has the paper's b₁ and b₂, which the code that trained it leaves out.
+
+    `hidden` (B, L, D) are the states of the encoder's last layer, `summary` (B, D) their mean over a row, `layers` the word
+    vectors twice side by side and the states of every layer, where `embedding_width` is half of `width`. With `decoder: false`
+    there is the encoder alone, and with `words` in it the word vectors stand before the states: [GloVe; CoVe] (§4), what a
+    classifier reads.
+
+    Everything but the word vectors is drawn from ±`bound`. Parameters: `embeddings.tokens.weight`, `encoder.forwards.n.*`,
+    `encoder.backwards.n.*`, `decoder.*`; see `LSTMLayer`.
+
+    >>> network = LSTMEncoderDecoder(width=8, vocab_size=9, clock=Clock()).eval()
+    >>> source, target = torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long)
+    >>> tuple(network(want=frozenset({"decoder_hidden"}), tokens=source, decoder_tokens=target)["decoder_hidden"].shape)
+    (2, 3, 8)
+    """
+
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+        {
+            "tiny": {"layers": 2, "width": 64},
+            "mini": {"layers": 2, "width": 200},
+            "small": {"layers": 2, "width": 400},
+            "base": {"layers": 2, "width": 600},
+            "large": {"layers": 2, "width": 1200},
+        }
+    )
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        layers: int = 2,
+        embedding_width: int | None = None,
+        attention_biases: bool = False,
+        dropout: float = 0.2,
+        bound: float = 0.1,
+        forget_bias: float = 0.0,
+        decoder: bool = True,
+        words: bool = False,
+        vectors: str | None = None,
+        tune: bool = False,
+        vocab_size: Given[int],
+        clock: Given[Clock],
+        tables: Given[Mapping[str, Any] | None] = None,
+    ) -> None:
+        super().__init__()
+        if layers < 1 or width % 2:
+            raise RecipeError(f"lstm_encoder_decoder: layers {layers}, width {width}; expected a layer or more, and an even width.")
+        if decoder and words:
+            raise RecipeError("lstm_encoder_decoder: words joins the encoder's states for who reads those; write `decoder: false`.")
+        read = embedding_width or width // 2
+        self.width = read + width if words else width
+        self.words, self.bound, self.vocab_size = words, bound, vocab_size
+        self.embeddings = WordTable(
+            vocab_size=vocab_size, width=read, vectors=vectors, tune=tune, tables=tables, network="lstm_encoder_decoder"
+        )
+        self.encoder = Encoder(
+            layers=layers, input_width=read, width=width, forget_bias=forget_bias, dropout=dropout, clock=clock
+        )
+        self.decoder = None if not decoder else Decoder(
+            layers=layers, vocab_size=vocab_size, embedding_width=read, width=width, biases=attention_biases,
+            forget_bias=forget_bias, dropout=dropout, clock=clock,
+        )  # fmt: skip
+        self.needs = frozenset({"tokens"})
+        self.takes = frozenset({"tokens", "order", "block"} | ({"decoder_tokens", "decoder_block"} if decoder else set()))
+        gives = {"hidden": StateKind("B L D", "order"), "summary": StateKind("B D", "all")}
+        if 2 * read == width and not words:
+            gives["layers"] = StateKind("N B L D", "order")
+        if decoder:
+            gives["decoder_hidden"] = StateKind("B T D", "left_to_right")
+        self.gives: Mapping[str, StateKind] = gives
+        self.reset_parameters()
+        name_dropouts(self)
+
+    @property
+    def tables(self) -> dict[str, nn.Embedding]:
+        """The encoder's word vectors."""
+        return {"tokens": self.embeddings.tokens}
+
+    def depth_groups(self) -> list[nn.Module]:
+        """Word vectors first, then the encoder's layers in order, then the decoder."""
+        encoder = [nn.ModuleList(both) for both in zip(self.encoder.forwards, self.encoder.backwards, strict=True)]
+        return [self.embeddings, *encoder, *([] if self.decoder is None else [self.decoder])]
+
+    def cache(self) -> TranslationCache:
+        """An empty memory for generation."""
+        return TranslationCache()
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator."""
+        self.embeddings.reset_parameters(lambda weight: nn.init.uniform_(weight, -self.bound, self.bound))
+        for part in (self.encoder, self.decoder):
+            for module in () if part is None else part.modules():
+                if isinstance(module, LSTMLayer):
+                    module.reset_parameters(self.bound)
+        for module in () if self.decoder is None else (self.decoder.tokens, self.decoder.query, self.decoder.attended):
+            for parameter in module.parameters():
+                nn.init.uniform_(parameter, -self.bound, self.bound)
+
+    def forward(
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        decoder_tokens: Tensor | None = None,
+        order: Tensor | str = "open",
+        block: Tensor | None = None,
+        decoder_block: Tensor | None = None,
+        cache: TranslationCache | None = None,
+        carry: Any = None,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L) and decoder_tokens (B, T), which a decoder's states need.
+
+        At padding `decoder_hidden` means nothing. With `cache` the encoder runs once, and `decoder_tokens` continue those of
+        earlier calls. Rows of several examples are a `RecipeError`.
+        """
+        if not isinstance(order, str) or order != "open":
+            raise RecipeError("lstm_encoder_decoder reads in both directions; write `order: open` in the recipe.")
+        lengths = lengths_of(block, "lstm_encoder_decoder")
+        states: dict[str, Tensor] = {}
+        if want & {"hidden", "summary", "layers"}:
+            x = self.embeddings(tokens)
+            encoded = self.encoder(x, lengths)
+            hidden = torch.cat([x, encoded.layers[-1]], dim=2) if self.words else encoded.layers[-1]
+            states = {"hidden": hidden, "summary": _mean(hidden, lengths)}
+            if "layers" in want:
+                states["layers"] = torch.stack([torch.cat([x, x], dim=2).to(hidden.dtype), *encoded.layers])
+        else:
+            encoded = None
+        if "decoder_hidden" in want:
+            states["decoder_hidden"], _ = self._decode(tokens, decoder_tokens, block, lengths, cache, encoded)
+        return {name: state for name, state in states.items() if name in want}
+
+    def attention(self, *, tokens: Tensor, decoder_tokens: Tensor, block: Tensor | None = None) -> Tensor:
+        """What the decoder looks at while it writes what follows each of its tokens: (B, T, L), each row of numbers a share of 1."""
+        return self._decode(tokens, decoder_tokens, block, lengths_of(block, "lstm_encoder_decoder"), None, None)[1]
+
+    def _decode(
+        self, tokens: Tensor, decoder_tokens: Tensor | None, block: Tensor | None, lengths: Tensor | None,
+        cache: TranslationCache | None, encoded: Encoded | None,
+    ) -> tuple[Tensor, Tensor]:
+        """The decoder's states (B, T, D) and what it looked at (B, T, L)."""
+        if self.decoder is None or decoder_tokens is None:
+            missing = "it has no decoder" if self.decoder is None else "the exercise has no second text; write `answer` in it"
+            raise RecipeError(f"lstm_encoder_decoder: decoder_hidden is wanted, but {missing}.")
+        if cache is not None and cache.encoded is not None:
+            *kept, (fed,) = cache.layers
+            cells, source = [(h, c) for h, c in kept], cache.encoded
+        else:
+            encoded = self.encoder(self.embeddings(tokens), lengths) if encoded is None else encoded
+            cells, source = encoded.last, encoded.layers[-1]
+            fed = torch.zeros_like(source[:, 0])
+        padding = None if block is None else (block == 0)[:, None]
+        states, weights, cells, fed = self.decoder(decoder_tokens, cells, fed, source, padding)
+        if cache is not None:
+            cache.encoded = source
+            cache.layers = [*([h, c] for h, c in cells), [fed]]
+            cache.length += decoder_tokens.shape[1]
+        return states, weights
+
+    def flops_per_token(self, length: int) -> float:
+        """Operations of forward and backward per token of the source with a target as long."""
+        layers = [*self.encoder.forwards, *self.encoder.backwards, *(self.decoder.layers if self.decoder else ())]
+        dense = 0 if self.decoder is None else self.decoder.query.weight.numel() + self.decoder.attended.weight.numel()
+        across = 0.0 if self.decoder is None else 12.0 * length * self.decoder.query.out_features
+        return sum(layer.flops_per_token() for layer in layers) + 6.0 * dense + across
+
+
+def _mean(hidden: Tensor, lengths: Tensor | None) -> Tensor:
+    """The mean over the real tokens of each row (B, L, D), (B, D)."""
+    if lengths is None:
+        return hidden.mean(1)
+    real = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None])[:, :, None]
+    return (hidden * real).sum(1) / lengths.clamp(min=1)[:, None]

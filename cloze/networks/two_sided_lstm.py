@@ -1,0 +1,142 @@
+"""Two LSTMs that meet at a hole: one vector for all of a sentence but one word (context2vec)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.lstm import LSTMLayer
+from cloze.networks.blocks.word_table import WordTable
+from cloze.networks.clock import Clock
+from cloze.networks.network import StateKind
+from cloze.registry import Given, register
+
+
+@register("network", "two_sided_lstm")
+class TwoSidedLSTM(nn.Module):
+    """The context of every token: what stands left and right of it, without the token (Melamud et al., 2016, §2).
+
+    Two LSTMs of `inner` numbers with a table each, one from the left, one from the right. Of token i the left state behind token
+    i - 1 and the right state behind token i + 1 go through `mix` numbers with a ReLU (twice `inner` if not given) to `width`. At
+    the ends of a row, where [BOS] and [EOS] stand, the missing state is zero. `hidden` is the same state as `context`.
+
+    Tables are drawn with deviation 1/√V, V their rows, as in the authors' code (`context_models.py`); `vectors` names a table of the recipe that
+    both begin with, see `WordTable`. Parameters: `embeddings.tokens.weight` (left), `right_embeddings.tokens.weight`, `left.*`,
+    `right.*`, `mix.*`, `out.*`.
+
+    >>> network = TwoSidedLSTM(width=6, inner=4, vocab_size=9, clock=Clock())
+    >>> tuple(network(want=frozenset({"context"}), tokens=torch.tensor([[1, 2, 3]]))["context"].shape)
+    (1, 3, 6)
+    """
+
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+        {
+            "tiny": {"width": 64},
+            "mini": {"width": 128},
+            "small": {"width": 300},
+            "base": {"width": 600},
+            "large": {"width": 1000},
+        }
+    )
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        embedding_width: int | None = None,
+        inner: int | None = None,
+        mix: int | None = None,
+        dropout: float = 0.0,
+        forget_bias: float = 0.0,
+        vectors: str | None = None,
+        tune: bool = False,
+        vocab_size: Given[int],
+        clock: Given[Clock],
+        tables: Given[Mapping[str, Any] | None] = None,
+    ) -> None:
+        super().__init__()
+        self.width, self.inner = width, inner or width
+        self.vocab_size = vocab_size
+        read = embedding_width or self.inner
+
+        def table() -> WordTable:
+            return WordTable(
+                vocab_size=vocab_size, width=read, vectors=vectors, tune=tune, tables=tables, network="two_sided_lstm"
+            )
+
+        def layer(reverse: bool) -> LSTMLayer:
+            return LSTMLayer(input_width=read, cell=self.inner, forget_bias=forget_bias, reverse=reverse, clock=clock)
+
+        self.embeddings, self.right_embeddings = table(), table()
+        self.left, self.right = layer(reverse=False), layer(reverse=True)
+        self.mix = nn.Linear(2 * self.inner, mix or 2 * self.inner)
+        self.out = nn.Linear(self.mix.out_features, width)
+        self.dropout = Dropout(dropout, clock)
+        self.needs = frozenset({"tokens"})
+        self.takes = frozenset({"tokens", "order", "block"})
+        self.gives: Mapping[str, StateKind] = {
+            "context": StateKind("B L D", "all_but_itself"),
+            "hidden": StateKind("B L D", "all_but_itself"),
+        }
+        self.reset_parameters()
+        name_dropouts(self)
+
+    @property
+    def tables(self) -> dict[str, nn.Embedding]:
+        """The left table; the words that are predicted have one of their own, in the objective."""
+        return {"tokens": self.embeddings.tokens}
+
+    def depth_groups(self) -> list[nn.Module]:
+        """Both tables first, then both LSTMs, then what mixes them."""
+        return [
+            nn.ModuleList([self.embeddings, self.right_embeddings]), nn.ModuleList([self.left, self.right]),
+            nn.ModuleList([self.mix, self.out]),
+        ]
+
+    def reset_parameters(self) -> None:
+        """Draw every weight anew from torch's generator."""
+        for table in (self.embeddings, self.right_embeddings):
+            table.reset_parameters(lambda weight: nn.init.normal_(weight, std=1 / math.sqrt(self.vocab_size)))
+        for part in (self.left, self.right, self.mix, self.out):
+            part.reset_parameters()
+
+    def forward(
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        order: Tensor | str = "open",
+        block: Tensor | None = None,
+        carry: Any = None,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L): `context` (B, L, D). Rows of several examples are a `RecipeError`."""
+        if not isinstance(order, str) or order != "open":
+            raise RecipeError("two_sided_lstm reads from both sides; write `order: open` in the recipe.")
+        lengths = lengths_of(block, "two_sided_lstm")
+        left, _ = self.left(self.dropout(self.embeddings(tokens)), None, lengths)
+        right, _ = self.right(self.dropout(self.right_embeddings(tokens)), None, lengths)
+        around = torch.cat([F.pad(left[:, :-1], (0, 0, 1, 0)), F.pad(right[:, 1:], (0, 0, 0, 1))], dim=2)
+        context = self.out(F.relu(self.mix(around)))
+        return dict.fromkeys(want & {"context", "hidden"}, context)
+
+    def flops_per_token(self, length: int) -> float:
+        """Floating-point operations of forward and backward for one token, heads not counted."""
+        dense = 6.0 * (self.mix.weight.numel() + self.out.weight.numel())
+        return self.left.flops_per_token() + self.right.flops_per_token() + dense
+
+
+def lengths_of(block: Tensor | None, network: str) -> Tensor | None:
+    """How many real tokens each row has (B,), None where nothing is padded; a row of several examples is a `RecipeError`."""
+    if block is None:
+        return None
+    if bool((block > 1).any()):
+        raise RecipeError(f"{network}: a row holds several texts, and a state would go on from one to the next. Write `packing: false`.")
+    return (block > 0).sum(1)

@@ -1,0 +1,307 @@
+"""A table of word vectors: word2vec, fastText, GloVe and their kin, told apart by arguments, exercise and objective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.networks.clock import Clock
+from cloze.networks.network import StateKind
+from cloze.networks.subwords import count_roles, hashes_of_words, ngram_rows, rows_of_words, run_rows
+from cloze.registry import Given, register
+
+
+@register("network", "word_vectors")
+class WordVectors(nn.Module):
+    """One vector per word, seen as itself, as part of its neighbours' context, and as part of its row.
+
+    **States.** `hidden` (B, L, D): each token's own vector. `context` (B, L, D): the mean of the vectors at the places
+    `contexts` (P,) of each of the `centers` (P,); without those fields, of all other words of the example; zero where there is
+    none. `summary` (E, D): the mean over the words of the example, roles such as [UNK] left out. With `both_sides`
+    `association` (P,): w_i · c_j, plus b_i + c_j's bias with `biases`, for every `cell` (P, 2) (GloVe).
+
+    **Subwords** (Bojanowski et al., 2017, §3.2; fastText's code): the vector of a word is the mean of its own row and those of
+    its character n-grams of `subwords: [3, 6]` letters, hashed into `buckets` rows; of an unseen word of its n-grams alone.
+    `word_ngrams` above 1 adds hashed runs of that many words to the `summary` (Joulin et al., 2017, §2.2).
+    Differs: `summary` counts a word once, whatever the number of its n-grams; fastText's classifier counts rows.
+
+    **Gradient.** Of a mean of n rows each row is due 1/n of the gradient: `divided`. `full` gives each the whole, as word2vec,
+    gensim and fastText do for CBOW's contexts and for n-grams (`model.cc`; their classifier divides, and so does `summary`).
+
+    **Start.** All rows are uniform in ±`spread` / width: 0.5 is word2vec's and GloVe's, 1 fastText's and gensim's.
+
+    Parameters: `embeddings.weight` (V + buckets, D), the words first; with `both_sides` `contexts.weight` (V, D); with `biases`
+    `bias` and `context_bias` (V,).
+
+    >>> network = WordVectors(width=4, vocab_size=9)
+    >>> tuple(network(want=frozenset({"context"}), tokens=torch.tensor([[1, 2, 3]]))["context"].shape)
+    (1, 3, 4)
+    """
+
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
+        {
+            "tiny": {"width": 32, "buckets": 5000},
+            "mini": {"width": 50, "buckets": 50_000},
+            "small": {"width": 100, "buckets": 200_000},
+            "medium": {"width": 200, "buckets": 2_000_000},
+            "base": {"width": 300, "buckets": 2_000_000},
+            "large": {"width": 640, "buckets": 2_000_000},
+        }
+    )
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        subwords: tuple[int, int] | None = None,
+        buckets: int = 2_000_000,
+        word_ngrams: int = 1,
+        both_sides: bool = False,
+        biases: bool = False,
+        gradient: Literal["full", "divided"] = "divided",
+        spread: float = 0.5,
+        vocab_size: Given[int],
+        spellings: Given[Sequence[str] | None] = None,
+        clock: Given[Clock | None] = None,
+    ) -> None:
+        super().__init__()
+        _check(subwords, buckets, word_ngrams, both_sides, biases)
+        self.width = width
+        self.clock = Clock() if clock is None else clock
+        self.vocab_size = vocab_size
+        self.subwords = subwords
+        self.word_ngrams = word_ngrams
+        self.buckets = buckets if subwords is not None or word_ngrams > 1 else 0
+        self.both_sides = both_sides
+        self.gradient = gradient
+        self.spread = spread
+        self.spellings = None if spellings is None else tuple(spellings)
+        self.roles = 0 if spellings is None else count_roles(spellings)
+        self.embeddings = nn.Embedding(vocab_size + self.buckets, width)
+        self.contexts = nn.Embedding(vocab_size, width) if both_sides else None
+        self.bias = nn.Parameter(torch.empty(vocab_size)) if biases else None
+        self.context_bias = nn.Parameter(torch.empty(vocab_size)) if biases else None
+        self._keep_rows()
+        self.needs = frozenset({"tokens"})
+        self.takes = self.needs | {"block", "centers", "contexts"} | ({"cell"} if both_sides else frozenset())
+        self.gives: Mapping[str, StateKind] = {
+            "hidden": StateKind("B L D", "itself"),
+            "context": StateKind("B L D", "all_but_itself"),
+            "summary": StateKind("E D", "all"),
+            **({"association": StateKind("P", "cell")} if both_sides else {}),
+        }
+        self.reset_parameters()
+
+    def _keep_rows(self) -> None:
+        """What the spellings say of rows, as buffers that move with the module and are not saved."""
+        starts, rows, hashes = None, None, None
+        if self.spellings is not None and self.subwords is not None:
+            known = rows_of_words(self.spellings, self.subwords, self.buckets)
+            starts, rows = (torch.from_numpy(array) for array in known)
+        if self.spellings is not None and self.word_ngrams > 1:
+            hashes = torch.from_numpy(hashes_of_words(self.spellings))
+        for name, buffer in (("starts", starts), ("rows", rows), ("hashes", hashes)):
+            self.register_buffer(name, buffer, persistent=False)
+
+    @property
+    def tables(self) -> dict[str, nn.Embedding]:
+        """The token table, for heads that tie to it; none where a word has further rows."""
+        return {} if self.buckets else {"tokens": self.embeddings}
+
+    def depth_groups(self) -> list[nn.Module]:
+        """The table, and that of the contexts."""
+        return [self.embeddings] if self.contexts is None else [self.embeddings, self.contexts]
+
+    def reset_parameters(self) -> None:
+        """Draw every number anew from torch's generator: all rows, buckets too."""
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -self.spread / self.width, self.spread / self.width)
+
+    def forward(
+        self,
+        *,
+        want: frozenset[str],
+        tokens: Tensor,
+        block: Tensor | None = None,
+        centers: Tensor | None = None,
+        contexts: Tensor | None = None,
+        cell: Tensor | None = None,
+        carry: Any = None,
+    ) -> dict[str, Tensor]:
+        """The wanted states of tokens (B, L)."""
+        made: dict[str, Tensor] = {}
+        if want & {"hidden", "context", "summary"}:
+            sums, sizes = self._sums(tokens.flatten())
+            hidden = sums if sizes is None else sums / sizes[:, None].to(sums.dtype)
+        if "hidden" in want:
+            full = self.gradient == "full" and sizes is not None
+            made["hidden"] = (_Scaled.apply(hidden, sizes) if full else hidden).view(*tokens.shape, self.width)
+        if "context" in want:
+            if centers is not None and contexts is not None:
+                context = self._of_pairs(sums, sizes, centers, contexts)
+            else:
+                context = self._of_others(hidden, tokens, block)
+            made["context"] = context.view(*tokens.shape, self.width)
+        if "summary" in want:
+            made["summary"] = self._summary(hidden, tokens, block)
+        if "association" in want:
+            made["association"] = self._association(cell)
+        return made
+
+    def vectors(self) -> Tensor:
+        """The vector of every word (V, D): its table row, the mean with its n-grams, or, `both_sides`, w + c."""
+        with torch.no_grad():
+            if self.contexts is not None:
+                return self.embeddings.weight[: self.vocab_size] + self.contexts.weight
+            if self.subwords is None:
+                return self.embeddings.weight[: self.vocab_size].clone()
+            ids = torch.arange(self.vocab_size, device=self.embeddings.weight.device)
+            return torch.cat([self._means(part) for part in ids.split(16384)])
+
+    def vector_of(self, word: str) -> Tensor | None:
+        """The vector (D,) of any word: an unseen one is the mean of its n-grams, zero if it has none; None without subwords."""
+        known = self._ids.get(word)
+        with torch.no_grad():
+            if known is not None:
+                if self.contexts is not None:
+                    return self.embeddings.weight[known] + self.contexts.weight[known]
+                return self._means(torch.tensor([known], device=self.embeddings.weight.device))[0]
+            if self.subwords is None:
+                return None
+            rows = ngram_rows(word, self.subwords, self.buckets, self.vocab_size)
+            if not rows:
+                return torch.zeros(self.width, device=self.embeddings.weight.device)
+            return self.embeddings.weight[torch.tensor(rows, device=self.embeddings.weight.device)].mean(0)
+
+    def flops_per_token(self, length: int) -> float:
+        """Floating-point operations of forward and backward for one token; what objectives compute is not in it."""
+        return 6.0 * self.width
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {spelling: number for number, spelling in enumerate(self.spellings or ())}
+
+    def _means(self, ids: Tensor) -> Tensor:
+        sums, sizes = self._sums(ids)
+        return sums if sizes is None else sums / sizes[:, None].to(sums.dtype)
+
+    def _sums(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The sum of the rows of each of the ids (M,), and how many rows it has, None for one each."""
+        if self.subwords is None:
+            return F.embedding(ids, self.embeddings.weight), None
+        starts, rows = self._buffer("starts"), self._buffer("rows")
+        distinct, place = torch.unique(ids, return_inverse=True)
+        sizes = starts[distinct + 1] - starts[distinct]
+        offsets = sizes.cumsum(0) - sizes
+        number = torch.arange(int(sizes.sum()), device=ids.device)
+        taken = rows[number + (starts[distinct] - offsets).repeat_interleave(sizes)]
+        sums = F.embedding_bag(taken, self.embeddings.weight, offsets, mode="sum")
+        return sums.index_select(0, place), sizes[place]
+
+    def _of_pairs(self, sums: Tensor, sizes: Tensor | None, centers: Tensor, contexts: Tensor) -> Tensor:
+        """The mean of all rows of the words at `contexts`, by centre, (B*L, D)."""
+        own = sums.new_ones(len(sums)) if sizes is None else sizes.to(sums.dtype)
+        total = torch.zeros_like(sums).index_add(0, centers, sums.index_select(0, contexts))
+        number = torch.zeros_like(own).index_add(0, centers, own.index_select(0, contexts)).clamp(min=1)
+        mean = total / number[:, None]
+        return _Scaled.apply(mean, number) if self.gradient == "full" else mean
+
+    def _of_others(self, hidden: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
+        """The mean of the other words of each token's example, (B*L, D)."""
+        example, words = self._examples(tokens, block)
+        shown = torch.where(words[:, None], hidden, 0.0)
+        total = hidden.new_zeros(int(example.max()) + 1 if len(example) else 1, self.width).index_add(0, example, shown)
+        number = hidden.new_zeros(len(total)).index_add(0, example, words.to(hidden.dtype))
+        others = (number[example] - words.to(hidden.dtype)).clamp(min=1)
+        return (total[example] - shown) / others[:, None]
+
+    def _summary(self, hidden: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
+        """The mean over the words and runs of words of each example, (E, D), examples row by row."""
+        example, words = self._examples(tokens, block)
+        inside = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
+        several = 1 if block is None else max(int(block.max()), 1) if block.numel() else 1
+        exists = torch.zeros(len(tokens) * several, dtype=torch.bool, device=tokens.device)
+        exists[torch.arange(len(tokens), device=tokens.device) * several] = True  # a row has an example, be it empty
+        exists[example[inside.flatten()]] = True
+        total = hidden.new_zeros(len(exists), self.width).index_add(0, example, torch.where(words[:, None], hidden, 0.0))
+        number = hidden.new_zeros(len(exists)).index_add(0, example, words.to(hidden.dtype))
+        if self.word_ngrams > 1:
+            rows, owner = self._runs(tokens.flatten(), example, inside.flatten())
+            total = total.index_add(0, owner, F.embedding(rows, self.embeddings.weight))
+            number = number.index_add(0, owner, torch.ones_like(owner, dtype=hidden.dtype))
+        return (total / number.clamp(min=1)[:, None])[exists]
+
+    def _examples(self, tokens: Tensor, block: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The number of each token's example (B*L,), counted row by row, and whether the token is a word of it."""
+        row = torch.arange(len(tokens), device=tokens.device)[:, None].expand(tokens.shape)
+        words = tokens >= self.roles
+        if block is None:
+            return row.flatten(), words.flatten()
+        several = max(int(block.max()), 1) if block.numel() else 1
+        return (row * several + (block - 1).clamp(min=0)).flatten(), (words & (block > 0)).flatten()
+
+    def _runs(self, tokens: Tensor, example: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of all runs of words, and the example of each."""
+        hashes = self._buffer("hashes")[tokens].cpu().numpy()
+        numbers, kept = example.cpu().numpy(), inside.cpu().numpy()
+        rows, owners = [], []
+        for number in dict.fromkeys(numbers[kept].tolist()):
+            found = run_rows(hashes[kept & (numbers == number)], self.word_ngrams, self.buckets, self.vocab_size)
+            rows.append(torch.from_numpy(found))
+            owners.append(torch.full((len(found),), number))
+        none = torch.zeros(0, dtype=torch.long)
+        return torch.cat([none, *rows]).to(tokens.device), torch.cat([none, *owners]).to(tokens.device)
+
+    def _association(self, cell: Tensor | None) -> Tensor:
+        if cell is None or self.contexts is None:
+            raise RecipeError("word_vectors: `association` needs cells. Write `corpus: {cooccurrences: {}}` as the source.")
+        word, other = cell.unbind(1)
+        score = (F.embedding(word, self.embeddings.weight) * F.embedding(other, self.contexts.weight)).sum(1)
+        if self.bias is not None and self.context_bias is not None:
+            score = score + self.bias[word] + self.context_bias[other]
+        return score
+
+    def _buffer(self, name: str) -> Tensor:
+        buffer = getattr(self, name)
+        if buffer is None:
+            raise RecipeError(
+                "word_vectors: n-grams need the words' spellings, and none were given. Give `spellings`, the word behind each id."
+            )
+        assert isinstance(buffer, Tensor)
+        return buffer
+
+
+class _Scaled(torch.autograd.Function):
+    """The rows as they are; on the way back row i is multiplied by `factor[i]`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: Tensor) -> Tensor:
+        ctx.save_for_backward(factor)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (factor,) = ctx.saved_tensors
+        return gradient * factor[:, None].to(gradient.dtype), None
+
+
+def _check(
+    subwords: tuple[int, int] | None, buckets: int, word_ngrams: int, both_sides: bool, biases: bool
+) -> None:
+    if subwords is not None and not 1 <= subwords[0] <= subwords[1]:
+        raise RecipeError(f"word_vectors: subwords {list(subwords)}; expected the shortest and the longest, such as [3, 6].")
+    if (subwords is not None or word_ngrams > 1) and buckets < 1:
+        raise RecipeError(f"word_vectors: buckets {buckets}; hashed n-grams need at least one row, fastText has 2000000.")
+    if word_ngrams < 1:
+        raise RecipeError(f"word_vectors: word_ngrams {word_ngrams}; expected 1 (words alone) or more.")
+    if both_sides and subwords is not None:
+        raise RecipeError("word_vectors: `both_sides` is for cells of words, which have no subwords. Leave out one of the two.")
+    if biases and not both_sides:
+        raise RecipeError("word_vectors: `biases` belong to cells; write `both_sides: true` too.")

@@ -1,0 +1,148 @@
+"""A matrix of counts, weighted, as the product of two thin ones: PPMI with singular vectors, and latent semantic analysis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.errors import RecipeError
+from cloze.objectives.objective import Loss, Objective
+from cloze.registry import Given, register
+
+Weighting = Literal["ppmi", "log_entropy", "log", "count"]
+
+
+@register("objective", "factorisation")
+class Factorisation(Objective):
+    """The squared error of a matrix M of weighted counts and its approximation of rank `width`.
+
+    `ppmi` (Levy, Goldberg and Dagan, 2015): max(0, ln(x · N / (X_i · X'_j)) - ln `shift`), where the share of a context is that
+    of X_j^`smoothing`. `log_entropy` (Deerwester et al., 1990): ln(1 + x) · (1 + Σ_d p ln p / ln D), p the document's share of
+    the word. `log`: ln(1 + x). `count`: x.
+
+    Of `cells` it reads `association`: (w_i · c_j - M_ij)², one count a cell; the zeros of the matrix are not asked. Of
+    `documents` it reads `hidden` at the places of `main`: |x - U Uᵀ x|² of each document's weighted counts x, whole, where U is
+    the table without the singular values; one count a document. Default: documents for log_entropy, otherwise cells.
+
+    The engine `svd` solves this in one go: table U S^`power`, contexts V S^(1 - power), so that w · c stands for M. Half and 0
+    are good, 1 is worse for words (ibid.). What is known of the whole matrix, and the singular values, are buffers:
+    `row_factor`, `row_offset`, `column_offset` (V,) and `spectrum` (width,). The loop does not know them.
+    """
+
+    def __init__(
+        self, *, weighting: Weighting = "ppmi", of: Literal["cells", "documents"] | None = None, shift: float = 1.0,
+        smoothing: float = 0.75, power: float = 0.5, width: Given[int], vocab_size: Given[int],
+        table: Given[nn.Embedding | None] = None,
+    ) -> None:
+        super().__init__()
+        self.weighting, self.shift, self.smoothing, self.power = weighting, shift, smoothing, power
+        self.of = of or ("documents" if weighting == "log_entropy" else "cells")
+        _check(weighting, self.of, shift, smoothing, power)
+        self.reads = ("association",) if self.of == "cells" else ("hidden",)
+        self.takes = frozenset({"cell", "cell_count"} if self.of == "cells" else {"targets/main", "places/main", "weights/main"})
+        self.table = [table]  # in a list: the table's parameters are the network's
+        self.head = nn.Identity()
+        self.register_buffer("row_factor", torch.ones(vocab_size))
+        self.register_buffer("row_offset", torch.zeros(vocab_size))
+        self.register_buffer("column_offset", torch.full((vocab_size,), math.log(2.0)))
+        self.register_buffer("spectrum", torch.ones(width))
+        self.register_buffer("known", torch.zeros((), dtype=torch.bool))
+
+    def count(self, batch: Batch) -> Tensor:
+        """The number of cells, or of documents with a word."""
+        rows = batch["cell_count"] if self.of == "cells" else (batch["places/main"] // batch["tokens"].shape[1]).unique()
+        return torch.tensor(float(len(rows)))
+
+    def values(self, counts: Tensor, rows: Tensor, columns: Tensor | None = None) -> Tensor:
+        """The weighted value of each count, in the dtype of the counts; `columns` are needed for `ppmi` alone."""
+        if self.weighting == "count":
+            return counts
+        if self.weighting != "ppmi" or columns is None:
+            return counts.log1p() * self._buffer("row_factor", counts)[rows]
+        offsets = self._buffer("row_offset", counts)[rows] + self._buffer("column_offset", counts)[columns]
+        return (counts.log() + offsets - math.log(self.shift)).clamp(min=0)
+
+    @torch.no_grad()
+    def learn_sums(self, row_sums: Tensor, column_sums: Tensor) -> None:
+        """Keep what `ppmi` needs of the whole matrix: the sums of its rows and columns (V,), zero where there is nothing."""
+        smooth = column_sums.double().pow(self.smoothing) * (column_sums > 0)
+        offset = smooth.sum().log() - smooth.log()
+        for name, value, there in (("row_offset", -row_sums.double().log(), row_sums > 0),
+                                   ("column_offset", offset, column_sums > 0)):
+            self.get_buffer(name).copy_(torch.where(there, value, 0.0))
+        self.get_buffer("known").fill_(True)
+
+    @torch.no_grad()
+    def learn_entropy(self, rows: Tensor, counts: Tensor, documents: int) -> None:
+        """Keep 1 + Σ p ln p / ln D of every word, from the counts (N,) of all documents in words `rows` (N,)."""
+        size = len(self.get_buffer("row_factor"))
+        counts = counts.double()
+        total = torch.zeros(size, dtype=torch.float64, device=counts.device).index_add(0, rows, counts)
+        share = counts / total[rows]
+        entropy = torch.zeros_like(total).index_add(0, rows, share * share.log())
+        factor = 1 + entropy / math.log(documents) if documents > 1 else torch.ones_like(total)
+        self.get_buffer("row_factor").copy_(factor if self.weighting == "log_entropy" else torch.ones_like(factor))
+        self.get_buffer("known").fill_(True)
+
+    def basis(self) -> Tensor:
+        """U (V, width): the table without the singular values; zero where these are."""
+        table = self.table[0]
+        if table is None:
+            raise RecipeError("factorisation: documents need a network with a token table, such as word_vectors without n-grams.")
+        scale = self._buffer("spectrum", table.weight).pow(self.power)
+        return table.weight * torch.where(scale > 0, 1 / scale, 0.0)
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The associations (P,), or the rows of U at the places (M, width)."""
+        if self.training and not bool(self.get_buffer("known")):
+            raise RecipeError(
+                "factorisation: its weights follow from the whole matrix, which the loop does not see. "
+                "Write `training: {engine: auto}`; the engine `svd` then solves it, in one process."
+            )
+        if self.of == "cells":
+            return readings["association"]
+        scale = self._buffer("spectrum", readings["hidden"]).pow(self.power)
+        rows = readings["hidden"].flatten(0, 1)[batch["places/main"]]
+        return rows * torch.where(scale > 0, 1 / scale, 0.0)
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The squared errors of the cells, or of the documents. Metric `explained`: the squares that are not lost."""
+        wide = scores if scores.dtype == torch.float64 else scores.float()
+        if self.of == "cells":
+            value = self.values(batch["cell_count"].to(wide.dtype), *batch["cell"].unbind(1))
+            total, whole = (wide - value).square().sum(), value.square().sum()
+        else:
+            value = self.values(batch["weights/main"].to(wide.dtype), batch["targets/main"])
+            document = batch["places/main"] // batch["tokens"].shape[1]
+            found = wide.new_zeros(len(batch["tokens"]), wide.shape[1]).index_add(0, document, wide * value[:, None])
+            basis = self.basis().to(wide.dtype)
+            whole = value.square().sum()
+            total = whole - 2 * found.square().sum() + ((found @ (basis.T @ basis)) * found).sum()
+        return Loss(total, {"explained": (whole - total).detach()})
+
+    def fold_in(self, counts: Tensor, terms: Tensor) -> Tensor:
+        """The vector (width,) of a new document of these words and counts: qᵀ U S⁻¹, the weighted counts q."""
+        spectrum = self._buffer("spectrum", counts)
+        inverse = torch.where(spectrum > 0, 1 / spectrum, 0.0)
+        return self.values(counts, terms) @ self.basis()[terms].to(counts.dtype) * inverse
+
+    def _buffer(self, name: str, like: Tensor) -> Tensor:
+        return self.get_buffer(name).to(like.dtype)
+
+
+def _check(weighting: str, of: str, shift: float, smoothing: float, power: float) -> None:
+    if weighting == "ppmi" and of == "documents":
+        raise RecipeError("factorisation: ppmi is of cells; for documents write `weighting: log_entropy`, `log` or `count`.")
+    if weighting == "log_entropy" and of == "cells":
+        raise RecipeError("factorisation: log_entropy is of documents; for cells write `weighting: ppmi`, `log` or `count`.")
+    if not shift > 0:
+        raise RecipeError(f"factorisation.shift: {shift}; expected a number above 0, 1 for no shift.")
+    if not 0 < smoothing <= 1:
+        raise RecipeError(f"factorisation.smoothing: {smoothing}; expected an exponent above 0 and at most 1 (no smoothing).")
+    if not 0 <= power <= 1:
+        raise RecipeError(f"factorisation.power: {power}; expected an exponent of the singular values from 0 to 1.")

@@ -1,0 +1,77 @@
+"""Huffman codes of a vocabulary by word2vec's two queues. numpy only."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Codes(NamedTuple):
+    """The path of every id from the root: `points` and `bits` (V, depth), `lengths` (V,); -1 behind the end of a path.
+
+    `points` are inner nodes, which are rows of the output table; with W words the root is W - 2.
+    """
+
+    points: NDArray[np.int32]
+    bits: NDArray[np.int8]
+    lengths: NDArray[np.int32]
+
+
+def huffman(counts: NDArray[np.int64]) -> Codes:
+    """The codes of ids by their counts (V,); ids with count 0 get none.
+
+    As in word2vec.c, `CreateBinaryTree`: words by falling count (ties by id), two queues, the smaller of leaf and inner node
+    first; at a tie the inner node. Of two nodes that are joined the second gets bit 1.
+
+    >>> codes = huffman(np.array([5, 4, 3, 2, 1]))
+    >>> ["".join(map(str, bits[:length])) for bits, length in zip(codes.bits, codes.lengths)]
+    ['11', '10', '01', '001', '000']
+    """
+    words = np.flatnonzero(counts > 0)
+    words = words[np.argsort(-counts[words], kind="stable")]
+    parent, bit = _join(np.asarray(counts, np.int64)[words])
+    number = len(words)
+    node = np.arange(number)
+    steps: list[tuple[NDArray[np.int64], NDArray[np.int8]]] = []
+    at_root = 2 * number - 2
+    while number > 1 and (node != at_root).any():  # from the leaves up, all words at once
+        climbs = node != at_root
+        below = np.minimum(node, at_root - 1)
+        above = np.where(climbs, parent[below], at_root)
+        steps.append((np.where(climbs, above - number, -1), np.where(climbs, bit[below], np.int8(-1))))
+        node = above
+    depth = len(steps)
+    lengths = np.zeros(len(counts), np.int32)
+    points, bits = np.full((len(counts), depth), -1, np.int32), np.full((len(counts), depth), -1, np.int8)
+    if depth:
+        up, turns = np.stack([s[0] for s in steps], 1), np.stack([s[1] for s in steps], 1)
+        own = (up >= 0).sum(1)
+        back = own[:, None] - 1 - np.arange(depth)  # the path from the root is the climb read backwards
+        inside = back >= 0
+        lengths[words] = own
+        points[words] = np.where(inside, np.take_along_axis(up, np.maximum(back, 0), 1), -1)
+        bits[words] = np.where(inside, np.take_along_axis(turns, np.maximum(back, 0), 1), -1)
+    return Codes(points, bits, lengths)
+
+
+def _join(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """The parent and the bit of every node but the root, for counts that do not rise; leaves come first."""
+    number = len(counts)
+    weight = [*counts.tolist(), *([0] * max(number - 1, 0))]
+    parent, bit = np.zeros(max(2 * number - 2, 0), np.int64), np.zeros(max(2 * number - 2, 0), np.int8)
+    leaf, inner = number - 1, number  # the smallest leaf and the smallest inner node that have no parent yet
+    for made in range(number, 2 * number - 1):
+        chosen = []
+        for _ in range(2):
+            if leaf >= 0 and (inner >= made or weight[leaf] < weight[inner]):
+                chosen.append(leaf)
+                leaf -= 1
+            else:
+                chosen.append(inner)
+                inner += 1
+        weight[made] = weight[chosen[0]] + weight[chosen[1]]
+        parent[chosen] = made
+        bit[chosen[1]] = 1
+    return parent, bit

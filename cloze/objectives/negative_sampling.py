@@ -1,0 +1,132 @@
+"""Tell the word that stands there from words drawn by chance: the objective of word2vec and fastText."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import uniform_by_row
+from cloze.networks.clock import Clock
+from cloze.objectives.objective import Loss
+from cloze.objectives.output_words import OutputWords
+from cloze.registry import Given, register
+
+_UNKNOWN = ("[UNK]", "<unk>")
+_TRIES = 8  # after so many draws of the target itself a negative is left out
+
+
+@register("objective", "negative_sampling")
+class NegativeSampling(OutputWords):
+    """-log σ(h · u_target) - Σ log σ(-h · u_n) over `negatives` words n (Mikolov et al., 2013b, §2.2), summed over the answers.
+
+    Negatives are drawn by the words' counts to the `power` (word2vec 0.75; fastText's code 0.5), never roles such as [UNK].
+    One that is the target is left out, as in word2vec's code, or with `redraw` drawn anew (fastText's). `share` draws once for
+    neighbouring answers with the same target or at the same place, that is for all the pairs of a centre (Differs from both
+    codes; the fast kernels do so). With `unknown` [UNK] is a word like others, as frequent as all rare words together (context2vec's
+    code). Draws are a pure function of seed, step, row and the answer's number in it.
+
+    Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: answers that score above all their
+    negatives. Parameters: `head.weight` (V, D), zero at first, so that the first loss is (negatives + 1) ln 2 an answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        negatives: int = 5,
+        power: float = 0.75,
+        redraw: bool = False,
+        share: bool = False,
+        unknown: bool = False,
+        set: str = "main",
+        width: Given[int],
+        vocab_size: Given[int],
+        clock: Given[Clock],
+        counts: Given[NDArray[np.int64] | None] = None,
+        spellings: Given[Sequence[str] | None] = None,
+    ) -> None:
+        if negatives < 1:
+            raise RecipeError(f"negative_sampling: negatives {negatives}; expected at least 1.")
+        super().__init__(
+            set=set, rows=vocab_size, width=width, vocab_size=vocab_size, counts=counts, spellings=spellings
+        )
+        if unknown and counts is not None and spellings is not None:
+            rare = next((number for number, spelling in enumerate(spellings) if spelling in _UNKNOWN), None)
+            if rare is not None:
+                self.counts[rare] = max(int(counts[rare]), 1)
+        self.negatives = negatives
+        self.power = power
+        self.redraw = redraw
+        self.share = share
+        self.clock = clock
+        self._shares: Tensor | None = None
+
+    def counts_changed(self) -> None:
+        """The shares of the words are to be worked out anew."""
+        self._shares = None
+
+    @property
+    def noise(self) -> Tensor:
+        """The chance of each id to be drawn (V,), float64 on the CPU."""
+        raised = self.counts.cpu().double().pow(self.power) * (self.counts.cpu() > 0)
+        return raised / raised.sum()
+
+    def draw(self, targets: Tensor, places: Tensor, length: int) -> Tensor:
+        """The negatives of each answer (M, negatives); -1 where one is left out."""
+        if self._shares is None or self._shares.device != targets.device:
+            self._shares = self.noise.cumsum(0).to(targets.device)
+        row = torch.div(places, max(length, 1), rounding_mode="floor")
+        slot = self._slots(targets, places, row)
+        drawn = self._words(row, slot, 0)
+        for attempt in range(1, _TRIES if self.redraw else 0):
+            hit = drawn == targets[:, None]
+            if not bool(hit.any()):
+                break
+            drawn = torch.where(hit, self._words(row, slot, attempt), drawn)
+        return torch.where(drawn == targets[:, None], -1, drawn)
+
+    def _slots(self, targets: Tensor, places: Tensor, row: Tensor) -> Tensor:
+        """The number of each answer, or of its group, within its row (M,); answers come row by row."""
+        number = torch.arange(len(targets), device=targets.device)
+        if self.share and len(targets):
+            follows = (targets[1:] == targets[:-1]) | (places[1:] == places[:-1])
+            begins = torch.cat([follows.new_ones(1), ~follows | (row[1:] != row[:-1])])
+            number = begins.long().cumsum(0) - 1
+        if not len(number):
+            return number
+        first = torch.full((int(row.max()) + 1,), len(number), device=row.device).scatter_reduce(0, row, number, "amin")
+        return number - first[row]
+
+    def _words(self, row: Tensor, slot: Tensor, attempt: int) -> Tensor:
+        assert self._shares is not None  # set by `draw`
+        columns = torch.arange(self.negatives, device=row.device)
+        place = (slot[:, None] * self.negatives + columns).flatten()
+        rows = row[:, None].expand(-1, self.negatives).flatten()
+        high = uniform_by_row(self.clock, f"{self.set}.negatives.{attempt}", rows, place).double()
+        low = uniform_by_row(self.clock, f"{self.set}.negatives.{attempt}.low", rows, place).double()  # 24 bits are few for words
+        found = torch.searchsorted(self._shares, (high + low * 2.0**-24) * self._shares[-1], right=True)
+        return found.clamp_(max=len(self._shares) - 1).view(-1, self.negatives)
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """(M, 1 + negatives): the target's score, then the negatives'; minus infinity for one that is left out."""
+        state = readings[self.reads[0]]
+        targets = batch[self.targets].long()
+        negatives = self.draw(targets, batch[self.places].long(), state.shape[1])
+        asked = torch.cat([targets[:, None], negatives.clamp(min=0)], dim=1)
+        rows = self.rows(readings, batch)[:, :, None].to(self.head.weight.dtype)
+        scores = torch.bmm(F.embedding(asked, self.head.weight), rows)
+        gone = F.pad(negatives < 0, (1, 0))
+        return scores.squeeze(2).masked_fill(gone, -torch.inf)
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss and the metric."""
+        wide = scores if scores.dtype == torch.float64 else scores.float()
+        losses = F.softplus(-wide[:, 0]) + F.softplus(wide[:, 1:]).sum(1)
+        right = wide[:, 0] > wide[:, 1:].amax(1) if self.negatives else wide[:, 0] > 0
+        return self.summed(losses, right.detach(), batch)

@@ -1,0 +1,74 @@
+"""What objectives with a table of output words share: answers at places of a state, and counts that a checkpoint keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.networks.subwords import count_roles
+from cloze.objectives.objective import Loss, Objective
+
+
+class OutputWords(Objective):
+    """Answers `targets/<set>` at `places/<set>` of one reading, (B, L, D), asked of rows of `head.weight`, which begin at zero.
+
+    `counts` (V,) is how often each id occurs, 0 for roles and at least 1 for words; a checkpoint keeps it.
+    """
+
+    head: nn.Embedding
+
+    def __init__(
+        self, *, set: str, rows: int, width: int, vocab_size: int, counts: NDArray[np.int64] | None,
+        spellings: Sequence[str] | None,
+    ) -> None:
+        super().__init__()
+        self.set = set
+        self.reads = ("hidden",)
+        self.targets, self.places, self.weights = (f"{field}/{set}" for field in ("targets", "places", "weights"))
+        self.at: tuple[str, ...] = (self.places,)
+        self.takes = frozenset({self.targets, self.places})
+        self.optional = frozenset({self.weights})
+        self.head = nn.Embedding(rows, width)
+        nn.init.zeros_(self.head.weight)
+        self.counts: Tensor
+        self.register_buffer("counts", torch.as_tensor(word_counts(vocab_size, counts, spellings), device="cpu"))
+
+    def _load_from_state_dict(self, *arguments: Any, **named: Any) -> None:
+        super()._load_from_state_dict(*arguments, **named)
+        self.counts_changed()
+
+    def counts_changed(self) -> None:
+        """Forget what was made of the counts; they are others now."""
+
+    def count(self, batch: Batch) -> Tensor:
+        """The sum of weights; without weights, the number of answers."""
+        if self.weights in batch:
+            return batch[self.weights].sum(dtype=torch.float32)
+        return torch.tensor(float(batch[self.places].shape[0]))
+
+    def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The vectors that are asked, (M, D)."""
+        return readings[self.reads[0]].flatten(0, -2).index_select(0, batch[self.places].long())
+
+    def summed(self, losses: Tensor, right: Tensor, batch: Batch) -> Loss:
+        """The losses (M,) and the metric `correct`, weighed and added up."""
+        correct = right.float()
+        if self.weights in batch:
+            losses, correct = losses * batch[self.weights], correct * batch[self.weights]
+        return Loss(losses.sum(), {"correct": correct.sum()})
+
+
+def word_counts(
+    vocab_size: int, counts: NDArray[np.int64] | None, spellings: Sequence[str] | None
+) -> NDArray[np.int64]:
+    """How often each word occurs (V,): roles are 0, words at least 1; all words alike while there are no counts."""
+    known = np.ones(vocab_size, np.int64) if counts is None else np.maximum(np.asarray(counts, np.int64), 1)
+    roles = 0 if spellings is None else count_roles(spellings)
+    known[: roles if roles < vocab_size else 0] = 0
+    return known

@@ -1,0 +1,192 @@
+"""Classify texts by all of their tokens: pooling, and the heads of ULMFiT and SiATL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.clock import Clock
+from cloze.objectives.cross_entropy import cross_entropy_sum
+from cloze.objectives.objective import Loss, Objective
+from cloze.registry import Given, register
+
+Pool = Literal["concat", "attention", "mean", "max", "last"]
+
+
+def pooled(states: Tensor, real: Tensor, pool: Literal["concat", "mean", "max", "last"]) -> Tensor:
+    """Tokens (B, L, D) of which `real` (B, L) count as one vector (B, D), with `concat` [last; max; mean] (B, 3 D).
+
+    Padding has no part in it, and a text without tokens is zeros.
+    """
+    seen = real[..., None]
+    if pool == "mean":
+        return torch.where(seen, states, 0.0).sum(1) / seen.sum(1).clamp(min=1)
+    if pool == "max":
+        highest = states.masked_fill(~seen, -torch.inf).amax(1)
+        return torch.where(real.any(1)[:, None], highest, 0.0)
+    if pool == "last":
+        columns = torch.arange(states.shape[1], device=states.device)
+        last = torch.where(real, columns, 0).amax(1)
+        return torch.where(real.any(1)[:, None], states[torch.arange(len(states), device=states.device), last], 0.0)
+    return torch.cat([pooled(states, real, "last"), pooled(states, real, "max"), pooled(states, real, "mean")], dim=1)
+
+
+def attention_weights(energies: Tensor, real: Tensor) -> Tensor:
+    """Softmax of energies (B, L) over the tokens that are `real`, zero elsewhere; a text without tokens has no weights."""
+    shares = torch.softmax(energies.masked_fill(~real, torch.finfo(energies.dtype).min), dim=1)
+    return torch.where(real, shares, 0.0)
+
+
+class SelfAttention(nn.Module):
+    """One energy tanh(w · h + b) per token, and the mean of the tokens by its softmax (Chronopoulou et al., 2019).
+
+    Dropout falls on the energies, as in the authors' code: a dropped token has the energy 0 and stays in the mean.
+    """
+
+    def __init__(self, width: int, dropout: Dropout) -> None:
+        super().__init__()
+        self.energy = nn.Linear(width, 1)
+        self.dropout = dropout
+
+    def forward(self, states: Tensor, real: Tensor) -> Tensor:
+        """(B, L, D) to (B, D)."""
+        energies = self.dropout(torch.tanh(self.energy(states).squeeze(-1)).float())
+        return (attention_weights(energies, real)[..., None] * states).sum(1)
+
+
+class Normalise(nn.Module):
+    """Batch normalisation of rows (B, D); a batch of one row, which has no spread, is normalised by the running figures."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, D) to (B, D)."""
+        if len(x) > 1 or not self.training:
+            normalised: Tensor = self.norm(x)
+            return normalised
+        norm = self.norm
+        return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, training=False, eps=norm.eps)
+
+
+class PooledHead(nn.Module):
+    """[an LSTM,] pooling, [normalisation, dropout, dense, ReLU,] [normalisation,] dropout, output: (B, L, D) to (B, classes)."""
+
+    def __init__(
+        self, *, width: int, classes: int, pool: Pool, hidden: int | None, norm: bool, recurrent: int,
+        dropouts: tuple[float, ...], clock: Clock,
+    ) -> None:
+        super().__init__()
+        entering, energies, leaving = (Dropout(rate, clock) for rate in dropouts)
+        self.pool = pool
+        self.recurrent: Any = None
+        if recurrent:
+            from cloze.networks.blocks.lstm import LSTMLayer
+
+            self.recurrent, width = LSTMLayer(input_width=width, cell=recurrent, clock=clock), recurrent
+        self.attention = SelfAttention(width, energies) if pool == "attention" else None
+        width *= 3 if pool == "concat" else 1
+        self.first_norm = Normalise(width) if norm and hidden else None
+        self.first_dropout = entering if hidden else None
+        self.dense = nn.Linear(width, hidden) if hidden else None
+        self.norm = Normalise(hidden or width) if norm else None
+        self.dropout = leaving
+        self.output = nn.Linear(hidden or width, classes)
+
+    def forward(self, states: Tensor, real: Tensor) -> Tensor:
+        """Tokens (B, L, D), of which `real` (B, L) count, to scores (B, classes)."""
+        if self.recurrent is not None:
+            states, _ = self.recurrent(states, None, _reach(real))
+        if self.attention is not None:
+            x = self.attention(states, real)
+        else:
+            x = pooled(states, real, self.pool)  # type: ignore[arg-type]
+        if self.dense is not None and self.first_dropout is not None:
+            x = x if self.first_norm is None else self.first_norm(x)
+            x = F.relu(self.dense(self.first_dropout(x)))
+        x = x if self.norm is None else self.norm(x)
+        scores: Tensor = self.output(self.dropout(x))
+        return scores
+
+
+def _reach(real: Tensor) -> Tensor:
+    """How many tokens of each row there are up to the last that is real: (B,)."""
+    return torch.where(real, torch.arange(1, real.shape[1] + 1, device=real.device), 0).amax(1)
+
+
+class PooledClassification(Objective):
+    """Sum of cross-entropies of `targets/<set>` for texts, the rows named by `places/<set>`, from all of their tokens.
+
+    Reads `hidden` (B, L, D); tokens of block 0 do not count. Metrics: `correct`.
+    """
+
+    def __init__(self, head: PooledHead, *, set: str, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.head = head
+        self.set, self.smoothing = set, smoothing
+        self.reads = ("hidden",)
+        self.targets, self.places, self.weights = (f"{field}/{set}" for field in ("targets", "places", "weights"))
+        self.takes = frozenset({self.targets, self.places})
+        self.optional = frozenset({self.weights, "block"})
+
+    def count(self, batch: Batch) -> Tensor:
+        """The sum of weights; without weights, the number of answers."""
+        if self.weights in batch:
+            return batch[self.weights].sum(dtype=torch.float32)
+        return torch.tensor(float(batch[self.places].shape[0]))
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """(M, C)."""
+        states = readings["hidden"]
+        everywhere = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
+        real = batch["block"] > 0 if "block" in batch else everywhere
+        scored: Tensor = self.head(states, real)
+        return scored.index_select(0, batch[self.places].long())
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in float32."""
+        weights = batch.get(self.weights)
+        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), weights, self.smoothing)
+        return Loss(total, {"correct": correct})
+
+
+@register("objective", "pooled_classification")
+def pooled_classification(
+    *,
+    classes: int = 2,
+    set: str = "label",
+    pool: Pool = "concat",
+    hidden: int | None = None,
+    norm: bool = False,
+    recurrent: int = 0,
+    dropout: float = 0.0,
+    pooled_dropout: float = 0.0,
+    energy_dropout: float = 0.0,
+    smoothing: float = 0.0,
+    width: Given[int],
+    clock: Given[Clock],
+) -> PooledClassification:
+    """Cross-entropy over `classes` of a text, from all of its tokens; padding has no part in it.
+
+    ULMFiT: `pool: concat`, the last state with maximum and mean, then `hidden: 50` with `norm`, `pooled_dropout: 0.4` and
+    `dropout: 0.1` (Howard and Ruder, 2018, §3.3; fastai `lm_rnn.py`). SiATL: a new LSTM of 100 (`recurrent`), `pool: attention`
+    and `energy_dropout: 0.3` (Chronopoulou et al., 2019; alexandra-chron/siatl `modules.py`). Parameters: `head.output.*`, and of
+    `head.recurrent.*`, `head.attention.*`, `head.dense.*`, `head.first_norm.*`, `head.norm.*` what is asked for.
+
+    Differs: ULMFiT's code pools over padding too, so that a prediction depends on the texts beside it.
+    """
+    if norm and hidden is None and pool == "attention":
+        raise RecipeError("pooled_classification: norm with pool: attention needs `hidden`.")
+    head = PooledHead(
+        width=width, classes=classes, pool=pool, hidden=hidden, norm=norm, recurrent=recurrent,
+        dropouts=(pooled_dropout, energy_dropout, dropout), clock=clock,
+    )
+    return PooledClassification(head, set=set, smoothing=smoothing)

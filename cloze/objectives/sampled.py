@@ -1,0 +1,109 @@
+"""Predict tokens of a large vocabulary by telling the right one from a sample, and predict only the most frequent ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze import rng
+from cloze.batch import Batch
+from cloze.errors import RecipeError
+from cloze.networks.clock import Clock
+from cloze.objectives.classify import Classify
+from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
+from cloze.objectives.heads import VocabularyHead
+from cloze.objectives.objective import Loss
+
+
+def log_uniform(ids: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+    """The probability of ids when they are drawn log-uniformly: P(k) = log((k + 2) / (k + 1)) / log(size + 1), Zipf's law
+    where ids are sorted by frequency."""
+    found: NDArray[np.float64] = np.log1p(1.0 / (ids + 1.0)) / math.log(size + 1)
+    return found
+
+
+def draw_log_uniform(number: int, size: int, key: int) -> tuple[NDArray[np.int64], int]:
+    """`number` different ids below `size`, drawn log-uniformly until there are enough, and how many draws it took."""
+    generator = np.random.Generator(np.random.Philox(key=key))
+    drawn = np.zeros(0, np.int64)
+    while True:
+        uniform = generator.random(max(2 * number, 64))
+        more = np.minimum(np.exp(uniform * math.log(size + 1)).astype(np.int64) - 1, size - 1)
+        drawn = np.concatenate([drawn, more])
+        found, first = np.unique(drawn, return_index=True)
+        if len(found) >= number:
+            order = np.argsort(first)[:number]
+            return found[order], int(first[order[-1]]) + 1
+
+
+def log_expected(ids: NDArray[np.int64], size: int, draws: int) -> NDArray[np.float64]:
+    """The logarithm of how often ids are expected in a sample without repetition that took so many draws."""
+    expected: NDArray[np.float64] = -np.expm1(draws * np.log1p(-log_uniform(ids, size)))
+    return np.log(expected)
+
+
+class SampledPrediction(Classify):
+    """Token prediction over the first `rows` ids of the head; rarer ones are asked as `unknown`.
+
+    `sampled` ids are drawn log-uniformly for each step, the same for all of its answers (Jean et al., 2015; TensorFlow's
+    `sampled_softmax_loss`): the loss is the cross-entropy of the answer among them, every score less the logarithm of how
+    often its id is expected in a sample, and where a drawn id is the answer itself it does not count against it. Held-out losses
+    are those of the whole softmax. Metric `correct`: answers that score highest of all that are compared.
+    """
+
+    head: VocabularyHead
+
+    def __init__(
+        self, head: VocabularyHead, *, set: str, sampled: int | None, rows: int, vocab_size: int, unknown: int, clock: Clock
+    ) -> None:
+        super().__init__(head, set=set)
+        if sampled is not None and sampled < 1:
+            raise RecipeError(f"token_prediction.sampled: {sampled}; expected 1 or more, or null for the whole softmax.")
+        self.sampled = sampled if sampled is not None and sampled < rows else None
+        self.size, self.vocab_size, self.unknown, self.clock = rows, vocab_size, unknown, clock
+
+    def answers(self, batch: Batch) -> Tensor:
+        """The ids that are asked, (M,): those beyond the head's are [UNK]."""
+        targets = batch[self.targets].long()
+        return targets if self.size >= self.vocab_size else torch.where(targets < self.size, targets, self.unknown)
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """(M, V); ids that are never an answer score -inf."""
+        logits = super().scores(readings, batch)
+        missing = self.vocab_size - logits.shape[1]
+        return torch.cat([logits, logits.new_full((len(logits), missing), -torch.inf)], dim=1) if missing > 0 else logits
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        """The summed loss from all scores."""
+        total, correct = cross_entropy_sum(logits[:, : self.size], self.answers(batch), self._weights(batch))
+        return Loss(total, {"correct": correct})
+
+    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """The summed loss: while training of a sample, else of the whole softmax."""
+        rows = self.head.transform_rows(self.rows(readings, batch))
+        targets, weights = self.answers(batch), self._weights(batch)
+        if self.sampled is None or not self.training:
+            total, correct = vocabulary_loss(rows, self.head.weight, self.head.bias, targets, weights)
+        else:
+            total, correct = self._sampled_loss(rows, targets, weights, self.sampled)
+        return Loss(total, {"correct": correct})
+
+    def _sampled_loss(self, rows: Tensor, targets: Tensor, weights: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
+        seed, step, _ = self.clock.numbers
+        drawn, draws = draw_log_uniform(number, self.size, rng.fold(seed, step, "sampled", self.set))
+        every = torch.from_numpy(log_expected(np.arange(self.size), self.size, draws)).float().to(rows.device)
+        others = torch.from_numpy(drawn).to(rows.device)
+        table, bias = self.head.weight, self.head.bias
+        chosen = table.index_select(0, torch.cat([targets, others])).to(rows.dtype)
+        true, false = chosen[: len(targets)], chosen[len(targets) :]
+        right = (rows * true).sum(1, keepdim=True).float() - every[targets][:, None]
+        wrong = (rows @ false.t()).float() - every[others]
+        if bias is not None:
+            right, wrong = right + bias[targets][:, None], wrong + bias[others]
+        wrong = wrong.masked_fill(others == targets[:, None], torch.finfo(wrong.dtype).min)
+        return cross_entropy_sum(torch.cat([right, wrong], dim=1), torch.zeros_like(targets), weights)

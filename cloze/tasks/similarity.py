@@ -1,0 +1,139 @@
+"""Pairs of words with people's scores: the rank correlation of cosines with them, and how many pairs were known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloze.decoding.neighbours import cosine
+from cloze.decoding.texts import lines
+from cloze.errors import TaskError, nearest
+from cloze.interop.vectors import Vectors
+
+Unknown = Literal["skip", "zero"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two words and how alike people find them; `line` is where they stand."""
+
+    one: str
+    two: str
+    score: float
+    line: int
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Spearman's rank correlation over the pairs that counted, None if fewer than two or all alike.
+
+    pairs: in the file; found: with vectors for both words; composed: of these, with a word that only its n-grams give;
+    unknown: what was done with the others; missing: the words without a vector, each once.
+    """
+
+    spearman: float | None
+    pairs: int
+    found: int
+    composed: int
+    unknown: Unknown
+    missing: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = field(default=())
+
+    @property
+    def coverage(self) -> float:
+        """The share of pairs that were found."""
+        return self.found / self.pairs
+
+
+def read_pairs(path: Path | str) -> list[Pair]:
+    """A file with two words and a score per line, separated by tabs or else by white space; .gz and .xz are unpacked.
+
+    Lines that are empty or begin with `#` are passed over. Wrong columns and scores that are no finite number are
+    `TaskError`s with the line.
+    """
+    pairs = []
+    for line in lines(path):
+        text = line.text.strip()
+        if not text or text.startswith("#"):
+            continue
+        cells = [cell.strip() for cell in text.split("\t")] if "\t" in text else text.split()
+        if len(cells) != 3:
+            raise TaskError(
+                f"{path}:{line.number}: {len(cells)} columns, expected 3: word, word, score, separated by tabs or spaces."
+                f"{' A file of analogies? Give it by --analogies.' if len(cells) == 4 or text.startswith(': ') else ''}"
+            )
+        try:
+            score = float(cells[2])
+        except ValueError:
+            score = float("nan")
+        if not isfinite(score):
+            hint = " Take the header line out." if line.number == 1 else ""
+            raise TaskError(f"{path}:{line.number}: the score {cells[2]!r} is not a finite number.{hint}")
+        pairs.append(Pair(cells[0], cells[1], score, line.number))
+    if not pairs:
+        raise TaskError(f"{path}: no pairs; expected lines of two words and a score.")
+    return pairs
+
+
+def similarity(vectors: Vectors, pairs: Sequence[Pair], *, unknown: Unknown = "skip", lower: bool = False) -> Similarity:
+    """Spearman's correlation of cosines with people's scores.
+
+    A pair with a word that has no vector is left out of the correlation (`skip`) or has the cosine 0 (`zero`); either way it
+    is counted and its words are named. `lower` looks words up in lower case.
+    """
+    check_unknown(unknown)
+    found: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
+    truth, left, missing, composed = [], [], dict[str, None](), 0
+    for pair in pairs:
+        words = [word.lower() if lower else word for word in (pair.one, pair.two)]
+        two = [vectors.find(word) for word in words]
+        missing.update({word: None for word, vector in zip((pair.one, pair.two), two, strict=True) if vector is None})
+        if two[0] is None or two[1] is None:
+            left.append(pair.score)
+            continue
+        found.append((two[0], two[1]))
+        truth.append(pair.score)
+        composed += any(vectors.row(word) is None for word in words)
+    guess = cosine(*(np.stack(side) for side in zip(*found, strict=True))).tolist() if found else []
+    if unknown == "zero":
+        truth, guess = truth + left, guess + [0.0] * len(left)
+    return Similarity(
+        spearman(truth, guess), len(pairs), len(found), composed, unknown, tuple(missing),
+        lower_case_helps(vectors, missing) if not lower else (),
+    )  # fmt: skip
+
+
+def spearman(one: ArrayLike, two: ArrayLike) -> float | None:
+    """The correlation of ranks, equal values sharing the mean of theirs; None for fewer than two values or all alike."""
+    a, b = ranks(one), ranks(two)
+    a, b = a - a.mean() if len(a) else a, b - b.mean() if len(b) else b
+    spread = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    return float((a * b).sum()) / spread if spread else None
+
+
+def ranks(values: ArrayLike) -> NDArray[np.float64]:
+    """The ranks from 1 of some values; equal ones share the mean of theirs."""
+    _, place, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    made: NDArray[np.float64] = (last - (counts - 1) / 2)[place]
+    return made
+
+
+def check_unknown(unknown: str) -> None:
+    """A way with unknown words that there is not is a `TaskError`."""
+    if unknown not in get_args(Unknown):
+        raise TaskError(f"unknown way with unknown words {unknown!r}. {nearest(unknown, get_args(Unknown))}")
+
+
+def lower_case_helps(vectors: Vectors, missing: Sequence[str] | dict[str, None]) -> tuple[str, ...]:
+    """A remark if words without a vector have one in lower case."""
+    known = [word for word in missing if word.lower() != word and vectors.row(word.lower()) is not None]
+    if not known:
+        return ()
+    return (f"{len(known)} of the unknown words are known in lower case, such as {known[0]!r}: --lower finds them.",)

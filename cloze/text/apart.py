@@ -1,0 +1,75 @@
+"""Setting the words of a segmenter apart: a text whose script has no spaces, with a space before every word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import CheckpointError, ClozeError, RecipeError
+from cloze.registry import lookup, names
+from cloze.text.segment import LISTED, Segmenter
+
+_SAID, _LIST = "segmenter.json", "segmenter.txt"
+
+
+class Apart(NamedTuple):
+    """A text with spaces before its words, and where in the text they were put, in characters, ascending."""
+
+    text: str
+    put: list[int]
+
+
+def set_apart(segmenter: Segmenter, text: str) -> Apart:
+    """The text with a space before each word that has no white space before it."""
+    put = [place for place in segmenter.segment(text) if place and not text[place - 1].isspace()]
+    bounds = [0, *put, len(text)]
+    return Apart(" ".join([text[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]), put)
+
+
+def places_before(put: list[int], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places in the text with spaces → places in the text before these were put in."""
+    spaces = np.array(put, dtype=np.int64) + np.arange(len(put))
+    return places - np.searchsorted(spaces, places, "left")
+
+
+def write_segmenter(segmenter: Segmenter, folder: Path) -> None:
+    """Write a segmenter beside its tokenizer: its name, its arguments and its hash, and the list that it reads, if any."""
+    name = next((name for name in names("segmenter") if lookup("segmenter", name) is type(segmenter)), None)
+    if name is None:
+        raise RecipeError(f"a segmenter of class {type(segmenter).__name__} cannot be saved: register it as in text/segment.py.")
+    listed, arguments = segmenter.saved()
+    if listed is not None:
+        (folder / _LIST).write_bytes(listed)
+    said = {"name": name, "arguments": arguments, "list": None if listed is None else _LIST, "hash": segmenter.hash}
+    (folder / _SAID).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_segmenter(folder: Path) -> Segmenter | None:
+    """The segmenter written beside a tokenizer, None if there is none.
+
+    Raises `CheckpointError` if it cannot be built again or would cut otherwise (jieba of another version), `MissingExtra` if
+    its package is not installed.
+    """
+    if not (folder / _SAID).is_file():
+        return None
+    try:
+        said = json.loads((folder / _SAID).read_text(encoding="utf-8"))
+        name, arguments, listed, expected = said["name"], dict(said["arguments"]), said["list"], said["hash"]
+        if listed is not None:
+            arguments = {key: str(folder / listed) if value == LISTED else value for key, value in arguments.items()}
+        segmenter: Segmenter = lookup("segmenter", name)(**arguments)
+    except (ValueError, KeyError, TypeError, OSError) as problem:
+        raise CheckpointError(f"{folder / _SAID}: cannot be read ({problem!r}); copy the whole folder again.") from None
+    except ClozeError as problem:
+        raise CheckpointError(f"{folder / _SAID}: {problem}\n  Copy the whole folder again.") from None
+    if segmenter.hash != expected:
+        raise CheckpointError(
+            f"{folder / _SAID}: the words of this tokenizer were cut by {name} with hash {expected[:12]}; what is installed or "
+            f"copied here has {segmenter.hash[:12]} and may cut otherwise.\n"
+            "  Copy the whole folder again, or install the version of the package that was used."
+        )
+    return segmenter

@@ -1,0 +1,82 @@
+"""Counting the chunks of a text of any size in bounded memory."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from cloze.text import numbering
+from cloze.text.cuts import LINE_END
+from cloze.text.tokenizer import readable
+
+_PLAIN_BYTES = 4 << 20  # below, importing the compiler costs more than it saves
+_SLICE = 1 << 16  # chunks made Python objects at a time
+_MARKS = rb"[^ \t\n\r!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]"
+_SPACES = rb"[^ \t\n\r]+"
+
+
+class ChunkCounter:
+    """How often each chunk occurs: what stands between white space, with `marks` also between ASCII punctuation.
+
+    lower: ASCII letters are lower-cased first; most: how many chunks are kept in mind. When there are more, those with the
+    lowest counts are forgotten, once at a time and each time with a higher floor (`ReduceVocab` of word2vec.c): `forgotten`
+    is the last floor, 0 if nothing was. Large texts are scanned by compiled code where the extra `fast` is installed.
+    """
+
+    def __init__(self, *, marks: bool, lower: bool, most: int = 4_000_000) -> None:
+        self.most = most
+        self.forgotten = 0
+        self._lower = lower
+        self._pattern = re.compile(_MARKS if marks else _SPACES)
+        self._plain: Counter[bytes] = Counter()
+        self._left = _PLAIN_BYTES if numbering.available() else None
+        self._numbers = numbering.ChunkNumbers(marks=marks, fold=lower, most=most)
+
+    def add(self, lines: list[str]) -> None:
+        """Count the chunks of some lines."""
+        block = "\n".join(readable(lines)).encode()
+        if self._lower:
+            block = block.lower()
+        if self._left is None or self._left > 0:
+            self._plain.update(self._pattern.findall(block))
+            self._left = None if self._left is None else self._left - len(block)
+        else:
+            at = 0
+            while at < len(block):
+                found = self._numbers.scan(block, at, LINE_END)
+                for _, start, size in found.long.tolist():
+                    self._plain[block[start : start + size]] += 1
+                at = found.stop
+                if self._numbers.full:
+                    self._forget()
+        if len(self._plain) > self.most:
+            self._forget()
+
+    def items(self) -> Iterator[tuple[bytes, int]]:
+        """Chunks with their counts; a chunk may come twice, and its counts are to be added."""
+        yield from self.others()
+        yield from self.scanned()
+
+    def others(self) -> Iterator[tuple[bytes, int]]:
+        """Chunks that were not scanned by compiled code: all of a small text, few of a large one."""
+        yield from self._plain.items()
+
+    def scanned(self) -> Iterator[tuple[bytes, int]]:
+        """Those that were, none twice."""
+        numbers = self._numbers
+        for low in range(0, numbers.used, _SLICE):
+            high = min(low + _SLICE, numbers.used)
+            yield from zip(numbers.chunks(low, high), numbers.counts[low:high].tolist(), strict=True)
+
+    def _forget(self) -> None:
+        """Raise the floor until there is room again."""
+        numbers = self._numbers
+        while numbers.full or len(self._plain) > self.most:
+            self.forgotten += 1
+            numbers.keep(numbers.counts[: numbers.used] > self.forgotten)
+            self._plain = Counter(_above(self._plain.items(), self.forgotten))
+
+
+def _above(items: Iterable[tuple[bytes, int]], floor: int) -> dict[bytes, int]:
+    return {chunk: count for chunk, count in items if count > floor}

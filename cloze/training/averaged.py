@@ -1,0 +1,161 @@
+"""Averaged SGD: the run is measured and exported with the mean of its weights, over a late part of the run.
+
+The session measures and exports with `averages` and `averaged`, and tells the optimiser every held-out loss (`tell`). The
+weights themselves go on from where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.registry import register
+
+Named = Iterable[tuple[str, nn.Parameter]]
+
+
+@register("optimizer", "asgd")
+@dataclass(frozen=True, kw_only=True)
+class AveragedSGD:
+    """SGD whose weights are averaged from step `after` on (Polyak and Juditsky, 1992); `weight_decay` is added to gradients."""
+
+    after: int = 0
+    weight_decay: float = 0.0
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        return AveragingOptimizer(parameters, weight_decay=self.weight_decay, after=self.after)
+
+
+@register("optimizer", "nt_asgd")
+@dataclass(frozen=True, kw_only=True)
+class TriggeredSGD:
+    """SGD that begins to average when held-out losses have stopped to fall (NT-ASGD; Merity et al., 2018, alg. 1).
+
+    It does so after the first evaluation whose loss is above the lowest of all but the last `patience` ones, so that
+    `training.evaluate_every` is a part of the method. `weight_decay` is added to gradients of all parameters.
+
+    Differs: the mean is over all weights from the trigger on; torch's ASGD, which the authors use, leaves out the first.
+    """
+
+    patience: int = 5
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise RecipeError(f"nt_asgd.patience: {self.patience} evaluations; expected 1 or more.")
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        return AveragingOptimizer(parameters, weight_decay=self.weight_decay, after=None, patience=self.patience)
+
+
+class AveragingOptimizer(torch.optim.Optimizer):
+    """SGD, and the mean of the weights from step `after` on; None: from when `heard` says so.
+
+    State: of every parameter its `average`, once there is one; of the first one the counters and the losses heard.
+    """
+
+    def __init__(self, parameters: Named, *, weight_decay: float, after: int | None, patience: int = 5) -> None:
+        trained = [parameter for _, parameter in parameters if parameter.requires_grad]
+        super().__init__(trained, {"lr": 0.0, "weight_decay": weight_decay})
+        self.after, self.patience = after, patience
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One update."""
+        for group in self.param_groups:
+            given = [parameter for parameter in group["params"] if parameter.grad is not None]
+            gradients: list[Tensor] = [parameter.grad for parameter in given]
+            if group["weight_decay"] and given:
+                gradients = list(torch._foreach_add(gradients, given, alpha=group["weight_decay"]))
+            if given:
+                torch._foreach_add_(given, gradients, alpha=-group["lr"])
+        counters = self._counters
+        counters["steps"] = counters.get("steps", torch.zeros(())) + 1
+        if self.after is not None and int(counters["steps"]) > self.after:
+            counters.setdefault("averaged", torch.zeros(()))
+        if "averaged" in counters:
+            counters["averaged"] = counters["averaged"] + 1
+            self._average(1.0 / float(counters["averaged"]))
+
+    def heard(self, held_out: float) -> None:
+        """Note a held-out loss, and begin to average if it is no better than what was reached `patience` losses before."""
+        counters = self._counters
+        if self.after is not None or "averaged" in counters:
+            return
+        if "lowest" in counters and held_out > float(counters["lowest"]):
+            counters["averaged"] = torch.zeros(())
+        recent = [float(counters[name]) for name in self._recent() if name in counters] + [held_out]
+        if len(recent) > self.patience:
+            lowest = min(float(counters.get("lowest", recent[0])), recent[0])
+            counters["lowest"] = torch.tensor(lowest, dtype=torch.float64)
+            recent = recent[1:]
+        for name, loss in zip(self._recent(), recent, strict=False):
+            counters[name] = torch.tensor(loss, dtype=torch.float64)
+
+    @property
+    def averaging(self) -> bool:
+        """Whether there is a mean yet."""
+        return "averaged" in self._counters and "average" in self._counters
+
+    def averages(self) -> AbstractContextManager[object]:
+        """A context in which the parameters hold their means, where there are any."""
+        return self._swapped() if self.averaging else nullcontext()
+
+    @contextmanager
+    def _swapped(self) -> Iterator[None]:
+        kept = [(parameter, parameter.detach().clone()) for parameter in self._parameters()]
+        with torch.no_grad():
+            for parameter, _ in kept:
+                parameter.copy_(self.state[parameter]["average"])
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for parameter, own in kept:
+                    parameter.copy_(own)
+
+    def _average(self, share: float) -> None:
+        for parameter in self._parameters():
+            state = self.state[parameter]
+            if "average" not in state:
+                state["average"] = parameter.detach().clone()
+            else:
+                state["average"].lerp_(parameter, share)
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    @property
+    def _counters(self) -> dict[str, Any]:
+        counters: dict[str, Any] = self.state[self._parameters()[0]]
+        return counters
+
+    def _recent(self) -> list[str]:
+        return [f"recent_{number}" for number in range(self.patience)]
+
+
+def averages(optimizer: torch.optim.Optimizer) -> AbstractContextManager[object]:
+    """A context in which the parameters are those that the run is measured by: their means, if the optimiser has any."""
+    return optimizer.averages() if isinstance(optimizer, AveragingOptimizer) else nullcontext()
+
+
+def averaged(optimizer: torch.optim.Optimizer, gather: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor] | None:
+    """What `gather` finds while the parameters hold their means, as copies; None if there are none."""
+    if not isinstance(optimizer, AveragingOptimizer) or not optimizer.averaging:
+        return None
+    with optimizer.averages():
+        return {name: tensor.clone() for name, tensor in gather().items()}
+
+
+def tell(optimizer: torch.optim.Optimizer, held_out: float) -> None:
+    """Give an optimiser that listens the held-out loss of an evaluation."""
+    if isinstance(optimizer, AveragingOptimizer):
+        optimizer.heard(held_out)

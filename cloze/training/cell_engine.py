@@ -1,0 +1,171 @@
+"""The engine `glove`: compiled, lock-free AdaGrad over the cells of a co-occurrence matrix."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze.batching import Feed
+from cloze.corpus.cells import CellPlan
+from cloze.corpus.cooccurrences import BoundCooccurrences
+from cloze.errors import MissingExtra
+from cloze.networks.word_vectors import WordVectors
+from cloze.objectives import Loss
+from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
+from cloze.registry import register
+from cloze.training.interrupt import Interrupt
+from cloze.training.precision import choose_device
+from cloze.training.run import Run
+from cloze.training.session import Session
+from cloze.training.static_optimizers import GloveAdagrad
+
+Job = tuple[NDArray[np.int64], NDArray[np.uint64]]
+
+
+@register("engine", "glove")
+class GloveEngine:
+    """Trains `word_vectors` on `cooccurrences` by `cooccurrence_regression` with `glove_adagrad`, cell by cell.
+
+    A step is `training.batch` cells in the order of the plan, a part for every thread. Threads change vectors without locks:
+    with one thread a run can be repeated bit for bit, with more it cannot. The loop adds up a step's gradients instead and
+    updates once; both lower the same loss.
+    """
+
+    name = "glove"
+
+    def fits(self, run: Run) -> str:
+        """Why this run cannot be trained so; empty if it can."""
+        wrong = unlike(run, BoundCooccurrences, CooccurrenceRegression)
+        if wrong:
+            return wrong
+        if not isinstance(run.optimizer, GloveAdagrad):
+            return "the optimizer is not glove_adagrad"
+        if run.training.clip is not None or run.training.divide != "nothing":
+            return "training.clip is set, or training.divide is not nothing"
+        network: Any = next(iter(run.step.networks.values()))
+        return "" if network.bias is not None else "the network has no biases"
+
+    def begin(self, session: Session) -> GloveWorker:
+        """The worker of a session. Raises `MissingExtra` without numba."""
+        try:
+            import numba  # noqa: F401
+        except ImportError:
+            raise MissingExtra("numba", "fast", "training GloVe in compiled code") from None
+        return GloveWorker(session, threads=torch.get_num_threads())
+
+
+def unlike(run: Run, source: type, objective: type, *, anywhere: bool = False) -> str:
+    """Why a run is not one network of word vectors, one source of this kind and one objective of that kind, on the processor
+    or `anywhere`."""
+    feeds = getattr(run.data, "feeds", {})
+    feed = next(iter(feeds.values()), None)
+    if len(feeds) != 1 or not isinstance(feed, Feed) or not isinstance(feed.source, source) or feed.edits:
+        return f"the data are not {source.__name__.removeprefix('Bound').lower()} without edits"
+    (passes,) = run.step.entries.values()
+    if len(passes) != 1 or len(passes[0].objectives) != 1 or passes[0].objectives[0].weight != 1.0:
+        return "there is more than one pass or objective, or a weight"
+    if not isinstance(run.step.objectives[passes[0].objectives[0].objective], objective):
+        return f"the objective is not {objective.__name__}"
+    network = run.step.networks[passes[0].network]
+    if len(run.step.networks) != 1 or not isinstance(network, WordVectors) or network.buckets:
+        return "the network is not word_vectors without n-grams"
+    return "" if anywhere or choose_device(run.device).type == "cpu" else "the device is not the processor"
+
+
+class GloveWorker:
+    """GloVe under way: views of the parameters and of the optimiser's state, changed in place."""
+
+    def __init__(self, session: Session, *, threads: int) -> None:
+        from cloze.training.kernels.glove import glove
+
+        self.session, self.threads = session, threads
+        self.entry = next(iter(session.model.entries))
+        data: Any = session.run.data
+        self.data = data
+        (weighted,) = session.model.entries[self.entry][0].objectives
+        self.objective_name = session.name(self.entry, weighted.name)
+        objective: Any = session.model.objectives[weighted.objective]
+        network: Any = next(iter(session.model.networks.values()))
+        optimizer: Any = session.run.optimizer
+        self.settings = np.array([objective.limit, objective.power, 0.0, optimizer.clip])
+        self.words = self._side(network.embeddings.weight, network.bias)
+        self.contexts = self._side(network.contexts.weight, network.context_bias)
+        self.kernel = glove(network.width)
+        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.plan = lru_cache(maxsize=2)(self._plan)
+
+    def _side(self, vectors: torch.nn.Parameter, biases: torch.nn.Parameter) -> tuple[NDArray[np.float32], ...]:
+        """Vectors, biases and the sums of squares of both, sharing the tensors' memory."""
+        state = self.session.optimizer.state
+        return tuple(_view(tensor) for tensor in (vectors, biases, state[vectors]["sum"], state[biases]["sum"]))
+
+    def _plan(self, epoch: int) -> CellPlan:
+        feed = self.data.feeds[self.entry]
+        plan: CellPlan = feed.source.plan(epoch, feed.exercise.room)
+        return plan
+
+    def step(self, interrupt: Interrupt) -> None:
+        """One step: `batch` cells of the plan, and whatever is due after it."""
+        session = self.session
+        session.enter_phase()
+        session.progress.spent.seconds = session.clock_now()
+        session.stopping = bool(interrupt)
+        if session.stopping or session.share >= 1:
+            return
+        share = session.share
+        session.learning_rate = session.run.rate(share, session.run.training.nominal_steps)
+        self.settings[2] = session.learning_rate
+        feed = self.data.feeds[self.entry]
+        runs, after = feed.advance(session.progress.cursors[self.entry], self.data.batch)
+        totals = np.zeros(2)
+        for epoch, rows in runs:
+            totals += self._train(self.plan(epoch), int(rows[0]), int(rows[-1]) + 1)
+
+        cells = float(self.data.batch)
+        loss = Loss(torch.tensor(totals[0]), {"error": torch.tensor(totals[1])})
+        flops = 2 * cells * session.model.flops_per_token(self.entry, 2)
+        before, share = session.advance({self.entry: after}, tokens=2 * cells, examples=cells, flops=flops)
+        session.meter.add_losses({self.objective_name: loss})
+        # The gradient's norm is not known here; the root of the squared differences stands for it, and is as finite.
+        session.meter.add_step(
+            session.step, torch.tensor(totals[1]).sqrt(), {self.objective_name: cells}, {self.objective_name: 1.0},
+            tokens=2 * cells, cells=2 * cells, flops=flops,
+        )
+        session.attend(before, share)
+
+    def settle(self) -> None:
+        """Nothing: the kernel writes into the parameters."""
+
+    def _train(self, plan: CellPlan, low: int, high: int) -> NDArray[np.float64]:
+        """Train on items `low` … `high` of an epoch, in equal parts by as many threads; loss and squared differences."""
+        borders = np.linspace(low, high, self.threads + 1).astype(np.int64)
+        jobs = [_jobs(plan, int(a), int(b)) for a, b in zip(borders[:-1], borders[1:], strict=True)]
+        if self.pool is None:
+            return self._work(jobs[0])
+        return np.sum(list(self.pool.map(self._work, jobs)), axis=0)
+
+    def _work(self, job: Job) -> NDArray[np.float64]:
+        cells = self.data.feeds[self.entry].source.cells
+        totals = np.zeros(2)
+        self.kernel((cells.rows, cells.columns, cells.counts), *job, self.words, self.contexts, self.settings, totals)
+        return totals
+
+
+def _jobs(plan: CellPlan, low: int, high: int) -> Job:
+    """Items `low` … `high` as parts of pieces: (first cell, cells of the piece, from, to), and the pieces' keys."""
+    first, last = np.searchsorted(plan.ends, [low, max(high - 1, low)], "right") - 1
+    turns = np.arange(first, last + 1)
+    begins, ends = plan.ends[turns], plan.ends[turns + 1]
+    inner = np.maximum(low, begins) - begins, np.minimum(high, ends) - begins
+    return np.stack([plan.starts[turns], ends - begins, *inner], axis=1), plan.keys[turns]
+
+
+def _view(tensor: Tensor) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = tensor.detach().numpy()
+    return found

@@ -1,0 +1,83 @@
+"""What the kernels do alike: the words of a line that are kept, the words of a window, the output rows of an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from cloze.training.kernels.draws import GOLDEN, OPTIONS, below, draw, high, mix
+from cloze.training.kernels.lanes import fetch
+from cloze.training.kernels.parts import GROUP
+
+#: The loss is taken at every so manieth centre of a line: often enough to be read, too seldom to cost.
+LOSS_EVERY = 64
+LINE = 16  # floats of a cache line
+_TRIES = 8  # after so many draws of the answer itself a negative is left out
+
+
+@numba.njit(**OPTIONS)
+def longest_line(lengths: Any) -> Any:
+    """The longest of a job's lines, at least 1."""
+    longest = np.int64(1)
+    for line in range(len(lengths)):
+        longest = max(longest, np.int64(lengths[line]))
+    return longest
+
+
+@numba.njit(**OPTIONS)
+def keep_words(tokens: Any, start: Any, length: Any, keep: Any, kept: Any, state: Any) -> Any:
+    """Write the words of one line that subsampling keeps into `kept`; their number and the state behind the draws."""
+    count = 0
+    for place in range(start, start + length):
+        word = np.int64(tokens[place])
+        state += GOLDEN
+        kept[count] = word
+        count += high(mix(state)) < keep[word]
+    return count, state
+
+
+@numba.njit(**OPTIONS)
+def words_around(kept: Any, count: Any, centre: Any, bits: Any, radius: Any, shrinks: Any, words: Any) -> Any:
+    """Write the words around a centre into `words`; how many. A shrinking radius is 1 … `radius`, alike likely."""
+    reach = radius - below(bits, radius) if shrinks else radius
+    found = 0
+    for place in range(max(0, centre - reach), min(count, centre + reach + 1)):
+        words[found] = kept[place]
+        found += place != centre
+    return found
+
+
+@numba.njit(**OPTIONS)
+def prepare(answer: Any, answers: Any, fresh: Any, outputs: Any, work: Any, turn: Any, state: Any) -> Any:
+    """Write the output rows of one answer and their labels as those of `turn`, and fetch them; how many, and the state.
+
+    Done one answer ahead, so that the rows are there when they are read. Not `fresh`: the negatives of the other turn.
+    """
+    rows, labels = work.rows[turn], work.labels[turn]
+    if answers.negatives == 0:
+        asked = np.int64(answers.depths[answer])
+        for r in range(asked):
+            rows[r] = answers.points[answer, r]
+            labels[r] = 1 - answers.bits[answer, r]
+    else:
+        asked = np.int64(answers.negatives + 1)
+        rows[0], labels[0] = answer, 1.0
+        for r in range(1, asked):
+            if fresh:
+                state += GOLDEN
+                rows[r] = draw(mix(state), answers.alias)
+            else:
+                rows[r] = work.rows[1 - turn, r]
+            if answers.redraws:
+                for _ in range(_TRIES - 1):
+                    if rows[r] == answer:
+                        state += GOLDEN
+                        rows[r] = draw(mix(state), answers.alias)
+    for r in range(asked, -(-asked // GROUP) * GROUP):
+        rows[r] = rows[0]
+    for r in range(asked):
+        for column in range(0, outputs.shape[1], LINE):
+            fetch(outputs, rows[r], column)
+    return asked, state

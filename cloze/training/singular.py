@@ -1,0 +1,95 @@
+"""The largest singular values and vectors of a sparse matrix, by randomised subspace iteration (Halko et al., 2011, alg. 4.4)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Compressed(NamedTuple):
+    """The rows of a sparse matrix one after another: row r has the entries `starts[r]` … `starts[r + 1]`."""
+
+    starts: Tensor
+    columns: Tensor
+    values: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, columns: Tensor, values: Tensor, count: int) -> Compressed:
+        """From entries in any order; `count` rows."""
+        order = torch.argsort(rows, stable=True)
+        sizes = torch.bincount(rows, minlength=count)
+        starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        narrow = torch.int32 if len(rows) < 2**31 else torch.int64
+        return cls(starts.to(narrow), columns[order].to(narrow), values[order])
+
+    def times(self, dense: Tensor) -> Tensor:
+        """This matrix times a dense one (columns, k), (rows, k)."""
+        if not len(self.columns):
+            return dense.new_zeros(len(self.starts) - 1, dense.shape[1])
+        return F.embedding_bag(
+            self.columns, dense, self.starts, mode="sum", per_sample_weights=self.values, include_last_offset=True
+        )
+
+
+class Sparse:
+    """A sparse matrix (rows, columns) with its transpose: entries `row`, `column`, `value` (N,), each place at most once."""
+
+    def __init__(self, row: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        self.across = Compressed.of(row, column, value, shape[0])
+        self.down = Compressed.of(column, row, value, shape[1])
+        self.squares = float(value.double().square().sum())
+
+    def __len__(self) -> int:
+        return len(self.across.values)
+
+
+class Singular(NamedTuple):
+    """Left vectors (rows, k), singular values (k,) falling, right vectors (columns, k)."""
+
+    left: Tensor
+    values: Tensor
+    right: Tensor
+
+
+class Subspace:
+    """The subspace that passes over a matrix turn towards its largest right singular vectors.
+
+    It has `rank` + `oversample` dimensions, at most as many as the matrix. `begin` (columns, k): where a former run left off;
+    the rest is random by `seed`.
+    """
+
+    def __init__(self, matrix: Sparse, rank: int, *, oversample: int = 10, seed: int = 0, begin: Tensor | None = None) -> None:
+        self.matrix, self.rank = matrix, rank
+        size = min(rank + oversample, *matrix.shape)
+        values = matrix.across.values
+        generator = torch.Generator().manual_seed(seed)
+        start = torch.randn(matrix.shape[1], size, generator=generator, dtype=values.dtype).to(values.device)
+        if begin is not None and bool(begin.any()):
+            kept = begin[:, :size].to(start)
+            start = torch.cat([kept, start[:, kept.shape[1] :] * kept.norm() / start.norm()], dim=1)
+        self.right = torch.linalg.qr(start).Q
+
+    def turn(self) -> Singular:
+        """One pass: two products, and the singular vectors within the new subspace; at most `rank` of them."""
+        left = torch.linalg.qr(self.matrix.across.times(self.right)).Q
+        found, inner = torch.linalg.qr(self.matrix.down.times(left))
+        u, values, v = torch.linalg.svd(inner.double())
+        self.right = found @ u.to(found.dtype)
+        left = left @ v.T.to(left.dtype)
+        size = min(self.rank, len(values))
+        left, values, right = left[:, :size], values[:size].to(left.dtype), self.right[:, :size]
+        # A sign is free: the largest entry of every left vector is positive.
+        sign = left.gather(0, left.abs().argmax(0, keepdim=True)).sign()
+        return Singular(left * sign, values, right * sign)
+
+
+def truncated_svd(matrix: Sparse, rank: int, *, passes: int = 8, oversample: int = 10, seed: int = 0) -> Singular:
+    """The `rank` largest singular values and vectors, after `passes` passes over the matrix (two products each)."""
+    subspace = Subspace(matrix, rank, oversample=oversample, seed=seed)
+    for _ in range(passes - 1):
+        subspace.turn()
+    return subspace.turn()

@@ -1,0 +1,135 @@
+"""The optimisers of static vectors and recurrent networks: plain descent, Adam with ordinary decay, AdaGrad and GloVe's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cloze.errors import RecipeError
+from cloze.registry import register
+from cloze.training.optimizers import Decay, Named, groups
+
+
+@register("optimizer", "sgd")
+@dataclass(frozen=True, kw_only=True)
+class Sgd:
+    """Stochastic gradient descent: θ ← θ - rate · v, v ← momentum · v + gradient + weight_decay · θ (torch's convention).
+
+    `nesterov` steps along gradient + momentum · v. `row_clip` cuts the gradient of each row of a matrix to that length: a bound
+    for sums of gradients, where a frequent word's row gets those of hundreds of places at once and would run away. Compiled
+    training, word by word, has no sums and does not look at it.
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    row_clip: float | None = None
+    weight_decay: float = 0.0
+    decay: Decay = "matrices"
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        if self.nesterov and not self.momentum:
+            raise RecipeError("training.optimizer.sgd: nesterov needs a momentum, such as 0.9.")
+        if self.row_clip is not None and not self.row_clip > 0:
+            raise RecipeError(f"training.optimizer.sgd: row_clip {self.row_clip}; expected a length above 0, or null for none.")
+        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        optimizer = torch.optim.SGD(made, lr=0.0, momentum=self.momentum, nesterov=self.nesterov)
+        if self.row_clip is not None:
+            optimizer.register_step_pre_hook(_RowClip(self.row_clip))
+        return optimizer
+
+
+@dataclass(frozen=True)
+class _RowClip:
+    """Cuts the gradients of rows before a step."""
+
+    longest: float
+
+    @torch.no_grad()
+    def __call__(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and parameter.dim() > 1:
+                    lengths = torch.linalg.vector_norm(parameter.grad, dim=-1, keepdim=True)
+                    parameter.grad.mul_(self.longest / lengths.clamp(min=self.longest))
+
+
+@register("optimizer", "adam")
+@dataclass(frozen=True, kw_only=True)
+class Adam:
+    """Adam with bias correction (Kingma and Ba, 2015, alg. 1); decay is added to the gradient, as torch's Adam does."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    decay: Decay = "matrices"
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        return torch.optim.Adam(made, lr=0.0, betas=self.betas, eps=self.epsilon)
+
+
+@register("optimizer", "adagrad")
+@dataclass(frozen=True, kw_only=True)
+class Adagrad:
+    """AdaGrad (Duchi et al., 2011): G ← G + g², θ ← θ - rate · g / (√G + ε); G begins at `accumulator` (ELMo's code: 1)."""
+
+    accumulator: float = 0.0
+    epsilon: float = 1e-10
+    weight_decay: float = 0.0
+    decay: Decay = "matrices"
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        return torch.optim.Adagrad(made, lr=0.0, initial_accumulator_value=self.accumulator, eps=self.epsilon)
+
+
+@register("optimizer", "glove_adagrad")
+@dataclass(frozen=True, kw_only=True)
+class GloveAdagrad:
+    """AdaGrad as GloVe's code has it (stanfordnlp/GloVe `glove.c`), which is not the textbook's.
+
+    Vectors: g is clipped to ±`clip`, t = rate · g, θ ← θ - t / √G, then G ← G + t². Biases (tensors of one dimension): θ ← θ -
+    g / √G, then G ← G + g², without rate and clip. G begins at 1. Differs: gradients of the cells of a batch that share a word
+    are added up before the step; with one cell in a batch it is the code's update. `sum_clip` cuts those sums, number by number,
+    those of biases too, so that a large batch does not run away; compiled training, cell by cell, has no sums and does not
+    look at it.
+    """
+
+    clip: float = 100.0
+    sum_clip: float | None = None
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        made = groups(parameters, weight_decay=0.0, decay="all")
+        return _GloveAdagrad(made, clip=self.clip, sum_clip=math.inf if self.sum_clip is None else self.sum_clip)
+
+
+class _GloveAdagrad(torch.optim.Optimizer):
+    def __init__(self, made: list[dict[str, Any]], *, clip: float, sum_clip: float) -> None:
+        super().__init__(made, {"clip": clip, "sum_clip": sum_clip})
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {"sum": torch.ones_like(parameter)}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One update."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, self.state[parameter]["sum"], group)
+
+    def _update(self, parameter: nn.Parameter, gradient: Tensor, squares: Tensor, group: dict[str, Any]) -> None:
+        longest = group["sum_clip"] if parameter.dim() == 1 else min(group["clip"], group["sum_clip"])
+        step = gradient.clamp(-longest, longest)
+        if parameter.dim() > 1:
+            step.mul_(group["lr"])
+        parameter.sub_(step / squares.sqrt())
+        squares.addcmul_(step, step)

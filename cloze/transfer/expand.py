@@ -1,0 +1,123 @@
+"""Words that a network was not trained with: their vectors from a larger table of word vectors, through a linear map."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.errors import CheckpointError
+from cloze.interop import Imported
+from cloze.interop.vectors import Vectors
+from cloze.text import Tokenizer
+
+_TABLE = "tokens.weight"  # how the name of a table of words ends
+_TOGETHER = 1 << 15  # words mapped in one product
+
+
+def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, list[str]]:
+    """The same network with rows for all words of `vectors`, behind those that it has; and remarks.
+
+    A row is a linear map of the word's vector, with an offset and without regularisation, that fits the rows of the words which
+    both know best (Kiros et al., 2015, §2.2; the authors' code, `training/tools.py`). Words that were trained keep their rows. Where
+    the table itself is of such vectors and was never trained (CoVe), a new word's row is its vector. Words that the
+    tokenizer can never find in a text are left out; heads with a row for every word are left out, for they have none for
+    new words.
+
+    Errors: a tokenizer of another kind than `words`, a network without a table of words, vectors of another width than an
+    untrained table, and vectors that share no word with the network are `CheckpointError`s.
+    """
+    tokenizer, network = imported.tokenizer, imported.model.network
+    if tokenizer.kind != "words":
+        raise CheckpointError(f"{imported.folder}: its tokenizer is {tokenizer.kind}; expected one of whole words, which can be added to.")
+    names = [name for name, tensor in network.items() if name.endswith(_TABLE) and len(tensor) == tokenizer.size]
+    if not names:
+        raise CheckpointError(f"{imported.folder}: {imported.model.part} has no table with a row for every word; expected one.")
+    shared, rows = _shared(tokenizer, vectors)
+    if not len(shared):
+        raise CheckpointError(
+            f"{vectors.place}: shares no word with {imported.folder}; expected vectors of the same language, cased alike."
+        )
+    new = _new_words(tokenizer, vectors)
+    if not new:
+        return imported, [f"{vectors.place}: has no word that {imported.folder} lacks; nothing was added."]
+    added = np.array([vectors.ids[word] for word in new], np.int64)
+    remarks = [f"{len(new):,} words were added to {tokenizer.size:,} ids; {len(shared):,} are known to both."]
+    tables = dict(network)
+    for name in names:
+        table = network[name].float().numpy()
+        if name == "embeddings.tokens.weight" and _untrained(imported.model.arguments):
+            if table.shape[1] != vectors.width:
+                raise CheckpointError(
+                    f"{vectors.place}: vectors of width {vectors.width}; {imported.folder} was trained over vectors of width "
+                    f"{table.shape[1]}, and its words are those themselves. Give the file that it was trained with."
+                )
+            made = np.asarray(vectors.matrix[added], np.float32)
+        else:
+            made, error = _mapped(vectors.matrix, rows, table[shared], added)
+            remarks.append(f"{name}: the map explains {100 * (1 - error):.1f} % of the variance of the words known to both.")
+            if len(shared) <= vectors.width:
+                remarks.append(f"  {len(shared):,} words are too few to fit a map from {vectors.width} numbers; take it with caution.")
+        tables[name] = torch.from_numpy(np.concatenate([table, made])).to(network[name].dtype)
+    heads = {
+        name: head for name, head in imported.model.heads.items()
+        if not any(tensor.dim() and len(tensor) == tokenizer.size for tensor in head.state.values())
+    }
+    if left := imported.model.heads.keys() - heads.keys():
+        remarks.append(f"left out, because it has no row for new words: {', '.join(sorted(left))}.")
+    model = replace(imported.model, network=tables, heads=heads)
+    return replace(imported, model=model, tokenizer=_with_words(tokenizer, new)), remarks
+
+
+def linear_map(x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """W (D, E) and b (E,) for which x W + b is nearest to y, (N, D) and (N, E), by least squares."""
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    middle, aim = x.mean(0), y.mean(0)
+    weights, *_ = np.linalg.lstsq(x - middle, y - aim, rcond=None)
+    return weights, aim - middle @ weights
+
+
+def _mapped(
+    matrix: NDArray[np.float32], rows: NDArray[np.int64], aims: NDArray[np.float32], added: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], float]:
+    """Rows (M, E) of the added words, and the share of the variance of the known ones that the map leaves over."""
+    weights, offset = linear_map(matrix[rows], aims)
+    left = float(np.square(matrix[rows] @ weights + offset - aims).sum() / max(np.square(aims - aims.mean(0)).sum(), 1e-30))
+    parts = [matrix[added[start : start + _TOGETHER]] @ weights + offset for start in range(0, len(added), _TOGETHER)]
+    return np.concatenate(parts).astype(np.float32), left
+
+
+def _shared(tokenizer: Tokenizer, vectors: Vectors) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ids of the words that both know, and their rows among the vectors."""
+    special = set(tokenizer.special_ids.tolist())
+    found = [
+        (number, vectors.ids[word])
+        for number, word in enumerate(tokenizer.spellings) if number not in special and word in vectors.ids
+    ]
+    pairs = np.array(found, np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _new_words(tokenizer: Tokenizer, vectors: Vectors) -> list[str]:
+    """Words that only the vectors know and that the tokenizer, once it knows them, finds in a text."""
+    known = set(tokenizer.spellings) | set(tokenizer.literals.values())
+    words = [word for word in vectors.words if word not in known and not (tokenizer.lower and word != word.lower())]
+    unknown = tokenizer.role("[UNK]")
+    return [
+        word for word, encoded in zip(words, tokenizer.encode_batch(words), strict=True) if encoded.ids.tolist() == [unknown]
+    ]
+
+
+def _with_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
+    data = json.loads(tokenizer.description)
+    data["model"]["vocab"].update({word: tokenizer.size + number for number, word in enumerate(words)})
+    return Tokenizer(json.dumps(data, ensure_ascii=False), tokenizer.literals, tokenizer.segmenter)
+
+
+def _untrained(arguments: Any) -> bool:
+    return arguments.get("vectors") is not None and not arguments.get("tune")

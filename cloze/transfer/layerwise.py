@@ -1,0 +1,46 @@
+"""Rates by depth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloze.errors import RecipeError
+from cloze.registry import register
+
+
+@register("layerwise", "divide")
+@dataclass(frozen=True)
+class Divide:
+    """Every rung moves `by` times slower than the one above it, the heads at the full rate (Howard and Ruder, 2018, §3.2).
+
+    With `heads` false the top layer has the full rate as well: for a language model whose output is the table of its input.
+    """
+
+    by: float = 2.6
+    heads: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.by > 0:
+            raise RecipeError(f"layerwise_rates.divide.by: {self.by}. Expected a number above 0, such as 2.6.")
+
+    def factors(self, groups: int) -> tuple[float, ...]:
+        """by^-groups … by^-1, 1."""
+        top = groups if self.heads else groups - 1
+        return tuple(self.by ** -max(top - number, 0) for number in range(groups + 1))
+
+
+@register("layerwise", "factors")
+@dataclass(frozen=True)
+class Factors:
+    """A factor of the rate for each depth group, embeddings first, and one for the `heads`.
+
+    ULMFiT's code trains its language model with `[0.5, 0.1667, 0.3333, 1.0]`: the table with half of the rate, the LSTMs with a
+    sixth, a third and all of it (fastai `courses/dl2/imdb_scripts/finetune_lm.py`).
+    """
+
+    each: tuple[float, ...]
+    heads: float = 1.0
+
+    def factors(self, groups: int) -> tuple[float, ...]:
+        """As given."""
+        return (*self.each, self.heads)
