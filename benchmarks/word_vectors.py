@@ -17,6 +17,7 @@ import argparse
 import json
 import lzma
 import os
+import re
 import resource
 import shutil
 import statistics
@@ -41,6 +42,11 @@ SYSTEMS: dict[str, tuple[str, list[str]]] = {
     "skipgram-hs": ("word2vec-skipgram-hs", []),
     "cbow": ("word2vec-cbow", ["training.rate.peak=0.025"]),
     "fasttext": ("fasttext", []),
+    # gensim's algorithm: the n-grams of a word of the window are asked for the centre; its noise, its frequencies, its last rate
+    "fasttext-gensim": (
+        "fasttext", ["exercise.1.ask=centre", "objectives.0.power=0.75", "objectives.0.redraw=false", "exercise.0.of=words",
+                     "training.rate.floor=1e-4"],
+    ),
 }
 
 
@@ -82,13 +88,14 @@ def parse() -> argparse.Namespace:
 
 
 def plain_text(data: Path, out: Path, megabytes: float) -> Path:
-    """English Wikipedia and books as lines of at most 1,000 lower-cased words, a blank line behind each."""
+    """English Wikipedia and books as lines of at most 1,000 lower-cased words and marks, a blank line behind each."""
     left = int(megabytes * 1e6) or 1 << 60
+    files = [data / "text_en_wiki" / "train.txt.xz", *sorted((data / "text_en_books").glob("*.txt.xz"))]
     with out.open("w", encoding="utf-8") as file:
-        for corpus in ("text_en_wiki", "text_en_books"):
-            with lzma.open(data / corpus / "train.txt.xz", "rt", encoding="utf-8") as source:
+        for path in files:
+            with lzma.open(path, "rt", encoding="utf-8-sig") as source:
                 for line in source:
-                    words = line.lower().split()
+                    words = [] if line.startswith(("<doc", "</doc")) else re.findall(r"\w+|[^\w\s]", line.lower())
                     for start in range(0, len(words), 1000):
                         left -= file.write(" ".join(words[start : start + 1000]) + "\n\n")
                     if left <= 0:
@@ -146,7 +153,7 @@ def gensim(arguments: argparse.Namespace) -> dict[str, Any]:
     """gensim's training from a file, its vocabulary made before."""
     from gensim.models import FastText, Word2Vec
 
-    kind = FastText if arguments.system == "fasttext" else Word2Vec
+    kind = FastText if arguments.system.startswith("fasttext") else Word2Vec
     hierarchical = arguments.system.endswith("-hs")
     model = kind(
         vector_size=100, window=5, negative=0 if hierarchical else 5, hs=int(hierarchical), sample=1e-3, min_count=5,

@@ -99,7 +99,7 @@ def theirs(arguments: argparse.Namespace, system: str, seed: int, text: Path, ou
     """gensim's vectors."""
     from gensim.models import FastText, Word2Vec
 
-    kind = FastText if system == "fasttext" else Word2Vec
+    kind = FastText if system.startswith("fasttext") else Word2Vec
     hierarchical = system.endswith("-hs")
     model = kind(
         corpus_file=str(text), vector_size=100, window=5, negative=0 if hierarchical else 5, hs=int(hierarchical), sample=1e-3,

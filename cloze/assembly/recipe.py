@@ -43,8 +43,8 @@ class TextSpec:
     """How strings become tokens: switches of the normaliser, the tokenizer, what the words are and what is annotated.
 
     `words` is a segmenter (None: words are what white space and punctuation leave), which cuts the tokens of a tokenizer of
-    whole words and marks where words begin among those of others; `annotate` are annotators by the name
-    of the layer they make.
+    whole words and marks where words begin among those of others; `annotate` are annotators by the name of the layer they
+    make.
     """
 
     normalise: Mapping[str, Any]

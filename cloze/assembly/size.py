@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloze.assembly import parts
-from cloze.assembly.document import Node
-from cloze.assembly.recipe import Recipe
+from cloze.assembly.document import Node, from_data
+from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.errors import RecipeError, nearest
 
 HEAD = 64
@@ -41,6 +41,18 @@ def rescale(root: Node, recipe: Recipe, size: str) -> None:
         inner = root.value["networks"].value[name].value[network.part.name]
         for key, number in numbers.items():
             inner.put(key, Node(number, inner.place(key)))
+        _rescale_nested(inner, own, size)
+
+
+def _rescale_nested(inner: Node, own: Mapping[str, Any], size: str) -> None:
+    """Parts of a network that state sizes of their own, such as what reads characters, take the numbers of the size."""
+    for key, part in own.items():
+        if not isinstance(part, PartSpec):
+            continue
+        sizes: Mapping[str, Mapping[str, Any]] = getattr(parts.builder_of(part.kind, part.name), "sizes", {})
+        for name, value in sizes.get(size, {}).items():
+            node = inner.value[key].value[part.name]
+            node.put(name, from_data(value, node.place(name)))
 
 
 def exported_numbers(own: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:

@@ -24,13 +24,15 @@ class Framed:
     """One example as the network reads it; all arrays have one value per token.
 
     `part` is 0 for tokens of the first text, 1 for those of the second and -1 for what the template inserts; `cut` counts
-    the tokens that did not fit.
+    the tokens that did not fit. `characters` (L, C) spell words that the vocabulary lacks, zeros elsewhere, for networks that
+    read characters.
     """
 
     ids: Ids
     segments: Ids
     part: Ids
     cut: int = 0
+    characters: NDArray[np.int16] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.decoding.completing import Completing, completes
+from cloze.decoding.characters import padded_characters, spelled
 from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
 from cloze.networks import Cache
@@ -176,8 +177,12 @@ class Reader:
         bound = min((n for n in (longest, self.longest) if n is not None), default=None)
         first = self.ids(texts)
         if others is None:
-            return [self.single([a], longest=bound) for a in first]
-        return [self.pair([a, b], longest=bound) for a, b in zip(first, self.ids(others), strict=True)]
+            framed = [self.single([a], longest=bound) for a in first]
+        else:
+            framed = [self.pair([a, b], longest=bound) for a, b in zip(first, self.ids(others), strict=True)]
+        if "characters" not in self.network.takes:
+            return framed
+        return spelled(framed, [texts] if others is None else [texts, others], self.tokenizer, self.network.per_word)
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text, without a frame."""
@@ -195,6 +200,8 @@ class Reader:
         made = {"tokens": tokens, "segments": segments, "summaries": self._summaries(lengths, width)}
         if lengths.min() < width:
             made["block"] = (np.arange(width) < lengths[:, None]).astype(np.int64)
+        if any(row.characters is not None for row in rows):
+            made["characters"] = padded_characters(rows, width)
         made.update({f"inputs/{name}": np.full_like(tokens, number) for name, number in self.inputs.items()})
         made.update(self._found_beside(tokens, lengths))
         return Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)

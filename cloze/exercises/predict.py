@@ -20,8 +20,9 @@ class Predict:
     """Ask for tokens by place: gives `targets/<set>` and `places/<set>`, (B, K), place -1 for none.
 
     `masked`: the original token at every masked place; `shuffled` (StructBERT): at every place that `shuffle` moved. `next`: at
-    each token but the last, the token that follows; `previous`: at each but the first, the one before it. `every`: every ordinary token at its own place. `shift: 1` asks one place
-    earlier, as a causal head does (GPT-BERT, Charpentier & Samuel, 2024); what stands first is then not asked.
+    each token but the last, the token that follows; `previous`: at each but the first, the one before it (ELMo). `every`: every
+    ordinary token at its own place. `shift: 1` asks one place earlier, as a causal head does (GPT-BERT, Charpentier & Samuel,
+    2024); what stands first is then not asked.
     """
 
     what: Literal["masked", "shuffled", "next", "previous", "every"] = "masked"

@@ -182,6 +182,8 @@ class Architecture:
             wrong.append(f"order is {order!r}, transformers' {self.title} has {' or '.join(map(repr, self.orders))}")
         if self.project is None and self.setting("embedding_width") is None and _narrower(arguments):
             wrong.append(f"transformers' {self.title} has no embedding_width of its own")
+        if arguments.get("characters"):
+            wrong.append(f"words are read by their characters, transformers' {self.title} has a table of tokens")
         if arguments.get("segments") and self.segments is None and self.setting("segments") is None:
             wrong.append(f"transformers' {self.title} has no segments")
         if self.setting("head_width") is None and _headed(arguments):

@@ -45,8 +45,10 @@ class BothWays(nn.Module):
             return made
         parts, places = [], []
         for layer, rows in ((self.forwards, (~backwards).nonzero().view(-1)), (self.backwards, backwards.nonzero().view(-1))):
-            own = [None if one is None else one[rows] for one in (lengths, ends)]
-            parts.append(layer(x[rows], None if state is None else (state[0][rows], state[1][rows]), *own))
+            read = rows if len(rows) else rows.new_zeros(1)  # a row for nothing, so that every rank takes part with all parameters
+            own = [None if one is None else one[read] for one in (lengths, ends)]
+            out, (h, c) = layer(x[read], None if state is None else (state[0][read], state[1][read]), *own)
+            parts.append((out[: len(rows)], (h[: len(rows)], c[: len(rows)])))
             places.append(rows)
         back = torch.cat(places).argsort()
         out = torch.cat([part[0] for part in parts])[back]

@@ -55,6 +55,24 @@ _DOUBTFUL = _NEVER_LAST | _BEFORE_NUMBER | _SOMETIMES_LAST
 _WORD_BEFORE = re.compile(r"[^\s(\[\"'“‘—–]*$")
 _WORD_AFTER = re.compile(r"[\"'“‘«(\[—–\-]*(\w*)")
 
+# Most lines hold English marks alone and no line end. There the scan itself decides what the rules decide without looking at
+# words: nothing ends before a small letter; ! and ? do, and a stop behind white space, an opening, another mark, or a word that
+# no list holds. What is left to the rules has a group that took part: what stands before the stop (1), or after it (2).
+_NOT_PLAIN = re.compile(rf"[。！？；｡…\n]|[!?][{_CJK}“「『]")
+
+
+def _known_before() -> str:
+    listed = {size: [word for word in sorted(_DOUBTFUL) if len(word) == size and word.isalpha()] for size in range(2, 7)}
+    unlike = {size: rf"(?<!(?:{'|'.join(found)})\.)" for size, found in listed.items()}
+    short = [rf"(?<=[^a-z][a-z]{{{size}}}\.){unlike[size]}" for size in (4, 3, 2)]
+    return "|".join([rf"(?<=[a-z]{{5}}\.){unlike[5]}{unlike[6]}", *short, r"(?<=[\s(\[\"'“‘—–.!?]\.)", r"(?<=[!?])"])
+
+
+_PLAIN = re.compile(
+    rf"[.!?](?ai:{_known_before()}|())[{_CLOSING}]*+\s++"
+    r"(?![\"'“‘«(\[—–\-]*+[a-z])(?:(?=[\"'“‘«(\[—–\-]*+(?:[\0-\x7f]|\Z))|())"
+)
+
 
 def split_sentences(text: str, language: Language = "auto") -> list[str]:
     """The sentences of a text, without the white space around them.
@@ -62,6 +80,8 @@ def split_sentences(text: str, language: Language = "auto") -> list[str]:
     `language` is "english", "chinese" or "auto" (both sets of marks). Joining the result gives back every character that
     is not white space.
     """
+    if (language == "auto" or language == "english") and ("\n" not in text if text.isascii() else not _NOT_PLAIN.search(text)):
+        return _split_plain(text)
     pattern = _PATTERNS.get("english" if language == "auto" and text.isascii() else language)
     if pattern is None:
         raise CorpusError(f"sentence splitting: unknown language {language!r}. {nearest(language, _PATTERNS)}")
@@ -80,6 +100,21 @@ def split_sentences(text: str, language: Language = "auto") -> list[str]:
         if piece:
             sentences.append(piece)
         begin = end
+    rest = text[begin:].strip()
+    if rest:
+        sentences.append(rest)
+    return sentences
+
+
+def _split_plain(text: str) -> list[str]:
+    """The sentences of a text that `_NOT_PLAIN` does not find anything in."""
+    sentences: list[str] = []
+    begin = 0
+    for match in _PLAIN.finditer(text):
+        end = match.end()
+        if match.lastindex is None or _ends_english(text, begin, match.start(), end):
+            sentences.append(text[begin:end].strip())
+            begin = end
     rest = text[begin:].strip()
     if rest:
         sentences.append(rest)

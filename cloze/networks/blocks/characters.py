@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -82,6 +83,15 @@ class CharCNN(Characters):
     Differs: the windows that hold nothing but padding are computed once per filter and not for each place, which gives the
     same maximum.
     """
+
+    sizes: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+        {
+            "tiny": {"filters": [[1, 16], [2, 32], [3, 80]]},
+            "mini": {"filters": [[1, 32], [2, 32], [3, 64], [4, 128]]},
+            "small": {"filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256]]},
+            "medium": {"filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512]]},
+        }
+    )
 
     def __init__(
         self,
@@ -156,6 +166,8 @@ class LetterTrigrams(Characters):
 
     Differs: letters outside ASCII are several bytes; the paper removes them.
     """
+
+    sizes: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({"tiny": {"width": 128}, "mini": {"width": 256}})
 
     def __init__(
         self, *, width: int = 300, size: int = 30000, per_word: int = 50, vocab_size: Given[int],

@@ -1,0 +1,42 @@
+"""Words that the vocabulary lacks, spelled for networks that read characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.decoding.layout import Framed
+from cloze.networks.spelling import spell
+
+
+def spelled(framed: Sequence[Framed], parts: Sequence[Sequence[str]], tokenizer: Any, per_word: int) -> list[Framed]:
+    """Framed texts with the characters of the words that are unknown; `parts` are all first texts, then all second ones.
+
+    A word is spelled as it stands in its text, in lower case if the tokenizer lowers.
+    """
+    unknown = tokenizer.roles.get("[UNK]")
+    made = [np.zeros((len(row), per_word), np.int16) for row in framed]
+    for part, texts in enumerate(parts):
+        found = tokenizer.encode_spelled(texts)
+        for number in np.flatnonzero(found.ids == unknown).tolist():
+            row = int(np.searchsorted(found.offsets, number, "right")) - 1
+            places = np.flatnonzero(framed[row].part == part)
+            place = number - int(found.offsets[row])
+            if place < len(places):  # else it did not fit
+                word = texts[row][found.begin[number] : found.end[number]]
+                made[row][places[place]] = spell([word.lower() if tokenizer.lower else word], per_word)[0]
+    return [replace(row, characters=own) if own.any() else row for row, own in zip(framed, made, strict=True)]
+
+
+def padded_characters(rows: Sequence[Framed], width: int) -> NDArray[np.int64]:
+    """(B, L, C), zeros where a row has none."""
+    size = max(row.characters.shape[1] for row in rows if row.characters is not None)
+    made = np.zeros((len(rows), width, size), np.int64)
+    for number, row in enumerate(rows):
+        if row.characters is not None:
+            made[number, : len(row)] = row.characters
+    return made

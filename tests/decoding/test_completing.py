@@ -1,0 +1,57 @@
+"""Words for a hole by a head that learnt to tell words from noise."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from cloze.batch import Batch
+from cloze.decoding.completing import Completing, completes
+from cloze.decoding.reader import Bound, heads_by_kind
+from cloze.networks import Clock, TwoSidedLSTM, WordVectors
+from cloze.objectives import NegativeSampling
+
+SPELLINGS = ("[PAD]", "[UNK]", "[MASK]", "sea", "sky", "blue")
+COUNTS = np.array([0, 7, 0, 50, 30, 20])
+
+
+def head(unknown: bool = False) -> NegativeSampling:
+    made = NegativeSampling(
+        negatives=4, width=3, vocab_size=6, clock=Clock(), counts=COUNTS, spellings=SPELLINGS, unknown=unknown
+    )
+    torch.nn.init.normal_(made.head.weight, generator=torch.Generator().manual_seed(0))
+    return made
+
+
+def test_where_scores_are_log_ratios_to_the_noise_the_probabilities_come_out() -> None:
+    objective = head()
+    truth = torch.tensor([0.0, 0.0, 0.0, 0.2, 0.3, 0.5], dtype=torch.float64)
+    noise = objective.noise
+    ratio = torch.where(truth > 0, truth.log() - noise.log() - np.log(4), torch.zeros(6, dtype=torch.float64))
+    with torch.no_grad():  # a context of (1, 0, 0) meets these ratios
+        objective.head.weight.zero_()
+        objective.head.weight[:, 0] = ratio.float()
+    state = torch.tensor([[[1.0, 0.0, 0.0]]])
+    batch = Batch({"tokens": torch.zeros(1, 1, dtype=torch.long), "places/main": torch.zeros(1, dtype=torch.long)})
+    scores = Completing(Bound(objective, {"": "context"})).scores({"context": state}, batch)
+    torch.testing.assert_close(scores.softmax(-1)[0].double(), truth, atol=1e-6, rtol=1e-5)
+
+
+def test_unknown_words_are_drawn_by_their_count_only_if_asked_for() -> None:
+    assert head().noise[1] == 0 and head().noise[2] == 0
+    raised = np.array([7.0, 50, 30, 20]) ** 0.75
+    np.testing.assert_allclose(head(unknown=True).noise[[1, 3, 4, 5]], raised / raised.sum())
+    assert head(unknown=True).noise[2] == 0
+
+
+def test_only_a_state_that_does_not_see_the_word_predicts_it() -> None:
+    network = TwoSidedLSTM(width=3, vocab_size=6, clock=Clock())
+    assert completes(Bound(head(), {"": "context"}), network)
+    words = WordVectors(width=3, vocab_size=6)
+    assert not completes(head(), words) and completes(Bound(head(), {"": "context"}), words)
+    loaded = SimpleNamespace(heads={"negative_sampling": head()}, reads={}, network=words)
+    assert heads_by_kind(loaded).keys() == {"negative_sampling"}  # type: ignore[arg-type]
+    loaded = SimpleNamespace(heads={"negative_sampling": head()}, reads={"negative_sampling": {"": "context"}}, network=network)
+    assert isinstance(heads_by_kind(loaded)["token_prediction"], Completing)  # type: ignore[arg-type]
