@@ -45,6 +45,8 @@ def speaker(recipe: Recipe, step: Step) -> Speaker | None:
                 reads_tokens = spec.part.name == "token_prediction" and not run.take
                 if reads_tokens and "decoder_hidden" not in network.gives and order in ("open", "left_to_right"):
                     own = {reading: path for reading, path in spec.read.items() if "." not in path}
+                    if any(network.gives[path].sees in {"left_to_right", "right_to_left"} - {order} for path in own.values()):
+                        continue  # half of what a text tells is not asked for (ELMo)
                     return Speaker(run.network, weighted.objective, order, own)
     return None
 

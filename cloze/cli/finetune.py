@@ -40,6 +40,8 @@ def command(
     task_lstm: Annotated[int | None, typer.Option(help="A new LSTM of this width under --pool.")] = None,
     auxiliary: Annotated[str | None, typer.Option(help="0.2,0.1: go on as a language model, less and less.")] = None,
     truncate: Annotated[str | None, typer.Option(help="70,1400: pieces, and what is pooled (lstm); 0: off.")] = None,
+    mix: Annotated[str | None, typer.Option(help="frozen_features: layers at the input, output, both.")] = None,
+    penalty: Annotated[float | None, typer.Option(help="frozen_features: on uneven mixes; default: 0.001.")] = None,
     length: Annotated[int | None, typer.Option(help="Cut texts to this many tokens; default: 128.")] = None,
     target_length: Annotated[int | None, typer.Option(help="Cut targets to so many tokens; default: 64.")] = None,
     smoothing: Annotated[float | None, typer.Option(help="Label smoothing for texts to write; default: 0.")] = None,
@@ -71,7 +73,7 @@ def command(
     }  # fmt: skip
     given = _given(said)
     options: dict[str, Any] = {"text": text, "text_b": text_b, "label": label, "target": target, "prefix": prefix}
-    options |= {"target_length": target_length, "smoothing": smoothing}
+    options |= {"target_length": target_length, "smoothing": smoothing, "mix": mix, "penalty": penalty}
     chosen = make_task(task, **options).reading(
         columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
     )

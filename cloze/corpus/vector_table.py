@@ -56,8 +56,9 @@ class PretrainedVectors:
                 matrix[number], known[number] = found, True
         if not known.any():
             raise CorpusError(
-                f"{vectors.place}: has a vector for none of the {tokenizer.size - len(special):,} words of {store.path}, such as "
-                f"{tokenizer.spellings[-1]!r}.\n  Give vectors of the same language, and write `lower` in text.normalise as they want it."
+                f"{vectors.place}: has a vector for none of the {tokenizer.size - len(special):,} words of {store.path}, "
+                f"such as {tokenizer.spellings[-1]!r}.\n"
+                "  Give vectors of the same language, and set text.normalise.lower as they want it."
             )
         return BoundVectors(matrix, known)
 
@@ -66,7 +67,7 @@ class PretrainedVectors:
         """The bound table that `BoundVectors.arrays` told; what it did not is a `CorpusError`."""
         matrix, known = arrays.get("matrix"), arrays.get("known")
         if matrix is None or known is None or matrix.ndim != 2 or known.shape != matrix.shape[:1]:
-            raise CorpusError("vectors: expected a matrix (V, D) and which rows are known (V). The file is damaged: copy it again.")
+            raise CorpusError("vectors: expected a matrix (V, D) and which rows are known. The file is damaged: copy it again.")
         return BoundVectors(matrix.astype(np.float32), known.astype(np.bool_))
 
 

@@ -18,8 +18,8 @@ class Completing:
     """A head `negative_sampling` as one that predicts tokens.
 
     Trained to the end h · u_w is log P(w | h) - log P_n(w) - log k, with k negatives drawn by P_n (Levy and Goldberg, 2014, §3.1;
-    for contexts Melamud et al., 2016, §2.4). So h · u_w + log P_n(w), through a softmax, is the probability of w. Words that were never
-    drawn, such as [UNK], have none.
+    for contexts Melamud et al., 2016, §2.4). So h · u_w + log P_n(w), through a softmax, is the probability of w. Ids that were
+    never drawn, such as [PAD], have none.
     """
 
     def __init__(self, head: Any) -> None:

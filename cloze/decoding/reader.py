@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.batch import Batch
-from cloze.decoding.completing import Completing, completes
 from cloze.decoding.characters import padded_characters, spelled
+from cloze.decoding.completing import Completing, completes
 from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
 from cloze.networks import Cache

@@ -71,8 +71,8 @@ class GRU(nn.Module):
         super().__init__()
         if both_directions and (width % 2 or condition is not None):
             raise RecipeError(
-                f"gru: both_directions with width {width} and condition {condition}; expected a width that is even, and no condition: "
-                "a decoder writes from left to right."
+                f"gru: both_directions with width {width} and condition {condition}; expected a width that is even, and no "
+                "condition: a decoder writes from left to right."
             )
         self.width, self.both_directions, self.condition, self.first = width, both_directions, condition, first
         self.bound, self.forget_bias = bound, forget_bias
@@ -129,7 +129,7 @@ class GRU(nn.Module):
         condition: Tensor | None = None,
         carry: Any = None,
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (B, D). Rows of several examples are a `RecipeError`."""
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (B, D). Several texts in a row: a `RecipeError`."""
         own = "open" if self.both_directions else "left_to_right"
         if order is not None and (not isinstance(order, str) or order != own):
             raise RecipeError(f"gru reads in the order {own} (both_directions: {self.both_directions}); write `order: {own}`.")

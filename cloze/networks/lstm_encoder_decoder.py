@@ -174,9 +174,9 @@ class LSTMEncoderDecoder(nn.Module):
     ) -> None:
         super().__init__()
         if layers < 1 or width % 2:
-            raise RecipeError(f"lstm_encoder_decoder: layers {layers}, width {width}; expected a layer or more, and an even width.")
+            raise RecipeError(f"lstm_encoder_decoder: layers {layers}, width {width}; expected at least one, and an even width.")
         if decoder and words:
-            raise RecipeError("lstm_encoder_decoder: words joins the encoder's states for who reads those; write `decoder: false`.")
+            raise RecipeError("lstm_encoder_decoder: words joins the states that a classifier reads; write `decoder: false`.")
         read = embedding_width or width // 2
         self.width = read + width if words else width
         self.words, self.bound, self.vocab_size = words, bound, vocab_size
@@ -261,7 +261,7 @@ class LSTMEncoderDecoder(nn.Module):
         return {name: state for name, state in states.items() if name in want}
 
     def attention(self, *, tokens: Tensor, decoder_tokens: Tensor, block: Tensor | None = None) -> Tensor:
-        """What the decoder looks at while it writes what follows each of its tokens: (B, T, L), each row of numbers a share of 1."""
+        """What the decoder looks at while it writes what follows each of its tokens: shares (B, T, L)."""
         return self._decode(tokens, decoder_tokens, block, lengths_of(block, "lstm_encoder_decoder"), None, None)[1]
 
     def _decode(

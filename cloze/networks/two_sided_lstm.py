@@ -28,9 +28,9 @@ class TwoSidedLSTM(nn.Module):
     i - 1 and the right state behind token i + 1 go through `mix` numbers with a ReLU (twice `inner` if not given) to `width`. At
     the ends of a row, where [BOS] and [EOS] stand, the missing state is zero. `hidden` is the same state as `context`.
 
-    Tables are drawn with deviation 1/√V, V their rows, as in the authors' code (`context_models.py`); `vectors` names a table of the recipe that
-    both begin with, see `WordTable`. Parameters: `embeddings.tokens.weight` (left), `right_embeddings.tokens.weight`, `left.*`,
-    `right.*`, `mix.*`, `out.*`.
+    Tables are drawn with deviation 1/√V, V their rows, as in the authors' code (`context_models.py`); `vectors` names a table of
+    the recipe that both begin with, see `WordTable`. Parameters: `embeddings.tokens.weight` (left),
+    `right_embeddings.tokens.weight`, `left.*`, `right.*`, `mix.*`, `out.*`.
 
     >>> network = TwoSidedLSTM(width=6, inner=4, vocab_size=9, clock=Clock())
     >>> tuple(network(want=frozenset({"context"}), tokens=torch.tensor([[1, 2, 3]]))["context"].shape)
@@ -138,5 +138,5 @@ def lengths_of(block: Tensor | None, network: str) -> Tensor | None:
     if block is None:
         return None
     if bool((block > 1).any()):
-        raise RecipeError(f"{network}: a row holds several texts, and a state would go on from one to the next. Write `packing: false`.")
+        raise RecipeError(f"{network}: a row holds several texts, and a state would go on to the next. Write `packing: false`.")
     return (block > 0).sum(1)

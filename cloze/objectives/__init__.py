@@ -14,6 +14,7 @@ from cloze.objectives.contrast import Contrast
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
 from cloze.objectives.factorisation import Factorisation
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
+from cloze.objectives.mixed import MixedClassification, mixed_classification
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.objectives.objective import Loss, Objective
 from cloze.objectives.pooled import PooledClassification, pooled_classification

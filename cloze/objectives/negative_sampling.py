@@ -29,8 +29,8 @@ class NegativeSampling(OutputWords):
     Negatives are drawn by the words' counts to the `power` (word2vec 0.75; fastText's code 0.5), never roles such as [UNK].
     One that is the target is left out, as in word2vec's code, or with `redraw` drawn anew (fastText's). `share` draws once for
     neighbouring answers with the same target or at the same place, that is for all the pairs of a centre (Differs from both
-    codes; the fast kernels do so). With `unknown` [UNK] is a word like others, as frequent as all rare words together (context2vec's
-    code). Draws are a pure function of seed, step, row and the answer's number in it.
+    codes; the fast kernels do so). With `unknown` [UNK] is a word like others, as frequent as all rare words together (so in
+    context2vec's code). Draws are a pure function of seed, step, row and the answer's number in it.
 
     Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: answers that score above all their
     negatives. Parameters: `head.weight` (V, D), zero at first, so that the first loss is (negatives + 1) ln 2 an answer.

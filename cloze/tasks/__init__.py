@@ -6,6 +6,7 @@ Contract: tests/tasks, one file per module here.
 
 from cloze.tasks.classification import Classification, pair_classification, sentence_classification
 from cloze.tasks.classifier import Classifier
+from cloze.tasks.features import FeatureClassification, frozen_features
 from cloze.tasks.finetune import finetune_seeds
 from cloze.tasks.result import load_tuned
 from cloze.tasks.settings import Settings
@@ -15,11 +16,13 @@ from cloze.tasks.text_to_text import TextToText, text_to_text
 __all__ = [
     "Classification",
     "Classifier",
+    "FeatureClassification",
     "Learner",
     "Settings",
     "Task",
     "TextToText",
     "finetune_seeds",
+    "frozen_features",
     "load_tuned",
     "pair_classification",
     "sentence_classification",

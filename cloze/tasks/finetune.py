@@ -181,7 +181,7 @@ class _Run:
         self.step = 0
         network = learner.reader.network
         self.clock = clock_of(network)
-        self.rate = settings.rates(network.width)
+        self.rate = replace(settings, rate=settings.rate or learner.usual_rate).rates(network.width)
         self.heard: list[float] = []
         self.parameters = [p for p in learner.parameters() if p.requires_grad]
         self.optimizer = OPTIMIZERS[settings.optimizer].optimizer(settings).build(learner.named_parameters())

@@ -25,7 +25,7 @@ def pair_features(first: ArrayLike, second: ArrayLike) -> Vectors:
 
 
 def split_targets(scores: ArrayLike, levels: int = 5) -> NDArray[np.float64]:
-    """Scores (N,) between 1 and `levels` as shares (N, levels) of the two whole numbers around each: 3.6 is .4 of 3 and .6 of 4."""
+    """Scores (N,) from 1 to `levels` as shares (N, levels) of the whole numbers around each: 3.6 is .4 of 3 and .6 of 4."""
     given = np.asarray(scores, np.float64)
     if given.size and not (given.min() >= 1 and given.max() <= levels):
         raise TaskError(f"scores from {given.min():g} to {given.max():g}: expected 1 to {levels}.")
@@ -41,8 +41,8 @@ def expected_scores(shares: ArrayLike) -> NDArray[np.float64]:
 class Relatedness:
     """A softmax over the whole scores on `pair_features`, trained on split targets; its expectation is the score.
 
-    Full-batch L-BFGS with an L2 penalty `decay`, so that the fit is a function of its data alone. Differs: the authors train with Adam
-    and stop by a development set.
+    Full-batch L-BFGS with an L2 penalty `decay`, so that the fit is a function of its data alone. Differs: the authors train
+    with Adam and stop by a development set.
     """
 
     def __init__(self, levels: int = 5, decay: float = 1e-4) -> None:
@@ -66,7 +66,7 @@ class Relatedness:
             loss.backward()
             return loss
 
-        optimizer.step(closure)  # type: ignore[no-untyped-call]
+        optimizer.step(closure)
         return self
 
     def predict(self, first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:

@@ -96,6 +96,7 @@ class Learner(nn.Module):
 
     labels: tuple[str, ...] | None = None
     share = 0.0  # of the run that is over, while it trains
+    usual_rate: float | None = None  # the peak learning rate where none is given; None: that of the settings for its width
 
     def __init__(self, reader: Reader, head: nn.Module, task: Any, *, length: int | None) -> None:
         super().__init__()

@@ -58,20 +58,30 @@ _WORD_AFTER = re.compile(r"[\"'“‘«(\[—–\-]*(\w*)")
 # Most lines hold English marks alone and no line end. There the scan itself decides what the rules decide without looking at
 # words: nothing ends before a small letter; ! and ? do, and a stop behind white space, an opening, another mark, or a word that
 # no list holds. What is left to the rules has a group that took part: what stands before the stop (1), or after it (2).
-_NOT_PLAIN = re.compile(rf"[。！？；｡…\n]|[!?][{_CJK}“「『]")
+_OTHER_MARKS = re.compile(r"[。！？；｡…\n]")
+_CHINESE_BEHIND = re.compile(rf"[!?][{_CJK}“「『]")
 
 
-def _known_before() -> str:
-    listed = {size: [word for word in sorted(_DOUBTFUL) if len(word) == size and word.isalpha()] for size in range(2, 7)}
-    unlike = {size: rf"(?<!(?:{'|'.join(found)})\.)" for size, found in listed.items()}
-    short = [rf"(?<=[^a-z][a-z]{{{size}}}\.){unlike[size]}" for size in (4, 3, 2)]
-    return "|".join([rf"(?<=[a-z]{{5}}\.){unlike[5]}{unlike[6]}", *short, r"(?<=[\s(\[\"'“‘—–.!?]\.)", r"(?<=[!?])"])
+def _before_a_sure_end() -> str:
+    """What stands up to a mark that ends a sentence whatever the sentence is. Words in capitals are left to the rules."""
+    letters = [word for word in _DOUBTFUL if word.isascii() and word.isalpha()]
+    both = {form[-5:] for word in letters for form in (word, word.capitalize())}
+    unlike = {n: rf"(?<!(?:{'|'.join(sorted(word for word in both if len(word) == n))})\.)" for n in (2, 3, 4, 5)}
+    short = [rf"(?<=[^A-Za-z][A-Za-z][a-z]{{{size - 1}}}\.){unlike[size]}" for size in (4, 3, 2)]
+    year = r"(?<=[A-Za-z,] [0-9]{4}\.)"
+    return "|".join([rf"(?<=[A-Za-z][a-z]{{4}}\.){unlike[5]}", *short, r"(?<=[\s(\[\"'“‘—–.!?]\.)", r"(?<=[!?])", year])
 
 
-_PLAIN = re.compile(
-    rf"[.!?](?ai:{_known_before()}|())[{_CLOSING}]*+\s++"
-    r"(?![\"'“‘«(\[—–\-]*+[a-z])(?:(?=[\"'“‘«(\[—–\-]*+(?:[\0-\x7f]|\Z))|())"
-)
+def _plain_pattern(marks: str) -> re.Pattern[str]:
+    opening = r"[\"'“‘«(\[—–\-]*+"
+    return re.compile(
+        rf"{marks}(?=[{_CLOSING}]*+\s)(?:{_before_a_sure_end()}|())[{_CLOSING}]*+\s++"
+        rf"(?!{opening}[a-z])(?:(?={opening}(?:[\0-\x7f]|\Z))|())"
+    )
+
+
+_STOPS = _plain_pattern(r"\.")  # the scan for one character is twice as fast
+_MARKS = _plain_pattern("[.!?]")
 
 
 def split_sentences(text: str, language: Language = "auto") -> list[str]:
@@ -80,8 +90,11 @@ def split_sentences(text: str, language: Language = "auto") -> list[str]:
     `language` is "english", "chinese" or "auto" (both sets of marks). Joining the result gives back every character that
     is not white space.
     """
-    if (language == "auto" or language == "english") and ("\n" not in text if text.isascii() else not _NOT_PLAIN.search(text)):
-        return _split_plain(text)
+    if language == "auto" or language == "english":
+        asks = "!" in text or "?" in text
+        plain = "\n" not in text if text.isascii() else not _OTHER_MARKS.search(text)
+        if plain and not (asks and _CHINESE_BEHIND.search(text)):
+            return _split_plain(text, _MARKS if asks else _STOPS)
     pattern = _PATTERNS.get("english" if language == "auto" and text.isascii() else language)
     if pattern is None:
         raise CorpusError(f"sentence splitting: unknown language {language!r}. {nearest(language, _PATTERNS)}")
@@ -106,11 +119,11 @@ def split_sentences(text: str, language: Language = "auto") -> list[str]:
     return sentences
 
 
-def _split_plain(text: str) -> list[str]:
-    """The sentences of a text that `_NOT_PLAIN` does not find anything in."""
+def _split_plain(text: str, pattern: re.Pattern[str]) -> list[str]:
+    """The sentences of a text with English marks alone and no line end."""
     sentences: list[str] = []
     begin = 0
-    for match in _PLAIN.finditer(text):
+    for match in pattern.finditer(text):
         end = match.end()
         if match.lastindex is None or _ends_english(text, begin, match.start(), end):
             sentences.append(text[begin:end].strip())

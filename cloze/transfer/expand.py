@@ -24,17 +24,16 @@ def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, l
     """The same network with rows for all words of `vectors`, behind those that it has; and remarks.
 
     A row is a linear map of the word's vector, with an offset and without regularisation, that fits the rows of the words which
-    both know best (Kiros et al., 2015, §2.2; the authors' code, `training/tools.py`). Words that were trained keep their rows. Where
-    the table itself is of such vectors and was never trained (CoVe), a new word's row is its vector. Words that the
-    tokenizer can never find in a text are left out; heads with a row for every word are left out, for they have none for
-    new words.
+    both know best (Kiros et al., 2015, §2.2; the authors' code, `training/tools.py`). Words that were trained keep their rows.
+    Where the table itself is of such vectors and was never trained (CoVe), a new word's row is its vector. Words that the
+    tokenizer can never find in a text are left out, and so are heads with a row for every word, which have none for new ones.
 
     Errors: a tokenizer of another kind than `words`, a network without a table of words, vectors of another width than an
     untrained table, and vectors that share no word with the network are `CheckpointError`s.
     """
     tokenizer, network = imported.tokenizer, imported.model.network
     if tokenizer.kind != "words":
-        raise CheckpointError(f"{imported.folder}: its tokenizer is {tokenizer.kind}; expected one of whole words, which can be added to.")
+        raise CheckpointError(f"{imported.folder}: its tokenizer is {tokenizer.kind}; expected one of whole words (kind words).")
     names = [name for name, tensor in network.items() if name.endswith(_TABLE) and len(tensor) == tokenizer.size]
     if not names:
         raise CheckpointError(f"{imported.folder}: {imported.model.part} has no table with a row for every word; expected one.")
@@ -62,7 +61,7 @@ def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, l
             made, error = _mapped(vectors.matrix, rows, table[shared], added)
             remarks.append(f"{name}: the map explains {100 * (1 - error):.1f} % of the variance of the words known to both.")
             if len(shared) <= vectors.width:
-                remarks.append(f"  {len(shared):,} words are too few to fit a map from {vectors.width} numbers; take it with caution.")
+                remarks.append(f"  {len(shared):,} words are too few for a map from {vectors.width} numbers: it fits whatever they are.")
         tables[name] = torch.from_numpy(np.concatenate([table, made])).to(network[name].dtype)
     heads = {
         name: head for name, head in imported.model.heads.items()

@@ -20,7 +20,8 @@ from cloze.registry import names
 from cloze.training.step import Pass, Step
 
 BAND, DEPTH = 8, 4
-FADING = {"lstm", "gru", "lstm_encoder_decoder", "two_sided_lstm"}  # what it read is forgotten so fast, before it learns, that it cannot be measured a few tokens on
+#: What it read is forgotten so fast, before it learns, that it cannot be measured a few tokens on.
+FADING = {"lstm", "gru", "bilstm", "lstm_encoder_decoder", "two_sided_lstm"}
 
 
 def deeper(name: str) -> list[str]:
@@ -78,6 +79,7 @@ def check_row(network: Any, run: Pass, given: dict[str, Tensor], row: int) -> No
         "order": (order[None, :] <= order[:, None]) & shared,
         "before": (order[None, :] < order[:, None]) & shared,
         "left_to_right": torch.ones_like(shared).tril() & shared,
+        "right_to_left": torch.ones_like(shared).triu() & shared,
         "itself": torch.eye(len(shared), dtype=torch.bool),
         "all_but_itself": ~torch.eye(len(shared), dtype=torch.bool) & shared,
     }

@@ -52,6 +52,6 @@ def test_only_a_state_that_does_not_see_the_word_predicts_it() -> None:
     words = WordVectors(width=3, vocab_size=6)
     assert not completes(head(), words) and completes(Bound(head(), {"": "context"}), words)
     loaded = SimpleNamespace(heads={"negative_sampling": head()}, reads={}, network=words)
-    assert heads_by_kind(loaded).keys() == {"negative_sampling"}  # type: ignore[arg-type]
+    assert heads_by_kind(loaded).keys() == {"negative_sampling"}
     loaded = SimpleNamespace(heads={"negative_sampling": head()}, reads={"negative_sampling": {"": "context"}}, network=network)
-    assert isinstance(heads_by_kind(loaded)["token_prediction"], Completing)  # type: ignore[arg-type]
+    assert isinstance(heads_by_kind(loaded)["token_prediction"], Completing)

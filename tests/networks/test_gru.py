@@ -26,9 +26,9 @@ def tokens(rows: int = 3, length: int = 6) -> Tensor:
     return torch.randint(0, 30, (rows, length), generator=torch.Generator().manual_seed(1))
 
 
-def torchs(layer: GRULayer) -> nn.GRU:
+def torchs(layer: GRULayer) -> Any:
     """torch's GRU with the same weights and a hidden bias of zero."""
-    theirs = nn.GRU(layer.input.in_features, layer.width, batch_first=True)
+    theirs: Any = nn.GRU(layer.input.in_features, layer.width, batch_first=True)
     with torch.no_grad():
         theirs.weight_ih_l0.copy_(layer.input.weight)
         theirs.weight_hh_l0.copy_(layer.recurrent.weight)
@@ -72,7 +72,7 @@ def test_a_condition_at_every_step_is_a_term_of_every_gate() -> None:
     condition = torch.randn(3, 8)
     layer = made.layers[0]
     words, also = layer.input.weight.split([5, 8], 1)
-    theirs = nn.GRU(5, 8, batch_first=True)
+    theirs: Any = nn.GRU(5, 8, batch_first=True)
     with torch.no_grad():
         theirs.weight_ih_l0.copy_(words)
         theirs.weight_hh_l0.copy_(layer.recurrent.weight)

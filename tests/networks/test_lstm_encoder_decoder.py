@@ -99,7 +99,7 @@ def test_the_decoder_is_the_papers_written_out(biases: bool) -> None:
             for theirs, own in zip(
                 cell.parameters(), (layer.input.weight, layer.recurrent.weight, layer.bias, layer.recurrent.bias), strict=True
             ):
-                theirs.copy_(own)  # type: ignore[arg-type]
+                theirs.copy_(own)
         cells.append(cell)
     encoded = made.encoder(made.embeddings(given["tokens"]), None)
     source, (first, second) = encoded.layers[-1], encoded.last
@@ -114,7 +114,8 @@ def test_the_decoder_is_the_papers_written_out(biases: bool) -> None:
         fed = torch.tanh(decoder.attended(torch.cat([seen, h], 1)))
         made_states.append(fed)
         shares.append(share)
-    torch.testing.assert_close(states(made, **given)["decoder_hidden"], torch.stack(made_states, 1).detach(), atol=1e-6, rtol=1e-5)
+    found = states(made, **given)["decoder_hidden"]
+    torch.testing.assert_close(found, torch.stack(made_states, 1).detach(), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(made.attention(**given), torch.stack(shares, 1), atol=1e-6, rtol=1e-5)
 
 

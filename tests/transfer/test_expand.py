@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,9 +38,8 @@ def skip_thought(lower: bool = True) -> Imported:
     with torch.no_grad():
         network.embeddings.tokens.weight[4:14] = torch.from_numpy(_image(vectors().matrix[3:]))
     head = Head("token_prediction", {}, {"head.bias": torch.zeros(tokenizer.size)})
-    model = Model(
-        complete({"width": 4, "embedding_width": 5}, "gru"), "left_to_right", network.state_dict(), {"token_prediction": head}, "gru"
-    )
+    arguments = complete({"width": 4, "embedding_width": 5}, "gru")
+    model = Model(arguments, "left_to_right", network.state_dict(), {"token_prediction": head}, "gru")
     return Imported(Path("run"), None, model, tokenizer, Reading("{A}", None, "last"))
 
 
@@ -101,15 +101,16 @@ def test_the_verb_writes_an_encoder_that_knows_more_words(tmp_path: Path, capsys
     export_folder(run, model=given.model, tokenizer=given.tokenizer, reading=given.reading, card=Card("cove"))
     (run / "cloze" / "recipe.yaml").write_text((Path(__file__).parents[2] / "cloze" / "recipes" / "cove.yaml").read_text())
     found = vectors()
-    file.write_text("".join(f"{w} {' '.join(map(str, row))}\n" for w, row in zip(found.words, found.matrix.tolist(), strict=True)))
+    rows = zip(found.words, found.matrix.tolist(), strict=True)
+    file.write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows))
     assert main(["import", str(run), "--encoder", "--words", str(file), "--out", str(out)]) == 0
     assert "2 words were added" in capsys.readouterr().out
-    loaded = load_checkpoint(out)
+    loaded: Any = load_checkpoint(out)
     assert json.loads((out / "cloze" / "network.json").read_text())["arguments"]["words"] is True
     vector = embed(Reader.of(loaded), ["w1 sea"])[0]
     table = loaded.network.tables["tokens"].weight.detach().numpy()
     np.testing.assert_allclose(vector[:3], (table[5] + table[16]) / 2, atol=1e-6)
-    whole = load_checkpoint(run).network
+    whole: Any = load_checkpoint(run).network
     np.testing.assert_allclose(table[:16], whole.tables["tokens"].weight.detach().numpy())
     hidden = whole(want=frozenset({"hidden"}), tokens=torch.tensor([[5, 6]]))["hidden"]
     encoder = loaded.network(want=frozenset({"hidden"}), tokens=torch.tensor([[5, 6]]))["hidden"]

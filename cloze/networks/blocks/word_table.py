@@ -26,7 +26,7 @@ class WordTable(nn.Module):
     ) -> None:
         super().__init__()
         if tune and vectors is None:
-            raise RecipeError(f"{network}: tune says whether vectors from elsewhere are trained on; write `vectors:`, or leave it out.")
+            raise RecipeError(f"{network}.tune: whether vectors from elsewhere are trained; write `vectors:`, or leave it out.")
         self.tokens = nn.Embedding(vocab_size, width)
         self.frozen = vectors is not None and not tune
         self.known: Tensor | None

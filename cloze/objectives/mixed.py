@@ -1,0 +1,163 @@
+"""Classify texts from the mixed layers of a network that stays as it is: ELMo at the input and at the output of a task model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.lstm import LSTMLayer
+from cloze.networks.blocks.mix import ScalarMix
+from cloze.networks.clock import Clock
+from cloze.objectives.cross_entropy import cross_entropy_sum
+from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.pooled import Pool, PooledHead
+from cloze.registry import Given, register
+
+Where = Literal["input", "output", "both"]
+
+
+class Encoder(nn.Module):
+    """One LSTM in each direction over tokens: (B, L, D) to (B, L, 2 · cell)."""
+
+    def __init__(self, input_width: int, cell: int, clock: Clock) -> None:
+        super().__init__()
+        self.forwards = LSTMLayer(input_width=input_width, cell=cell, clock=clock)
+        self.backwards = LSTMLayer(input_width=input_width, cell=cell, reverse=True, clock=clock)
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Tokens, of which each row has `lengths` (B,)."""
+        return torch.cat([self.forwards(x, None, lengths)[0], self.backwards(x, None, lengths)[0]], dim=2)
+
+
+class MixedHead(nn.Module):
+    """[table; mix] → [LSTMs] → [h; mix'] → pooling → output: layers (N, B, L, D) and tokens (B, L) to scores (B, classes).
+
+    Each place where the network comes in has a mix of its own. Parameters: `mix_in.*`, `mix_out.*`, `table.weight`, `encoder.*`,
+    `pooling.*`, as far as there are any.
+    """
+
+    def __init__(
+        self, *, classes: int, mix: Where, layers: int, width: int, encoder: int, embedding_width: int, vocab_size: int,
+        penalty: float, norm: bool, pool: Pool, dropout: float, clock: Clock,
+    ) -> None:
+        super().__init__()
+        self.mix_in = ScalarMix(layers, penalty=penalty, norm=norm) if mix != "output" else None
+        self.mix_out = ScalarMix(layers, penalty=penalty, norm=norm) if mix != "input" else None
+        self.table = nn.Embedding(vocab_size, embedding_width) if embedding_width else None
+        read = embedding_width + (width if self.mix_in is not None else 0)
+        self.encoder = Encoder(read, encoder, clock) if encoder else None
+        read = 2 * encoder if encoder else read
+        read += width if self.mix_out is not None else 0
+        self.in_dropout, self.out_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
+        self.pooling = PooledHead(
+            width=read, classes=classes, pool=pool, hidden=None, norm=False, recurrent=0, dropouts=(0.0, 0.0, dropout), clock=clock
+        )
+        if self.table is not None:
+            nn.init.uniform_(self.table.weight, -0.1, 0.1)
+
+    @property
+    def mixes(self) -> list[ScalarMix]:
+        """The mixes there are, that of the input first."""
+        return [mix for mix in (self.mix_in, self.mix_out) if mix is not None]
+
+    def cost(self) -> Tensor:
+        """What the mixes' weights cost."""
+        return torch.stack([mix.cost() for mix in self.mixes]).sum()
+
+    def forward(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
+        """Scores (B, classes); tokens of block 0 do not count."""
+        real = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
+        parts = [] if self.table is None else [self.table(tokens)]
+        if self.mix_in is not None:
+            parts.append(self.in_dropout(self.mix_in(layers, real)))
+        x = torch.cat(parts, dim=2)
+        if self.encoder is not None:
+            x = self.encoder(x, None if block is None else real.sum(1))
+        if self.mix_out is not None:
+            x = torch.cat([x, self.out_dropout(self.mix_out(layers, real))], dim=2)
+        scores: Tensor = self.pooling(x, real)
+        return scores
+
+
+class MixedClassification(Objective):
+    """Sum of cross-entropies of `targets/<set>` for texts, the rows named by `places/<set>`, and for each answer the cost of
+    the mixes, which is thus added once to the mean.
+
+    Reads `layers` (N, B, L, D) and the field `tokens`; tokens of block 0 do not count. Metrics: `correct`.
+    """
+
+    head: MixedHead
+
+    def __init__(self, head: MixedHead, *, set: str) -> None:
+        super().__init__()
+        self.head = head
+        self.set = set
+        self.reads = ("layers",)
+        self.targets, self.places, self.weights = (f"{field}/{set}" for field in ("targets", "places", "weights"))
+        self.takes = frozenset({self.targets, self.places, "tokens"})
+        self.optional = frozenset({self.weights, "block"})
+
+    def count(self, batch: Batch) -> Tensor:
+        """The sum of weights; without weights, the number of answers."""
+        if self.weights in batch:
+            return batch[self.weights].sum(dtype=torch.float32)
+        return torch.tensor(float(batch[self.places].shape[0]))
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """(M, C)."""
+        scored: Tensor = self.head(readings["layers"], batch["tokens"], batch.get("block"))
+        return scored.index_select(0, batch[self.places].long())
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in float32."""
+        weights = batch.get(self.weights)
+        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), weights)
+        return Loss(total + self.count(batch).to(total.device) * self.head.cost(), {"correct": correct})
+
+
+@register("objective", "mixed_classification")
+def mixed_classification(
+    *,
+    layers: int,
+    classes: int = 2,
+    set: str = "label",
+    mix: Where = "input",
+    encoder: int = 256,
+    embedding_width: int = 0,
+    penalty: float = 0.001,
+    norm: bool = False,
+    pool: Pool = "max",
+    dropout: float = 0.5,
+    width: Given[int],
+    vocab_size: Given[int],
+    clock: Given[Clock],
+) -> MixedClassification:
+    """The class of a text from `layers` mixed layers, the words themselves among them (Peters et al., 2018, §3.2, §3.3).
+
+    `mix` says where the mix comes in: at the `input` of an LSTM in each direction, `encoder` cells wide, beside a table of the
+    task's own words (`embedding_width`); at its `output`, beside what it gives; or at `both`, each with weights of its own. With
+    `encoder: 0` the mix itself is pooled. `penalty` and `norm` as in `ScalarMix`; `dropout` falls on mixes and on what is pooled.
+
+    Differs: the task's words are a table over the network's own vocabulary that begins at random; the paper's models read GloVe.
+    """
+    if layers < 1 or min(encoder, embedding_width) < 0 or penalty < 0:
+        raise RecipeError(
+            f"mixed_classification: layers {layers}, encoder {encoder}, embedding_width {embedding_width}, penalty {penalty}; "
+            "expected at least one layer and nothing negative."
+        )
+    if mix != "input" and not encoder or mix == "output" and not embedding_width:
+        raise RecipeError(
+            f"mixed_classification: mix: {mix} with encoder {encoder} and embedding_width {embedding_width}; the output is that "
+            "of an encoder, which has to read something: write both, or `mix: input`."
+        )
+    head = MixedHead(
+        classes=classes, mix=mix, layers=layers, width=width, encoder=encoder, embedding_width=embedding_width,
+        vocab_size=vocab_size, penalty=penalty, norm=norm, pool=pool, dropout=dropout, clock=clock,
+    )
+    return MixedClassification(head, set=set)
