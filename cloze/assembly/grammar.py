@@ -153,7 +153,7 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
     change = [_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(changes)]
     if beside is None or (part is None and (node.part is not None or beside["from"] is None)):
         return None
-    said = beside.get("train", unfreezing)
+    said: Any = beside.get("train", unfreezing)
     train = tuple(said) if isinstance(said, list) else said
     return NetworkSpec(name, part, beside["from"], tuple(c for c in change if c is not None), train)
 

@@ -16,6 +16,9 @@ def command(
     json_input: Annotated[bool, typer.Option("--jsonl", help="Standard input is JSON lines.")] = False,
     out: Annotated[Path | None, typer.Option(help="A .npy file for the vectors, float32 (texts, width).")] = None,
     layer: Annotated[int, typer.Option(help="0 is the embeddings, -1 the top layer.")] = -1,
+    layers: Annotated[
+        str | None, typer.Option(help="all, or 0,1,2: a vector of each token from these; --out F.npz, an array per text.")
+    ] = None,
     pooling: Annotated[str, typer.Option(help="mean, max, first, or summary: the token the reading names.")] = "mean",
     normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1: products are cosines.")] = False,
     length: Annotated[int | None, typer.Option(min=1, help="Cut texts to this many tokens.")] = None,
@@ -25,16 +28,22 @@ def command(
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
 ) -> None:
-    """Turn texts into vectors. Example: cloze embed RUN --file sentences.txt --out vectors.npy"""
+    """Turn texts into vectors. Example: cloze embed RUN --file sentences.txt --out vectors.npy
+
+    Features of every token, for models trained elsewhere: cloze embed ELMO --file sentences.txt --layers all --out features.npz
+    """
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
     given = gather(texts or [], file, field=field, json_input=json_input or None)
     if out is not None and not out.parent.is_dir():
         raise UserError(f"{out}: its folder does not exist. Make it first, or choose another --out.")
+    if layers is not None and out is None:
+        raise UserError("--layers gives many vectors for each text: say the file for them with --out F.npz.")
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.embedding import embed, save_vectors
+    from cloze.decoding.features import save_features, token_features
     from cloze.decoding.progress import Progress
     from cloze.decoding.reader import Reader
     from cloze.tasks.finetune import as_dtype
@@ -45,6 +54,11 @@ def command(
     cut = sum(row.cut > 0 for row in framed)
     if cut:
         typer.echo(f"{cut} of {len(given)} texts were too long and lost their end.", err=True)
+    if layers is not None and out is not None:
+        with Progress(len(given), "texts") as progress:
+            written = save_features(out, token_features(reader, framed, layers, rows=batch, report=progress), given)
+        typer.echo(f"{written}: an array (layers, tokens, width) for each of {len(given)} texts")
+        return
     with Progress(len(given), "texts") as progress:
         vectors = embed(
             reader, framed, layer=layer, pooling=pooling,  # type: ignore[arg-type]  # checked by embed

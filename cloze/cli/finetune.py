@@ -18,7 +18,9 @@ def command(
     dev: Annotated[str, typer.Option(help="More of it, to choose the epoch by.")],
     out: Annotated[Path, typer.Option(help="The folder; it opens in transformers.")],
     task: Annotated[
-        str, typer.Option(help="sentence_classification, pair_classification or text_to_text.")
+        str, typer.Option(
+            help="sentence_classification (the default), pair_classification, text_to_text or frozen_features.", show_default=False
+        )
     ] = "sentence_classification",
     test: Annotated[str | None, typer.Option(help="Still more of it, measured once at the end.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: text.")] = None,
@@ -40,8 +42,7 @@ def command(
     task_lstm: Annotated[int | None, typer.Option(help="A new LSTM of this width under --pool.")] = None,
     auxiliary: Annotated[str | None, typer.Option(help="0.2,0.1: go on as a language model, less and less.")] = None,
     truncate: Annotated[str | None, typer.Option(help="70,1400: pieces, and what is pooled (lstm); 0: off.")] = None,
-    mix: Annotated[str | None, typer.Option(help="frozen_features: layers at the input, output, both.")] = None,
-    penalty: Annotated[float | None, typer.Option(help="frozen_features: on uneven mixes; default: 0.001.")] = None,
+    mix: Annotated[str | None, typer.Option(help="Features at input, output, both; their penalty: both:0.01.")] = None,
     length: Annotated[int | None, typer.Option(help="Cut texts to this many tokens; default: 128.")] = None,
     target_length: Annotated[int | None, typer.Option(help="Cut targets to so many tokens; default: 64.")] = None,
     smoothing: Annotated[float | None, typer.Option(help="Label smoothing for texts to write; default: 0.")] = None,
@@ -57,7 +58,7 @@ def command(
 ) -> None:
     """Fine-tune on labelled text. Example: cloze finetune RUN --train train.tsv --dev dev.tsv --out SENTIMENT
 
-    A text for a text: cloze finetune T5 --task text_to_text --prefix "summarize: " --train a.jsonl --dev b.jsonl --out SUM
+    A text for a text: cloze finetune T5 --task text_to_text --prefix "sum: " …
     """
     from cloze.tasks import finetune_seeds
     from cloze.tasks import task as make_task
@@ -73,7 +74,7 @@ def command(
     }  # fmt: skip
     given = _given(said)
     options: dict[str, Any] = {"text": text, "text_b": text_b, "label": label, "target": target, "prefix": prefix}
-    options |= {"target_length": target_length, "smoothing": smoothing, "mix": mix, "penalty": penalty}
+    options |= {"target_length": target_length, "smoothing": smoothing, "mix": mix}
     chosen = make_task(task, **options).reading(
         columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
     )

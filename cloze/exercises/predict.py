@@ -31,7 +31,7 @@ class Predict:
 
     def __post_init__(self) -> None:
         if self.shift < 0 or (self.shift and self.what in ("next", "previous")):
-            raise RecipeError(f"predict: shift {self.shift} with what: {self.what}; next and previous are asked one place away already.")
+            raise RecipeError(f"predict: shift {self.shift} with what: {self.what}, which is asked one place away already.")
 
     @property
     def takes(self) -> frozenset[str]:

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from cloze.errors import RecipeError
 from cloze.networks.blocks.characters import CharacterTable
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.locked import WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.stepping import reorder, turned
 from cloze.networks.clock import Clock
+from cloze.networks.lstm import WordInputs
 from cloze.networks.network import StateKind, reading_states
 from cloze.registry import Given, Part, register
 
@@ -45,7 +47,7 @@ class BothWays(nn.Module):
             return made
         parts, places = [], []
         for layer, rows in ((self.forwards, (~backwards).nonzero().view(-1)), (self.backwards, backwards.nonzero().view(-1))):
-            read = rows if len(rows) else rows.new_zeros(1)  # a row for nothing, so that every rank takes part with all parameters
+            read = rows if len(rows) else rows.new_zeros(1)  # for nothing, so that all ranks have all gradients
             own = [None if one is None else one[read] for one in (lengths, ends)]
             out, (h, c) = layer(x[read], None if state is None else (state[0][read], state[1][read]), *own)
             parts.append((out[: len(rows)], (h[: len(rows)], c[: len(rows)])))
@@ -71,7 +73,8 @@ class BiLSTM(nn.Module):
 
     **Streams.** The state goes on from row to row of a lane, in the direction of reading. Rows that are `reversed` (the source
     `streams` with `both_directions`) were read from their end: what reads them in their order is the backward LSTM, so that
-    `forward_hidden` of such rows is its state, and `predict: next` trains either direction on text of its own, as the authors do.
+    `forward_hidden` of such rows is its state, and `predict: next` trains either direction on rows of its own, as the authors
+    do.
     `reuse`: how many tokens at the end of a row the next one brings again. Without such rows the backward LSTM begins anew in
     every row. A text that is read at use begins with zeros: the same text gets the same vectors every time (the authors' state
     goes on from text to text).
@@ -120,12 +123,10 @@ class BiLSTM(nn.Module):
             )
         self.width, self.direction_width, self.inner = width, width // 2, inner or width // 2
         self.widths = {"forward_hidden": self.direction_width, "backward_hidden": self.direction_width}
-        self.skip, self.reuse, self.vocab_size = skip, reuse, vocab_size
-        self.embeddings = nn.Module()
-        if characters is None:
-            self.embeddings.tokens = nn.Embedding(vocab_size, self.direction_width)
-        else:
-            self.embeddings.characters = CharacterTable(characters, self.direction_width)
+        self.skip, self.reuse, self.vocab_size, self.clock = skip, reuse, vocab_size, clock
+        table = None if characters is not None else nn.Embedding(vocab_size, self.direction_width)
+        read = None if characters is None else CharacterTable(characters, self.direction_width)
+        self.embeddings = WordInputs(table, read, WordDropout(0.0, clock))
         self.per_word = None if characters is None else int(characters.per_word)
         projection = None if self.inner == self.direction_width else self.direction_width
         self.layers: Sequence[BothWays] = nn.ModuleList(  # type: ignore[assignment]
@@ -154,7 +155,7 @@ class BiLSTM(nn.Module):
     @property
     def tables(self) -> dict[str, nn.Embedding]:
         """The token table; none where words are read by their characters."""
-        return {} if self.per_word is not None else {"tokens": self.embeddings.get_submodule("tokens")}  # type: ignore[dict-item]
+        return {} if self.embeddings.tokens is None else {"tokens": self.embeddings.tokens}
 
     def depth_groups(self) -> list[nn.Module]:
         """What reads words first, then the layers in order."""
@@ -162,11 +163,10 @@ class BiLSTM(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw every weight anew from torch's generator; a table of tokens between ±0.1."""
-        for name, part in self.embeddings.named_children():
-            if name == "tokens":
-                nn.init.uniform_(part.get_parameter("weight"), -0.1, 0.1)
-            else:
-                part.reset_parameters()  # type: ignore[operator]
+        if self.embeddings.tokens is not None:
+            nn.init.uniform_(self.embeddings.tokens.weight, -0.1, 0.1)
+        elif isinstance(self.embeddings.characters, CharacterTable):
+            self.embeddings.characters.reset_parameters()
         for layer in self.layers:
             layer.forwards.reset_parameters()
             layer.backwards.reset_parameters()
@@ -183,12 +183,12 @@ class BiLSTM(nn.Module):
         characters: Tensor | None = None,
         carry: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Any]:
-        """The wanted states of tokens (B, L): `hidden` (B, L, D), its halves `forward_hidden` and `backward_hidden` (B, L, D / 2),
-        `layers` (N + 1, B, L, D), `summary` (E, D), and `carry`, for the rows that follow in the lanes. Rows of several
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), its halves `forward_hidden` and `backward_hidden`
+        (B, L, D / 2), `layers` (N + 1, B, L, D), `summary` (E, D), and `carry`, for the rows that follow in the lanes. Rows of several
         examples are a `RecipeError`.
         """
         lengths = _lengths(block)
-        x = self.embeddings.tokens(tokens) if self.per_word is None else self.embeddings.characters(tokens, characters)
+        x = self.embeddings(tokens, characters)
         turn: Tensor | bool = False if reversed is None else reversed
         states: dict[str, Any] = {}
         along, after = self._along(x, turn, lengths, _recalled(carry, restarts, len(self.layers)), "carry" in want)

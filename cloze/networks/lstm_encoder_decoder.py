@@ -132,8 +132,8 @@ class LSTMEncoderDecoder(nn.Module):
 
     `hidden` (B, L, D) are the states of the encoder's last layer, `summary` (B, D) their mean over a row, `layers` the word
     vectors twice side by side and the states of every layer, where `embedding_width` is half of `width`. With `decoder: false`
-    there is the encoder alone, and with `words` in it the word vectors stand before the states: [GloVe; CoVe] (§4), what a
-    classifier reads.
+    there is the encoder alone, and with `words` in it the word vectors stand before the states, [GloVe; CoVe] (§4): what a
+    classifier reads, and then the only one of `layers`.
 
     Everything but the word vectors is drawn from ±`bound`. Parameters: `embeddings.tokens.weight`, `encoder.forwards.n.*`,
     `encoder.backwards.n.*`, `decoder.*`; see `LSTMLayer`.
@@ -193,7 +193,7 @@ class LSTMEncoderDecoder(nn.Module):
         self.needs = frozenset({"tokens"})
         self.takes = frozenset({"tokens", "order", "block"} | ({"decoder_tokens", "decoder_block"} if decoder else set()))
         gives = {"hidden": StateKind("B L D", "order"), "summary": StateKind("B D", "all")}
-        if 2 * read == width and not words:
+        if 2 * read == width or words:
             gives["layers"] = StateKind("N B L D", "order")
         if decoder:
             gives["decoder_hidden"] = StateKind("B T D", "left_to_right")
@@ -207,9 +207,9 @@ class LSTMEncoderDecoder(nn.Module):
         return {"tokens": self.embeddings.tokens}
 
     def depth_groups(self) -> list[nn.Module]:
-        """Word vectors first, then the encoder's layers in order, then the decoder."""
+        """Word vectors first, then the encoder's layers in order, then the decoder; nothing that is compiled."""
         encoder = [nn.ModuleList(both) for both in zip(self.encoder.forwards, self.encoder.backwards, strict=True)]
-        return [self.embeddings, *encoder, *([] if self.decoder is None else [self.decoder])]
+        return [self.embeddings, *encoder, *([] if self.decoder is None else [nn.ModuleList([self.decoder])])]
 
     def cache(self) -> TranslationCache:
         """An empty memory for generation."""
@@ -253,7 +253,8 @@ class LSTMEncoderDecoder(nn.Module):
             hidden = torch.cat([x, encoded.layers[-1]], dim=2) if self.words else encoded.layers[-1]
             states = {"hidden": hidden, "summary": _mean(hidden, lengths)}
             if "layers" in want:
-                states["layers"] = torch.stack([torch.cat([x, x], dim=2).to(hidden.dtype), *encoded.layers])
+                passed = [hidden] if self.words else [torch.cat([x, x], dim=2).to(hidden.dtype), *encoded.layers]
+                states["layers"] = torch.stack(passed)
         else:
             encoded = None
         if "decoder_hidden" in want:

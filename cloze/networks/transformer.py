@@ -55,8 +55,8 @@ class Transformer(nn.Module):
     **Positions.** `learned` and `sinusoid` are added to the embeddings, `longest` of them; `rotary` turns queries and keys
     (`rotary_base`; `rotary_local_base` in banded layers); `functional` adds a fixed vector for each distance, clipped to
     `relative_limit`, to keys and values (NEZHA). `inputs` names further tables of ids and gives their sizes:
-    `{language: 15}` reads the field `inputs/language`. `characters` (`char_cnn`, `letter_trigrams`) read words by their characters
-    in place of a table of tokens (CharacterBERT).
+    `{language: 15}` reads the field `inputs/language`. `characters` (`char_cnn`, `letter_trigrams`) read words by their
+    characters in place of a table of tokens (CharacterBERT).
 
     **Attention.** With `attention_band` layers see their neighbourhood alone: `i - j < band` from left to right (GPT-3;
     Brown et al., 2020, §2.1), `|i - j| <= band / 2` in the open order (ModernBERT). `dense_every: n` leaves each nth layer

@@ -26,6 +26,7 @@ from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
     "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "Factorisation", "HierarchicalSoftmax", "Loss",
-    "NegativeSampling", "Objective", "PooledClassification", "Sample", "SpanBoundary", "adaptive_prediction", "classify",
-    "pooled_classification", "relation_prediction", "span_boundary", "token_labelling", "token_prediction",
+    "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Sample", "SpanBoundary",
+    "adaptive_prediction", "classify", "mixed_classification", "pooled_classification", "relation_prediction",
+    "span_boundary", "token_labelling", "token_prediction",
 ]

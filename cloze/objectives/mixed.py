@@ -56,7 +56,8 @@ class MixedHead(nn.Module):
         read += width if self.mix_out is not None else 0
         self.in_dropout, self.out_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
         self.pooling = PooledHead(
-            width=read, classes=classes, pool=pool, hidden=None, norm=False, recurrent=0, dropouts=(0.0, 0.0, dropout), clock=clock
+            width=read, classes=classes, pool=pool, hidden=None, norm=False, recurrent=0, dropouts=(0.0, 0.0, dropout),
+            clock=clock,
         )
         if self.table is not None:
             nn.init.uniform_(self.table.weight, -0.1, 0.1)

@@ -44,8 +44,9 @@ def token_prediction(
     fine-tuning). Without `biases` the dense map and its norm have no offsets (ModernBERT).
 
     `sampled` trains by a sample of so many ids and `most` asks for the most frequent ids alone, the rest being [UNK], as ELMo
-    does (see `SampledPrediction`); both want ids sorted by frequency, as the tokenizer `words` gives them. Parameters: `head.dense.*`,
-    `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
+    does (see `SampledPrediction`); both want ids sorted by frequency, as the tokenizer `words` gives them.
+
+    Parameters: `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
     """
     if tie and table is None:
         raise ValueError("token_prediction: tie is true, but the network it reads has no token table")

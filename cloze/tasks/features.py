@@ -40,7 +40,7 @@ class FeatureClassifier(Classifier):
 class FeatureClassification(Classification):
     """Which columns hold text and label, where the layers come in, and what it costs to mix them unevenly."""
 
-    mix: Where = "input"
+    mix: str = "input"
     penalty: float = 0.001
 
     def begin(
@@ -72,10 +72,6 @@ class FeatureClassification(Classification):
         return FeatureClassifier(reader, head, labels, self, length=settings.length)
 
     def _check(self, settings: Settings) -> None:
-        if self.mix not in get_args(Where):
-            raise TaskError(f"unknown --mix {self.mix!r}. {nearest(self.mix, get_args(Where))}")
-        if self.penalty < 0:
-            raise TaskError(f"--penalty {self.penalty}: expected 0 or more, such as 0.001.")
         refused = {
             "--unfreeze": settings.unfreeze, "--layerwise": settings.layerwise, "--auxiliary": settings.auxiliary,
             "--truncate": settings.truncate,
@@ -106,7 +102,19 @@ def _count_layers(reader: Reader) -> int:
 
 @register("task", "frozen_features")
 def frozen_features(
-    text: str = "text", label: str = "label", mix: Where = "input", penalty: float = 0.001
+    text: str = "text", label: str = "label", mix: str = "input", penalty: float = 0.001
 ) -> FeatureClassification:
-    """The class of a text from all layers of a network that stays as it is, mixed by learned weights."""
-    return FeatureClassification("frozen_features", text, None, label, mix=mix, penalty=penalty)
+    """The class of a text from all layers of a network that stays as it is, mixed by learned weights.
+
+    `mix`: where they come in, `input`, `output` or `both`, with the penalty behind a colon if not given: `both:0.01`.
+    """
+    place, colon, number = mix.partition(":")
+    if place not in get_args(Where):
+        raise TaskError(f"unknown --mix {place!r}. {nearest(place, get_args(Where))}")
+    try:
+        penalty = float(number) if colon else penalty
+    except ValueError:
+        penalty = -1.0
+    if not penalty >= 0:
+        raise TaskError(f"--mix {mix}: expected a penalty of 0 or more behind the colon, such as {place}:0.001.")
+    return FeatureClassification("frozen_features", text, None, label, mix=place, penalty=penalty)

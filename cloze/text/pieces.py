@@ -28,13 +28,12 @@ class ChunkMatcher:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._plain_word: Callable[[bytes], list[int] | None] = _strange
-        model = json.loads(tokenizer.description)["model"]
         if tokenizer.kind == "wordpiece":
-            self._plain_word = _GreedyMatch(model, tokenizer.role("[UNK]"))
+            self._plain_word = _GreedyMatch(json.loads(tokenizer.description)["model"], tokenizer.role("[UNK]"))
         elif tokenizer.kind == "byte_bpe":
             self._plain_word = _BareModel(tokenizer.bare_model())
         elif tokenizer.kind == "words":
-            self._plain_word = _WholeWord(model["vocab"], tokenizer)
+            self._plain_word = _WholeWord(tokenizer)
 
     def match(self, chunks: list[bytes]) -> tuple[NDArray[np.int32], Int64]:
         """Marked ids of all chunks in one array, and how many each has (n,)."""
@@ -82,9 +81,9 @@ class _BareModel:
 class _WholeWord:
     """One ASCII chunk, already lower-cased if the tokenizer does that, that is a word or unknown."""
 
-    def __init__(self, vocabulary: Mapping[str, int], tokenizer: Tokenizer) -> None:
-        special = set(tokenizer.special_ids.tolist())
-        self._known = {word: 2 * i + 1 for word, i in vocabulary.items() if i not in special}
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._special = set(tokenizer.special_ids.tolist())
+        self._id = tokenizer.id  # no dictionary of our own: a large vocabulary takes a hundred bytes a word
         self._apart = set(tokenizer.literals.values())
         self._unknown = 2 * tokenizer.role("[UNK]") + 1
 
@@ -92,7 +91,8 @@ class _WholeWord:
         word = chunk.decode()
         if not word.isascii() or not word.isprintable() or word in self._apart:
             return None
-        return [self._known.get(word, self._unknown)]
+        found = self._id(word)
+        return [self._unknown if found is None or found in self._special else 2 * found + 1]
 
 
 class _GreedyMatch:

@@ -121,13 +121,18 @@ def split_sentences(text: str, language: Language = "auto") -> list[str]:
 
 def _split_plain(text: str, pattern: re.Pattern[str]) -> list[str]:
     """The sentences of a text with English marks alone and no line end."""
+    match = pattern.search(text)
+    if match is None:
+        whole = text.strip()
+        return [whole] if whole else []
     sentences: list[str] = []
     begin = 0
-    for match in pattern.finditer(text):
+    while match is not None:
         end = match.end()
         if match.lastindex is None or _ends_english(text, begin, match.start(), end):
             sentences.append(text[begin:end].strip())
             begin = end
+        match = pattern.search(text, end)
     rest = text[begin:].strip()
     if rest:
         sentences.append(rest)

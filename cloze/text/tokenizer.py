@@ -68,17 +68,19 @@ class Tokenizer:
         for token in data.get("added_tokens", []):
             token["special"] = token["special"] or token["content"] in literals.values()
         self._json = json.dumps(data, ensure_ascii=False, sort_keys=True)
-        self._plain = tokenizers.Tokenizer.from_str(self._json)
-        self._plain.encode_special_tokens = True
         self.kind: str = KINDS.get(data["model"].get("type", ""), "other")
         if self.kind == "byte_bpe" and data["model"].get("end_of_word_suffix"):
             self.kind = "bpe"
         self.literals: Mapping[str, str] = MappingProxyType(dict(literals))
+        added = {token["id"] for token in data.get("added_tokens", []) if token["special"]}
+        self.sentinels: NDArray[np.int32] = _sentinels(data)
+        self.lower: bool = '"lowercase": true' in json.dumps(data.get("normalizer"))
+        del data  # a large vocabulary is in memory once at a time
+        self._plain = tokenizers.Tokenizer.from_str(self._json)
+        self._plain.encode_special_tokens = True
         self.size: int = 1 + max(self._plain.get_vocab(with_added_tokens=True).values())
         self.roles: Mapping[str, int] = MappingProxyType({r: self._id_of(r, p) for r, p in literals.items()})
-        added = {token["id"] for token in data.get("added_tokens", []) if token["special"]}
         special = sorted(added | set(self.roles.values()))
-        self.sentinels: NDArray[np.int32] = _sentinels(data)
         self.special_ids: NDArray[np.int32] = np.array(special, dtype=np.int32)
         self.ordinary_ids: NDArray[np.int32] = np.setdiff1d(np.arange(self.size, dtype=np.int32), self.special_ids)
         self.segmenter = segmenter
@@ -86,7 +88,6 @@ class Tokenizer:
             raise RecipeError(f"tokenizer: only whole words are cut by a segmenter; this one is of kind {self.kind}.")
         cut = "" if segmenter is None else f"\nsegmenter: {segmenter.hash}"
         self.hash: str = hashlib.sha256(f"{self._json}{cut}".encode()).hexdigest()
-        self.lower: bool = '"lowercase": true' in json.dumps(data.get("normalizer"))
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, size={self.size}, hash={self.hash[:12]!r})"

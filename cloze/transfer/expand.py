@@ -61,7 +61,7 @@ def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, l
             made, error = _mapped(vectors.matrix, rows, table[shared], added)
             remarks.append(f"{name}: the map explains {100 * (1 - error):.1f} % of the variance of the words known to both.")
             if len(shared) <= vectors.width:
-                remarks.append(f"  {len(shared):,} words are too few for a map from {vectors.width} numbers: it fits whatever they are.")
+                remarks.append(f"  {len(shared):,} words are too few for a map from {vectors.width} numbers: it fits anything.")
         tables[name] = torch.from_numpy(np.concatenate([table, made])).to(network[name].dtype)
     heads = {
         name: head for name, head in imported.model.heads.items()

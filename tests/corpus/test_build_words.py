@@ -70,7 +70,8 @@ def test_a_segmenters_words_are_the_words_of_vocabulary_and_store(tmp_path: Path
     store = build_store(
         [tmp_path / "a.txt"], tokenizer, tmp_path / "store", annotations=Annotations(Dictionary()), workers=workers
     )
-    words = "我们 在 图书馆 学习 ， 我们 在 家 。 猫 在 图书馆 ！ 我们 学习 the cat 。".split()
+    words = ["我们", "在", "图书馆", "学习", "，", "我们", "在", "家", "。", "猫", "在", "图书馆", "！"]
+    words += ["我们", "学习", "the", "cat", "。"]
     assert [tokenizer.piece(i) for i in store.tokens[: len(words)].tolist()] == words
     assert {tokenizer.piece(i): n for i, n in enumerate(store.counts().tolist()) if n} == {
         word: 30 * n for word, n in Counter(words).items()

@@ -157,3 +157,16 @@ def learnt(neighbour: str, condition: str, steps: int = 220) -> float:
 def test_a_neighbour_that_is_a_copy_is_learnt_and_one_out_of_order_is_not(condition: str) -> None:
     assert learnt("copy", condition) < 0.1
     assert learnt("shuffled", condition, 80) > 1.6  # ln 6 = 1.79
+
+
+@pytest.mark.parametrize("condition", [None, "every_step", "initial"])
+def test_in_bfloat16_states_stay_float32_and_near(condition: Any) -> None:
+    made, given = network(condition=condition), {} if condition is None else {"condition": torch.randn(3, 8)}
+    exact = made(want=WANT, tokens=tokens(), **given)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        short = made(want=WANT, tokens=tokens(), **{name: value.bfloat16() for name, value in given.items()})
+    for name in WANT:
+        assert short[name].dtype == torch.float32
+        torch.testing.assert_close(short[name], exact[name], atol=0.02, rtol=0.02)
+    short["summary"].sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in made.parameters())

@@ -146,7 +146,8 @@ def test_the_encoder_alone_gives_the_words_and_their_states() -> None:
     alone.load_state_dict(kept)
     given = fields()["tokens"]
     found = states(alone, tokens=given)
-    assert alone.width == 18 and alone.gives.keys() == {"hidden", "summary"}
+    assert alone.width == 18 and alone.gives.keys() == {"hidden", "summary", "layers"}
+    assert torch.equal(found["layers"], found["hidden"][None])
     torch.testing.assert_close(found["hidden"], torch.cat([whole.embeddings(given), states(whole, **fields())["hidden"]], 2))
 
 
@@ -182,3 +183,14 @@ def test_copying_is_learnt_with_attention_that_goes_along() -> None:
         looked = made.attention(tokens=text, decoder_tokens=shown)
     nearest = (looked.argmax(2) - torch.arange(6)).abs()
     assert float((nearest <= 1).float().mean()) > 0.8
+
+
+def test_in_bfloat16_states_are_near_and_everything_gets_a_gradient() -> None:
+    made, given = network().train(), fields()
+    exact = states(made, **given)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        short = made(want=ALL, **given)
+    for name, state in short.items():
+        torch.testing.assert_close(state.float(), exact[name], atol=0.03, rtol=0.05)
+    torch.stack([state.float().sum() for state in short.values()]).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in made.parameters())

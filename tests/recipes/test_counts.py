@@ -92,6 +92,7 @@ Counted = Callable[[Checked], int]
         ("electra-base", None, discriminator, 109_483_009),
         ("electra-base", "large", discriminator, 335_142_913),
         ("awd-lstm", None, with_heads, 24_221_600),
+        ("elmo", None, network, 93_600_864),
         ("xlnet-base", None, network, 116_718_336),
         ("xlnet-base", None, with_heads, 116_718_336 + 32_000),
         ("xlnet-large", None, network, 360_268_800),

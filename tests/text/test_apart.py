@@ -30,7 +30,10 @@ from cloze.text.apart import set_apart
 from cloze.text.word_encoder import WordEncoder, encoder_for
 
 TEXTS = ["我们在图书馆学习，我们在家。", "The cat在我们家，don't。", "图书馆 [PAD] 3.5"]
-PIECES = ["我们", "图书馆", "在", "猫", "，", "。", "the", "Cat", "don't", "é", "\u0301", "\x00", " ", "\n", "\u3000", "[PAD]", "\ud800"]
+PIECES = [
+    "我们", "图书馆", "在", "猫", "，", "。", "the", "Cat", "don't", "é",
+    "\u0301", "\x00", " ", "\n", "\u3000", "[PAD]", "\ud800",
+]
 texts = st.lists(st.lists(st.sampled_from(PIECES), max_size=10).map("".join), min_size=1, max_size=5)
 
 
@@ -135,10 +138,9 @@ def test_a_saved_segmenter_that_would_cut_otherwise_is_refused(tmp_path: Path) -
 def test_jiebas_words_are_words_and_it_is_named_in_the_folder(tmp_path: Path) -> None:
     pytest.importorskip("jieba")
     (tmp_path / "user.txt").write_text("猫猫垫子 100 n\n", encoding="utf-8")
-    tokenizer = train(
-        TextSpec(Normalise(), Words(min_count=1), Jieba(dictionary=str(tmp_path / "user.txt"))), ["我来到北京清华大学，猫猫垫子。"]
-    )
-    assert spelled(tokenizer, "我来到北京清华大学，猫猫垫子。") == ["我", "来到", "北京", "清华大学", "，", "猫猫垫子", "。"]
+    text = "我来到北京清华大学，猫猫垫子。"
+    tokenizer = train(TextSpec(Normalise(), Words(min_count=1), Jieba(dictionary=str(tmp_path / "user.txt"))), [text])
+    assert spelled(tokenizer, text) == ["我", "来到", "北京", "清华大学", "，", "猫猫垫子", "。"]
     tokenizer.save(tmp_path / "saved", length=16, frame_single="{A}")
     (tmp_path / "user.txt").unlink()
     again = Tokenizer.load(tmp_path / "saved")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.errors import CorpusError
-from cloze.text import split_sentences
+from cloze.text import sentences, split_sentences
 
 ENGLISH = [
     ["Mr. Smith went home.", "He slept."],
@@ -66,6 +68,55 @@ def test_an_unknown_language_is_named() -> None:
 @given(st.text(alphabet="aB1 .!?…。！？；”\"')\n\t，猫“(", max_size=60))
 def test_nothing_but_white_space_is_lost(text: str) -> None:
     for language in ("auto", "english", "chinese"):
-        found = split_sentences(text, language)  # type: ignore[arg-type]
+        found = split_sentences(text, language)
         assert "".join("".join(found).split()) == "".join(text.split())
         assert all(sentence and sentence == sentence.strip() for sentence in found)
+
+
+# ---- the quick way for lines of English marks, against the rules alone -------------------------------------------------
+
+WORDS = [
+    *sorted(sentences._DOUBTFUL), "Mr", "MR", "Trans", "sensed", "Inc", "prox", "U.S", "e.g", "J", "mat", "Cat", "é", "Élan",
+    "naïf", "Moréal", "12", "2018", "in 2018", "a, 1999", "42%", "3rd", "x-mr", "it's", "", "中", "\u212a", "née",
+]
+MARKS = [".", ".", ".", "!", "?", "...", "?!", ".)", '."', ".’", "!”", ".]", ",", ":", "…", "。", "！", ""]
+GAPS = [
+    " ", " ", " ", "  ", "\t", "\n", "\n\n", "\x0c", "\x1f", "\x85", "\u00a0", "\u3000", "",
+    ' "', " “", " (", " —", " -", "(", "“", "「",
+]
+LINES = st.lists(st.tuples(*map(st.sampled_from, (WORDS, MARKS, GAPS))), max_size=8).map(
+    lambda parts: "".join(chain.from_iterable(parts))
+)
+
+
+def by_rules_alone(text: str, language: str) -> list[str]:
+    """Every mark looked at one by one."""
+    found, begin = [], 0
+    for match in sentences._PATTERNS["english" if language == "auto" and text.isascii() else language].finditer(text):
+        mark, end = match.start(), match.end()
+        spaced = text[mark] in ".!?…" and text[end - 1].isspace()
+        if not spaced or sentences._ends_english(text, begin, mark, end):
+            found.append(text[begin:end].strip())
+            begin = end
+    return [sentence for sentence in [*found, text[begin:].strip()] if sentence]
+
+
+@settings(max_examples=600, deadline=None)
+@given(text=st.one_of(LINES, LINES.map(str.lower), LINES.map(lambda line: line.encode("ascii", "ignore").decode())))
+def test_the_quick_way_finds_the_sentences_of_the_rules(text: str) -> None:
+    for language in ("auto", "english", "chinese"):
+        assert split_sentences(text, language) == by_rules_alone(text, language)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(alphabet="aA.1 !?)\"'“é\nmr…中", max_size=24))
+def test_the_quick_way_finds_them_in_any_characters(text: str) -> None:
+    for language in ("auto", "english"):
+        assert split_sentences(text, language) == by_rules_alone(text, language)
+
+
+def test_no_listed_word_is_taken_for_a_sure_end() -> None:
+    for word in sentences._DOUBTFUL:
+        for form in (word, word.capitalize(), word.upper()):
+            for text in (f"A {form}. The end.", f"{form}. The end.", f"a-{form}. 5 ends.", f"the,{form}.) An end."):
+                assert split_sentences(text) == by_rules_alone(text, "auto")

@@ -108,6 +108,8 @@ def test_the_verb_writes_an_encoder_that_knows_more_words(tmp_path: Path, capsys
     loaded: Any = load_checkpoint(out)
     assert json.loads((out / "cloze" / "network.json").read_text())["arguments"]["words"] is True
     vector = embed(Reader.of(loaded), ["w1 sea"])[0]
+    summary = embed(Reader.of(loaded), ["w1 sea"], pooling="summary")[0]  # the network's own, a mean, not one token's state
+    np.testing.assert_allclose(summary, vector, atol=1e-6)
     table = loaded.network.tables["tokens"].weight.detach().numpy()
     np.testing.assert_allclose(vector[:3], (table[5] + table[16]) / 2, atol=1e-6)
     whole: Any = load_checkpoint(run).network

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from cloze.errors import RecipeError
 from cloze.networks.blocks.highway import Highway
-from cloze.registry import Given, register
 from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, trigrams
+from cloze.registry import Given, register
 
 
 class Characters(nn.Module):
@@ -118,7 +118,7 @@ class CharCNN(Characters):
         self.filters = nn.ModuleList(nn.Conv1d(embedding_width, number, span) for span, number in filters)
         self.highways = nn.ModuleList(Highway(self.width) for _ in range(highways))
         if not mask and self.spelled.numel() and bool((self.spelled == MASKED).any()):
-            raise RecipeError("char_cnn: the text has a [MASK], and the table of characters has no row for it; write `mask: true`.")
+            raise RecipeError("char_cnn: there is a [MASK], and the table of characters has no row for it; write `mask: true`.")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -174,7 +174,7 @@ class LetterTrigrams(Characters):
         spellings: Given[Sequence[str] | None] = None,
     ) -> None:
         if size < 2:
-            raise RecipeError(f"letter_trigrams.size: {size}; expected 2 or more, one of them for all trigrams without their own.")
+            raise RecipeError(f"letter_trigrams.size: {size}; expected 2 or more, one of them for all other trigrams.")
         super().__init__(per_word=per_word, vocab_size=vocab_size, spellings=spellings)
         self.width = width
         self.known: Tensor
