@@ -43,7 +43,8 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="cloze-lstm-"))
     try:
         texts = [text_of(arguments.data, part, work, arguments.words) for part in ("valid", "test")]
-        records = [one(arguments, seed, precision, texts, work) for seed in range(arguments.seeds) for precision in ("fp32", "bf16")]
+        runs = [(seed, precision) for seed in range(arguments.seeds) for precision in ("fp32", "bf16")]
+        records = [one(arguments, seed, precision, texts, work) for seed, precision in runs]
     finally:
         shutil.rmtree(work, ignore_errors=True)
     for record in records:
