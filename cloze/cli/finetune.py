@@ -19,7 +19,8 @@ def command(
     out: Annotated[Path, typer.Option(help="The folder; it opens in transformers.")],
     task: Annotated[
         str, typer.Option(
-            help="sentence_classification (the default), pair_classification, text_to_text or frozen_features.", show_default=False
+            help="sentence_classification, pair_classification, text_to_text, frozen_features; default: the first.",
+            show_default=False,
         )
     ] = "sentence_classification",
     test: Annotated[str | None, typer.Option(help="Still more of it, measured once at the end.")] = None,
@@ -27,7 +28,7 @@ def command(
     text_b: Annotated[str | None, typer.Option("--text-b", help="The second text's column; default: text_b.")] = None,
     label: Annotated[str | None, typer.Option(help="The column with the label; default: label.")] = None,
     target: Annotated[str | None, typer.Option(help="The column with the text to write; default: target.")] = None,
-    prefix: Annotated[str | None, typer.Option(help="To be put before every text that is to be answered.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="Before every text to be answered, as 'summarize: '.")] = None,
     columns: Annotated[str | None, typer.Option(help="Columns, a,b,c, of files without a header.")] = None,
     file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the name.")] = None,
     quoting: Annotated[str, typer.Option(help="auto, none, standard (quotes).")] = "auto",
@@ -56,10 +57,7 @@ def command(
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Fine-tune on labelled text. Example: cloze finetune RUN --train train.tsv --dev dev.tsv --out SENTIMENT
-
-    A text for a text: cloze finetune T5 --task text_to_text --prefix "sum: " …
-    """
+    """Fine-tune on labelled text. Example: cloze finetune RUN --train train.tsv --dev dev.tsv --out SENTIMENT"""
     from cloze.tasks import finetune_seeds
     from cloze.tasks import task as make_task
     from cloze.tasks.finetune import as_dtype

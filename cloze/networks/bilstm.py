@@ -184,8 +184,8 @@ class BiLSTM(nn.Module):
         carry: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), its halves `forward_hidden` and `backward_hidden`
-        (B, L, D / 2), `layers` (N + 1, B, L, D), `summary` (E, D), and `carry`, for the rows that follow in the lanes. Rows of several
-        examples are a `RecipeError`.
+        (B, L, D / 2), `layers` (N + 1, B, L, D), `summary` (E, D), and `carry`, for the rows that follow in the lanes. Rows of
+        several examples are a `RecipeError`.
         """
         lengths = _lengths(block)
         x = self.embeddings(tokens, characters)

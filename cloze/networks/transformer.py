@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from cloze import rng
 from cloze.errors import RecipeError
-from cloze.networks.blocks.characters import CharacterTable
 from cloze.networks.blocks.dropout import Dropout, Places, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
 from cloze.networks.blocks.initial import Initial, draw, initialise
@@ -137,16 +136,13 @@ class Transformer(nn.Module):
         clock: Given[Clock],
     ) -> None:
         super().__init__()
-        self.width = width
-        self.vocab_size = vocab_size
-        self.heads = heads
-        self.inner = inner or 4 * width
+        self.width, self.vocab_size = width, vocab_size
+        self.heads, self.inner = heads, inner or 4 * width
         self.norm_place = norm
         self.longest = longest
         self.embedding_width = embedding_width or width
         self.initial = initial
-        self.deviation = deviation
-        self.position_deviation = position_deviation
+        self.deviation, self.position_deviation = deviation, position_deviation
         self.residual_scaling = residual_scaling
         self.sights = Sights(
             layers=layers, head_width=width // heads, positions=positions,
@@ -159,10 +155,8 @@ class Transformer(nn.Module):
             vocab_size=vocab_size, width=self.embedding_width, longest=longest, segments=segments,
             positions=positions if positions in ("learned", "sinusoid") else None,
             norm=norm == "post" if embedding_norm is None else embedding_norm, norm_epsilon=norm_epsilon, inputs=inputs,
-            normalisation=normalisation, norm_bias=norm_biases,
-            characters=None if characters is None else CharacterTable(characters, self.embedding_width),
+            normalisation=normalisation, norm_bias=norm_biases, characters=characters,
         )
-        self.per_word = None if characters is None else int(characters.per_word)
         self.embedding_dropout = Dropout(dropout, clock)
         projecting = self.embedding_width != width if projection is None else projection
         if self.embedding_width != width and not projecting:
@@ -185,8 +179,8 @@ class Transformer(nn.Module):
         self.norm = make_norm(normalisation, width, norm_epsilon, bias=norm_biases) if final else None
         self.needs = frozenset({"tokens"})
         optional = {"order", "block", "summaries", "vectors"} | {f"inputs/{name}" for name in inputs or ()}
+        optional |= set() if characters is None else {"characters"}
         read = {"segments": segments > 0, "positions": positions in ("learned", "sinusoid", "rotary")}
-        read["characters"] = characters is not None
         self.takes = self.needs | optional | {field for field, whether in read.items() if whether}
         self.reset_parameters()
         name_dropouts(self)
@@ -195,6 +189,11 @@ class Transformer(nn.Module):
     def tables(self) -> dict[str, nn.Embedding]:
         """The token table, for heads that tie to it; its width is `embedding_width`. None where words are read by characters."""
         return {} if self.embeddings.characters is not None else {"tokens": self.embeddings.tokens}
+
+    @property
+    def per_word(self) -> int | None:
+        """How many characters a word is read by, None where it is not read by its characters."""
+        return None if self.embeddings.characters is None else self.embeddings.characters.part.per_word
 
     def depth_groups(self) -> list[nn.Module]:
         """Embeddings first, then the layers in order."""

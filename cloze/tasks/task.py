@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.interop.model import Head as StoredHead
+from cloze.networks.blocks.characters import Characters
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.clock import Clock
 from cloze.registry import GivenMark, lookup, mark_of, names, parameters
@@ -175,7 +176,12 @@ def copied(loaded: Checkpoint, settings: Settings, seed: int, precision: torch.d
 
 
 def fresh_network(network: Any, arguments: dict[str, Any], seed: int) -> Any:
-    """A randomly initialised twin: the same builder with the same arguments, weights drawn from `seed`, same clock."""
+    """A randomly initialised twin: the same builder with the same arguments, weights drawn from `seed`, same clock.
+
+    A network that reads characters is copied and drawn anew: how its words are spelled is in no argument.
+    """
+    if "characters" in network.takes:
+        return _drawn_anew(network, seed)
     table = network.tables.get("tokens")
     vocabulary = getattr(network, "vocab_size", None) if table is None else table.num_embeddings
     if vocabulary is None:
@@ -189,6 +195,18 @@ def fresh_network(network: Any, arguments: dict[str, Any], seed: int) -> Any:
         torch.manual_seed(seed)
         twin = type(network)(**arguments, **{name: value for name, value in given.items() if name in asked})
     return twin.to(next(network.parameters()).device)
+
+
+def _drawn_anew(network: Any, seed: int) -> Any:
+    shared = {id(clock): clock for clock in [clock_of(network)]}
+    twin = copy.deepcopy(network, shared)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        twin.reset_parameters()
+        for module in twin.modules():
+            if isinstance(module, Characters):
+                module.reset_parameters()
+    return twin
 
 
 def clock_of(network: nn.Module) -> Clock:

@@ -150,11 +150,12 @@ def test_two_rows_of_a_lane_read_what_one_long_row_reads(reuse: int) -> None:
     tokens = torch.tensor([[4, 5, 6, 7, 8], [9, 8, 7, 4, 5]])
     whole = read(network, tokens, want, reversed=turned)["forward_hidden"]
     first = read(network, tokens[:, : 3], want, reversed=turned)
-    second = read(network, tokens[:, 3 - reuse :], want, reversed=turned, carry=first["carry"], restarts=torch.zeros(2, dtype=torch.bool))
+    rest, carry = tokens[:, 3 - reuse :], first["carry"]
+    second = read(network, rest, want, reversed=turned, carry=carry, restarts=torch.tensor([False, False]))
     torch.testing.assert_close(second["forward_hidden"], whole[:, 3 - reuse :])
-    fresh = read(network, tokens[:, 3 - reuse :], want, reversed=turned, carry=first["carry"], restarts=torch.tensor([True, False]))
+    fresh = read(network, rest, want, reversed=turned, carry=carry, restarts=torch.tensor([True, False]))
     torch.testing.assert_close(fresh["forward_hidden"][1], whole[1, 3 - reuse :])
-    torch.testing.assert_close(fresh["forward_hidden"][0], read(network, tokens[:1, 3 - reuse :], want)["forward_hidden"][0])
+    torch.testing.assert_close(fresh["forward_hidden"][0], read(network, rest[:1], want)["forward_hidden"][0])
 
 
 def test_rows_of_one_direction_give_the_other_no_gradient_but_zeros() -> None:
@@ -174,11 +175,12 @@ def test_the_skip_carries_the_dropped_input() -> None:
         nothing = network(want=frozenset({"forward_hidden"}), tokens=torch.tensor([[4, 5, 6]]))["forward_hidden"]
     assert nothing.eq(0).all()  # the first layer has no skip
     torch.nn.init.normal_(network.layers[0].forwards.projection.weight)
+    drop: Any = network.dropouts["along"]
     with torch.no_grad():
-        first = network.layers[0](network.dropouts["along"][0](network.embeddings(torch.tensor([[4, 5, 6]]), None)), None, None, None, False)[0]  # type: ignore[index]
+        given = drop[0](network.embeddings(torch.tensor([[4, 5, 6]]), None))
+        first, _ = network.layers[0](given, None, None, None, False)
         found = network(want=frozenset({"forward_hidden"}), tokens=torch.tensor([[4, 5, 6]]))["forward_hidden"]
-    twice = network.dropouts["along"][2](network.dropouts["along"][1](first))  # type: ignore[index]
-    torch.testing.assert_close(found, twice)
+    torch.testing.assert_close(found, drop[2](drop[1](first)))
     assert (found == 0).float().mean() > 0.5
 
 

@@ -32,7 +32,8 @@ def asked(*targets: int) -> tuple[dict[str, torch.Tensor], Batch]:
     states = torch.randn(1, 8, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1), requires_grad=True)
     places = torch.arange(len(targets))
     return {"hidden": states}, Batch({
-        "tokens": torch.zeros(1, 8, dtype=torch.long), "targets/main": torch.tensor(targets, dtype=torch.long), "places/main": places,
+        "tokens": torch.zeros(1, 8, dtype=torch.long), "places/main": places,
+        "targets/main": torch.tensor(targets, dtype=torch.long),
     })
 
 

@@ -1,4 +1,4 @@
-"""ELMo's network with the weights of the authors' fixture gives the vectors that their code wrote: characters, highways, clips, state.
+"""ELMo's network with the weights of the authors' fixture gives their vectors: characters, highways, clips, state, order.
 
 The fixture is in allenai/bilm-tf, tests/fixtures/model; CLOZE_BILM_FIXTURE names a copy of that folder, and h5py reads it.
 """

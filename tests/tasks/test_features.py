@@ -90,11 +90,19 @@ def test_words_that_the_vocabulary_lacks_are_read_by_their_characters(elmo: Path
     assert not np.allclose(found[0], found[1])
 
 
+def test_from_scratch_is_a_twin_with_other_weights(elmo: Path, tables: Path) -> None:
+    loaded, result, _ = learnt(elmo, tables, "input", epochs=1, from_scratch=True)
+    twin = result.tuned.network.state_dict()
+    assert twin.keys() == loaded.network.state_dict().keys()
+    same = [name for name, tensor in loaded.network.named_parameters() if torch.equal(tensor, twin[name])]
+    assert not same
+
+
 def test_options_that_mean_nothing_here_are_refused(elmo: Path, tables: Path) -> None:
     for changed, said in (({"auxiliary": (0.2, 0.1)}, "--auxiliary"), ({"truncate": (5, 10)}, "--truncate")):
         with pytest.raises(TaskError, match=said):
             learnt(elmo, tables, "input", **changed)
-    for mix, said in (("inside", "unknown --mix 'inside'"), ("both:", "penalty of 0"), ("both:-1", "penalty of 0"), ("both:x", "0.001")):
+    for mix, said in (("inside", "unknown --mix 'inside'"), ("both:", "penalty"), ("both:-1", "penalty"), ("both:x", "penalty")):
         with pytest.raises(TaskError, match=said):
             task("frozen_features", mix=mix)
 

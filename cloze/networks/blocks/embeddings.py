@@ -8,7 +8,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.networks.blocks.characters import CharacterTable
+from cloze.networks.blocks.characters import Characters, CharacterTable
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.sinusoid import FixedTable
 
@@ -33,12 +33,12 @@ class Embeddings(nn.Module):
         inputs: Mapping[str, int] | None = None,
         normalisation: Normalisation = "layer",
         norm_bias: bool = True,
-        characters: CharacterTable | None = None,
+        characters: Characters | None = None,
     ) -> None:
         super().__init__()
         if characters is None:
             self.tokens = nn.Embedding(vocab_size, width)
-        self.characters = characters
+        self.characters = None if characters is None else CharacterTable(characters, width)
         self.positions: nn.Embedding | FixedTable | None = None
         if positions is not None:
             self.positions = nn.Embedding(longest, width) if positions == "learned" else FixedTable(longest, width)
