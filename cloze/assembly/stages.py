@@ -24,7 +24,7 @@ def assemble_stages(root: Node, size: str | None, overrides: Sequence[str], asse
     A value is set in every stage (`training.batch=64`) or in one (`stages.domain.training.batch=64`).
     """
     faults = Faults()
-    trees = _trees(root, faults)
+    trees = stage_trees(root, faults)
     faults.raise_if_any()
     stages: list[Stage] = []
     for name, (tree, share) in trees.items():
@@ -50,7 +50,7 @@ def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]
     return found
 
 
-def _trees(root: Node, faults: Faults) -> dict[str, tuple[Node, float]]:
+def stage_trees(root: Node, faults: Faults) -> dict[str, tuple[Node, float]]:
     """The tree of every stage by name, and its share of the budget; shares that are not written are equal."""
     written = root.value["stages"]
     if not written.is_mapping or not written.value:
