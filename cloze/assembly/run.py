@@ -172,7 +172,7 @@ def run_stage(
         outcome = train(run)
     finally:
         data.close()
-    if outcome.finished and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:
+    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:
         say(few_updates(loaded, outcome))
     return outcome
 

@@ -50,7 +50,8 @@ def train(run: Run) -> Outcome:
     with joined as ranks, alone_in(run.folder, first=ranks.first), interrupts() as interrupt:
         session = Session(run, ranks)
         try:
-            worker = choose(run, session) or Loop(session)
+            engine = choose(run, session)
+            worker = engine or Loop(session)
             while session.share < 1 and not session.stopping:
                 worker.step(interrupt)
             worker.settle()
@@ -62,7 +63,8 @@ def train(run: Run) -> Outcome:
                 session.checkpoint()
                 session.stop("the budget is spent")
             reason = interrupt.name or "signal" if session.stopping else "budget"
-            return Outcome(run.folder, session.step, not session.stopping, reason, session.held_out)
+            done = not session.stopping
+            return Outcome(run.folder, session.step, done, reason, session.held_out, compiled=engine is not None)
         finally:
             session.close()
 

@@ -104,13 +104,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call of `train` ended. `finished`: the budget is spent; otherwise `reason` names the signal that came."""
+    """How a call of `train` ended. `finished`: the budget is spent; otherwise `reason` names the signal that came.
+
+    `compiled`: an engine did the work and not the loop, so that steps are no updates.
+    """
 
     folder: Path
     step: int
     finished: bool
     reason: str
     held_out: float | None
+    compiled: bool = False
 
 
 @dataclass
