@@ -40,7 +40,7 @@ SYSTEMS: dict[str, tuple[str, list[str]]] = {
     "skipgram": ("word2vec-skipgram", []),
     "skipgram-exact": ("word2vec-skipgram", ["objectives.0.share=false"]),
     "skipgram-hs": ("word2vec-skipgram-hs", []),
-    "cbow": ("word2vec-cbow", ["training.rate.peak=0.025"]),
+    "cbow": ("word2vec-cbow", ["training.rate.peak=0.025", "network.spread=1.0"]),  # gensim's rate and first range
     "fasttext": ("fasttext", []),
     # gensim's algorithm: the n-grams of a word of the window are asked for the centre; its noise, its frequencies, its last rate
     "fasttext-gensim": (

@@ -126,7 +126,9 @@ class LockFreeWorker:
         self.data = data
         self.name = session.name(shape.entry, shape.name)
         self.windows, self.answers, self.subwords = _described(shape)
-        self.curve = parts.Curve.fine()
+        # A word that fills its own window is moved by the whole gradient many times: without a border its rows run away.
+        bounded = self.windows.full and self.windows.ask == parts.ASK_TOGETHER
+        self.curve = parts.Curve.fine(skip=bounded or not self.answers.negatives)
         self.inputs = _Table(shape.network.embeddings.weight)
         self.outputs = _Table(shape.objective.head.weight)
         self.works = [parts.Work.of(self.windows, self.answers, self.inputs.padded, self.subwords) for _ in range(threads)]

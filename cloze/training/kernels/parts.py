@@ -82,9 +82,9 @@ class Curve(NamedTuple):
     skip: bool
 
     @classmethod
-    def fine(cls) -> Curve:
+    def fine(cls, *, skip: bool = False) -> Curve:
         """1,024 cells, their middles: for speed."""
-        return cls(sigmoid_table(), np.float32(CELLS / (2 * BORDER)), False)
+        return cls(sigmoid_table(), np.float32(CELLS / (2 * BORDER)), skip)
 
     @classmethod
     def coarse(cls) -> Curve:

@@ -113,7 +113,8 @@ def loss_of(products: Any, count: Any, rows: Any, asked: Any, labels: Any) -> An
         for r in range(asked):
             x = np.float64(products[j, r])
             if r == 0 or rows[r] != rows[0]:
-                loss += np.log1p(np.exp(-x if labels[r] > 0.5 else x))
+                against = -x if labels[r] > 0.5 else x
+                loss += max(against, 0.0) + np.log1p(np.exp(-abs(against)))
     return loss
 
 
