@@ -257,7 +257,7 @@ def test_predict_shifted_asks_one_place_before_each_masked_token(passages, draw,
 
 
 def test_predict_next_is_not_shifted_again():
-    with pytest.raises(RecipeError, match="asked one place earlier already"):
+    with pytest.raises(RecipeError, match="asked one place away already"):
         Predict(what="next", shift=1)
 
 

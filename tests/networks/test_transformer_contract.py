@@ -211,3 +211,13 @@ def test_gradients_agree_with_finite_differences(norm: str) -> None:
 def test_unknown_order_names_the_nearest() -> None:
     with pytest.raises(RecipeError, match="left_to_right"):
         build()(want=HIDDEN, tokens=ids(), order="left_to_rigth")
+
+
+def test_what_is_kept_from_an_inference_serves_a_training_step() -> None:
+    network = Transformer(layers=1, width=16, heads=2, vocab_size=11, clock=Clock())
+    tokens = torch.arange(39).view(3, 13) % 11  # a length that no other test uses: its masks are made here
+    fields = {"tokens": tokens, "order": "left_to_right", "want": frozenset({"hidden"})}
+    with torch.inference_mode():
+        network(**fields)
+    network.train()(**fields)["hidden"].sum().backward()
+    assert network.tables["tokens"].weight.grad is not None

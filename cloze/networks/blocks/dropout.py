@@ -68,11 +68,12 @@ def _score_places(heads: int, queries: int, keys: int, device: torch.device) -> 
 
 @lru_cache(maxsize=16)
 def _kept_table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    if kind == "hidden":
-        places = _hidden_places(sizes[0], sizes[1], device)
-    else:
-        places = _score_places(sizes[0], sizes[1], sizes[2], device)
-    return _mix((places ^ _MIX2) * _GOLDEN)  # XOR first: compilers fold products of plain counters, and overflow
+    with torch.inference_mode(False):
+        if kind == "hidden":
+            places = _hidden_places(sizes[0], sizes[1], device)
+        else:
+            places = _score_places(sizes[0], sizes[1], sizes[2], device)
+        return _mix((places ^ _MIX2) * _GOLDEN)  # XOR first: compilers fold products of plain counters, and overflow
 
 
 def _table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:

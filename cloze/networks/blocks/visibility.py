@@ -55,7 +55,8 @@ class Visibility:
 
 @lru_cache(maxsize=8)
 def _causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.full((length, length), float("-inf"), dtype=dtype, device=device).triu_(1)
+    with torch.inference_mode(False):  # what is kept may be saved for a backward pass later
+        return torch.full((length, length), float("-inf"), dtype=dtype, device=device).triu_(1)
 
 
 def visibility(order: Tensor | str, block: Tensor | None, *, length: int, past: int, device: torch.device) -> Visibility:
