@@ -1,4 +1,4 @@
-"""Peak memory of word vectors from text files: vocabulary, store and one epoch of training, all processes together.
+"""Peak memory of word vectors from text files: vocabulary, store and twenty million words of training, all processes together.
 
     python benchmarks/word_vectors_memory.py [--megabytes 200 2000] [--recipe word2vec-skipgram] [--threads 2]
 
@@ -56,7 +56,7 @@ def one(arguments: argparse.Namespace, megabytes: int, once: Path, work: Path) -
     size, out = text.stat().st_size, work / f"run-{megabytes}"
     program = "from cloze.cli.main import main; import sys; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "pretrain", arguments.recipe, "--corpus", str(text), "--out", str(out),
-               "--budget", "1epochs", "--set", "text.tokenizer.split=whitespace", "--set", "training.evaluate_every=0"]
+               "--budget", "20Mtokens", "--set", "text.tokenizer.split=whitespace", "--set", "training.evaluate_every=0"]
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                env={**os.environ, "OMP_NUM_THREADS": str(arguments.threads), "PYTHONPATH": str(ROOT)})
