@@ -138,6 +138,8 @@ def one(chosen: Choice, experiment: str, name: str, seed: int) -> None:
         with_optimizer(variant, chosen.work, label), corpus=chosen.store / "large", out=chosen.work / f"run-{label}",
         budget=chosen.tokens, size="mini", overrides=variant.set, seed=seed, device=chosen.device, report=lambda text: None,
     )
+    if not outcome.finished:
+        raise SystemExit(f"{outcome.folder}: stopped by a signal at step {outcome.step}; the same command goes on.")
     log = [json.loads(line) for line in (outcome.folder / "cloze" / "log.jsonl").read_text().splitlines()]
     trained = [r for r in log if r["event"] == "train"]
     trained_for = time.time() - started

@@ -95,6 +95,8 @@ def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str) -> 
         spec["recipe"], corpus=work / spec["store"], out=work / f"run-{name}-{seed}", budget=spec["budget"], size="mini",
         overrides=spec["set"], seed=seed, device=device, held_out=[str(work / "valid")], report=lambda text: None,
     )
+    if not outcome.finished:
+        raise SystemExit(f"{outcome.folder}: stopped by a signal at step {outcome.step}; the same command goes on.")
     log = [json.loads(line) for line in (outcome.folder / "cloze" / "log.jsonl").read_text().splitlines()]
     held_out = [r for r in log if r["event"] == "held_out"][-1]
     trained = [r for r in log if r["event"] == "train"][-1]

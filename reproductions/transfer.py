@@ -111,6 +111,8 @@ def prepare(chosen: Choice, wanted: Sequence[str]) -> None:
             recipe, corpus=general, binds=[f"domain={domain}"] if recipe == "ulmfit" else [], out=chosen.work / name,
             budget=chosen.tokens, size=chosen.size, overrides=values, device=chosen.device, report=print,
         )
+        if not outcome.finished:
+            raise SystemExit(f"{outcome.folder}: stopped by a signal at step {outcome.step}; the same command goes on.")
         told = {"recipe": recipe, "updates": outcome.step, "held_out": outcome.held_out, "seconds": round(time.time() - started)}
         (chosen.work / f"{name}.json").write_text(json.dumps(told, indent=1))
 
