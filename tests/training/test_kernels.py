@@ -296,7 +296,7 @@ def test_two_threads_read_every_word_and_lower_the_loss(train: Any, tmp_path: Pa
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        values = ["training.engine=compiled", "training.log_every=20", "training.rate.peak=0.5"]
+        values = ["training.engine=compiled", "training.log_every=20", "training.rate.peak=0.1"]
         train("word2vec-cbow", "run", *values, budget="6epochs")
     finally:
         torch.set_num_threads(before)
