@@ -75,7 +75,7 @@ def experiments() -> dict[str, tuple[tuple[int, ...], dict[str, Variant]]]:
             "general": Variant("ulmfit/cloze/stages/general", {}),
             "domain": Variant("ulmfit", {}),
         }),
-        "siatl": ((500, 2000), {
+        "siatl": ((100, 500), {
             "plain": Variant("siatl", {"auxiliary": (0.0, 0.0)}),
             "auxiliary": Variant("siatl", {"auxiliary": (0.2, 0.1)}),
         }),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -76,7 +78,7 @@ class Ranks:
 
 @contextmanager
 def join(device: str = "auto", strategy: Strategy = "ddp") -> Iterator[Ranks]:
-    """Join the processes that torchrun started (RANK, WORLD_SIZE, LOCAL_RANK), or be alone; leave them at the end."""
+    """Join the processes that torchrun started (RANK, WORLD_SIZE, LOCAL_RANK) until this one ends, or be alone."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     chosen = choose_device(device)
     if world == 1:
@@ -85,16 +87,22 @@ def join(device: str = "auto", strategy: Strategy = "ddp") -> Iterator[Ranks]:
     if chosen.type == "cuda":
         chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(chosen)
-    mine = not dist.is_initialized()
-    if mine:
+    if not dist.is_initialized():
+        # Once a process: torch's functional collectives, FSDP's among them, do not find a second group of the same name.
         dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
-    try:
-        yield Ranks(dist.get_rank(), world, chosen, strategy)
-        if mine:
-            dist.barrier()  # a rank that leaves early closes connections that the others still use, and gloo then aborts
-    finally:
-        if mine:
-            dist.destroy_process_group()
+        atexit.register(_leave)
+    yield Ranks(dist.get_rank(), world, chosen, strategy)
+    dist.barrier()  # a rank that leaves early closes connections that the others still use, and gloo then aborts
+
+
+def _leave() -> None:
+    """Leave the group before the interpreter ends.
+
+    A thread of gloo takes the interpreter's lock to let the tensors of the last collective go; one that asks for it after the
+    interpreter began to end takes the process down with it (SIGABRT). The pause is the time to ask before.
+    """
+    dist.destroy_process_group()
+    time.sleep(0.2)
 
 
 def _shard(step: Step, device: torch.device) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lanes import Lanes, recurrent
 from tiny import Numbers, bert, electra, tiny_run
 
@@ -30,7 +29,6 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     for name, (build, strategy) in SCENARIOS.items():
         data = Numbers(micro=2, rank=rank, ranks=ranks)
@@ -48,7 +46,6 @@ def main(folder: Path) -> None:
         data = Lanes(micro=2, rank=rank, ranks=ranks)
         train(tiny_run(folder / f"{strategy}-lanes", step=recurrent(), data=data, **settings(strategy=strategy)))
     resume(folder, rank, ranks)
-    dist.destroy_process_group()
 
 
 def resume(folder: Path, rank: int, ranks: int) -> None:
