@@ -10,6 +10,7 @@ Shapes: B rows, L positions, M answers, T decoder positions, D width, C choices,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from cloze.errors import RecipeError, nearest
@@ -48,6 +49,7 @@ def add(field: Field) -> None:
     if old is not None and old != field:
         raise RecipeError(f"field {field.name!r} is already in the ledger with another meaning: {old.meaning}")
     _ledger[field.name] = field
+    find.cache_clear()
 
 
 def ledger() -> tuple[Field, ...]:
@@ -55,6 +57,7 @@ def ledger() -> tuple[Field, ...]:
     return tuple(_ledger.values())
 
 
+@lru_cache(maxsize=4096)
 def split(name: str) -> FieldName:
     """`hole.targets/main` → (view, field, set); the view defaults to `main`, the set to the empty string."""
     head, _, chosen = name.partition("/")
@@ -67,6 +70,7 @@ def join(view: str, field: str, chosen: str = "") -> str:
     return ("" if view in ("", "main") else view + ".") + field + (f"/{chosen}" if chosen else "")
 
 
+@lru_cache(maxsize=4096)
 def find(name: str) -> Field:
     """The ledger's entry for a full name; an illegal name is a `RecipeError` with the nearest names."""
     view, field, chosen = split(name)

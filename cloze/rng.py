@@ -108,8 +108,8 @@ class Draw:
         low, high = _salt(self.view, name)
         x = columns.astype(np.uint32)
         x *= _GOLDEN32
-        x += (self._low ^ low)[rows]
-        return _mix32(x, (self._high ^ high)[rows])
+        x += (self._low ^ low).take(rows)
+        return _mix32(x, (self._high ^ high).take(rows))
 
     def uniform(self, name: str, n: int | None = None) -> NDArray[np.float64]:
         """Numbers in [0, 1) with 32 random bits, (B,) or (B, n)."""

@@ -13,7 +13,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.registry import Given, register
 from cloze.rng import Draw, UInt32, below
-from cloze.rows import Inserted, Rows, where
+from cloze.rows import Inserted, Rows, listed, where
 
 
 @register("edit", "corrupt")
@@ -75,15 +75,16 @@ class Corrupt:
         if self.infill:
             return self._infilled(rows, draw, facts)
         original = rows["tokens"]
-        row, column = where(rows["masked"])
+        at, row, column = listed(rows["masked"])
         coin = draw.bits_at("corrupt", row, self._deciding(rows, row, column))
         masks = coin < self.mask * 2.0**32
-        shown = np.where(masks, np.int32(facts.role("[MASK]")), original[row, column])
+        shown = original.take(at)
+        np.copyto(shown, facts.role("[MASK]"), where=masks)
         if self.random:
-            swap = np.flatnonzero(~masks & (coin < (self.mask + self.random) * 2.0**32))
+            swap = np.flatnonzero(masks ^ (coin < (self.mask + self.random) * 2.0**32))
             shown[swap] = self._any(facts, draw.bits_at("corrupt.random", row[swap], column[swap]))
         tokens = original.copy()
-        tokens[row, column] = shown
+        tokens.reshape(-1)[at] = shown
         return rows.having(tokens=tokens, original=original)
 
     def _deciding(self, rows: Rows, row: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
@@ -136,7 +137,7 @@ class Corrupt:
             number = before[at, column]
             at, first = np.repeat(at, number), np.repeat((stop - size)[at, column], number)
             place = first + np.arange(len(at)) - np.repeat(np.cumsum(number) - number, number)
-            inserted = Inserted(at, place, self._fillers(facts, draw, "corrupt.empty", at, place))
+            inserted = Inserted(at * index.shape[1] + place, self._fillers(facts, draw, "corrupt.empty", at, place))
         kept = rows.having(tokens=tokens).without("masked", "layers/span", "layers/insert")
         return kept.splice(index, length, inserted)
 

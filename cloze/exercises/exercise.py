@@ -61,7 +61,12 @@ class Exercise:
         self.room = room["main"]
         self._views = {"main"} | {name for p in edits for name in (p.view, getattr(p.edit, "to", "main"))}
         self.wants = self._wants()
-        self._dead = [self._useless_after(place) for place in range(len(self.edits))]
+        self._dead: list[frozenset[str]] = []
+        gone: set[str] = set()
+        for place, p in enumerate(self.edits):
+            gone -= {fields.join(p.view, name) if "." not in name else name for name in p.edit.gives}
+            self._dead.append(self._useless_after(place) - gone)
+            gone |= self._dead[-1]
 
     def _names(self, p: Placed) -> set[str]:
         """The full names of the fields that an edit reads."""

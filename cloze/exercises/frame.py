@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,17 +16,41 @@ from cloze.exercises.beside import beside
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Inserted, Rows
+from cloze.rows import Inserted, Rows, before
 
 _TEMPLATE = re.compile(r"\{(?P<part>\w+)\}|(?P<role>\[[A-Z]+\])|(?P<text>[^\[\{]+|[\[\{])")
 
 
-class Item(NamedTuple):
-    """One piece of a template: a part (its ordinal) or inserted ids; `group` is the part it belongs to."""
+class Pieces(NamedTuple):
+    """What a template lays side by side, I pieces: parts, and ids inserted; as arrays, once for all rows.
 
-    part: int | None
-    ids: tuple[int, ...]
-    group: int
+    A piece belongs to a part and has min(tokens of that part, `most`) · `size` tokens: `most` is 1 for an insertion, which
+    disappears with its part, and `size` 1 for a part.
+    """
+
+    group: NDArray[np.int64]            # (I,) the part that a piece belongs to
+    most: NDArray[np.int64]             # (I,)
+    size: NDArray[np.int64]             # (I,)
+    parts: list[int]                    # the piece that each part is
+    first: list[int]                    # the first piece that belongs to each part
+    inserted: NDArray[np.int64]         # (S,) the piece of every id inserted
+    offset: NDArray[np.int64]           # (S,) its place there
+    ids: NDArray[np.int32]              # (S,)
+
+    @classmethod
+    def of(cls, pieces: list[tuple[int, tuple[int, ...] | None]]) -> Pieces:
+        """From the part that each piece belongs to and the ids it inserts, None for the part itself."""
+        group = [part for part, _ in pieces]
+        marks = [(place, offset, i) for place, (_, ids) in enumerate(pieces) for offset, i in enumerate(ids or ())]
+        inserted, offset, found = np.array(marks, np.int64).reshape(-1, 3).T
+        return cls(
+            group=np.array(group),
+            most=np.array([np.iinfo(np.int64).max if ids is None else 1 for _, ids in pieces]),
+            size=np.array([1 if ids is None else len(ids) for _, ids in pieces]),
+            parts=[place for place, (_, ids) in enumerate(pieces) if ids is None],
+            first=[group.index(part) for part in range(max(group) + 1)],
+            inserted=inserted.copy(), offset=offset.copy(), ids=found.astype(np.int32),
+        )
 
 
 def split_template(template: str) -> list[tuple[str, str]]:
@@ -55,7 +80,7 @@ class Frame:
     inputs: dict[str, Literal["of_row", "of_part"] | int | list[int]] | None = None
     tokenizer: Given[TokenFacts | None] = None
     limit: Given[int | None] = None
-    _items: tuple[Item, ...] | None = field(default=None, repr=False, compare=False)
+    _pieces: Pieces | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         parts = self.part_names
@@ -68,15 +93,15 @@ class Frame:
                 raise RecipeError(f"frame.inputs.{name}: {len(ids)} ids for {len(parts)} parts in {self.template!r}.")
             if isinstance(ids, str) and name != "language":
                 raise RecipeError(f"frame.inputs.{name}: {ids} is for the language; write an id, or one for each part.")
-        if self.tokenizer is not None and self._items is None:
-            object.__setattr__(self, "_items", tuple(self._read(self.tokenizer)))
+        if self.tokenizer is not None and self._pieces is None:
+            object.__setattr__(self, "_pieces", self._read(self.tokenizer))
 
     @cached_property
     def part_names(self) -> list[str]:
         """The names of the template's parts in order."""
         return [text for kind, text in split_template(self.template) if kind == "part"]
 
-    @property
+    @cached_property
     def joins(self) -> tuple[str, ...]:
         """The companions that are parts of the template."""
         return tuple(dict.fromkeys(name for name in self.part_names if len(name) > 1))
@@ -105,68 +130,69 @@ class Frame:
 
     def room(self, length: int) -> int:
         """What is left for the parts when everything inserted is counted."""
-        pieces = split_template(self.template)
-        added = sum(len(i.ids) for i in self._items) if self._items else sum(kind != "part" for kind, _ in pieces)
-        return length - added
+        if self._pieces is not None:
+            return length - len(self._pieces.ids)
+        return length - sum(kind != "part" for kind, _ in split_template(self.template))
 
     def at(self, length: int) -> Frame:
         """The same edit with rows of at most `length` tokens."""
         return replace(self, limit=length)
 
-    def _read(self, facts: TokenFacts) -> list[Item]:
+    def _read(self, facts: TokenFacts) -> Pieces:
         pieces = split_template(self.template)
-        items, part = [], -1
+        found: list[tuple[int, tuple[int, ...] | None]] = []
+        part = -1
         for place, (kind, text) in enumerate(pieces):
             if kind == "part":
                 part += 1
-                items.append(Item(part, (), part))
+                found.append((part, None))
                 continue
-            ids = facts.literal(kind, text)
             before_part = place + 1 < len(pieces) and pieces[place + 1][0] == "part"
             after_special = place > 0 and pieces[place - 1][0] != "part"
             follows = before_part and (after_special or part < 0)
-            items.append(Item(None, ids, part + 1 if follows else max(part, 0)))
-        return items
+            found.append((part + 1 if follows else max(part, 0), facts.literal(kind, text)))
+        return Pieces.of(found)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         needed(self.tokenizer, "frame")
-        items = self._items or ()
-        parts = self._parts(rows)
+        assert self._pieces is not None  # there is a tokenizer
+        pieces = self._pieces
+        begins, lengths = self._parts(rows)
         rows = rows.having_all(beside(rows, *self.joins)) if self.joins else rows
-        lengths = parts[:, :, 1] - parts[:, :, 0]
-        widths = np.empty((len(lengths), len(items)), np.int64)
-        for place, item in enumerate(items):
-            length = lengths[:, item.group]
-            widths[:, place] = length if item.part is not None else (length > 0) * len(item.ids)
-        stops = np.cumsum(widths, axis=1)
-        starts, total = stops - widths, stops[:, -1]
-        columns = np.arange(int(total.max()))
-        borders = [self._border(starts, group) for group in range(1, parts.shape[1])]
-        beyond = [columns >= border[:, None] for border in borders]
-        shift = [parts[:, item.part, 0] - starts[:, place] for place, item in enumerate(items) if item.part is not None]
-        index = columns + _by_group(shift, beyond)
-        inserted = self._inserted(starts, widths)
-        framed = rows.splice(index, total.astype(np.int32), inserted)
-        special = np.zeros(index.shape, bool)
-        special[inserted.rows, inserted.columns] = True
-        laid: dict[str, NDArray[Any]] = {"special": special, "segments": self._segments(starts, parts.shape[1], beyond, columns)}
+        widths = np.minimum(lengths.take(pieces.group, axis=1), pieces.most)
+        widths *= pieces.size
+        starts = np.cumsum(widths, axis=1)
+        total = starts[:, -1].copy()
+        starts -= widths
+        width = int(total.max())
+        borders = [starts[:, first] for first in pieces.first[1:]]  # where the parts after the first begin
+        beyond = [~before(border, width) for border in borders]
+        shifts = [begins[:, part] - starts[:, place] for part, place in enumerate(pieces.parts)]
+        inserted = self._inserted(pieces, starts, widths, width)
+        framed = rows.lay(width, shifts, beyond, total.astype(np.int32), inserted)
+        special = np.zeros((len(total), width), bool)
+        special.reshape(-1)[inserted.at] = True
+        laid: dict[str, NDArray[Any]] = {"special": special, "segments": self._segments(starts, beyond, width)}
         for name, ids in (self.inputs or {}).items():
-            laid[f"inputs/{name}"] = _by_group(self._inputs(rows, ids, parts.shape[1]), beyond).astype(np.int32)
+            laid[f"inputs/{name}"] = _by_group(self._inputs(rows, ids, len(shifts)), beyond).astype(np.int32)
         if self.restart:
-            begins = _by_group([np.zeros(len(total), np.int64), *borders], beyond)
-            laid["positions"] = (columns - begins).astype(np.int32)
+            first = _by_group([np.zeros(len(total), np.int64), *borders], beyond)
+            laid["positions"] = (np.arange(width) - first).astype(np.int32)
         if not beyond:
-            laid = {name: np.broadcast_to(value, index.shape) for name, value in laid.items()}
+            laid = {name: np.broadcast_to(value, special.shape) for name, value in laid.items()}
         return framed.having_all(laid)
 
-    def _segments(
-        self, starts: NDArray[np.int64], parts: int, beyond: list[NDArray[np.bool_]], columns: NDArray[np.int64]
-    ) -> NDArray[np.int32]:
+    def _segments(self, starts: NDArray[np.int64], beyond: list[NDArray[np.bool_]], width: int) -> NDArray[np.int32]:
         """(B, L) the segment of each token; the token that ends the template may have one more."""
-        numbers = list(self.segments or range(parts))
-        if len(numbers) > parts:
-            beyond = [*beyond, columns >= starts[:, -1:]]
-        return _by_group([np.full(len(starts), number, np.int32) for number in numbers], beyond)
+        numbers = self.segments or range(len(beyond) + 1)
+        if len(numbers) > len(beyond) + 1:
+            beyond = [*beyond, ~before(starts[:, -1], width)]
+        if not beyond:
+            return np.full((len(starts), 1), numbers[0], np.int32)
+        segments = np.full((len(starts), width), numbers[0], np.int32)
+        for (last, number), after in zip(pairwise(numbers), beyond, strict=True):
+            segments += after.astype(np.int32) * np.int32(number - last)
+        return segments
 
     def _inputs(self, rows: Rows, ids: str | int | list[int], parts: int) -> list[NDArray[Any]]:
         """Per part the id of each row."""
@@ -176,61 +202,56 @@ class Frame:
             return [own if len(name) == 1 else rows[f"{name}.language"] for name in names]
         return [np.full(rows.count, number) for number in (ids if isinstance(ids, list) else [ids] * parts)]
 
-    def _border(self, starts: NDArray[np.int64], group: int) -> NDArray[np.int64]:
-        """The column at which a part begins, its own inserted tokens included."""
-        first = next(place for place, item in enumerate(self._items or ()) if item.group == group)
-        return starts[:, first]
+    def _inserted(self, pieces: Pieces, starts: NDArray[np.int64], widths: NDArray[np.int64], width: int) -> Inserted:
+        """Where the ids that belong to no part stand, in every row that holds the part they belong to."""
+        at = starts.take(pieces.inserted, axis=1)
+        at += pieces.offset
+        at += np.arange(0, len(at) * width, width)[:, None]
+        present = widths.take(pieces.inserted, axis=1) > 0
+        if present.all():
+            return Inserted(at, pieces.ids)
+        return Inserted(at[present], np.broadcast_to(pieces.ids, at.shape)[present])
 
-    def _inserted(self, starts: NDArray[np.int64], widths: NDArray[np.int64]) -> Inserted:
-        rows, columns, ids = [], [], []
-        for place, item in enumerate(self._items or ()):
-            if item.part is None:
-                present = np.flatnonzero(widths[:, place])
-                for offset, token in enumerate(item.ids):
-                    rows.append(present)
-                    columns.append(starts[present, place] + offset)
-                    ids.append(np.full(len(present), token, np.int32))
-        if not rows:
-            nothing = np.zeros(0, np.int64)
-            return Inserted(nothing, nothing, nothing)
-        return Inserted(np.concatenate(rows), np.concatenate(columns), np.concatenate(ids))
-
-    def _parts(self, rows: Rows) -> NDArray[np.int64]:
-        """(B, P, 2) starts and stops; what exceeds the limit is cut off the last parts."""
+    def _parts(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(B, P) where the parts begin and how many tokens they have; what exceeds the limit is cut off the last parts."""
         if "parts" in rows:
-            own = rows["parts"]
+            begins, lengths = rows["parts"][:, :, 0], rows["parts"][:, :, 1] - rows["parts"][:, :, 0]
         else:
-            length = rows["length"].astype(np.int64)
-            own = np.stack([np.zeros_like(length), length], axis=1)[:, None, :]
-        letters = [name for name in self.part_names if len(name) == 1]
-        if own.shape[1] < len(letters):
-            raise RecipeError(f"frame: template {self.template!r} names {len(letters)} parts, the rows have {own.shape[1]}.")
-        parts = self._with_companions(rows, own) if self.joins else own[:, : len(letters)]
+            lengths = rows["length"].astype(np.int64)[:, None]
+            begins = np.zeros_like(lengths)
+        letters = len(self.part_names) - len(self.joins)
+        if lengths.shape[1] < letters:
+            raise RecipeError(f"frame: template {self.template!r} names {letters} parts, the rows have {lengths.shape[1]}.")
+        if self.joins:
+            begins, lengths = self._with_companions(rows, begins, lengths)
+        elif lengths.shape[1] > letters:
+            begins, lengths = begins[:, :letters], lengths[:, :letters]
         if self.limit is None:
-            return parts
+            return begins, lengths
         left = self.room(self.limit)
-        lengths = parts[:, :, 1] - parts[:, :, 0]
+        if int(lengths.sum(axis=1).max(initial=0)) <= left:
+            return begins, lengths
         before = np.cumsum(lengths, axis=1) - lengths
-        if not bool((before[:, -1] + lengths[:, -1] > left).any()):
-            return parts
-        kept = np.clip(left - before, 0, lengths)
-        return np.stack([parts[:, :, 0], parts[:, :, 0] + kept], axis=2)
+        return begins, np.minimum(np.maximum(left - before, 0), lengths)
 
-    def _with_companions(self, rows: Rows, own: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(B, P, 2) the row's own parts and, where the template names one, a whole companion laid beside it."""
-        begin, places = rows["tokens"].shape[1], {}
+    def _with_companions(
+        self, rows: Rows, begins: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same with whole companions, laid beside the row, where the template names them."""
+        begin, own = rows["tokens"].shape[1], iter(range(lengths.shape[1]))
+        places = {}
         for name in self.joins:
             places[name] = begin
             begin += rows[f"{name}.tokens"].shape[1]
-        letters = iter(range(own.shape[1]))
         found = []
         for name in self.part_names:
             if name in places:
                 length = rows[f"{name}.length"].astype(np.int64)
-                found.append(np.stack([np.full_like(length, places[name]), places[name] + length], axis=1))
+                found.append((np.full_like(length, places[name]), length))
             else:
-                found.append(own[:, next(letters)])
-        return np.stack(found, axis=1)
+                part = next(own)
+                found.append((begins[:, part], lengths[:, part]))
+        return np.stack([begin for begin, _ in found], axis=1), np.stack([length for _, length in found], axis=1)
 
 
 def _by_group(values: list[NDArray[Any]], beyond: list[NDArray[np.bool_]]) -> NDArray[Any]:

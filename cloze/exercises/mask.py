@@ -17,7 +17,7 @@ from cloze.exercises.units.question import Bools, Ints
 from cloze.exercises.units.windows import in_windows
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows
+from cloze.rows import Rows, before, counted
 
 UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "alternating", "fragment"]
 
@@ -113,10 +113,10 @@ class Mask:
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         free = self._free(rows)
-        available = np.count_nonzero(free, axis=1)
+        available = counted(free)
         base = rows["length"].astype(np.int64) if self.of == "all" else available
         if self._unit.by_words and self.words:
-            base = np.count_nonzero(free & rows["word_start"], axis=1)
+            base = counted(free & rows["word_start"])
         number = available if self.count else np.minimum(self._number(base, draw), available)
         question = Question(self, rows, draw, free, number)
         choose = self._unit.choose
@@ -124,7 +124,7 @@ class Mask:
 
     def _free(self, rows: Rows) -> Bools:
         """(B, L) the tokens that may be chosen."""
-        free = np.arange(rows["tokens"].shape[1], dtype=np.int32) < rows["length"][:, None]
+        free = before(rows["length"], rows["tokens"].shape[1])
         if self.spare == "special" and "special" in rows:
             free &= ~rows["special"]
         elif self.spare == "first":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -12,10 +13,13 @@ from cloze.errors import RecipeError
 from cloze.exercises.beside import beside
 from cloze.registry import Given, register
 from cloze.rng import Draw, below
-from cloze.rows import Rows
+from cloze.rows import Rows, before, counted
 
 Ints = NDArray[np.int64]
 Wrong = Literal["random_document", "swapped"]
+
+#: Words whose lowest 0, 1, … 32 bits are set.
+_LOWEST = ((np.uint64(1) << np.arange(33, dtype=np.uint64)) - np.uint64(1)).astype(np.uint32)
 
 
 @register("edit", "pair")
@@ -54,7 +58,7 @@ class Pair:
         if isinstance(self.wrong, list) and (not self.wrong or len(frozenset(self.wrong)) < len(self.wrong)):
             raise RecipeError(f"pair: wrong lists ways to be wrong, each once, got {self.wrong}.")
 
-    @property
+    @cached_property
     def ways(self) -> list[str]:
         """The ways to be wrong; their answers are 1, 2, …"""
         if self.rate <= 0 or self.wrong == "none":
@@ -66,7 +70,7 @@ class Pair:
         """Whether the edit can give a wrong pair, and therefore asks which it was."""
         return bool(self.ways)
 
-    @property
+    @cached_property
     def joins(self) -> tuple[str, ...]:
         """The companions whose text the row may hold."""
         return ("distractor",) if "random_document" in self.ways else ()
@@ -126,45 +130,48 @@ class Pair:
 
     def _cut(self, rows: Rows, cut: NDArray[np.int32]) -> tuple[Ints, Ints]:
         """(B, 2) where A and B begin, and how many tokens they have, with B beginning at sentence `cut`."""
-        sentence, length = rows["sentence"], rows["length"].astype(np.int64)
-        inside = np.arange(sentence.shape[1], dtype=np.int32) < rows["length"][:, None]
-        a = np.count_nonzero((sentence < cut[:, None]) & inside, axis=1)
-        begins = np.stack([np.zeros_like(a), a], axis=1)
-        stops = np.stack([a, length], axis=1)
+        sentence, length, first = rows["sentence"], rows["length"], cut[:, None]
+        inside = before(length, sentence.shape[1])
+        begins = np.zeros((len(cut), 2), np.int64)
+        sizes = np.empty((len(cut), 2), np.int64)
+        begins[:, 1] = sizes[:, 0] = a = counted((sentence < first) & inside)
+        sizes[:, 1] = length - a
         if self.unit == "sentence":
-            begins[:, 0] = np.count_nonzero((sentence < cut[:, None] - 1) & inside, axis=1)
-            stops[:, 1] = np.count_nonzero((sentence <= cut[:, None]) & inside, axis=1)
-        return begins, stops - begins
+            begins[:, 0] = counted((sentence < first - 1) & inside)
+            sizes[:, 0] = a - begins[:, 0]
+            sizes[:, 1] = counted((sentence <= first) & inside) - a
+        return begins, sizes
 
     def _trimmed(self, draw: Draw, length: Ints, begins: Ints, sizes: Ints) -> Ints:
         """`parts` (B, 2, 2) after dropping what exceeds the limit from the longer segment (ties: from B)."""
+        parts = np.empty((len(length), 2, 2), np.int64)
         if self.limit is not None:
             limit = np.minimum(length, self.limit) if self._within else np.int64(self.limit)
             a, b = sizes[:, 0], sizes[:, 1]
-            over = a + b > limit
-            if over.any():
-                short_a = np.minimum(a, np.maximum(limit - b, (limit + 1) // 2))
-                kept = np.where(over[:, None], np.stack([short_a, limit - short_a], axis=1), sizes)
-                begins = begins + _heads(draw, sizes - kept)
+            kept = np.empty_like(sizes)
+            kept[:, 0] = np.minimum(a, np.maximum(limit - b, (limit + 1) // 2))  # a where nothing is too much
+            kept[:, 1] = np.minimum(b, limit - kept[:, 0])
+            tosses = sizes - kept
+            if tosses.any():
+                begins = begins + _heads(draw, tosses)
                 sizes = kept
-        return np.stack([begins, begins + sizes], axis=2)
+        parts[:, :, 0] = begins
+        np.add(begins, sizes, out=parts[:, :, 1])
+        return parts
 
 
 def _reach(rows: Rows, wanted: Ints) -> Ints:
     """How many tokens of the distractor make whole sentences of at least `wanted` tokens (at least one sentence)."""
-    length = rows["distractor.length"].astype(np.int64)
-    sentence = rows["distractor.sentence"]
-    index = np.clip(wanted - 1, 0, np.maximum(length - 1, 0))
-    chosen = sentence[np.arange(len(length)), index]
-    reached = sentence <= chosen[:, None]
-    reached &= np.arange(sentence.shape[1], dtype=np.int32) < rows["distractor.length"][:, None]
-    return np.count_nonzero(reached, axis=1)
+    length, sentence = rows["distractor.length"], rows["distractor.sentence"]
+    index = np.maximum(np.minimum(wanted, length) - 1, 0)
+    reached = sentence <= sentence[np.arange(len(length)), index][:, None]
+    reached &= before(length, sentence.shape[1])
+    return counted(reached)
 
 
 def _heads(draw: Draw, tosses: Ints) -> Ints:
     """How many of `tosses` (B, 2) fair coins fall on heads: bits counted in whole words and one partial word."""
     words = int(tosses.max()) // 32 + 1
     bits = draw.bits("pair.trim", 2 * words).reshape(-1, words, 2)
-    left = np.clip(tosses[:, None, :] - 32 * np.arange(words)[:, None], 0, 32)
-    masks = ((np.int64(1) << left) - 1).astype(np.uint32)
-    return np.bitwise_count(bits & masks).sum(axis=1, dtype=np.int64)
+    bits &= _LOWEST.take(tosses[:, None, :] - np.arange(0, 32 * words, 32)[:, None], mode="clip")
+    return np.bitwise_count(bits).sum(axis=1, dtype=np.int64)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.rng import Draw
-from cloze.rows import Rows, where
+from cloze.rows import Rows, before, listed
 
 
 @register("edit", "predict")
@@ -70,13 +70,14 @@ class Predict:
         if self.shift:
             chosen = chosen.copy()
             chosen[:, : self.shift] = False
-        row, column = where(chosen)
+        at, row, column = listed(chosen)
         number = np.bincount(row, minlength=len(chosen))
-        slot = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
-        places = np.full((len(chosen), int(number.max(initial=0))), -1, np.int32)
+        most = int(number.max(initial=0))
+        places = np.full((len(chosen), most), -1, np.int32)
         targets = np.zeros(places.shape, np.int32)
-        places[row, slot] = column - self.shift
-        targets[row, slot] = answers[row, column]
+        slots = np.flatnonzero(before(number, most))  # row by row, as the places are
+        places.reshape(-1)[slots] = column - self.shift
+        targets.reshape(-1)[slots] = answers.take(at)
         return self._asked(rows, targets, places)
 
     def _asked(self, rows: Rows, targets: NDArray[Any], places: NDArray[Any]) -> Rows:

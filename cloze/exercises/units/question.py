@@ -86,7 +86,8 @@ def exactly(number: Ints, free: Bools, bits: UInt32) -> Bools:
         return np.zeros_like(free)
     smallest = np.sort(keys, axis=1)
     threshold = smallest[np.arange(len(keys)), np.maximum(number - 1, 0)]
-    chosen = (keys <= threshold[:, None]) & free
+    chosen: Bools = keys <= threshold[:, None]
+    chosen &= free
     if int(number.min()) == 0:
         chosen &= (number > 0)[:, None]
     return chosen
@@ -96,7 +97,10 @@ def keyed(exists: Bools, bits: UInt32) -> UInt32:
     """(B, N) keys that sort the places that exist into a random order, without ties, before all others."""
     width = exists.shape[1]
     low = np.uint32((1 << max(width - 1, 1).bit_length()) - 1)
-    return np.where(exists, (bits & ~low) | np.arange(width, dtype=np.uint32), NEVER)
+    keys = bits & ~low
+    keys |= np.arange(width, dtype=np.uint32)
+    np.copyto(keys, NEVER, where=~exists)
+    return keys
 
 
 def sized(free: Bools, word_start: Bools) -> tuple[Bools, Ints, Ints]:
