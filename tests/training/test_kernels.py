@@ -82,10 +82,19 @@ def test_the_coarse_table_is_that_of_the_original_program() -> None:
     coarse = parts.Curve.coarse()
     assert draws.squash(np.float32(0), coarse.table, coarse.scale) == pytest.approx(0.4940, abs=5e-5)
     assert draws.squash(np.float32(1), coarse.table, coarse.scale) == pytest.approx(0.7255, abs=5e-5)
-    fine = parts.Curve.fine()
-    points = np.linspace(-5.99, 5.99, 200, dtype=np.float32)
-    found = [draws.squash(x, fine.table, fine.scale) for x in points]
-    assert np.allclose(found, 1 / (1 + np.exp(-points)), atol=1.5e-3)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_the_fast_sigmoid_is_near_the_function_and_one_or_nought_beyond_six(skip: bool) -> None:
+    points = np.array([-7.0, -6.01, *np.linspace(-5.99, 5.99, 200), 6.01, 7.0], dtype=np.float32)
+    products, labels = parts.aligned(len(points), 16), np.ones(6, np.float32)
+    products[:, :6] = points[:, None]
+    rows.products_to_steps(
+        products, len(points), np.arange(6), 5, labels, parts.Curve.fine(skip=skip), np.float32(1), parts.aligned(2, 16)
+    )
+    assert np.allclose(products[2:-2, :5], 1 - 1 / (1 + np.exp(-points[2:-2, None])), atol=2e-5)
+    assert np.array_equal(products[[0, 1, -2, -1], 0], [0, 0, 0, 0] if skip else [1, 1, 0, 0])
+    assert not products[:, 5].any()
 
 
 # --- one step -------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 OPTIONS: dict[str, Any] = {
     "nogil": True, "fastmath": True, "error_model": "numpy", "boundscheck": False, "cache": True,
 }
+#: And what kernels are made of: a call would hand over every array field by field, half the time of a small window.
+INNER: dict[str, Any] = {**OPTIONS, "forceinline": True}
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -23,8 +25,8 @@ _S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(
 _LOW = np.uint64(0xFFFFFFFF)
 _FULL = float(2**32)
 
-#: Cells of the table of the sigmoid, which spans -6 … 6; beyond it the value is that of the border.
-CELLS, BORDER = 1024, 6.0
+#: The table of the sigmoid spans -6 … 6; beyond it the value is that of the border.
+BORDER = 6.0
 
 
 @numba.njit(inline="always")
@@ -55,7 +57,8 @@ def below(bits: Any, count: Any) -> Any:
 def draw(bits: Any, alias: Any) -> Any:
     """An id from an alias table: the upper half of the bits chooses the column, the lower half the side of it."""
     column = below(bits, len(alias))
-    return column if (bits & _LOW) < alias[column, 0] else np.int64(alias[column, 1])
+    border, other = np.uint64(alias[column, 0]), np.int64(alias[column, 1])
+    return column + (other - column) * np.int64((bits & _LOW) >= border)  # a branch would be foretold wrongly half the time
 
 
 def thresholds(keep: NDArray[np.floating[Any]]) -> NDArray[np.uint64]:
@@ -89,12 +92,6 @@ def _fill_alias(scaled: NDArray[np.float64], table: NDArray[np.uint32]) -> None:
     for column in (*small, *large):
         other = column if scaled[column] > 0 else table[column, 1]
         table[column] = 2**32 - 1 if scaled[column] > 0 else 0, other
-
-
-def sigmoid_table() -> NDArray[np.float32]:
-    """σ at the middle of every cell, (CELLS,)."""
-    middle = (np.arange(CELLS) + 0.5) * (2 * BORDER / CELLS) - BORDER
-    return (1.0 / (1.0 + np.exp(-middle))).astype(np.float32)
 
 
 def coarse_table() -> NDArray[np.float32]:

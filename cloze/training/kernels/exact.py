@@ -15,7 +15,7 @@ import numpy as np
 from cloze.training.kernels.draws import GOLDEN, OPTIONS, mix
 from cloze.training.kernels.lines import LOSS_EVERY, keep_words, longest_line, prepare, words_around
 from cloze.training.kernels.parts import ASK_CONTEXT, ASK_TOGETHER, GROUP
-from cloze.training.kernels.rows import add_steps, learn, loss_of, move_rows, products_to_steps, take_mean, take_products
+from cloze.training.kernels.rows import add_row, add_steps, learn, loss_of, move_rows, products_to_steps, take_mean, take_products
 
 
 @numba.njit(**OPTIONS)
@@ -40,15 +40,16 @@ def learn_mean(
 ) -> None:
     """One answer of `work.mean`: output rows move, the mean's gradient comes into `work.gained`."""
     at = work.count_up
-    for first in range(0, asked, GROUP):
-        take_products(outputs, rows, first, work.mean, at, 1, work.products)
+    groups = -(-asked // GROUP)
+    for group in range(groups):
+        take_products(outputs, rows, group, work.mean, at, 1, work.products)
     if heard:
         totals[2] += loss_of(work.products, 1, rows, asked, labels)
         totals[3] += 1
-    products_to_steps(work.products, 1, rows, asked, labels, curve, rate)
+    products_to_steps(work.products, 1, rows, asked, labels, curve, rate, work.ends)
     work.gained[0, :] = 0.0
-    for first in range(0, asked, GROUP):
-        add_steps(outputs, rows, first, work.mean, at, 1, work.products, work.gained, at)
+    for group in range(groups):
+        add_steps(outputs, rows, group, work.mean, at, 1, work.products, work.gained, at)
 
 
 @numba.njit(**OPTIONS)
@@ -67,10 +68,8 @@ def ask_mean_of_centre(
         if j + 1 < pairs:
             asked, state = prepare(words[j + 1], answers, not windows.shares, outputs, work, (j + 1) % 2, state)
         learn_mean(outputs, rows, now, labels, work, curve, rate, totals, heard)
-        for d in range(work.mean.shape[1]):
-            step = work.gained[0, d] * part
-            work.mean[0, d] += step
-            work.change[0, d] += step
+        add_row(work.mean, work.gained, part)
+        add_row(work.change, work.gained, part)
     move_rows(inputs, work.spots, number, work.change, np.float32(1.0))
     return state
 

@@ -7,13 +7,12 @@ from typing import Any
 import numba
 import numpy as np
 
-from cloze.training.kernels.draws import GOLDEN, OPTIONS, below, draw, high, mix
+from cloze.training.kernels.draws import GOLDEN, INNER, OPTIONS, below, draw, high, mix
 from cloze.training.kernels.lanes import fetch
-from cloze.training.kernels.parts import GROUP
+from cloze.training.kernels.parts import GROUP, LINE
 
 #: The loss is taken at every so manieth centre of a line: often enough to be read, too seldom to cost.
 LOSS_EVERY = 64
-LINE = 16  # floats of a cache line
 _TRIES = 8  # after so many draws of the answer itself a negative is left out
 
 
@@ -38,7 +37,7 @@ def keep_words(tokens: Any, start: Any, length: Any, keep: Any, kept: Any, state
     return count, state
 
 
-@numba.njit(**OPTIONS)
+@numba.njit(**INNER)
 def words_around(kept: Any, count: Any, centre: Any, bits: Any, radius: Any, shrinks: Any, words: Any) -> Any:
     """Write the words around a centre into `words`; how many. A shrinking radius is 1 … `radius`, alike likely."""
     reach = radius - below(bits, radius) if shrinks else radius
@@ -78,6 +77,20 @@ def prepare(answer: Any, answers: Any, fresh: Any, outputs: Any, work: Any, turn
     for r in range(asked, -(-asked // GROUP) * GROUP):
         rows[r] = rows[0]
     for r in range(asked):
-        for column in range(0, outputs.shape[1], LINE):
-            fetch(outputs, rows[r], column)
+        fetch_row(outputs, rows[r])
     return asked, state
+
+
+@numba.njit(**INNER)
+def fetch_row(table: Any, row: Any) -> None:
+    """Ask for a row ahead of its use."""
+    for column in range(0, table.shape[1], LINE):
+        fetch(table, row, column)
+
+
+@numba.njit(**INNER)
+def fetch_words(inputs: Any, kept: Any, count: Any, centre: Any, radius: Any) -> None:
+    """Ask for the input rows that come into reach after this centre: the whole first window, later a word at a time."""
+    first = centre + radius + 1
+    for place in range(0 if centre == 0 else first, min(first + 1, count)):
+        fetch_row(inputs, kept[place])

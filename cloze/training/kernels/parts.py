@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.training.kernels.draws import BORDER, CELLS, alias_table, coarse_table, sigmoid_table, thresholds
+from cloze.training.kernels.draws import alias_table, coarse_table, thresholds
+from cloze.training.kernels.lanes import LANES
 
 #: Output rows that stay in registers together; those of an answer are padded to a multiple.
 GROUP = 6
+
+#: Floats of a cache line.
+LINE = 16
 
 #: What a window asks: for the centre of each word around it, for each word around the centre, or for the centre of all at once.
 ASK_CENTRE, ASK_CONTEXT, ASK_TOGETHER = 0, 1, 2
@@ -75,7 +79,10 @@ class Subwords(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """How σ is had: by a table of `scale` cells per unit, 0 for exactly. `skip`: products beyond ±6 teach nothing (gensim)."""
+    """How σ is had: by a table of `scale` cells per unit; 0: exactly; below 0: by registers (`rows.sigmoid`).
+
+    `skip`: products beyond ±6 teach nothing (gensim).
+    """
 
     table: NDArray[np.float32]
     scale: np.float32
@@ -83,8 +90,8 @@ class Curve(NamedTuple):
 
     @classmethod
     def fine(cls, *, skip: bool = False) -> Curve:
-        """1,024 cells, their middles: for speed."""
-        return cls(sigmoid_table(), np.float32(CELLS / (2 * BORDER)), skip)
+        """To within 1.3e-5, 0 and 1 beyond ±6: for speed."""
+        return cls(np.zeros(1, np.float32), np.float32(-1.0), skip)
 
     @classmethod
     def coarse(cls) -> Curve:
@@ -100,7 +107,8 @@ class Curve(NamedTuple):
 class Work(NamedTuple):
     """The buffers of one thread; `rows` and `labels` twice, for an answer and the one after it."""
 
-    products: NDArray[np.float32]  # (words of a window + 1, rows of an answer)
+    products: NDArray[np.float32]  # (words of a window + 1, cells of an answer: LANES to a group of rows)
+    ends: NDArray[np.float32]      # (2, cells of an answer): labels and rates
     copies: NDArray[np.float32]    # (words of a window + 1, width)
     count_up: NDArray[np.int64]    # 0, 1, 2, …
     rows: NDArray[np.int64]        # (2, rows of an answer)
@@ -114,14 +122,22 @@ class Work(NamedTuple):
     @classmethod
     def of(cls, windows: Windows, answers: Answers, width: int, subwords: Subwords | None = None) -> Work:
         """Room for the largest window, the longest answer and the words of the most rows."""
-        most, pairs = -(-answers.most_rows // GROUP) * GROUP, 2 * windows.radius + 1
+        groups, pairs = -(-answers.most_rows // GROUP), 2 * windows.radius + 1
         each = int(np.diff(subwords.starts).max(initial=1)) if subwords is not None else 1
-        one = (np.zeros((1, width), np.float32) for _ in range(3))
         return cls(
-            np.zeros((pairs, most), np.float32), np.zeros((pairs, width), np.float32), np.arange(pairs),
-            np.zeros((2, most), np.int64), np.zeros((2, most), np.float32), np.zeros(pairs, np.int64),
-            np.zeros(pairs * each, np.int64), *one,
+            aligned(pairs, groups * LANES), aligned(2, groups * LANES), aligned(pairs, width), np.arange(pairs),
+            np.zeros((2, groups * GROUP), np.int64), np.zeros((2, groups * GROUP), np.float32), np.zeros(pairs, np.int64),
+            np.zeros(pairs * each, np.int64), aligned(1, width), aligned(1, width), aligned(1, width),
         )
+
+
+def aligned(rows: int, width: int) -> NDArray[np.float32]:
+    """Zeros (rows, width) that begin at the border of a cache line, in huge pages where the system gives them (numpy asks)."""
+    room = np.empty(rows * width + LINE, np.float32)
+    first = -(room.ctypes.data // 4) % LINE
+    found = room[first : first + rows * width].reshape(rows, width)
+    found[:] = 0.0
+    return found
 
 
 class Job(NamedTuple):

@@ -11,14 +11,18 @@ from typing import Any
 import numba
 import numpy as np
 
-from cloze.training.kernels.draws import OPTIONS, squash
-from cloze.training.kernels.lanes import LANES, add_product, load, spread, store, total
+from cloze.training.kernels.draws import BORDER, INNER, OPTIONS, squash
+from cloze.training.kernels.lanes import LANES, add_product, divide, load, multiply, spread, store, totals, where_below
 from cloze.training.kernels.parts import GROUP
 
 
-@numba.njit(**OPTIONS)
-def take_products(outputs: Any, rows: Any, first: Any, reads: Any, at: Any, count: Any, products: Any) -> None:
-    """products[j, first : first + GROUP] = reads[at[j]] · outputs[rows[first : first + GROUP]] for j < count."""
+@numba.njit(**INNER)
+def take_products(outputs: Any, rows: Any, group: Any, reads: Any, at: Any, count: Any, products: Any) -> None:
+    """The cells of a group in products[j] = reads[at[j]] · outputs[the group's rows], for j < count.
+
+    A group has LANES cells in a row of products, of which the first GROUP mean something.
+    """
+    first, cell = group * GROUP, group * LANES
     r0, r1, r2, r3, r4, r5 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3], rows[first + 4], rows[first + 5]
     zero = spread(np.float32(0.0))
     for j in range(0, count - 1, 2):
@@ -40,10 +44,8 @@ def take_products(outputs: Any, rows: Any, first: Any, reads: Any, at: Any, coun
             a4, b4 = add_product(a4, row, x), add_product(b4, row, y)
             row = load(outputs, r5, d)
             a5, b5 = add_product(a5, row, x), add_product(b5, row, y)
-        products[j, first], products[j, first + 1], products[j, first + 2] = total(a0), total(a1), total(a2)
-        products[j, first + 3], products[j, first + 4], products[j, first + 5] = total(a3), total(a4), total(a5)
-        products[j + 1, first], products[j + 1, first + 1], products[j + 1, first + 2] = total(b0), total(b1), total(b2)
-        products[j + 1, first + 3], products[j + 1, first + 4], products[j + 1, first + 5] = total(b3), total(b4), total(b5)
+        store(products, j, cell, totals(a0, a1, a2, a3, a4, a5))
+        store(products, j + 1, cell, totals(b0, b1, b2, b3, b4, b5))
     if count % 2:
         u = at[count - 1]
         a0, a1, a2, a3, a4, a5 = zero, zero, zero, zero, zero, zero
@@ -53,16 +55,15 @@ def take_products(outputs: Any, rows: Any, first: Any, reads: Any, at: Any, coun
             a0, a1 = add_product(a0, load(outputs, r0, d), x), add_product(a1, load(outputs, r1, d), x)
             a2, a3 = add_product(a2, load(outputs, r2, d), x), add_product(a3, load(outputs, r3, d), x)
             a4, a5 = add_product(a4, load(outputs, r4, d), x), add_product(a5, load(outputs, r5, d), x)
-        j = count - 1
-        products[j, first], products[j, first + 1], products[j, first + 2] = total(a0), total(a1), total(a2)
-        products[j, first + 3], products[j, first + 4], products[j, first + 5] = total(a3), total(a4), total(a5)
+        store(products, count - 1, cell, totals(a0, a1, a2, a3, a4, a5))
 
 
-@numba.njit(**OPTIONS)
+@numba.njit(**INNER)
 def add_steps(
-    outputs: Any, rows: Any, first: Any, reads: Any, at: Any, count: Any, steps: Any, changes: Any, into: Any
+    outputs: Any, rows: Any, group: Any, reads: Any, at: Any, count: Any, steps: Any, changes: Any, into: Any
 ) -> None:
     """changes[into[j]] += Σ_r steps[j, r] · outputs[rows[r]], outputs[rows[r]] += Σ_j steps[j, r] · reads[at[j]]."""
+    first, cell = group * GROUP, group * LANES
     r0, r1, r2, r3, r4, r5 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3], rows[first + 4], rows[first + 5]
     zero, one = spread(np.float32(0.0)), spread(np.float32(1.0))
     for block in range(reads.shape[1] // LANES):
@@ -72,17 +73,17 @@ def add_steps(
         c0, c1, c2, c3, c4, c5 = zero, zero, zero, zero, zero, zero
         for j in range(count):
             seen, moved = load(reads, at[j], d), load(changes, into[j], d)
-            step = spread(steps[j, first])
+            step = spread(steps[j, cell])
             c0, moved = add_product(c0, step, seen), add_product(moved, step, h0)
-            step = spread(steps[j, first + 1])
+            step = spread(steps[j, cell + 1])
             c1, moved = add_product(c1, step, seen), add_product(moved, step, h1)
-            step = spread(steps[j, first + 2])
+            step = spread(steps[j, cell + 2])
             c2, moved = add_product(c2, step, seen), add_product(moved, step, h2)
-            step = spread(steps[j, first + 3])
+            step = spread(steps[j, cell + 3])
             c3, moved = add_product(c3, step, seen), add_product(moved, step, h3)
-            step = spread(steps[j, first + 4])
+            step = spread(steps[j, cell + 4])
             c4, moved = add_product(c4, step, seen), add_product(moved, step, h4)
-            step = spread(steps[j, first + 5])
+            step = spread(steps[j, cell + 5])
             c5, moved = add_product(c5, step, seen), add_product(moved, step, h5)
             store(changes, into[j], d, moved)
         # Read again before each write: the same negative may have been drawn twice.
@@ -94,15 +95,50 @@ def add_steps(
         store(outputs, r5, d, add_product(load(outputs, r5, d), one, c5))
 
 
-@numba.njit(**OPTIONS)
-def products_to_steps(products: Any, count: Any, rows: Any, asked: Any, labels: Any, curve: Any, rate: Any) -> None:
-    """Replace each product x by (label - σ(x)) · rate; by 0 for idle rows and for a negative that is the answer."""
-    for r in range(-(-asked // GROUP) * GROUP):
-        live = r < asked and (r == 0 or rows[r] != rows[0])
+@numba.njit(inline="always")
+def sigmoid(x: Any) -> Any:
+    """σ of every lane to within 1.3e-5, 0 or 1 beyond ±6: 1/2 + tanh(x/2)/2 by Lambert's continued fraction, six terms of it."""
+    y = multiply(x, spread(np.float32(0.5)))
+    square = multiply(y, y)
+    upper = add_product(spread(np.float32(1260.0)), square, spread(np.float32(21.0)))
+    upper = multiply(y, add_product(spread(np.float32(10395.0)), square, upper))
+    lower = add_product(spread(np.float32(210.0)), square, spread(np.float32(1.0)))
+    lower = add_product(spread(np.float32(4725.0)), square, lower)
+    lower = add_product(spread(np.float32(10395.0)), square, lower)
+    half = spread(np.float32(0.5))
+    found = add_product(half, half, divide(upper, lower))
+    found = where_below(x, spread(np.float32(BORDER)), found, spread(np.float32(1.0)))
+    return where_below(spread(np.float32(-BORDER)), x, found, spread(np.float32(0.0)))
+
+
+@numba.njit(**INNER)
+def products_to_steps(products: Any, count: Any, rows: Any, asked: Any, labels: Any, curve: Any, rate: Any, ends: Any) -> None:
+    """Replace each product x by (label - σ(x)) · rate; by 0 for idle rows and for a negative that is the answer.
+
+    `ends` (2, cells) is written over: the labels and the rates of the cells.
+    """
+    border, zero, minus = spread(np.float32(BORDER)), spread(np.float32(0.0)), spread(np.float32(-1.0))
+    for group in range(-(-asked // GROUP)):
+        cell = group * LANES
+        for place in range(GROUP):
+            r = group * GROUP + place
+            live = r < asked and (r == 0 or rows[r] != rows[0])
+            ends[0, cell + place] = labels[r]
+            ends[1, cell + place] = rate if live else np.float32(0.0)
+        label, rates = load(ends, 0, cell), load(ends, 1, cell)
         for j in range(count):
-            x = products[j, r]
-            open_ = live and not (curve.skip and abs(x) >= np.float32(6.0))
-            products[j, r] = (labels[r] - squash(x, curve.table, curve.scale)) * rate if open_ else np.float32(0.0)
+            if curve.scale < 0.0:
+                x = load(products, j, cell)
+                step = multiply(rates, add_product(label, minus, sigmoid(x)))
+                if curve.skip:
+                    step = where_below(x, border, where_below(multiply(minus, border), x, step, zero), zero)
+                store(products, j, cell, step)
+            else:
+                for place in range(GROUP):
+                    at, product = cell + place, products[j, cell + place]
+                    open_ = not (curve.skip and abs(product) >= np.float32(BORDER))
+                    step_ = (ends[0, at] - squash(product, curve.table, curve.scale)) * ends[1, at]
+                    products[j, at] = step_ if open_ else np.float32(0.0)
 
 
 @numba.njit(**OPTIONS)
@@ -111,7 +147,7 @@ def loss_of(products: Any, count: Any, rows: Any, asked: Any, labels: Any) -> An
     loss = 0.0
     for j in range(count):
         for r in range(asked):
-            x = np.float64(products[j, r])
+            x = np.float64(products[j, r // GROUP * LANES + r % GROUP])
             if r == 0 or rows[r] != rows[0]:
                 against = -x if labels[r] > 0.5 else x
                 loss += max(against, 0.0) + np.log1p(np.exp(-abs(against)))
@@ -128,35 +164,38 @@ def learn(
     `rows` has a multiple of GROUP ids, of which those beyond `asked` are idle but must be valid; `rows[0]` is the answer, and
     a negative equal to it is skipped, as in word2vec.c. `heard`: add the loss before the step to `totals`.
     """
-    for first in range(0, asked, GROUP):
-        take_products(outputs, rows, first, inputs, words, count, work.products)
+    groups = -(-asked // GROUP)
+    for group in range(groups):
+        take_products(outputs, rows, group, inputs, words, count, work.products)
     if heard:
         totals[2] += loss_of(work.products, count, rows, asked, labels)
         totals[3] += count
-    products_to_steps(work.products, count, rows, asked, labels, curve, rate)
-    reads, at = inputs, words
-    if asked > GROUP:  # the second group must not see what the first one changed
-        reads, at = work.copies, work.count_up
+    products_to_steps(work.products, count, rows, asked, labels, curve, rate, work.ends)
+    if groups == 1:
+        add_steps(outputs, rows, 0, inputs, words, count, work.products, inputs, words)
+    else:  # the second group must not see what the first one changed
         for j in range(count):
             work.copies[j, :] = inputs[words[j]]
-    for first in range(0, asked, GROUP):
-        add_steps(outputs, rows, first, reads, at, count, work.products, inputs, words)
+        for group in range(groups):
+            add_steps(outputs, rows, group, work.copies, work.count_up, count, work.products, inputs, words)
 
 
-@numba.njit(**OPTIONS)
+@numba.njit(**INNER)
 def take_mean(inputs: Any, spots: Any, number: Any, mean: Any) -> None:
-    """mean (1, width) = the mean of inputs[spots[:number]]."""
+    """mean (1, width) = the mean of inputs[spots[:number]], of two rows at a time: long loops are foretold, short ones not."""
     share = spread(np.float32(1.0) / np.float32(max(number, 1)))
     zero = spread(np.float32(0.0))
     for block in range(inputs.shape[1] // LANES):
-        d = block * LANES
-        found = zero
-        for j in range(number):
-            found = add_product(found, share, load(inputs, spots[j], d))
-        store(mean, 0, d, found)
+        store(mean, 0, block * LANES, multiply(share, load(inputs, spots[0], block * LANES)) if number % 2 else zero)
+    for j in range(number % 2, number, 2):
+        one, other = spots[j], spots[j + 1]
+        for block in range(inputs.shape[1] // LANES):
+            d = block * LANES
+            found = add_product(load(mean, 0, d), share, load(inputs, one, d))
+            store(mean, 0, d, add_product(found, share, load(inputs, other, d)))
 
 
-@numba.njit(**OPTIONS)
+@numba.njit(**INNER)
 def move_rows(inputs: Any, spots: Any, number: Any, change: Any, part: Any) -> None:
     """inputs[spots[:number]] += part · change (1, width), row by row."""
     factor = spread(part)
@@ -164,3 +203,12 @@ def move_rows(inputs: Any, spots: Any, number: Any, change: Any, part: Any) -> N
         for block in range(inputs.shape[1] // LANES):
             d = block * LANES
             store(inputs, spots[j], d, add_product(load(inputs, spots[j], d), factor, load(change, 0, d)))
+
+
+@numba.njit(**INNER)
+def add_row(rows: Any, change: Any, part: Any) -> None:
+    """rows[0] += part · change[0]."""
+    factor = spread(part)
+    for block in range(rows.shape[1] // LANES):
+        d = block * LANES
+        store(rows, 0, d, add_product(load(rows, 0, d), factor, load(change, 0, d)))

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from cloze.training.kernels.draws import GOLDEN, OPTIONS, mix
-from cloze.training.kernels.lines import LOSS_EVERY, keep_words, longest_line, prepare, words_around
+from cloze.training.kernels.lines import LOSS_EVERY, fetch_words, keep_words, longest_line, prepare, words_around
 from cloze.training.kernels.rows import learn
 
 
@@ -35,6 +35,7 @@ def train_shared(job: Any, windows: Any, answers: Any, inputs: Any, outputs: Any
         if count > 1:
             asked, state = prepare(kept[0], answers, True, outputs, work, turn, state)
         for centre in range(count):
+            fetch_words(inputs, kept, count, centre, windows.radius)
             state += GOLDEN
             pairs = words_around(kept, count, centre, mix(state), windows.radius, windows.shrinks, work.words)
             rows, labels = work.rows[turn], work.labels[turn]
