@@ -19,7 +19,6 @@ from cloze.corpus.cells import VERSION, CellPlan, Cells, CellWriter
 from cloze.corpus.pair_counting import counted, has_numba, threads_here
 from cloze.corpus.passages import split_documents
 from cloze.corpus.plan import Int64
-from cloze.corpus.spill import Keys, Runs, Sums
 from cloze.corpus.store import Store
 from cloze.corpus.word_stretches import Unit, number_of_words, stretches
 from cloze.errors import CorpusError, RecipeError
@@ -40,9 +39,11 @@ class Cooccurrences:
     twice; otherwise the second of a pair has the first as its context and not the reverse. Documents or sentences (`unit`)
     are borders. Roles, [UNK] among them, are taken out first and leave no gap.
 
-    `memory`: megabytes that counting may take; what does not fit is spilled to disk and merged. The cells are kept in the
-    store's folder, under `cooccurrences/`, and counted once. Cells come by tiles of 1024 x 1024 words, in pieces of 16,384
-    cells, both in an order drawn anew for each epoch.
+    `memory`: megabytes that counting may take, whatever the threads: its tables, their sorting and the text at hand; what does
+    not fit is spilled to disk and merged. Not in it are the program itself (some 300 MB), and the pages of the mapped store and
+    cells, which the system takes back at need. The cells are kept in the store's folder, under `cooccurrences/`, 12 bytes each,
+    and counted once. They come by tiles of 1024 x 1024 words, in pieces of 16,384 cells, both in an order drawn anew for each
+    epoch.
 
     Held-out cells are those of held-out documents, times the ratio of the two parts' words: they compare with training's.
     Differs: without `held_out` (as published) all documents are counted.
@@ -190,36 +191,17 @@ def count_cells(
     """
     memory = source.memory << 20
     compiled = has_numba() if compiled is None else compiled
-    found = counted(
-        stretches(store, documents, unit=source.unit, radius=source.radius, chunk=max(min(1 << 20, memory // 256), 1 << 10)),
+    runs = counted(
+        stretches(store, documents, unit=source.unit, radius=source.radius, chunk=max(min(1 << 20, memory // 512), 1 << 10)),
         source.weights, vocab_size=store.vocab_size, symmetric=source.symmetric, memory=memory * 3 // 4, folder=folder,
         threads=threads or threads_here(), compiled=compiled,
     )
-    spilled, merged = isinstance(found, Runs), folder / "merged"
-    if isinstance(found, Runs):
-        found = _written(found, merged)
-    writer = CellWriter(folder, store.vocab_size, symmetric=source.symmetric, compiled=compiled)
-    keys, sums = found
-    for low in range(0, len(keys), _BLOCK):
-        writer.tally(keys[low : low + _BLOCK])
-    for low in range(0, len(keys), _BLOCK):
-        writer.place(keys[low : low + _BLOCK], sums[low : low + _BLOCK])
-    for litter in folder.iterdir():
-        if litter.suffix in (".keys", ".sums"):
-            litter.unlink()
     header = {"radius": source.radius, "weight": source.weight, "symmetric": source.symmetric, "unit": source.unit,
-              "tokens": number_of_words(store, documents), "spilled": spilled}
+              "tokens": number_of_words(store, documents), "spilled": bool(runs.spilled)}
+    writer = CellWriter(folder, store.vocab_size, symmetric=source.symmetric, compiled=compiled)
+    for keys, _ in runs.merged(_BLOCK):
+        writer.tally(keys)
+    for keys, sums in runs.merged(_BLOCK):
+        writer.place(keys, sums)
+    runs.discard()
     return writer.finish(header)
-
-
-def _written(runs: Runs, path: Path) -> tuple[Keys, Sums]:
-    """The runs as one, on disk and memory-mapped, because it is read twice."""
-    files = path.with_suffix(".keys"), path.with_suffix(".sums")
-    with files[0].open("wb") as keys_file, files[1].open("wb") as sums_file:
-        for keys, sums in runs.merged(_BLOCK):
-            keys.tofile(keys_file)
-            sums.tofile(sums_file)
-    return (
-        np.memmap(files[0], dtype=np.uint64, mode="r").view(np.ndarray),
-        np.memmap(files[1], dtype=np.float64, mode="r").view(np.ndarray),
-    )

@@ -26,10 +26,10 @@ _FULL = 0.7
 def counted(
     chunks: Iterable[Words], weights: NDArray[np.float64], *, vocab_size: int, symmetric: bool, memory: int, folder: Path,
     threads: int = 1, compiled: bool = True,
-) -> Runs | tuple[Keys, Sums]:
-    """The sums of `weights[d - 1]` over all pairs at distance d, by key: in memory, or as `Runs` in `folder` if not within it.
+) -> Runs:
+    """The sums of `weights[d - 1]` over all pairs at distance d, by key; spilled into `folder` as far as memory is too small.
 
-    `memory`: bytes that tables and sorting may take. Keys ascend.
+    `memory`: bytes that tables, sorting and the runs in memory may take together.
     """
     if compiled:
         return _by_tables(chunks, weights, vocab_size, symmetric, memory, folder, threads)
@@ -91,11 +91,11 @@ class _Table:
 def _by_tables(
     chunks: Iterable[Words], weights: NDArray[np.float64], vocab_size: int, symmetric: bool, memory: int, folder: Path,
     threads: int,
-) -> Runs | tuple[Keys, Sums]:
+) -> Runs:
     from cloze.corpus.pair_kernels import count
 
-    # While one table grows it is there one and a half times; while one is spilled its entries are there twice, sorted.
-    longest = max(int(memory / (_ENTRY * (threads + 2.0))), 1 << 12, 16 * len(weights))
+    # While a table is sorted its entries, which fill 0.7 of it, are there two times more.
+    longest = max(int(memory / (_ENTRY * (threads + 2 * _FULL))), 1 << 12, 16 * len(weights))
     tables = [_Table(longest) for _ in range(threads)]
     runs = Runs(folder)
 
@@ -120,18 +120,11 @@ def _by_tables(
                 todo = []
                 for number, at in waiting:  # one after another: growing and spilling take memory
                     if not tables[number].grow():
-                        runs.add(*tables[number].taken())
+                        runs.spill(*tables[number].taken())
                     todo.append((number, Words(words.ids, words.left, at)))
                 waiting.clear()
-    if not len(runs):
-        found = [table.taken() for table in tables]
-        keys, sums = np.concatenate([keys for keys, _ in found]), np.concatenate([sums for _, sums in found])
-        if threads == 1:
-            return keys, sums
-        order = np.argsort(keys, kind="stable")  # a merge of what is sorted
-        return keys[order], sums[order]
-    for table in tables:
-        runs.add(*table.taken())
+    while tables:  # one after another, so that sorted entries take the place of the tables
+        runs.hold(*tables.pop().taken())
     return runs
 
 
@@ -140,10 +133,11 @@ def _by_tables(
 
 def _by_sorting(
     chunks: Iterable[Words], weights: NDArray[np.float64], vocab_size: int, symmetric: bool, memory: int, folder: Path
-) -> Runs | tuple[Keys, Sums]:
+) -> Runs:
     """The same without a compiler: all pairs of a piece of text at once, sorted and added up."""
-    piece = max(int(memory / (8 * _ENTRY * len(weights))), 1 << 10)
-    most = memory // (4 * _ENTRY)  # entries kept before they are written
+    # While entries are added up they are there four times: apart, joined, in order, and added.
+    piece = max(int(memory / (16 * _ENTRY * len(weights))), 1 << 10)
+    most = memory // (6 * _ENTRY)  # entries kept before they are written
     runs, kept = Runs(folder), [(np.zeros(0, np.uint64), np.zeros(0))]
     for words in chunks:
         for low in range(words.new, len(words.ids), piece):
@@ -151,13 +145,9 @@ def _by_sorting(
             if sum(len(keys) for keys, _ in kept) > most:
                 kept = [added(np.concatenate([k for k, _ in kept]), np.concatenate([s for _, s in kept]))]
                 if len(kept[0][0]) > most // 2:
-                    runs.add(*kept.pop())
+                    runs.spill(*kept.pop())
     if kept:
-        kept = [added(np.concatenate([k for k, _ in kept]), np.concatenate([s for _, s in kept]))]
-    if not len(runs):
-        return kept[0]
-    for keys, sums in kept:
-        runs.add(keys, sums)
+        runs.hold(*added(np.concatenate([k for k, _ in kept]), np.concatenate([s for _, s in kept])))
     return runs
 
 

@@ -1,9 +1,10 @@
-"""Sums by key that may be larger than memory: sorted runs on disk, merged in one pass of bounded memory."""
+"""Sums by key that may be larger than memory: sorted runs, in memory or on disk, merged in one pass of bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,44 +14,55 @@ Sums = NDArray[np.float64]
 
 
 class Runs:
-    """Runs of ascending keys with a sum each, on disk as soon as they are added. A key may be in several runs."""
+    """Runs of ascending keys with a sum each, held in memory or spilled into `folder`. A key may be in several runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.sizes: list[int] = []
+        self.spilled: list[Path] = []
+        self._runs: list[tuple[Keys, Sums]] = []
 
-    def __len__(self) -> int:
-        return len(self.sizes)
+    def hold(self, keys: Keys, sums: Sums) -> None:
+        """Keep a run as it is; the keys must ascend."""
+        if len(keys):
+            self._runs.append((keys, sums))
 
-    def add(self, keys: Keys, sums: Sums) -> None:
-        """Write one run; the keys must ascend."""
+    def spill(self, keys: Keys, sums: Sums) -> None:
+        """Keep a run on disk; the keys must ascend."""
         if not len(keys):
             return
-        keys.tofile(self._path("keys", len(self.sizes)))
-        sums.tofile(self._path("sums", len(self.sizes)))
-        self.sizes.append(len(keys))
+        files = [self.folder / f"run-{len(self._runs):05d}.{kind}" for kind in ("keys", "sums")]
+        keys.tofile(files[0])
+        sums.tofile(files[1])
+        self.spilled += files
+        self._runs.append((_mapped(files[0], np.uint64), _mapped(files[1], np.float64)))
 
     def merged(self, block: int) -> Iterator[tuple[Keys, Sums]]:
         """Ascending keys, each once, with its whole sum, in blocks of about `block` entries."""
-        keys = [np.memmap(self._path("keys", n), dtype=np.uint64, mode="r").view(np.ndarray) for n in range(len(self.sizes))]
-        sums = [np.memmap(self._path("sums", n), dtype=np.float64, mode="r").view(np.ndarray) for n in range(len(self.sizes))]
-        ahead = max(1, block // max(len(keys), 1))
-        at = [0] * len(keys)
-        while any(place < len(run) for place, run in zip(at, keys, strict=True)):
+        runs = self._runs
+        ahead = max(1, block // max(len(runs), 1))
+        at = [0] * len(runs)
+        while any(place < len(keys) for place, (keys, _) in zip(at, runs, strict=True)):
             # Up to the smallest of the keys that end the runs' next stretches, every run's part lies in its stretch.
-            border = min(run[min(place + ahead, len(run)) - 1] for place, run in zip(at, keys, strict=True) if place < len(run))
+            border = min(
+                keys[min(place + ahead, len(keys)) - 1] for place, (keys, _) in zip(at, runs, strict=True) if place < len(keys)
+            )
             ends = [
-                place + int(np.searchsorted(run[place : place + ahead], border, "right"))
-                for place, run in zip(at, keys, strict=True)
+                place + int(np.searchsorted(keys[place : place + ahead], border, "right"))
+                for place, (keys, _) in zip(at, runs, strict=True)
             ]
-            parts = list(zip(at, ends, strict=True))
-            found = np.concatenate([run[low:high] for run, (low, high) in zip(keys, parts, strict=True)])
-            weighed = np.concatenate([run[low:high] for run, (low, high) in zip(sums, parts, strict=True)])
-            yield added(found, weighed)
+            parts = [(keys[low:high], sums[low:high]) for (keys, sums), low, high in zip(runs, at, ends, strict=True)]
+            yield added(np.concatenate([keys for keys, _ in parts]), np.concatenate([sums for _, sums in parts]))
             at = ends
 
-    def _path(self, kind: str, number: int) -> Path:
-        return self.folder / f"run-{number:05d}.{kind}"
+    def discard(self) -> None:
+        """Forget every run and delete its files."""
+        self._runs.clear()
+        while self.spilled:
+            self.spilled.pop().unlink()
+
+
+def _mapped(path: Path, dtype: type) -> NDArray[Any]:
+    return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
 
 
 def added(keys: Keys, sums: Sums) -> tuple[Keys, Sums]:

@@ -83,9 +83,12 @@ class Tokenizer:
         special = sorted(added | set(self.roles.values()))
         self.special_ids: NDArray[np.int32] = np.array(special, dtype=np.int32)
         self.ordinary_ids: NDArray[np.int32] = np.setdiff1d(np.arange(self.size, dtype=np.int32), self.special_ids)
-        self.segmenter = segmenter
+        self._cut(segmenter)
+
+    def _cut(self, segmenter: Segmenter | None) -> None:
         if segmenter is not None and self.kind != "words":
             raise RecipeError(f"tokenizer: only whole words are cut by a segmenter; this one is of kind {self.kind}.")
+        self.segmenter = segmenter
         cut = "" if segmenter is None else f"\nsegmenter: {segmenter.hash}"
         self.hash: str = hashlib.sha256(f"{self._json}{cut}".encode()).hexdigest()
 
@@ -102,7 +105,10 @@ class Tokenizer:
 
     def cut_by(self, segmenter: Segmenter | None) -> Tokenizer:
         """The same tokenizer with the words of a text set apart by this segmenter first; None: taken as they stand."""
-        return Tokenizer(self._json, self.literals, segmenter)
+        made = object.__new__(Tokenizer)  # shares the vocabulary, which takes a few hundred bytes a word
+        made.__dict__.update(self.__dict__)
+        made._cut(segmenter)
+        return made
 
     def apart(self, texts: Sequence[str]) -> Sequence[str]:
         """The texts with their words set apart, as `segmenter` cuts them; themselves without one."""

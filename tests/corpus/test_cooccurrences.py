@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +18,7 @@ from cloze.corpus import Store
 from cloze.corpus.cells import CellPlan, Cells, shuffled
 from cloze.corpus.cooccurrences import Cooccurrences, count_cells
 from cloze.corpus.pair_counting import counted, has_numba
-from cloze.corpus.spill import Runs, added
+from cloze.corpus.spill import Keys, Runs, Sums
 from cloze.corpus.word_stretches import stretches
 from cloze.corpus.writer import StoreWriter
 from cloze.errors import CorpusError, RecipeError
@@ -43,6 +45,12 @@ def matrix(cells: Cells) -> np.ndarray:
     assert len(set(zip(cells.rows.tolist(), cells.columns.tolist(), strict=True))) == len(cells)
     dense[cells.rows, cells.columns] = cells.counts
     return dense
+
+
+def whole(runs: Runs, block: int) -> tuple[Keys, Sums]:
+    """All keys and sums of some runs."""
+    keys, sums = zip(*runs.merged(block), strict=True) if list(runs.merged(block)) else ([np.zeros(0, np.uint64)], [np.zeros(0)])
+    return np.concatenate(keys), np.concatenate(sums)
 
 
 def by_hand(documents: Sequence[Sequence[Sequence[int]]], source: Cooccurrences, vocab_size: int = 12) -> np.ndarray:
@@ -121,8 +129,7 @@ def test_where_chunks_end_does_not_matter(
     def found(size: int) -> Counter[int]:
         words = stretches(store, np.arange(store.documents), unit=unit, radius=radius, chunk=size)  # type: ignore[arg-type]
         made = counted(words, weights, vocab_size=12, symmetric=True, memory=1 << 24, folder=folder, compiled=False)
-        assert isinstance(made, tuple)
-        keys, sums = made
+        keys, sums = whole(made, 1000)
         return Counter(dict(zip(keys.tolist(), sums.round(9).tolist(), strict=True)))
 
     assert found(chunk) == found(1 << 20)
@@ -141,15 +148,14 @@ def test_what_does_not_fit_is_spilled_and_merged(tmp_path: Path, compiled: bool,
         folder.mkdir()
         found = counted(iter(words), weights, vocab_size=1000, symmetric=True, memory=memory, folder=folder, threads=threads,
                         compiled=compiled)
-        assert isinstance(found, Runs) == (memory == 1 << 18)
-        if isinstance(found, Runs):
-            assert len(found) > 3
-            blocks = list(found.merged(1000))
-            assert max(len(keys) for keys, _ in blocks) <= 1000 and len(blocks) > 3
-            results.append((np.concatenate([k for k, _ in blocks]), np.concatenate([s for _, s in blocks])))
-        else:
-            results.append(added(*found))
+        assert len(found.spilled) > 6 if memory == 1 << 18 else not found.spilled
+        blocks = [keys for keys, _ in found.merged(1000)]
+        assert max(map(len, blocks)) <= 1000 and len(blocks) > 3
+        results.append(whole(found, 1000))
+        found.discard()
+        assert not list(folder.iterdir())
     assert (results[0][0] == results[1][0]).all() and (results[0][1] == results[1][1]).all()
+    assert (np.diff(results[0][0].astype(np.int64)) > 0).all()
 
 
 def test_a_spilled_count_gives_the_same_files(tmp_path: Path) -> None:
@@ -167,6 +173,46 @@ def test_a_spilled_count_gives_the_same_files(tmp_path: Path) -> None:
     assert len(found[0].tiles) == 26  # 5 x 5 tiles of 1024 words
     tile = found[0].rows // 1024 * 5 + found[0].columns // 1024
     assert (np.diff(tile) >= 0).all()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits what a process may allocate")
+@pytest.mark.parametrize(
+    ("words", "threads", "compiled", "spilled"),
+    [(58_000, 1, True, False), (115_000, 8, True, False), (120_000, 2, True, True), (30_000, 1, False, False),
+     (100_000, 1, False, True)],
+)
+def test_counting_stays_within_its_memory(tmp_path: Path, words: int, threads: int, compiled: bool, spilled: bool) -> None:
+    if compiled:
+        pytest.importorskip("numba")
+    ids = (4 + np.random.default_rng(4).integers(0, 29_996, words)).tolist()
+    store_of(tmp_path / "store", [[ids]], vocab_size=30_000)
+    command = [sys.executable, "-c", LIMITED, str(tmp_path), str(threads), "compiled" * compiled]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [str(words), str(spilled)], done.stderr
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from cloze.corpus import Store
+from cloze.corpus.cooccurrences import Cooccurrences, count_cells
+
+folder, threads, compiled = Path(sys.argv[1]), int(sys.argv[2]), bool(sys.argv[3])
+store = Store.open(folder / "store")
+
+def count(name, memory):
+    (folder / name).mkdir()
+    return count_cells(Cooccurrences(memory=memory), store, np.arange(1), folder / name, threads=threads, compiled=compiled)
+
+if compiled:
+    count("first", 48)  # loads the compiler, which takes memory of its own
+lines = Path("/proc/self/status").read_text().splitlines()
+used = next(int(line.split()[1]) for line in lines if line.startswith("VmData")) << 10
+resource.setrlimit(resource.RLIMIT_DATA, (used + (64 << 20) + threads * (10 << 20), -1))  # and the threads' stacks
+cells = count("cells", 64)
+print(cells.tokens, cells.header["spilled"])
+"""
 
 
 @relaxed

@@ -63,6 +63,8 @@ def test_without_the_segmenter_a_clause_is_a_word() -> None:
     assert plain.id("我们在图书馆学习") is not None
     assert plain.hash != plain.cut_by(Dictionary()).hash == plain.cut_by(Dictionary()).hash
     assert plain.cut_by(Dictionary()).cut_by(None).hash == plain.hash
+    assert plain.segmenter is None
+    assert plain.cut_by(Dictionary())._plain is plain._plain, "the vocabulary is in memory once"
 
 
 @settings(max_examples=60, deadline=None)
