@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from cloze.assembly.document import read_yaml
+from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import (
     RECORD_ONLY,
     EntrySpec,
@@ -55,12 +56,16 @@ def canonical(recipe: Recipe) -> dict[str, Any]:
 def identity(recipe: Recipe) -> dict[str, Any]:
     """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
 
-    A warm-up in steps is a share of the published steps, so it enters as that share.
+    A warm-up in steps is a share of the published steps, so it enters as that share. When the held-out loss is taken counts only
+    where the optimizer or the rate listens to it (`listens`).
     """
     if recipe.stages:
         return {"stages": {stage.name: _stage(stage, identity(stage.recipe)) for stage in recipe.stages}}
     whole = {key: value for key, value in canonical(recipe).items() if key not in ("name", "paper", "notes")}
-    training = {key: value for key, value in whole["training"].items() if key not in RECORD_ONLY}
+    heard = (builder_of(part.kind, part.name) for part in (recipe.training.optimizer, recipe.training.rate))
+    listening = any(getattr(part, "listens", False) for part in heard)
+    aside = RECORD_ONLY - {"evaluate_every"} if listening else RECORD_ONLY
+    training = {key: value for key, value in whole["training"].items() if key not in aside}
     name, arguments = next(iter(training["rate"].items()))
     if recipe.training.steps and arguments.get("warmup_steps"):
         arguments = {**arguments, "warmup_steps": None, "warmup": arguments["warmup_steps"] / recipe.training.steps}
@@ -91,6 +96,8 @@ def _network(network: NetworkSpec) -> dict[str, Any]:
         made["from"] = network.origin
     if network.change:
         made["change"] = [_part(change) for change in network.change]
+    if network.architecture is not None:
+        made["architecture"] = network.architecture
     return {**made, "train": plain(network.train)}
 
 

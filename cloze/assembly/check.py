@@ -18,6 +18,7 @@ from cloze.assembly.load import phase_recipes
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.structure import views
 from cloze.errors import ClozeError, nearest
+from cloze.training.phases import sets_dropout
 
 #: Fields that batching makes for every view, so that no edit has to give them.
 BATCHING = frozenset({"positions", "order", "block", "summaries", "decoder_block"})
@@ -61,6 +62,9 @@ def check_recipe(recipe: Recipe) -> Checked:
     for part in [part for part in moves if isinstance(part, PartSpec)]:
         _made(part, {}, faults)
     _check_model(recipe, available, checked, faults)
+    for phase, changed in zip(recipe.schedule, phase_recipes(recipe) if recipe.schedule else (), strict=True):
+        if not len(faults) and any(sets_dropout(path) for path in phase.set):
+            _check_model(changed, available, Checked(changed), faults)
     faults.raise_if_any()
     return checked
 

@@ -53,7 +53,8 @@ def _compare(path: str, left: Any, right: Any) -> Iterator[Change]:
         yield from _entry(f"{path}.", left, right)
     elif isinstance(left, NetworkSpec) and isinstance(right, NetworkSpec):
         yield from _compare(path, left.part, right.part)
-        for own, key in (("origin", "from"), ("change", "change"), ("train", "train")):
+        for own in ("origin", "change", "train", "architecture"):
+            key = {"origin": "from"}.get(own, own)
             yield from _compare(f"{path}.{key}", getattr(left, own), getattr(right, own))
     elif isinstance(left, Mapping) and isinstance(right, Mapping):
         for key in dict.fromkeys([*left, *right]):

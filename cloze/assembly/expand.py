@@ -19,7 +19,7 @@ KEYS = (
 ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds")
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
 TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate")
-BESIDE = frozenset({"from", "change", "train"})
+BESIDE = frozenset({"from", "change", "train", "architecture"})
 
 
 def expand(root: Node, faults: Faults) -> None:

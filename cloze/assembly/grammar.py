@@ -48,6 +48,7 @@ _pass: Slots = {
 _network: Slots = {
     "from": Slot(str | None, None),
     "train": Slot(str | list[str | int], "all"),
+    "architecture": Slot(str | None, None),
 }
 _phase: Slots = {
     "steps": Slot(int | None, None),
@@ -146,7 +147,7 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
         return None
     way = node.value.get("train")
     unfreezing = _part(way, f"{path}.train", faults) if way is not None and way.part is not None else None
-    plain = _network if unfreezing is None else {"from": _network["from"]}
+    plain = {key: slot for key, slot in _network.items() if unfreezing is None or key != "train"}
     beside = read_arguments(name, plain, _only(node, plain), path, faults)
     part = _part(Node({k: v for k, v in node.items() if k not in BESIDE}, node.where, node.keys, node.part), path, faults)
     changes = node.value["change"].value if "change" in node.value and node.value["change"].is_list else []
@@ -155,7 +156,8 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
         return None
     said: Any = beside.get("train", unfreezing)
     train = tuple(said) if isinstance(said, list) else said
-    return NetworkSpec(name, part, beside["from"], tuple(c for c in change if c is not None), train)
+    changed = tuple(c for c in change if c is not None)
+    return NetworkSpec(name, part, beside["from"], changed, train, beside["architecture"])
 
 
 def _built(cls: Any, root: Node, key: str, faults: Faults) -> Any:

@@ -20,6 +20,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
 from cloze.errors import RecipeError, nearest
+from cloze.training.phases import MAY_SET, may_set
 
 IN_RUN = Path("cloze") / "recipe.yaml"
 
@@ -216,6 +217,9 @@ def _check_phases(root: Node, recipe: Recipe, faults: Faults) -> None:
         _apply_phase(tree, phase.set, where, f"schedule[{index}].set", own)
         made = read(tree, own) if not len(own) else None
         if made is not None:
+            for path in phase.set:
+                if not may_set(path):
+                    own.add(where, f"schedule[{index}].set.{path}", "a phase cannot set this value.", f"It may set: {MAY_SET}.")
             check_structure(made, lambda path, where=where: where, own)  # type: ignore[misc]
             check_length(made, own, index)
         faults.take(own)

@@ -56,6 +56,13 @@ def names(kind: str) -> list[str]:
     return registry.names(kind)
 
 
+def architectures(network: str | None) -> list[str]:
+    """The architectures of transformers that a network of this part may be exported as; all of them if it names none."""
+    from cloze.interop import ARCHITECTURES
+
+    return [name for name, architecture in ARCHITECTURES.items() if network in (None, architecture.part)]
+
+
 def import_files(files: Iterable[str | Path]) -> None:
     """Import user code (`--with FILE`), which registers parts; a file is imported once per process."""
     for file in files:

@@ -45,10 +45,10 @@ class Publisher:
             name=self.recipe.name if name == self.recipe.export else f"{self.recipe.name}, {name}",
             step=step, paper=self.recipe.paper, notes=self.recipe.notes or "",
         )
-        alone = len(self.recipe.networks) == 1
+        kin = None if name == self.recipe.export else self._kin()
         return export_folder(
             folder, model=self.model(name, state), tokenizer=self.tokenizer, reading=self.recipe.reading, card=card,
-            architecture=None if alone or name == self.recipe.export else self._kin(),
+            architecture=self.recipe.networks[name].architecture or kin,
         )
 
     def model(self, name: str, state: Mapping[str, Tensor]) -> Model:

@@ -57,7 +57,8 @@ class TextSpec:
 class NetworkSpec:
     """A network: a part, the earlier stage it comes `from` (`origin`), what is changed in it, and which of it moves when.
 
-    `train` is `all`, `none`, names of depth groups, or a way to unfreeze them.
+    `train` is `all`, `none`, names of depth groups, or a way to unfreeze them. `architecture` is the one of transformers that its
+    folder is written for where several fit, by its `model_type`.
     """
 
     name: str
@@ -65,6 +66,7 @@ class NetworkSpec:
     origin: str | None = None
     change: tuple[PartSpec, ...] = ()
     train: str | tuple[str | int, ...] | PartSpec = "all"
+    architecture: str | None = None
 
 
 @dataclass(frozen=True)
@@ -176,10 +178,9 @@ class TrainingSpec:
 
     `batch` counts examples per update over all ranks; `micro_batch` those that one device holds at once. `steps`, `epochs`
     or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget.
-    `layerwise_rates`: how fast each depth of a network moves. `rate_length`: the rate is meant for rows of so many tokens,
-    and is scaled in proportion where a step has others. A loss is the mean over its answers, or its sum divided by the rows of
-    the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits the recipe (`auto`), must
-    (`compiled`) or may not (`loop`).
+    `layerwise_rates`: how fast each depth of a network moves. A loss is the mean over its answers, or its sum divided by the
+    rows of the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits the recipe (`auto`),
+    must (`compiled`) or may not (`loop`).
     """
 
     optimizer: OptimizerPart
@@ -190,7 +191,6 @@ class TrainingSpec:
     epochs: float | None = None
     tokens: int | None = None
     clip: float | None = None
-    rate_length: int | None = None
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compile: Literal["auto"] | bool = "auto"
     layerwise_rates: LayerwisePart = None
@@ -207,6 +207,7 @@ class TrainingSpec:
 
 
 # What may change without changing a single weight of the result, or belongs to the run's record: not part of the hash.
+# `evaluate_every` changes weights where an optimizer or rate listens to held-out losses: see `canonical.identity`.
 RECORD_ONLY = frozenset(
     {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}
 )

@@ -14,19 +14,21 @@ from torch import Tensor
 from cloze.assembly.binding import bound_paths, check_bind, make_tables, open_stores
 from cloze.assembly.build import Loaded, build_data, build_step, built, first_length, in_turns, load_checkpoint, odds_of
 from cloze.assembly.check import check_recipe
-from cloze.assembly.load import load_recipe
+from cloze.assembly.load import load_recipe, phase_recipes
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import PartSpec, Recipe, Stage
 from cloze.assembly.samples import sampler
 from cloze.batching import Cursor
 from cloze.corpus import Store
-from cloze.errors import BudgetError, CheckpointError, ClozeError
+from cloze.errors import BudgetError, CheckpointError, ClozeError, RecipeError
+from cloze.networks.blocks.dropout import dropouts
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
+from cloze.training.engine import choose
 from cloze.training.loop import Outcome, train
 from cloze.training.movement import Unfreezing, unfreezing_of
-from cloze.training.phases import Phase, phases_from_shares
+from cloze.training.phases import Phase, phases_from_shares, sets_dropout
 from cloze.training.precision import choose_device
 from cloze.training.run import Record, Run, Training
 from cloze.training.step import Step
@@ -129,34 +131,47 @@ def run_stage(
     loaded: Recipe, request: Request, out: Path, spend: Budget, *, begin: Path | None = None
 ) -> Outcome:
     """One run of a checked recipe within a budget; `begin` is a checkpoint whose weights it begins with."""
-    new, phases, say, seed = not out.exists(), phases_of(loaded), request.say, request.seed
-    place = choose_device(request.device)
-    compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
+    new = not out.exists()
     try:
-        named = bound_paths(loaded, request.corpus, request.binds)
-        stores, chosen = open_stores(
-            loaded, named, out, tokenizer=request.tokenizer, text_format=request.text_format, seed=seed, say=say
-        )
-        tables = make_tables(loaded, stores)
-        step = build_step(
-            loaded, vocab_size=chosen.size, seed=seed, tables=tables, store=next(iter(stores.values())), tokenizer=chosen
-        )
-        if begin is not None:
-            begin_with(step, loaded, begin, chosen, say=say)
-        rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        data = build_data(
-            loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
-        )
-        if request.held_out:
-            put_aside(data, loaded, request.held_out, out, chosen, step, text_format=request.text_format, seed=seed,
-                      compiled=compiled, tables=tables, say=say)
-        for entry in loaded.turns:  # what cannot be made into examples is found out before anything is written
-            data.next(entry, Cursor())
-            next(iter(data.held_out(entry)), None)
+        run = _prepare(loaded, request, out, spend, begin)
     except ClozeError:
         if new:
             shutil.rmtree(out, ignore_errors=True)
         raise
+    try:
+        outcome = train(run)
+    finally:
+        run.data.close()
+    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:
+        request.say(few_updates(loaded, outcome))
+    return outcome
+
+
+def _prepare(loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Path | None) -> Run:
+    """The run, and of its folder no more than the corpus; what cannot be trained is refused here."""
+    phases, say, seed = phases_of(loaded), request.say, request.seed
+    place = choose_device(request.device)
+    compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
+    named = bound_paths(loaded, request.corpus, request.binds)
+    stores, chosen = open_stores(
+        loaded, named, out, tokenizer=request.tokenizer, text_format=request.text_format, seed=seed, say=say
+    )
+    tables = make_tables(loaded, stores)
+    given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
+    step = build_step(loaded, vocab_size=chosen.size, seed=seed, **given)
+    phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
+    if begin is not None:
+        begin_with(step, loaded, begin, chosen, say=say)
+    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    data = build_data(
+        loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
+    )
+    if request.held_out:
+        put_aside(data, loaded, request.held_out, out, chosen, step, text_format=request.text_format, seed=seed,
+                  compiled=compiled, tables=tables, say=say)
+    for entry in loaded.turns:  # what cannot be made into examples is found out before anything is written
+        data.next(entry, Cursor())
+        next(iter(data.held_out(entry)), None)
     run = Run(
         folder=out, step=step, data=data, export=Publisher(loaded, chosen, tables, languages_of(stores)), budget=spend,
         optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
@@ -168,13 +183,9 @@ def run_stage(
         seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
     )
-    try:
-        outcome = train(run)
-    finally:
-        data.close()
-    if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:
-        say(few_updates(loaded, outcome))
-    return outcome
+    run.check()
+    choose(run, ranks)
+    return run
 
 
 def unfreezing(train: Any) -> Unfreezing:
@@ -289,7 +300,7 @@ def training_of(recipe: Recipe) -> Training:
     return Training(
         clip=t.clip, precision=t.precision, compile=t.compile, evaluate_every=t.evaluate_every,
         checkpoint_every=t.checkpoint_every, keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
-        nominal_steps=t.steps, rate_length=t.rate_length, divide=t.divide, engine=t.engine,
+        nominal_steps=t.steps, divide=t.divide, engine=t.engine,
     )
 
 
@@ -299,6 +310,25 @@ def phases_of(recipe: Recipe) -> tuple[Phase, ...]:
         return ()
     sizes = [(phase.share or phase.steps or phase.epochs or 0.0, phase.set) for phase in recipe.schedule]
     return phases_from_shares(sizes)
+
+
+def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given: Any) -> tuple[Phase, ...]:
+    """The phases with the rate that each dropout of `step` has in them: that of the recipe as the phase sets it, built without
+    weights from what the step was built from. What follows from another value (`attention_dropout`) so follows here, too."""
+    if not any(sets_dropout(path) for phase in phases for path in phase.set):
+        return phases
+    usual, found = dropouts(step), []
+    for index, (phase, changed) in enumerate(zip(phases, phase_recipes(recipe), strict=True)):
+        rates = dropouts(build_step(changed, device="meta", **given))
+        asked = changed.networks != recipe.networks or changed.entries != recipe.entries
+        if rates.keys() != usual.keys() or (asked and rates == usual):
+            named = ", ".join(filter(sets_dropout, phase.set))
+            raise RecipeError(
+                f"schedule[{index}].set: {named}: no layer of {recipe.name} follows this value while it is trained.\n"
+                "  Write it among the part's own arguments."
+            )
+        found.append(replace(phase, rates=rates))
+    return tuple(found)
 
 
 def describe(stores: dict[str, Store]) -> dict[str, Any]:

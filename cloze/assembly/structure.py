@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
-from cloze.assembly.parts import builder_of
+from cloze.assembly.parts import architectures, builder_of
 from cloze.assembly.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.errors import nearest
 
@@ -25,6 +25,7 @@ def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
         _check_passes(recipe, entry, prefix, at, faults)
     if not any(entry.odds == "by_size" or entry.odds > 0 for entry in recipe.entries.values()):
         faults.add(at("mixture"), "mixture", "every entry has odds of 0, so nothing would ever be trained.")
+    _check_architectures(recipe, at, faults)
     _check_mixing(recipe, at, faults)
     _check_lanes(recipe, at, faults)
     _check_heads(recipe, faults)
@@ -41,6 +42,15 @@ def views(entry: EntrySpec) -> list[str]:
 def _known(path: str, name: str, known: Iterable[str], what: str, where: Where, faults: Faults) -> None:
     if name not in list(known):
         faults.add(where, path, f"there is no {what} {name!r}.", nearest(name, known))
+
+
+def _check_architectures(recipe: Recipe, at: At, faults: Faults) -> None:
+    """A network's folder can only be of a type of transformers that expresses networks of its kind."""
+    for name, network in recipe.networks.items():
+        if network.architecture is not None:
+            path = f"networks.{name}.architecture"
+            kin = architectures(None if network.part is None else network.part.name)
+            _known(path, network.architecture, kin, "architecture", at(path), faults)
 
 
 def _check_passes(recipe: Recipe, entry: EntrySpec, prefix: str, at: At, faults: Faults) -> None:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.corpus.gather import Gatherer
-from cloze.corpus.passages import remember, split_documents
-from cloze.corpus.plan import Int32, Int64, Stretch
+from cloze.corpus.passages import remember, running_text
+from cloze.corpus.plan import Arranged, Cut, Int32, Int64, Stretch
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -56,38 +56,13 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The rows of an epoch in the order of the store, N of each."""
-
-    start: Int64    # first token in the store
-    length: Int32   # tokens
-
-
-@dataclass(frozen=True)
-class LinePlan:
-    """One epoch: item i is row `order[i]` of `passages`. Twenty bytes per row; two of these plans share their `passages`."""
-
-    epoch: int
-    room: int
-    passages: Cut
-    order: Int64
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    @property
-    def start(self) -> Int64:
-        """First token of every row in the store, order of the store, (N,)."""
-        return self.passages.start
+class LinePlan(Arranged[Cut]):
+    """One epoch of lines. Twenty bytes per row; two of these plans share their `passages`."""
 
     @property
     def length(self) -> Int32:
         """Tokens of every row, order of the store, (N,)."""
         return self.passages.length
-
-    def lengths(self, items: Int64) -> Int32:
-        """Row lengths of items of the epoch."""
-        return self.passages.length[self.order[items]]
 
 
 class BoundLines:
@@ -96,14 +71,8 @@ class BoundLines:
     def __init__(
         self, source: Lines, store: Store, *, seed: int, entry: str, held_out: float, part: Literal["train", "held_out"]
     ) -> None:
-        self.source = source
-        self.store = store
-        self.seed = seed
-        self.entry = entry
-        self.part = part
-        if store.pairs:
-            raise CorpusError(f"{store.path}: this store holds pairs of translations; read it with the source pairs.")
-        self._start, self._size = self._units(store, split_documents(store.documents, held_out)[part])
+        self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
+        self._start, self._size = self._units(store, running_text(store, held_out, part))
         if part == "train" and not (self._size >= 2).any():
             raise CorpusError(
                 f"{store.path}: the corpus is smaller than one example: no {source.unit} has two tokens "

@@ -114,16 +114,10 @@ class BoundPassages:
         self, source: RunningText, store: Store, *, seed: int, entry: str, held_out: float,
         part: Literal["train", "held_out"],
     ) -> None:
-        self.source = source
-        self.store = store
-        self.seed = seed
-        self.entry = entry
-        self.part = part
-        if store.pairs:
-            raise CorpusError(f"{store.path}: this store holds pairs of translations; read it with the source pairs.")
+        self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
+        documents = running_text(store, held_out, part)
         if source.smooth is not None:
             store.document_languages  # noqa: B018  # says what to do where there are none
-        documents = split_documents(store.documents, held_out)[part]
         separator = None if source.separator is None else store.role(source.separator)
         self.stretch = Stretch.of(
             store, documents, joined=source.across_documents, separated=separator is not None
@@ -277,6 +271,13 @@ def split_documents(count: int, held_out: float) -> dict[str, Int64]:
     ranked = numbers[places.argsort()]
     chosen[ranked[:2]], chosen[ranked[-2:]] = True, False
     return {"train": documents[~chosen], "held_out": documents[chosen]}
+
+
+def running_text(store: Store, held_out: float, part: Literal["train", "held_out"]) -> Int64:
+    """The documents of a part; a `CorpusError` where the store holds pairs of translations and no running text."""
+    if store.pairs:
+        raise CorpusError(f"{store.path}: this store holds pairs of translations; read it with the source pairs.")
+    return split_documents(store.documents, held_out)[part]
 
 
 def remember(cache: OrderedDict[Any, Value], key: Any, make: Callable[[], Value]) -> Value:

@@ -10,6 +10,7 @@ separator stands between documents, the separators too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,38 +24,54 @@ _CHUNK = 1 << 20  # sentences turned into Python integers at a time: bounds memo
 
 
 @dataclass(frozen=True)
-class Cuts:
-    """The passages of an epoch in canonical order; N of each array. Shared by all epochs that cut alike."""
+class Cut:
+    """The rows of an epoch in canonical order, that of the store; N of each array. Shared by all epochs that cut alike."""
 
     start: Int64            # first token in the store
+    length: Int32           # tokens of the row, separators inserted among them
+
+
+@dataclass(frozen=True)
+class Cuts(Cut):
+    """The passages of an epoch."""
+
     stop: Int64             # one past the last token
-    length: Int32           # tokens of the row: stop - start and the separators inserted
     document: Int64         # document of the first token
     sentence: Int64         # sentence of the first token
     sentences: Int32        # sentences touched
     lead: NDArray[np.bool_] | None  # the row begins with a separator; None where that cannot be
 
 
-@dataclass(frozen=True)
-class Plan:
-    """One epoch: the passages and the order in which they come. Item i of the epoch is passage `order[i]`.
+AnyCut = TypeVar("AnyCut", bound=Cut)
 
-    `turn` counts, where languages are drawn at smoothed rates, how often each item's passage has come before.
-    """
+
+@dataclass(frozen=True)
+class Arranged(Generic[AnyCut]):
+    """One epoch: rows and the order in which they come. Item i of the epoch is row `order[i]` of `passages`."""
 
     epoch: int
     room: int
-    passages: Cuts
+    passages: AnyCut
     order: Int64
-    turn: Int64 | None = None
 
     def __len__(self) -> int:
         return len(self.order)
 
     @property
     def start(self) -> Int64:
-        """First token of every passage, canonical order, (N,)."""
+        """First token of every row, canonical order, (N,)."""
         return self.passages.start
+
+    def lengths(self, items: Int64) -> Int32:
+        """Row lengths of items of the epoch, before any edit: what packing plans with."""
+        return self.passages.length[self.order[items]]
+
+
+@dataclass(frozen=True)
+class Plan(Arranged[Cuts]):
+    """One epoch of passages. `turn` counts, where languages are drawn at smoothed rates, how often an item's has come before."""
+
+    turn: Int64 | None = None
 
     @property
     def stop(self) -> Int64:
@@ -70,10 +87,6 @@ class Plan:
         """What tells items apart, whatever their place in the epoch: the passage, and unless `static` its turn."""
         passage = self.order[items]
         return passage if self.turn is None or static else passage + len(self.passages.start) * self.turn[items]
-
-    def lengths(self, items: Int64) -> Int32:
-        """Row lengths of items of the epoch, before any edit: what packing plans with."""
-        return self.passages.length[self.order[items]]
 
 
 @dataclass(frozen=True)

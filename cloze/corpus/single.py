@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cloze import rng
 from cloze.corpus.gather import Gatherer
-from cloze.corpus.passages import remember, split_documents
+from cloze.corpus.passages import remember, running_text
 from cloze.corpus.plan import Cuts, Int64, Plan, Stretch
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
@@ -54,15 +54,9 @@ class BoundSingle:
         self, source: OneByOne, store: Store, *, seed: int, entry: str, held_out: float,
         part: Literal["train", "held_out"], batch: int,
     ) -> None:
-        self.source = source
-        self.store = store
-        self.seed = seed
-        self.entry = entry
-        self.part = part
+        self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
         self.batch = batch
-        if store.pairs:
-            raise CorpusError(f"{store.path}: this store holds pairs of translations; read it with the source pairs.")
-        documents = split_documents(store.documents, held_out)[part]
+        documents = running_text(store, held_out, part)
         self.stretch = Stretch.of(store, documents, joined=source.across_documents, separated=False)
         self._gather = Gatherer(store, self.stretch, None)
         self._all = self._with_neighbours()

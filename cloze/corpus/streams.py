@@ -38,8 +38,9 @@ class Streams:
       read forwards alone.
     spread, short: rows of random lengths, the same for all lanes, so that words do not always meet the same borders (AWD-LSTM;
       Merity et al., 2018, §5). New tokens of a row are drawn with deviation `spread` around a usual number, in a share `short`
-      of the rows around half of it; the usual number is such that `length` is 4 deviations above. At least 5 come in. Scale the
-      rate along (`training.rate_length`). Held-out rows are never drawn: they are as long as the usual ones.
+      of the rows around half of it; the usual number is such that `length` is 4 deviations above. At least 5 come in. With
+      `training.divide: rows` an update is as large as its rows are long. Held-out rows are never drawn: they are as long as the
+      usual ones.
 
     Differs: the authors of XLNet shuffle input files for every epoch; here an epoch is the same as the one before, but for
     what the exercise draws.

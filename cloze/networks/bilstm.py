@@ -14,6 +14,7 @@ from cloze.networks.blocks.characters import CharacterTable
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
+from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.blocks.stepping import reorder, turned
 from cloze.networks.clock import Clock
 from cloze.networks.lstm import WordInputs
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     CharactersPart = Any
 else:
     CharactersPart = Part["characters"]
-
-State = tuple[Tensor, Tensor]
 
 
 class BothWays(nn.Module):
@@ -187,16 +186,15 @@ class BiLSTM(nn.Module):
         (B, L, D / 2), `layers` (N + 1, B, L, D), `summary` (E, D), and `carry`, for the rows that follow in the lanes. Rows of
         several examples are a `RecipeError`.
         """
-        lengths = _lengths(block)
+        lengths = lengths_of(block, "bilstm")
         x = self.embeddings(tokens, characters)
         turn: Tensor | bool = False if reversed is None else reversed
         states: dict[str, Any] = {}
-        along, after = self._along(x, turn, lengths, _recalled(carry, restarts, len(self.layers)), "carry" in want)
+        before = recall_states(carry, restarts, len(self.layers))
+        ends = ends_before(self.reuse, x, lengths) if "carry" in want else None
+        along, after = self._stack("along", x, turn, lengths, ends, before)
         if "carry" in want:
-            states["carry"] = {
-                f"{name}.{number}": part.detach()
-                for number, state in enumerate(after) for name, part in zip(("hidden", "cell"), state, strict=True)
-            }
+            states["carry"] = remember_states(after)
         if "forward_hidden" in want:
             states["forward_hidden"] = along[-1]
         if want <= {"forward_hidden", "carry"}:
@@ -206,16 +204,6 @@ class BiLSTM(nn.Module):
             states["backward_hidden"] = against[-1]
         both = [_side_by_side(x, x, False), *(_side_by_side(a, b, turn) for a, b in zip(along, against, strict=True))]
         return {**states, **reading_states(want, both[-1], both, summaries)}
-
-    def _along(
-        self, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None, before: list[State] | None, carrying: bool
-    ) -> tuple[list[Tensor], list[State]]:
-        """What comes out of every layer in the order of the rows, the last with its dropout, and the states to go on with."""
-        ends = None
-        if carrying and self.reuse:
-            whole = torch.full((len(x),), x.shape[1], device=x.device) if lengths is None else lengths
-            ends = (whole - self.reuse).clamp(min=0)
-        return self._stack("along", x, backwards, lengths, ends, before)
 
     def _against(self, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None) -> list[Tensor]:
         """What comes out of every layer that reads the rows from their last tokens, which begins with zeros."""
@@ -228,6 +216,7 @@ class BiLSTM(nn.Module):
         self, way: str, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None, ends: Tensor | None,
         before: list[State] | None,
     ) -> tuple[list[Tensor], list[State]]:
+        """What comes out of every layer in the order of the rows, the last with its dropout, and the states to go on with."""
         drop = self.dropouts[way]
         passed, after = [], []
         for number, layer in enumerate(self.layers):
@@ -243,28 +232,9 @@ class BiLSTM(nn.Module):
         return sum(layer.forwards.flops_per_token() + layer.backwards.flops_per_token() for layer in self.layers)
 
 
-def _lengths(block: Tensor | None) -> Tensor | None:
-    """How many real tokens each row has (B,), None where nothing is padded."""
-    if block is None:
-        return None
-    if bool((block > 1).any()):
-        raise RecipeError("bilstm: a row holds several texts, and a state would go on from one to the next. Leave packing out.")
-    return (block > 0).sum(1)
-
-
 def _side_by_side(along: Tensor, against: Tensor, backwards: Tensor | bool) -> Tensor:
     """[forward; backward], whichever direction it was that read a row in its order."""
     straight = torch.cat([along, against], dim=-1)
     if isinstance(backwards, bool):
         return straight
     return torch.where(backwards[:, None, None], torch.cat([against, along], dim=-1), straight)
-
-
-def _recalled(carry: Mapping[str, Tensor] | None, restarts: Tensor | None, layers: int) -> list[State] | None:
-    """The state of every layer out of a carry; rows in `restarts` (B,) begin with zeros."""
-    if not carry:
-        return None
-    states = [(carry[f"hidden.{number}"], carry[f"cell.{number}"]) for number in range(layers)]
-    if restarts is None:
-        return states
-    return [(h.masked_fill(restarts[:, None], 0.0), c.masked_fill(restarts[:, None], 0.0)) for h, c in states]

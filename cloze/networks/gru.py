@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from cloze.errors import RecipeError
 from cloze.networks.blocks.gru import GRULayer
+from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
-from cloze.networks.network import StateKind
-from cloze.networks.two_sided_lstm import lengths_of
+from cloze.networks.network import StateKind, require_order
 from cloze.registry import Given, register
 
 
@@ -130,9 +130,8 @@ class GRU(nn.Module):
         carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (B, D). Several texts in a row: a `RecipeError`."""
-        own = "open" if self.both_directions else "left_to_right"
-        if order is not None and (not isinstance(order, str) or order != own):
-            raise RecipeError(f"gru reads in the order {own} (both_directions: {self.both_directions}); write `order: {own}`.")
+        if order is not None:
+            require_order("gru", order, "open" if self.both_directions else "left_to_right")
         if (condition is None) != (self.condition is None):
             given = "no vector to write from; write `take: {condition: PASS.summary}`" if condition is None else "a condition"
             raise RecipeError(f"gru: condition is {self.condition}, and the pass gives {given}.")

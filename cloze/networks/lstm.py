@@ -6,24 +6,22 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import LockedDropout, WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
+from cloze.networks.blocks.noise import Noise
+from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.clock import Clock
-from cloze.networks.network import StateKind, reading_states
-from cloze.networks.transformer_xl import last_places
+from cloze.networks.network import StateKind, last_places, reading_states, require_order
 from cloze.registry import Given, Part, register
 
 if TYPE_CHECKING:
     CharactersPart = Any
 else:
     CharactersPart = Part["characters"]
-
-States = list[tuple[Tensor, Tensor]]
 
 
 class StateCache:
@@ -58,7 +56,8 @@ class LSTM(nn.Module):
     dropouts: of whole words in the table (`word_dropout`), of its vectors (`input_dropout`), of recurrent weights
     (`weight_dropout`), between layers (`hidden_dropout`) and behind the last (`dropout`); the `locked` ones have one mask for
     all steps of a row. SiATL (Chronopoulou et al., 2019): `down` maps the last layer, of width `inner` too, to `width`. Kim et
-    al. (2016): `characters` in place of a table, and nothing locked.
+    al. (2016): `characters` in place of a table, and nothing locked. `noise` is the deviation of what is added to every number of
+    a word's vector while training (SiATL's language model; alexandra-chron/siatl `layers.py`), before `input_dropout`.
 
     `reuse`: how many tokens at the end of a row the next one of the lane brings again; the state that is carried is the one
     before them. `biases: two` is torch's. Everything is drawn from ±`bound` if it is given; else the table from ±0.1, layers
@@ -93,6 +92,7 @@ class LSTM(nn.Module):
         biases: Literal["one", "two"] = "two",
         forget_bias: float = 0.0,
         locked: bool = True,
+        noise: float = 0.0,
         word_dropout: float = 0.0,
         input_dropout: float = 0.0,
         weight_dropout: float = 0.0,
@@ -123,6 +123,7 @@ class LSTM(nn.Module):
             for number, cell in enumerate(cells)
         )
         self.down = nn.Linear(cells[-1], width) if down else None
+        self.noise = Noise(noise, "noise", clock)
         self.input_dropout = kind(input_dropout, clock)
         self.hidden_dropouts: Sequence[Dropout] = nn.ModuleList(  # type: ignore[assignment]
             kind(hidden_dropout, clock) for _ in cells[1:]
@@ -185,15 +186,11 @@ class LSTM(nn.Module):
 
         `cache`, instead of a carry, remembers the tokens read with it. Rows of several examples are a `RecipeError`.
         """
-        if not isinstance(order, str) or order != "left_to_right":
-            raise RecipeError("lstm reads from left to right; write `order: left_to_right` in the recipe.")
-        length, ends = tokens.shape[1], None
-        lengths = _lengths(block)
-        if "carry" in want and self.reuse:
-            whole = torch.full((len(tokens),), length, device=tokens.device) if lengths is None else lengths
-            ends = (whole - self.reuse).clamp(min=0)
-        before = _recalled(carry, restarts, len(self.layers)) if cache is None else _cached(cache)
-        x = self.input_dropout(self.embeddings(tokens, characters))
+        require_order("lstm", order, "left_to_right")
+        lengths = lengths_of(block, "lstm")
+        ends = ends_before(self.reuse, tokens, lengths) if "carry" in want else None
+        before = recall_states(carry, restarts, len(self.layers)) if cache is None else _cached(cache)
+        x = self.input_dropout(self.noise(self.embeddings(tokens, characters)))
         passed, after = [x], []
         for number, layer in enumerate(self.layers):
             x, state = layer(x, before[number] if before else None, lengths, ends)
@@ -204,7 +201,7 @@ class LSTM(nn.Module):
         hidden = self.final_dropout(x)
         hidden = hidden if self.down is None else self.down(hidden)
         if cache is not None:
-            cache.length += length
+            cache.length += tokens.shape[1]
             cache.layers = [list(state) for state in after]
         if "summary" in want and summaries is None:
             summaries = last_places(tokens, block)
@@ -212,7 +209,7 @@ class LSTM(nn.Module):
         if "undropped" in want:
             states["undropped"] = x
         if "carry" in want:
-            states["carry"] = _remembered(after)
+            states["carry"] = remember_states(after)
         return states
 
     def flops_per_token(self, length: int) -> float:
@@ -220,30 +217,5 @@ class LSTM(nn.Module):
         return sum(layer.flops_per_token() for layer in self.layers) + (6.0 * self.down.weight.numel() if self.down else 0.0)
 
 
-def _lengths(block: Tensor | None) -> Tensor | None:
-    """How many real tokens each row has, (B,)."""
-    if block is None:
-        return None
-    if bool((block > 1).any()):
-        raise RecipeError("lstm: a row holds several texts, and a state would go on from one to the next. Leave packing out.")
-    return (block > 0).sum(1)
-
-
-def _recalled(carry: Mapping[str, Tensor] | None, restarts: Tensor | None, layers: int) -> States | None:
-    """The state of every layer out of a carry; rows in `restarts` (B,) begin with zeros."""
-    if carry is None:
-        return None
-    states = [(carry[f"hidden.{number}"], carry[f"cell.{number}"]) for number in range(layers)]
-    if restarts is None:
-        return states
-    fresh = restarts[:, None]
-    return [(h.masked_fill(fresh, 0.0), c.masked_fill(fresh, 0.0)) for h, c in states]
-
-
-def _cached(cache: StateCache) -> States | None:
+def _cached(cache: StateCache) -> list[State] | None:
     return [(kept[0], kept[1]) for kept in cache.layers] if cache.length else None
-
-
-def _remembered(states: States) -> dict[str, Tensor]:
-    named = {f"hidden.{number}": h.detach() for number, (h, _) in enumerate(states)}
-    return {**named, **{f"cell.{number}": c.detach() for number, (_, c) in enumerate(states)}}

@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.lstm import LSTMLayer
+from cloze.networks.blocks.recurrent_state import State, lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
-from cloze.networks.network import StateKind
-from cloze.networks.two_sided_lstm import lengths_of
+from cloze.networks.network import StateKind, require_order
 from cloze.registry import Given, register
-
-Cell = tuple[Tensor, Tensor]
 
 
 class TranslationCache:
@@ -37,7 +35,7 @@ class Encoded(NamedTuple):
     """What the encoder made of a text: every layer's states (B, L, D), each layer's last state of both directions (B, D)."""
 
     layers: list[Tensor]
-    last: list[Cell]
+    last: list[State]
 
 
 class Encoder(nn.Module):
@@ -95,8 +93,8 @@ class Decoder(nn.Module):
         )
 
     def forward(
-        self, tokens: Tensor, cells: Sequence[Cell], fed: Tensor, source: Tensor, hidden: Tensor | None
-    ) -> tuple[Tensor, Tensor, list[Cell], Tensor]:
+        self, tokens: Tensor, cells: Sequence[State], fed: Tensor, source: Tensor, hidden: Tensor | None
+    ) -> tuple[Tensor, Tensor, list[State], Tensor]:
         """Attentional states (B, T, D) and weights (B, T, L) for tokens (B, T); the layers' cells and the last state fed.
 
         `source` (B, L, D) are the encoder's states, `hidden` (B, 1, L) true where there is padding.
@@ -243,8 +241,7 @@ class LSTMEncoderDecoder(nn.Module):
         At padding `decoder_hidden` means nothing. With `cache` the encoder runs once, and `decoder_tokens` continue those of
         earlier calls. Rows of several examples are a `RecipeError`.
         """
-        if not isinstance(order, str) or order != "open":
-            raise RecipeError("lstm_encoder_decoder reads in both directions; write `order: open` in the recipe.")
+        require_order("lstm_encoder_decoder", order, "open")
         lengths = lengths_of(block, "lstm_encoder_decoder")
         states: dict[str, Tensor] = {}
         if want & {"hidden", "summary", "layers"}:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from cloze.errors import RecipeError
+
 States = Mapping[str, Tensor]
 
 
@@ -63,3 +65,19 @@ def reading_states(
     if "layers" in want:
         states["layers"] = torch.stack([*passed[:-1], hidden])
     return states
+
+
+def last_places(tokens: Tensor, block: Tensor | None) -> Tensor:
+    """The flat place of the last real token of every row (B, L): (B,)."""
+    batch, length = tokens.shape
+    first = torch.arange(batch, device=tokens.device) * length
+    if block is None:
+        return first + length - 1
+    columns = torch.arange(length, device=tokens.device)
+    return first + torch.where(block > 0, columns, 0).amax(1)
+
+
+def require_order(network: str, order: Tensor | str, own: str) -> None:
+    """Refuse, with a `RecipeError`, an order of reading that is not the network's own."""
+    if not isinstance(order, str) or order != own:
+        raise RecipeError(f"{network} reads in the order {own} alone; write `order: {own}` in the recipe.")

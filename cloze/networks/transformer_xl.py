@@ -18,7 +18,7 @@ from cloze.networks.blocks.memory import check_memory, recall, remember, with_me
 from cloze.networks.blocks.relative_layer import Bearings, RelativeLayer, StepDropout
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.clock import Clock
-from cloze.networks.network import StateKind, reading_states
+from cloze.networks.network import StateKind, last_places, reading_states, require_order
 from cloze.networks.transformer import Cache
 from cloze.registry import Given, register
 
@@ -152,8 +152,7 @@ class TransformerXL(nn.Module):
 
         `cache`, instead of a carry, remembers all tokens read with it, for generation.
         """
-        if not isinstance(order, str) or order != "left_to_right":
-            raise RecipeError("transformer_xl reads from left to right; write `order: left_to_right` in the recipe.")
+        require_order("transformer_xl", order, "left_to_right")
         length = tokens.shape[1]
         memory = recall(carry, restarts) if cache is None else recall(_cached(cache), None)
         past = 0 if memory is None else memory.states.shape[2]
@@ -193,16 +192,6 @@ class TransformerXL(nn.Module):
 def _cached(cache: Cache) -> dict[str, Tensor] | None:
     """A cache holds the inputs of every layer (B, 1, M, D), as a carry does."""
     return {"states": torch.cat([kept[0] for kept in cache.layers], dim=1)} if cache.length else None
-
-
-def last_places(tokens: Tensor, block: Tensor | None) -> Tensor:
-    """The flat place of the last real token of every row (B, L): (B,)."""
-    batch, length = tokens.shape
-    first = torch.arange(batch, device=tokens.device) * length
-    if block is None:
-        return first + length - 1
-    columns = torch.arange(length, device=tokens.device)
-    return first + torch.where(block > 0, columns, 0).amax(1)
 
 
 def causal(length: int, block: Tensor | None, device: torch.device) -> Tensor:

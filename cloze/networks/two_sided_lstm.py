@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.lstm import LSTMLayer
+from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
-from cloze.networks.network import StateKind
+from cloze.networks.network import StateKind, require_order
 from cloze.registry import Given, register
 
 
@@ -118,8 +118,7 @@ class TwoSidedLSTM(nn.Module):
         carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `context` (B, L, D). Rows of several examples are a `RecipeError`."""
-        if not isinstance(order, str) or order != "open":
-            raise RecipeError("two_sided_lstm reads from both sides; write `order: open` in the recipe.")
+        require_order("two_sided_lstm", order, "open")
         lengths = lengths_of(block, "two_sided_lstm")
         left, _ = self.left(self.dropout(self.embeddings(tokens)), None, lengths)
         right, _ = self.right(self.dropout(self.right_embeddings(tokens)), None, lengths)
@@ -131,12 +130,3 @@ class TwoSidedLSTM(nn.Module):
         """Floating-point operations of forward and backward for one token, heads not counted."""
         dense = 6.0 * (self.mix.weight.numel() + self.out.weight.numel())
         return self.left.flops_per_token() + self.right.flops_per_token() + dense
-
-
-def lengths_of(block: Tensor | None, network: str) -> Tensor | None:
-    """How many real tokens each row has (B,), None where nothing is padded; a row of several examples is a `RecipeError`."""
-    if block is None:
-        return None
-    if bool((block > 1).any()):
-        raise RecipeError(f"{network}: a row holds several texts, and a state would go on to the next. Write `packing: false`.")
-    return (block > 0).sum(1)

@@ -17,9 +17,9 @@ from cloze.networks.blocks.relative_layer import Asked, Bearings, Query, Relativ
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
-from cloze.networks.network import StateKind, reading_states
+from cloze.networks.network import StateKind, last_places, reading_states
 from cloze.networks.transformer import Transformer
-from cloze.networks.transformer_xl import causal, last_places
+from cloze.networks.transformer_xl import causal
 from cloze.registry import Given, register
 
 

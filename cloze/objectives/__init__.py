@@ -20,13 +20,14 @@ from cloze.objectives.objective import Loss, Objective
 from cloze.objectives.pooled import PooledClassification, pooled_classification
 from cloze.objectives.relation_prediction import relation_prediction
 from cloze.objectives.sample import Sample
+from cloze.objectives.sequence_labelling import SequenceLabelling, sequence_labelling
 from cloze.objectives.span_boundary import SpanBoundary, span_boundary
 from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
     "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "Factorisation", "HierarchicalSoftmax", "Loss",
-    "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Sample", "SpanBoundary",
-    "adaptive_prediction", "classify", "mixed_classification", "pooled_classification", "relation_prediction",
-    "span_boundary", "token_labelling", "token_prediction",
+    "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Sample", "SequenceLabelling",
+    "SpanBoundary", "adaptive_prediction", "classify", "mixed_classification", "pooled_classification", "relation_prediction",
+    "sequence_labelling", "span_boundary", "token_labelling", "token_prediction",
 ]

@@ -15,11 +15,11 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import ClassHead, Transform, VocabularyHead
-from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.objective import Answers, Loss
 from cloze.registry import Given, register
 
 
-class Classify(Objective):
+class Classify(Answers):
     """Sum of cross-entropies of `targets/<set>` at `places/<set>` of one reading.
 
     `reading` is the name of what is read: `hidden` (B, L, D), where places are flat indices into B*L, or `summary`
@@ -31,25 +31,21 @@ class Classify(Objective):
     def __init__(
         self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False, smoothing: float = 0.0
     ) -> None:
-        super().__init__()
+        super().__init__(set=set)
         self.head = head
         if not 0.0 <= smoothing < 1.0:
             raise RecipeError(f"smoothing: {smoothing} is not a share of an answer. Expected 0 <= smoothing < 1.")
-        self.set = set
         self.smoothing = smoothing
         self.everywhere = everywhere
         self.reads = (reading,)
-        self.targets, self.places, self.weights = (f"{field}/{set}" for field in ("targets", "places", "weights"))
         self.at: tuple[str, ...] = (self.places,)
-        self.takes = frozenset({self.targets} if everywhere else {self.targets, self.places})
-        self.optional = frozenset({self.weights, self.places, "block"} if everywhere else {self.weights})
+        if everywhere:
+            self.takes, self.optional = frozenset({self.targets}), frozenset({self.weights, self.places, "block"})
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of answers (positions that are not padding)."""
-        if self.weights in batch:
-            return batch[self.weights].sum(dtype=torch.float32)
-        if self.places in batch:
-            return torch.tensor(float(batch[self.places].shape[0]))
+        if self.weights in batch or self.places in batch:
+            return super().count(batch)
         if "block" in batch:
             return (batch["block"] > 0).sum(dtype=torch.float32)
         shape = batch["tokens" if "tokens" in batch else self.targets].shape
@@ -109,13 +105,21 @@ def classify(
     classes: int = 2,
     reading: Literal["hidden", "summary"] = "hidden",
     transform: Transform | None = None,
+    norm_epsilon: float | None = None,
+    biases: bool = True,
     dropout: float = 0.0,
     width: Given[int],
     clock: Given[Clock],
 ) -> Classify:
     """Classify what stands at the places of a set: the general form, with a softmax over `classes`.
 
-    Parameters: `head.dense.*` with a transform, `head.output.*`.
+    A transform may be followed by a norm (`norm_epsilon`); without `biases` neither it nor the dense map has offsets. That is
+    what stands before the classes in ModernBERT. Parameters: `head.dense.*` and `head.norm.*` where asked for, `head.output.*`.
     """
-    head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock))
+    if transform is None and (norm_epsilon is not None or not biases):
+        raise RecipeError("classify: norm_epsilon and biases belong to the dense map of a `transform`; choose one, such as gelu.")
+    head = ClassHead(
+        width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), norm_epsilon=norm_epsilon,
+        biases=biases,
+    )
     return Classify(head, set=set, reading=reading)

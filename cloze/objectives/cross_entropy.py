@@ -129,20 +129,20 @@ def _add_losses(
     step = max(1, _SCORES_WIDE // max(1, scores.shape[1]))
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
-        wide = scores[part].to(total.dtype, copy=True)
+        wide = scores[part].to(total.dtype)
         target, weight = targets[part, None], weights[part, None]
-        wide -= wide.amax(1, keepdim=True)
+        top = wide.amax(1, keepdim=True)
         chosen = wide.gather(1, target)
-        first = (chosen == 0).squeeze(1)
+        first = (chosen == top).squeeze(1)
         if bool(first.any()):  # a tie with another class is not right
-            right += (((wide[first] == 0).sum(1) == 1) * weight[first, 0]).sum()
+            right += (((wide[first] == top[first]).sum(1) == 1) * weight[first, 0]).sum()
         if smoothing:
             chosen = chosen * (1 - smoothing) + wide.mean(1, keepdim=True) * smoothing
-        sums = wide.exp_().sum(1, keepdim=True)
-        total += ((sums.log() - chosen) * weight).sum()
+        shares = torch.softmax(wide, 1)  # one pass; the largest share is one over the sum of exponentials
+        total -= ((chosen - top + shares.amax(1, keepdim=True).log()) * weight).sum()
         if into is not None:
-            wide *= weight / sums
-            wide.scatter_add_(1, target, weight * (smoothing - 1))
+            shares *= weight
+            shares.scatter_add_(1, target, weight * (smoothing - 1))
             if smoothing:
-                wide -= weight * (smoothing / wide.shape[1])
-            into[part] = wide
+                shares -= weight * (smoothing / shares.shape[1])
+            into[part] = shares

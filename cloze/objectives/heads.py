@@ -33,15 +33,27 @@ def dense(inputs: int, outputs: int, deviation: float = 0.02, *, bias: bool = Tr
 
 
 class ClassHead(nn.Module):
-    """[dense, transform,] dropout, output: (M, D) to (M, classes). `pool` names the dense map `pool` instead."""
+    """[dense, transform, [norm,]] dropout, output: (M, D) to (M, classes). `pool` names the dense map `pool` instead.
+
+    There is a norm if `norm_epsilon` is given; without `biases` the dense map and the norm have no offsets.
+    """
 
     def __init__(
-        self, *, width: int, classes: int, transform: Transform | None, dropout: Dropout, pool: bool = False
+        self,
+        *,
+        width: int,
+        classes: int,
+        transform: Transform | None,
+        dropout: Dropout,
+        pool: bool = False,
+        norm_epsilon: float | None = None,
+        biases: bool = True,
     ) -> None:
         super().__init__()
         self.transform = transform
-        self.dense = dense(width, width) if transform is not None and not pool else None
-        self.pool = dense(width, width) if transform is not None and pool else None
+        self.dense = dense(width, width, bias=biases) if transform is not None and not pool else None
+        self.pool = dense(width, width, bias=biases) if transform is not None and pool else None
+        self.norm = nn.LayerNorm(width, eps=norm_epsilon, bias=biases) if norm_epsilon is not None else None
         self.dropout = dropout
         self.output = dense(width, classes)
 
@@ -50,6 +62,7 @@ class ClassHead(nn.Module):
         first = self.dense or self.pool
         if first is not None and self.transform is not None:
             x = transformed(first(x), self.transform)
+        x = x if self.norm is None else self.norm(x)
         return self.output(self.dropout(x))
 
 

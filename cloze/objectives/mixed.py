@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,8 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.mix import ScalarMix
 from cloze.networks.clock import Clock
-from cloze.objectives.cross_entropy import cross_entropy_sum
-from cloze.objectives.objective import Loss, Objective
-from cloze.objectives.pooled import Pool, PooledHead
+from cloze.objectives.objective import Loss
+from cloze.objectives.pooled import Pool, PooledClassification, PooledHead
 from cloze.registry import Given, register
 
 Where = Literal["input", "output", "both"]
@@ -35,30 +34,35 @@ class Encoder(nn.Module):
         return torch.cat([self.forwards(x, None, lengths)[0], self.backwards(x, None, lengths)[0]], dim=2)
 
 
-class MixedHead(nn.Module):
-    """[table; mix] → [LSTMs] → [h; mix'] → pooling → output: layers (N, B, L, D) and tokens (B, L) to scores (B, classes).
+class Mixed(nn.Module):
+    """[table; mix] → [LSTMs] → [h; mix']: layers (N, B, L, D) and tokens (B, L) to what a task reads of each, (B, L, `read`).
 
     Each place where the network comes in has a mix of its own. Parameters: `mix_in.*`, `mix_out.*`, `table.weight`, `encoder.*`,
-    `pooling.*`, as far as there are any.
+    as far as there are any.
     """
 
     def __init__(
-        self, *, classes: int, mix: Where, layers: int, width: int, encoder: int, embedding_width: int, vocab_size: int,
-        penalty: float, norm: bool, pool: Pool, dropout: float, clock: Clock,
+        self, *, mix: Where, layers: int, width: int, encoder: int, embedding_width: int, vocab_size: int, penalty: float,
+        norm: bool, dropout: float, clock: Clock,
     ) -> None:
         super().__init__()
+        if layers < 1 or min(encoder, embedding_width) < 0 or penalty < 0:
+            raise RecipeError(
+                f"mixed layers: layers {layers}, encoder {encoder}, embedding_width {embedding_width}, penalty {penalty}; "
+                "expected at least one layer and nothing negative."
+            )
+        if mix != "input" and not encoder or mix == "output" and not embedding_width:
+            raise RecipeError(
+                f"mixed layers: mix: {mix} with encoder {encoder} and embedding_width {embedding_width}; the output is that "
+                "of an encoder, which has to read something: write both, or `mix: input`."
+            )
         self.mix_in = ScalarMix(layers, penalty=penalty, norm=norm) if mix != "output" else None
         self.mix_out = ScalarMix(layers, penalty=penalty, norm=norm) if mix != "input" else None
         self.table = nn.Embedding(vocab_size, embedding_width) if embedding_width else None
         read = embedding_width + (width if self.mix_in is not None else 0)
         self.encoder = Encoder(read, encoder, clock) if encoder else None
-        read = 2 * encoder if encoder else read
-        read += width if self.mix_out is not None else 0
+        self.read = (2 * encoder if encoder else read) + (width if self.mix_out is not None else 0)
         self.in_dropout, self.out_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
-        self.pooling = PooledHead(
-            width=read, classes=classes, pool=pool, hidden=None, norm=False, recurrent=0, dropouts=(0.0, 0.0, dropout),
-            clock=clock,
-        )
         if self.table is not None:
             nn.init.uniform_(self.table.weight, -0.1, 0.1)
 
@@ -71,8 +75,8 @@ class MixedHead(nn.Module):
         """What the mixes' weights cost."""
         return torch.stack([mix.cost() for mix in self.mixes]).sum()
 
-    def forward(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
-        """Scores (B, classes); tokens of block 0 do not count."""
+    def mixed(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What is read of each token, and which tokens count (B, L): not those of block 0."""
         real = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
         parts = [] if self.table is None else [self.table(tokens)]
         if self.mix_in is not None:
@@ -82,33 +86,37 @@ class MixedHead(nn.Module):
             x = self.encoder(x, None if block is None else real.sum(1))
         if self.mix_out is not None:
             x = torch.cat([x, self.out_dropout(self.mix_out(layers, real))], dim=2)
-        scores: Tensor = self.pooling(x, real)
+        return x, real
+
+
+class MixedHead(Mixed):
+    """`Mixed` → pooling → output: layers (N, B, L, D) and tokens (B, L) to scores (B, classes). Parameters: also `pooling.*`."""
+
+    def __init__(self, *, classes: int, pool: Pool, dropout: float, clock: Clock, **mixed: Any) -> None:
+        super().__init__(dropout=dropout, clock=clock, **mixed)
+        self.pooling = PooledHead(
+            width=self.read, classes=classes, pool=pool, hidden=None, norm=False, recurrent=0, dropouts=(0.0, 0.0, dropout),
+            clock=clock,
+        )
+
+    def forward(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
+        """Scores (B, classes)."""
+        scores: Tensor = self.pooling(*self.mixed(layers, tokens, block))
         return scores
 
 
-class MixedClassification(Objective):
-    """Sum of cross-entropies of `targets/<set>` for texts, the rows named by `places/<set>`, and for each answer the cost of
-    the mixes, which is thus added once to the mean.
+class MixedClassification(PooledClassification):
+    """What `PooledClassification` adds up, and for each answer the cost of the mixes, which is thus added once to the mean.
 
-    Reads `layers` (N, B, L, D) and the field `tokens`; tokens of block 0 do not count. Metrics: `correct`.
+    Reads `layers` (N, B, L, D) and the field `tokens`.
     """
 
     head: MixedHead
 
     def __init__(self, head: MixedHead, *, set: str) -> None:
-        super().__init__()
-        self.head = head
-        self.set = set
+        super().__init__(head, set=set)
         self.reads = ("layers",)
-        self.targets, self.places, self.weights = (f"{field}/{set}" for field in ("targets", "places", "weights"))
-        self.takes = frozenset({self.targets, self.places, "tokens"})
-        self.optional = frozenset({self.weights, "block"})
-
-    def count(self, batch: Batch) -> Tensor:
-        """The sum of weights; without weights, the number of answers."""
-        if self.weights in batch:
-            return batch[self.weights].sum(dtype=torch.float32)
-        return torch.tensor(float(batch[self.places].shape[0]))
+        self.takes |= {"tokens"}
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
@@ -117,9 +125,8 @@ class MixedClassification(Objective):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
-        weights = batch.get(self.weights)
-        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), weights)
-        return Loss(total + self.count(batch).to(total.device) * self.head.cost(), {"correct": correct})
+        total, metrics = super().loss(scores, batch)
+        return Loss(total + self.count(batch).to(total.device) * self.head.cost(), metrics)
 
 
 @register("objective", "mixed_classification")
@@ -147,16 +154,6 @@ def mixed_classification(
 
     Differs: the task's words are a table over the network's own vocabulary that begins at random; the paper's models read GloVe.
     """
-    if layers < 1 or min(encoder, embedding_width) < 0 or penalty < 0:
-        raise RecipeError(
-            f"mixed_classification: layers {layers}, encoder {encoder}, embedding_width {embedding_width}, penalty {penalty}; "
-            "expected at least one layer and nothing negative."
-        )
-    if mix != "input" and not encoder or mix == "output" and not embedding_width:
-        raise RecipeError(
-            f"mixed_classification: mix: {mix} with encoder {encoder} and embedding_width {embedding_width}; the output is that "
-            "of an encoder, which has to read something: write both, or `mix: input`."
-        )
     head = MixedHead(
         classes=classes, mix=mix, layers=layers, width=width, encoder=encoder, embedding_width=embedding_width,
         vocab_size=vocab_size, penalty=penalty, norm=norm, pool=pool, dropout=dropout, clock=clock,

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
@@ -49,3 +50,20 @@ class Objective(nn.Module):
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The loss and the metrics from the readings."""
         return self.loss(self.scores(readings, batch), batch)
+
+
+class Answers(Objective):
+    """An objective that asks for `targets/<set>` at `places/<set>`; each weighs 1 unless `weights/<set>` says otherwise."""
+
+    def __init__(self, *, set: str) -> None:
+        super().__init__()
+        self.set = set
+        self.targets, self.places, self.weights = (f"{field}/{set}" for field in ("targets", "places", "weights"))
+        self.takes = frozenset({self.targets, self.places})
+        self.optional = frozenset({self.weights})
+
+    def count(self, batch: Batch) -> Tensor:
+        """The sum of weights; without weights, the number of answers."""
+        if self.weights in batch:
+            return batch[self.weights].sum(dtype=torch.float32)
+        return torch.tensor(float(batch[self.places].shape[0]))

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.networks.subwords import count_roles
-from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.objective import Answers, Loss
 
 
-class OutputWords(Objective):
+class OutputWords(Answers):
     """Answers `targets/<set>` at `places/<set>` of one reading, (B, L, D), asked of rows of `head.weight`, which begin at zero.
 
     `counts` (V,) is how often each id occurs, 0 for roles and at least 1 for words; a checkpoint keeps it.
@@ -27,13 +27,9 @@ class OutputWords(Objective):
         self, *, set: str, rows: int, width: int, vocab_size: int, counts: NDArray[np.int64] | None,
         spellings: Sequence[str] | None,
     ) -> None:
-        super().__init__()
-        self.set = set
+        super().__init__(set=set)
         self.reads = ("hidden",)
-        self.targets, self.places, self.weights = (f"{field}/{set}" for field in ("targets", "places", "weights"))
         self.at: tuple[str, ...] = (self.places,)
-        self.takes = frozenset({self.targets, self.places})
-        self.optional = frozenset({self.weights})
         self.head = nn.Embedding(rows, width)
         nn.init.zeros_(self.head.weight)
         self.counts: Tensor
@@ -45,12 +41,6 @@ class OutputWords(Objective):
 
     def counts_changed(self) -> None:
         """Forget what was made of the counts; they are others now."""
-
-    def count(self, batch: Batch) -> Tensor:
-        """The sum of weights; without weights, the number of answers."""
-        if self.weights in batch:
-            return batch[self.weights].sum(dtype=torch.float32)
-        return torch.tensor(float(batch[self.places].shape[0]))
 
     def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The vectors that are asked, (M, D)."""

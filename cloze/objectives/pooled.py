@@ -14,7 +14,7 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
-from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.objective import Answers, Loss
 from cloze.registry import Given, register
 
 Pool = Literal["concat", "attention", "mean", "max", "last"]
@@ -122,26 +122,17 @@ def _reach(real: Tensor) -> Tensor:
     return torch.where(real, torch.arange(1, real.shape[1] + 1, device=real.device), 0).amax(1)
 
 
-class PooledClassification(Objective):
+class PooledClassification(Answers):
     """Sum of cross-entropies of `targets/<set>` for texts, the rows named by `places/<set>`, from all of their tokens.
 
     Reads `hidden` (B, L, D); tokens of block 0 do not count. Metrics: `correct`.
     """
 
-    def __init__(self, head: PooledHead, *, set: str, smoothing: float = 0.0) -> None:
-        super().__init__()
-        self.head = head
-        self.set, self.smoothing = set, smoothing
-        self.reads = ("hidden",)
-        self.targets, self.places, self.weights = (f"{field}/{set}" for field in ("targets", "places", "weights"))
-        self.takes = frozenset({self.targets, self.places})
-        self.optional = frozenset({self.weights, "block"})
-
-    def count(self, batch: Batch) -> Tensor:
-        """The sum of weights; without weights, the number of answers."""
-        if self.weights in batch:
-            return batch[self.weights].sum(dtype=torch.float32)
-        return torch.tensor(float(batch[self.places].shape[0]))
+    def __init__(self, head: nn.Module, *, set: str, smoothing: float = 0.0) -> None:
+        super().__init__(set=set)
+        self.head, self.smoothing = head, smoothing
+        self.reads: tuple[str, ...] = ("hidden",)
+        self.optional |= {"block"}
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""

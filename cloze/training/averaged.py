@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,7 @@ class TriggeredSGD:
 
     patience: int = 5
     weight_decay: float = 0.0
+    listens: ClassVar[bool] = True  # so that `evaluate_every` is part of a recipe's hash
 
     def __post_init__(self) -> None:
         if self.patience < 1:

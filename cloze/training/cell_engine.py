@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.batching import Feed
 from cloze.corpus.cells import CellPlan
 from cloze.corpus.cooccurrences import BoundCooccurrences
-from cloze.errors import MissingExtra
 from cloze.networks.word_vectors import WordVectors
 from cloze.objectives import Loss
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
 from cloze.registry import register
+from cloze.training.engine import require_numba
 from cloze.training.interrupt import Interrupt
+from cloze.training.lone import Lone, lone
 from cloze.training.precision import choose_device
 from cloze.training.run import Run
 from cloze.training.session import Session
@@ -51,29 +51,26 @@ class GloveEngine:
         network: Any = next(iter(run.step.networks.values()))
         return "" if network.bias is not None else "the network has no biases"
 
+    def require(self) -> None:
+        """Raise `MissingExtra` without numba."""
+        require_numba("training GloVe in compiled code")
+
     def begin(self, session: Session) -> GloveWorker:
-        """The worker of a session. Raises `MissingExtra` without numba."""
-        try:
-            import numba  # noqa: F401
-        except ImportError:
-            raise MissingExtra("numba", "fast", "training GloVe in compiled code") from None
+        """The worker of a session."""
         return GloveWorker(session, threads=torch.get_num_threads())
 
 
 def unlike(run: Run, source: type, objective: type, *, anywhere: bool = False) -> str:
     """Why a run is not one network of word vectors, one source of this kind and one objective of that kind, on the processor
     or `anywhere`."""
-    feeds = getattr(run.data, "feeds", {})
-    feed = next(iter(feeds.values()), None)
-    if len(feeds) != 1 or not isinstance(feed, Feed) or not isinstance(feed.source, source) or feed.edits:
+    found = lone(run)
+    if isinstance(found, str):
+        return found
+    if not isinstance(found.feed.source, source) or found.feed.edits:
         return f"the data are not {source.__name__.removeprefix('Bound').lower()} without edits"
-    (passes,) = run.step.entries.values()
-    if len(passes) != 1 or len(passes[0].objectives) != 1 or passes[0].objectives[0].weight != 1.0:
-        return "there is more than one pass or objective, or a weight"
-    if not isinstance(run.step.objectives[passes[0].objectives[0].objective], objective):
+    if not isinstance(found.objective, objective):
         return f"the objective is not {objective.__name__}"
-    network = run.step.networks[passes[0].network]
-    if len(run.step.networks) != 1 or not isinstance(network, WordVectors) or network.buckets:
+    if not isinstance(found.network, WordVectors) or found.network.buckets:
         return "the network is not word_vectors without n-grams"
     return "" if anywhere or choose_device(run.device).type == "cpu" else "the device is not the processor"
 
@@ -84,14 +81,13 @@ class GloveWorker:
     def __init__(self, session: Session, *, threads: int) -> None:
         from cloze.training.kernels.glove import glove
 
-        self.session, self.threads = session, threads
-        self.entry = next(iter(session.model.entries))
+        found = lone(session.run)
+        assert isinstance(found, Lone)  # or the engine would not fit
+        self.session, self.threads, self.entry = session, threads, found.entry
         data: Any = session.run.data
         self.data = data
-        (weighted,) = session.model.entries[self.entry][0].objectives
-        self.objective_name = session.name(self.entry, weighted.name)
-        objective: Any = session.model.objectives[weighted.objective]
-        network: Any = next(iter(session.model.networks.values()))
+        self.objective_name = session.name(self.entry, found.weighted.name)
+        network, objective = found.network, found.objective
         optimizer: Any = session.run.optimizer
         self.settings = np.array([objective.limit, objective.power, 0.0, optimizer.clip])
         self.words = self._side(network.embeddings.weight, network.bias)
@@ -113,10 +109,7 @@ class GloveWorker:
     def step(self, interrupt: Interrupt) -> None:
         """One step: `batch` cells of the plan, and whatever is due after it."""
         session = self.session
-        session.enter_phase()
-        session.progress.spent.seconds = session.clock_now()
-        session.stopping = bool(interrupt)
-        if session.stopping or session.share >= 1:
+        if not session.ready(interrupt):
             return
         share = session.share
         session.learning_rate = session.run.rate(share, session.run.training.nominal_steps)

@@ -28,3 +28,7 @@ class Examples(Protocol):
         True if the items are now others (a new length, other odds), so that a cursor into the old epoch means nothing and
         the next epoch begins. It does not depend on the phases before: a run resumed in this one has the same data."""
         ...
+
+    def close(self) -> None:
+        """End what makes examples ahead of the loop."""
+        ...

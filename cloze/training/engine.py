@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cloze.errors import MissingExtra, RecipeError
 from cloze.registry import lookup, names
@@ -33,12 +33,22 @@ class Engine(Protocol):
     def fits(self, run: Run) -> str:
         """Why this run cannot be trained so, in a few words; empty if it can. Nothing is imported or changed for it."""
 
+    def require(self) -> None:
+        """Raise `MissingExtra` where a package is missing."""
+
     def begin(self, session: Session) -> Worker:
-        """The worker of a session that has just begun or been resumed. Raises `MissingExtra` where a package is missing."""
+        """The worker of a session that has just begun or been resumed."""
 
 
-def choose(run: Run, session: Session) -> Worker | None:
-    """The worker of the engine that fits the run; None where the loop is to train it.
+class Choice(NamedTuple):
+    """The engine that is to train a run, None for the loop, and what to tell the user of it."""
+
+    engine: Engine | None
+    hint: str = ""
+
+
+def choose(run: Run, processes: int) -> Choice:
+    """What is to train a run; decided before anything of it is written.
 
     Raises `RecipeError` where `engine: compiled` is asked for and none fits, `MissingExtra` where its package is missing.
     """
@@ -46,21 +56,28 @@ def choose(run: Run, session: Session) -> Worker | None:
 
     wanted = run.training.engine
     if wanted == "loop":
-        return None
+        return Choice(None)
     reasons = {}
     for name in names("engine"):
         engine: Any = lookup("engine", name)()
-        reasons[name] = "several processes train" if session.ranks.sharded else engine.fits(run)
+        reasons[name] = "several processes train" if processes > 1 else engine.fits(run)
         if not reasons[name]:
             try:
-                worker: Worker = engine.begin(session)
-                return worker
+                engine.require()
             except MissingExtra as missing:
                 if wanted == "compiled":
                     raise
-                session.say(f"hint: the loop trains this recipe, slowly. {missing}")
-                return None
+                return Choice(None, f"hint: the loop trains this recipe, slowly. {missing}")
+            return Choice(engine)
     if wanted == "compiled":
         told = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
         raise RecipeError(f"training.engine: compiled, but no compiled engine fits this recipe.\n{told}\n  Write `engine: auto`.")
-    return None
+    return Choice(None)
+
+
+def require_numba(purpose: str) -> None:
+    """Raise `MissingExtra` where numba is missing."""
+    try:
+        import numba  # noqa: F401
+    except ImportError:
+        raise MissingExtra("numba", "fast", purpose) from None

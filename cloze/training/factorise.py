@@ -17,6 +17,7 @@ from cloze.objectives.factorisation import Factorisation
 from cloze.registry import register
 from cloze.training.cell_engine import unlike
 from cloze.training.interrupt import Interrupt
+from cloze.training.lone import Lone, lone
 from cloze.training.run import Run
 from cloze.training.session import Session
 from cloze.training.singular import Singular, Sparse, Subspace
@@ -47,6 +48,9 @@ class FactoriseEngine:
             return f"the objective is of {objective.of}, the source of the other"
         return "the network has biases" if network.bias is not None else ""
 
+    def require(self) -> None:
+        """Nothing but torch is needed."""
+
     def begin(self, session: Session) -> FactoriseWorker:
         """The worker of a session: reads the matrix."""
         return FactoriseWorker(session)
@@ -56,16 +60,13 @@ class FactoriseWorker:
     """A factorisation under way. Every step leaves the best table so far in the network."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
-        self.entry = next(iter(session.model.entries))
-        (weighted,) = session.model.entries[self.entry][0].objectives
-        self.objective_name = session.name(self.entry, weighted.name)
-        objective: Any = session.model.objectives[weighted.objective]
-        network: Any = next(iter(session.model.networks.values()))
-        data: Any = session.run.data
-        self.objective: Factorisation = objective
-        self.network: WordVectors = network
-        self.matrix = self._read(data.feeds[self.entry].source)
+        found = lone(session.run)
+        assert isinstance(found, Lone)  # or the engine would not fit
+        self.session, self.entry = session, found.entry
+        self.objective_name = session.name(self.entry, found.weighted.name)
+        self.objective: Factorisation = found.objective
+        self.network: WordVectors = found.network
+        self.matrix = self._read(found.feed.source)
         self.rows = len(self.matrix) if self.objective.of == "cells" else self.matrix.shape[1]
         begin = self.matrix.down.times(self.objective.basis().detach()) if session.step else None
         rank = min(int(self.network.width), *self.matrix.shape)
@@ -90,11 +91,7 @@ class FactoriseWorker:
     def step(self, interrupt: Interrupt) -> None:
         """One pass, and whatever is due after it."""
         session = self.session
-        session.enter_phase()
-        spent, budget = session.progress.spent, session.run.budget
-        spent.seconds = session.clock_now()
-        session.stopping = bool(interrupt)
-        if session.stopping or session.share >= 1:
+        if not session.ready(interrupt):
             return
         found = self.subspace.turn()
         settled = self._settled(found)
@@ -105,8 +102,9 @@ class FactoriseWorker:
         flops = 4 * cells * self.subspace.right.shape[1]
         after = Cursor(session.progress.cursors[self.entry].epoch + 1, 0)
         before, share = session.advance({self.entry: after}, tokens=cells, examples=float(self.rows), flops=flops)
+        budget = session.run.budget
         if settled and budget.kind == "seconds":  # nothing is left to do with the rest of the time
-            spent.seconds, session.progress.share = budget.amount, 1.0
+            session.progress.spent.seconds, session.progress.share = budget.amount, 1.0
             share = 1.0
         explained = torch.tensor(self.matrix.squares - lost)
         session.meter.add_losses({self.objective_name: Loss(torch.tensor(lost), {"explained": explained})})

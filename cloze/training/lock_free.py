@@ -22,7 +22,6 @@ from torch import Tensor
 from cloze import rng
 from cloze.batching import Cursor, Feed
 from cloze.corpus.lines import BoundLines, LinePlan
-from cloze.errors import MissingExtra
 from cloze.exercises.subsample import Subsample
 from cloze.exercises.windows import Windows
 from cloze.networks.word_vectors import WordVectors
@@ -30,7 +29,9 @@ from cloze.objectives import Loss
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.registry import register
+from cloze.training.engine import require_numba
 from cloze.training.interrupt import Interrupt
+from cloze.training.lone import lone
 from cloze.training.meter import NotFinite
 from cloze.training.precision import choose_device
 from cloze.training.run import Run
@@ -71,38 +72,35 @@ class LockFree:
         if not plain:
             return "the optimizer is not sgd without momentum and weight decay"
         training = run.training
-        if training.clip is not None or training.divide != "nothing" or training.rate_length is not None:
-            return "training.clip or training.rate_length is set, or training.divide is not nothing"
+        if training.clip is not None or training.divide != "nothing":
+            return "training.clip is set, or training.divide is not nothing"
         if run.phases:
             return "the recipe has phases"
         return "" if choose_device(run.device).type == "cpu" else "the device is not the processor"
 
+    def require(self) -> None:
+        """Raise `MissingExtra` without numba."""
+        require_numba("training word vectors in compiled code")
+
     def begin(self, session: Session) -> LockFreeWorker:
-        """The worker of a session. Raises `MissingExtra` without numba."""
-        try:
-            import numba  # noqa: F401
-        except ImportError:
-            raise MissingExtra("numba", "fast", "training word vectors in compiled code") from None
+        """The worker of a session."""
         return LockFreeWorker(session, threads=torch.get_num_threads())
 
 
 def shape_of(run: Run) -> _Shape | str:
     """The parts of a run of word vectors, or why it is none."""
-    feeds = getattr(run.data, "feeds", {})
-    feed = next(iter(feeds.values()), None)
-    if len(feeds) != 1 or not isinstance(feed, Feed) or feed.packing or not isinstance(feed.source, BoundLines):
+    found = lone(run)
+    if isinstance(found, str):
+        return found
+    entry, feed, network, objective, weighted = found
+    if feed.packing or not isinstance(feed.source, BoundLines):
         return "the data are not lines of one corpus"
     edits = [placed.edit for placed in feed.edits if placed.view == "main"]
     keep, windows = (edits[0] if len(edits) == 2 else None), (edits[-1] if edits else None)
     right = isinstance(windows, Windows) and (keep is None or isinstance(keep, Subsample))
     if not right or len(edits) != len(feed.edits) or len(edits) > 2:
         return "the exercise is not windows, after subsample or alone"
-    (passes,) = run.step.entries.values()
-    if len(passes) != 1 or len(passes[0].objectives) != 1 or passes[0].objectives[0].weight != 1.0:
-        return "there is more than one pass or objective, or a weight"
-    (weighted,) = passes[0].objectives
-    network, objective = run.step.networks[passes[0].network], run.step.objectives[weighted.objective]
-    if len(run.step.networks) != 1 or not isinstance(network, WordVectors) or network.both_sides:
+    if not isinstance(network, WordVectors) or network.both_sides:
         return "the network is not word_vectors of one side"
     if not isinstance(objective, (NegativeSampling, HierarchicalSoftmax)):
         return "the objective is neither negative_sampling nor hierarchical_softmax"
@@ -110,7 +108,7 @@ def shape_of(run: Run) -> _Shape | str:
     state = next(iter(weighted.read.values()), objective.reads[0]).rpartition(".")[2]
     if state != ("context" if windows.together else "hidden") or windows.set != objective.set:
         return "the objective does not read what the windows ask: `together` goes with `read: context`, else `hidden`"
-    return _Shape(next(iter(run.step.entries)), feed, keep, windows, network, objective, weighted.name)
+    return _Shape(entry, feed, keep, windows, network, objective, weighted.name)
 
 
 class LockFreeWorker:
@@ -154,10 +152,7 @@ class LockFreeWorker:
     def step(self, interrupt: Interrupt) -> None:
         """Steps by all threads until a log event, an evaluation, a checkpoint, a signal or the end of the budget; what is due."""
         session = self.session
-        session.enter_phase()
-        session.progress.spent.seconds = session.clock_now()
-        session.stopping = bool(interrupt)
-        if session.stopping or session.share >= 1:
+        if not session.ready(interrupt):
             return
         before = session.progress.share
         self._burst(interrupt)
@@ -269,7 +264,10 @@ class LockFreeWorker:
 
 
 class _Table:
-    """A matrix of rows that kernels can read by whole registers: the parameter's own memory, or a wider copy in its place."""
+    """A matrix of rows that kernels can read by whole registers: a copy in the parameter's place, wide enough and in huge pages.
+
+    Rows are read at random; with pages of 4 KB a fifth of the time went into finding them.
+    """
 
     def __init__(self, parameter: Tensor) -> None:
         from cloze.training.kernels.lanes import LANES
@@ -284,13 +282,13 @@ class _Table:
         """Make `rows` the parameter's rows; columns beyond its width are 0 and stay so."""
         if self.taken:
             return
+        from cloze.training.kernels.parts import aligned
+
         held = self.parameter.data
-        if self.padded != self.width:
-            wide = torch.zeros(len(held), self.padded)
-            wide[:, : self.width] = held
-            self.parameter.data = wide[:, : self.width]
-            held = wide
-        self.rows, self.taken = held.numpy(), True
+        self.rows, self.taken = aligned(len(held), self.padded), True
+        wide = torch.from_numpy(self.rows)
+        wide[:, : self.width] = held
+        self.parameter.data = wide[:, : self.width]
 
     def give_back(self) -> None:
         """Make the parameter contiguous again."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 
 from cloze.batching import Cursor, MicroBatch
-from cloze.training.distribution import join
-from cloze.training.engine import choose
+from cloze.training.distribution import Ranks, join
+from cloze.training.engine import Choice, choose
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.lock import alone_in
 from cloze.training.meter import NotFinite
@@ -43,15 +43,21 @@ def train(run: Run) -> Outcome:
 
     Raises:
         CheckpointError, BudgetError: the folder holds another run, a damaged checkpoint or another budget.
+        RecipeError, MissingExtra: a compiled engine is asked for, and none fits or its package is missing.
         RunError: the loss is not finite, the disk is full, or another process trains in this folder.
     """
     run.check()
-    joined = join(run.device, run.training.strategy)
-    with joined as ranks, alone_in(run.folder, first=ranks.first), interrupts() as interrupt:
+    with join(run.device, run.training.strategy) as ranks:
+        return _train(run, ranks, choose(run, ranks.world))
+
+
+def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
+    with alone_in(run.folder, first=ranks.first), interrupts() as interrupt:
         session = Session(run, ranks)
         try:
-            engine = choose(run, session)
-            worker = engine or Loop(session)
+            if choice.hint:
+                session.say(choice.hint)
+            worker = Loop(session) if choice.engine is None else choice.engine.begin(session)
             while session.share < 1 and not session.stopping:
                 worker.step(interrupt)
             worker.settle()
@@ -64,7 +70,7 @@ def train(run: Run) -> Outcome:
                 session.stop("the budget is spent")
             reason = interrupt.name or "signal" if session.stopping else "budget"
             done = not session.stopping
-            return Outcome(run.folder, session.step, done, reason, session.held_out, compiled=engine is not None)
+            return Outcome(run.folder, session.step, done, reason, session.held_out, compiled=choice.engine is not None)
         finally:
             session.close()
 
@@ -110,7 +116,7 @@ def _step(session: Session, interrupt: Interrupt) -> None:
 
     for number, piece in enumerate(pieces):
         _backward(session, piece, share, weights, divisors, last=number == len(pieces) - 1)
-    norm = _update(session, share, row_length=tokens / max(examples, 1.0))
+    norm = _update(session, share)
 
     before, share = session.advance(cursors, tokens=tokens, examples=examples, flops=flops)
     session.meter.add_step(session.step, norm, counts, weights, tokens=tokens, cells=cells, flops=flops)
@@ -144,8 +150,8 @@ def _backward(
     session.meter.add_losses(losses)
 
 
-def _update(session: Session, share: float, *, row_length: float) -> torch.Tensor:
-    """Clip and update; returns the gradient norm before clipping. `row_length`: tokens in a row of the step, on average."""
+def _update(session: Session, share: float) -> torch.Tensor:
+    """Clip and update; returns the gradient norm before clipping."""
     run, parameters = session.run, session.parameters
     session.movement.drop()
     norm = gradient_norm(parameters)
@@ -154,8 +160,6 @@ def _update(session: Session, share: float, *, row_length: float) -> torch.Tenso
     if run.training.clip is not None:
         clip(parameters, norm, run.training.clip)
     session.learning_rate = run.rate(share, run.training.nominal_steps)
-    if run.training.rate_length is not None:
-        session.learning_rate *= row_length / run.training.rate_length
     set_rate(session.optimizer, session.learning_rate)
     session.optimizer.step()
     session.optimizer.zero_grad(set_to_none=True)

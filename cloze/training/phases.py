@@ -9,18 +9,30 @@ from typing import Any
 
 from cloze.errors import RecipeError
 
-_PATHS = ("length", "batch")
+MAY_SET = "length, batch, odds.<entry>, and dropouts such as networks.main.dropout"
+
+
+def may_set(path: str) -> bool:
+    """Whether a phase may set the value of a path: what the data, the mixture and the dropouts can follow at a border."""
+    return path in ("length", "batch") or path.startswith("odds.") or sets_dropout(path)
+
+
+def sets_dropout(path: str) -> bool:
+    """Whether a path names a dropout: of a network or of a head, by an argument whose name ends so."""
+    return "." in path and path.endswith("dropout") and not path.startswith("odds.")
 
 
 @dataclass(frozen=True)
 class Phase:
     """Values that hold until the share `until` of the budget is spent.
 
-    `set` maps value paths to values: `length`, `batch`, `odds.<entry>`.
+    `set` maps value paths to values: `length`, `batch`, `odds.<entry>`, dropouts. Of these `rates` is what the step follows: the
+    rate of each of its dropouts by its module's name, or nothing where no phase sets any.
     """
 
     until: float = 1.0
     set: Mapping[str, Any] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
 
 
 def phases_from_shares(parts: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[Phase, ...]:
@@ -37,11 +49,8 @@ def phases_from_shares(parts: Sequence[tuple[float, Mapping[str, Any]]]) -> tupl
         if not size > 0:
             raise RecipeError(f"schedule[{index}]: the phase has the size {size}. Expected a number above 0.")
         for path in values:
-            if path not in _PATHS and not path.startswith("odds."):
-                raise RecipeError(
-                    f"schedule[{index}].set.{path}: a phase cannot set this value. "
-                    f"It may set: {', '.join(_PATHS)}, odds.<entry>."
-                )
+            if not may_set(path):
+                raise RecipeError(f"schedule[{index}].set.{path}: a phase cannot set this value. It may set: {MAY_SET}.")
     total = sum(sizes)
     ends = [end / total for end in accumulate(sizes)]
     return tuple(Phase(1.0 if i == len(parts) - 1 else ends[i], dict(parts[i][1])) for i in range(len(parts)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol, cast
 
 from cloze.errors import RecipeError
 from cloze.registry import register
@@ -210,14 +210,16 @@ class SlantedTriangular:
 class Listening(Protocol):
     """A rate that also looks at the held-out losses so far."""
 
+    listens: ClassVar[bool]  # true, so that `evaluate_every` is part of a recipe's hash
+
     def hear(self, losses: Sequence[float]) -> None:
         """All held-out losses of the run until now, in order; called after each of them, and once where a run goes on."""
 
 
 def tell_rate(rate: Rate, losses: Sequence[float]) -> None:
     """Give a rate that listens all held-out losses of the run until now."""
-    if hasattr(rate, "hear"):
-        rate.hear(losses)
+    if getattr(rate, "listens", False):
+        cast(Listening, rate).hear(losses)
 
 
 @register("rate", "plateau")
@@ -227,6 +229,8 @@ class Plateau:
     After a drop the counting begins anew, and the best stays. What has been heard decides alone, so that a run that goes on after
     a break has the rate it would have had. A loss counts as better when it is lower by the share `threshold`.
     """
+
+    listens: ClassVar[bool] = True
 
     def __init__(
         self, peak: float, *, factor: float = 0.25, patience: int = 0, threshold: float = 0.0, floor: float = 0.0,

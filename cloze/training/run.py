@@ -28,7 +28,6 @@ class Training:
 
     `evaluate_every` is a share of the budget. `checkpoint_every` and `log_every` are steps; None: a tenth of the budget,
     and one five-hundredth. `keep` is how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept.
-    With `rate_length` the rate is meant for rows of so many tokens, and is scaled in proportion for a step whose rows are others.
     A loss is divided by its answers, by the rows of the step or by nothing (`divide`); `engine` says what may train.
     """
 
@@ -41,7 +40,6 @@ class Training:
     keep_steps: tuple[int, ...] = ()
     log_every: int | None = None
     nominal_steps: int | None = None
-    rate_length: int | None = None
     divide: Literal["answers", "rows", "nothing"] = "answers"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     tensorboard: bool = False

@@ -13,11 +13,13 @@ from cloze.batch import Batch
 from cloze.batching import Cursor, MicroBatch
 from cloze.batching.deck import Deck
 from cloze.errors import RunError
+from cloze.networks.blocks.dropout import set_dropouts
 from cloze.training.averaged import averaged, averages, tell
 from cloze.training.carry import Carries, Carry
 from cloze.training.checkpoint import Checkpoints
 from cloze.training.distribution import Ranks
 from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
+from cloze.training.interrupt import Interrupt
 from cloze.training.log import Log, ProgressLine
 from cloze.training.meter import Meter
 from cloze.training.movement import Movement
@@ -115,6 +117,13 @@ class Session:
         """Seconds of training so far, as rank 0 measures them; 0 on the other ranks, so that the sum is rank 0's."""
         return time.perf_counter() - self.started if self.ranks.first else 0.0
 
+    def ready(self, interrupt: Interrupt) -> bool:
+        """Enter the coming step, on a run's only rank; false if a signal has come or the budget is spent."""
+        self.enter_phase()
+        self.progress.spent.seconds = self.clock_now()
+        self.stopping = bool(interrupt)
+        return not self.stopping and self.share < 1
+
     # Which entries and values a step uses.
 
     def enter_phase(self) -> None:
@@ -137,6 +146,8 @@ class Session:
         odds = {entry: float(self.run.odds.get(entry, 1.0)) for entry in self.model.entries}
         self._odds = {entry: float(values.get(f"odds.{entry}", usual)) for entry, usual in odds.items()}
         self.deck = Deck(self._odds, seed=self.run.seed)
+        if self.run.phases:
+            set_dropouts(self.model, self.run.phases[phase].rates)
         return self.run.data.change(values)
 
     def entries(self) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.errors import RecipeError
 from cloze.registry import register
-from cloze.training.optimizers import Decay, Named, groups
+from cloze.training.optimizers import Decay, Moments, Named, groups
 
 
 @register("optimizer", "sgd")
@@ -60,17 +60,14 @@ class _RowClip:
 
 @register("optimizer", "adam")
 @dataclass(frozen=True, kw_only=True)
-class Adam:
+class Adam(Moments):
     """Adam with bias correction (Kingma and Ba, 2015, alg. 1); decay is added to the gradient, as torch's Adam does."""
 
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
     weight_decay: float = 0.0
-    decay: Decay = "matrices"
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        made = groups(parameters, weight_decay=self.weight_decay, decay=self.decay)
+        made = self.groups(parameters)
         return torch.optim.Adam(made, lr=0.0, betas=self.betas, eps=self.epsilon)
 
 

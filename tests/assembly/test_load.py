@@ -72,6 +72,20 @@ def test_the_hash_ignores_names_budget_and_bookkeeping_only(write: Write) -> Non
         assert load_recipe(write(), overrides=[change]).hash != plain, change
 
 
+@pytest.mark.parametrize(
+    "listening",
+    [("optimizer: adamw", "optimizer: nt_asgd"), ("{linear: {peak: 1e-3, warmup: 0.1}}", "{plateau: {peak: 1.0}}")],
+)
+def test_when_the_held_out_loss_is_taken_is_hashed_where_it_is_listened_to(write: Write, listening: tuple[str, str]) -> None:
+    def hashed(change: str, *edits: tuple[str, str]) -> str:
+        return load_recipe(write(*edits), overrides=[change]).hash
+
+    often, seldom = "training.evaluate_every=0.1", "training.evaluate_every=0.3"
+    assert hashed(often) == hashed(seldom)
+    assert hashed(often, listening) != hashed(seldom, listening)
+    assert hashed(often, listening) == hashed("training.keep=9", listening)
+
+
 def test_a_warmup_in_steps_enters_the_hash_as_the_share_that_it_is(write: Write) -> None:
     def hashed(steps: int, warmup: int) -> str:
         made = write(("warmup: 0.1", f"warmup_steps: {warmup}"), ("batch: 32", f"batch: 32\n  steps: {steps}"))
@@ -146,6 +160,17 @@ def test_phases_set_values_and_every_phase_is_checked(write: Write) -> None:
     assert 'unknown argument "rat"' in message_of(lambda: load_recipe(wrong))
     long = write(("{length: 128, batch", "{length: 1024, batch"), text=MINE + phases)
     assert "1024 tokens in schedule[1], but network 'main' has 512 positions" in message_of(lambda: load_recipe(long))
+
+
+def test_a_network_may_name_the_type_of_its_folder_if_it_can_be_of_that_type(write: Write) -> None:
+    network = "heads: 2"
+    recipe = load_recipe(write((network, network + ", architecture: roberta")))
+    assert recipe.exported.architecture == "roberta" and "architecture" not in recipe.networks["main"].part.arguments  # type: ignore[union-attr]
+    again = recipe_from_data(recipe.canonical())
+    assert again.networks == recipe.networks and again.hash == recipe.hash
+    assert "Did you mean 'roberta' or" in message_of(lambda: load_recipe(write((network, network + ", architecture: robert"))))
+    told = message_of(lambda: load_recipe(write((network, network + ", architecture: bart"))))
+    assert "networks.main.architecture: there is no architecture 'bart'" in told  # that is an encoder_decoder
 
 
 def test_an_override_also_replaces_what_phases_set() -> None:

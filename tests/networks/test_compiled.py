@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cloze.networks import Clock, Transformer
-from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.dropout import Dropout, dropouts, set_dropouts
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,6 +27,19 @@ def test_compiled_layers_equal_eager_ones_with_dropout() -> None:
     compiled.square().sum().backward()
     network.clock.set(step=1)
     assert not torch.allclose(network(want=frozenset({"hidden"}), tokens=tokens)["hidden"], eager)
+
+
+def test_a_compiled_layer_follows_another_rate_and_back() -> None:
+    network = Transformer(layers=1, width=32, heads=2, dropout=0.1, vocab_size=11, clock=Clock(4))
+    usual, tokens = dropouts(network), torch.randint(0, 11, (3, 8))
+    eager, compiled = [], []
+    for found in (eager, compiled):
+        for rates in (usual, dict.fromkeys(usual, 0.0), dict.fromkeys(usual, 0.3), usual):
+            set_dropouts(network, rates)
+            found.append(network(want=frozenset({"hidden"}), tokens=tokens)["hidden"])
+        network.layers[0].compile()
+    torch.testing.assert_close(compiled, eager, rtol=0, atol=1e-5)
+    assert torch.equal(compiled[0], compiled[3]) and not torch.allclose(compiled[0], compiled[1])
 
 
 def test_the_element_hash_survives_compilation() -> None:

@@ -141,7 +141,7 @@ def test_padding_changes_nothing_and_the_summary_is_the_last_token() -> None:
 
 def test_what_it_cannot_read_is_refused() -> None:
     made = network()
-    with pytest.raises(RecipeError, match="left to right"):
+    with pytest.raises(RecipeError, match="order: left_to_right"):
         made(want=HIDDEN, tokens=tokens(), order="open")
     with pytest.raises(RecipeError, match="several texts"):
         made(want=HIDDEN, tokens=tokens(1, 4), block=torch.tensor([[1, 1, 2, 2]]))

@@ -75,5 +75,5 @@ def test_the_cost_of_the_mixes_is_in_the_mean_once() -> None:
 
 def test_an_output_without_anything_to_encode_is_refused() -> None:
     for changed in ({"mix": "output"}, {"mix": "both", "encoder": 0}, {"penalty": -1.0}, {"layers": 0}):
-        with pytest.raises(RecipeError, match="mixed_classification"):
+        with pytest.raises(RecipeError, match="mixed layers"):
             made(**changed)

@@ -127,3 +127,13 @@ def test_a_run_exports_the_mean_and_keeps_its_weights(tmp_path: Path, capsys: py
     mean = load_file(last / "optimizer.safetensors")[f"{name}:average"]
     torch.testing.assert_close(shown["embeddings.tokens.weight"], mean)
     assert not torch.equal(mean, load_file(last / "parameters.safetensors")[name])
+
+
+def test_the_recipe_writes_the_codes_numbers_for_the_sum_over_a_row_of_70() -> None:
+    """There a row's loss is a mean at rate 30 * length / 70, clipped at 0.25, with a decay of 1.2e-6."""
+    from cloze.assembly.load import load_recipe
+
+    training = load_recipe("awd-lstm").training
+    rate, decay = training.rate.arguments["peak"], training.optimizer.arguments["weight_decay"]
+    assert training.divide == "rows" and training.clip == 70 * 0.25
+    assert rate == pytest.approx(30 / 70, rel=1e-5) and rate * decay == pytest.approx(30 * 1.2e-6, rel=1e-5)

@@ -13,7 +13,7 @@ import torch
 from tiny import Numbers, bert, electra, tiny_run, weights
 
 from cloze.errors import BudgetError, CheckpointError, RunError
-from cloze.networks.blocks.dropout import name_dropouts
+from cloze.networks.blocks.dropout import dropouts, name_dropouts
 from cloze.training.loop import train
 from cloze.training.optimizers import BertAdam, Lamb
 from cloze.training.phases import Phase
@@ -166,6 +166,27 @@ def test_phases_follow_the_share_and_a_new_length_begins_an_epoch(tmp_path: Path
         )
     train(tiny_run(tmp_path / "parts", data=Numbers(length=8), phases=phases, budget="8steps"))
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+
+
+def test_a_phase_may_change_dropouts_and_a_resumed_run_has_them_bit_for_bit(tmp_path: Path) -> None:
+    usual = dropouts(bert())
+    phases = (Phase(0.5, {}, usual), Phase(1.0, {}, dict.fromkeys(usual, 0.0)))
+    settings: dict[str, Any] = {"phases": phases, "budget": "8steps"}
+    for name, at in (("late", 7), ("early", 3)):  # broken in the second phase and in the first
+        with pytest.raises(Broken):
+            train(tiny_run(tmp_path / name, data=Breaking(at=at), training={"checkpoint_every": 2}, **settings))
+    whole = tiny_run(tmp_path / "whole", training={"log_every": 1, "checkpoint_every": 4, "keep_steps": (4,)}, **settings)
+    train(whole)
+    assert set(dropouts(whole.step).values()) == {0.0}
+    for name in ("late", "early"):
+        train(tiny_run(tmp_path / name, **settings))
+        assert weights(tmp_path / name) == weights(tmp_path / "whole")
+    train(tiny_run(tmp_path / "always", budget="8steps", training={"log_every": 1}))
+    first, second = (
+        [r["loss"] == s["loss"] for r, s in zip(events(tmp_path / "whole"), events(tmp_path / "always"), strict=True)][part]
+        for part in (slice(0, 4), slice(4, 8))
+    )
+    assert all(first) and not any(second)
 
 
 def mixture() -> Step:

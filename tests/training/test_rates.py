@@ -80,6 +80,8 @@ def test_phases_become_shares_and_are_chosen_by_the_share_spent() -> None:
 def test_a_phase_may_not_set_what_nothing_would_read() -> None:
     with pytest.raises(RecipeError, match=r"schedule\[0\]\.set\.lenght"):
         phases_from_shares([(1, {"lenght": 128})])
+    with pytest.raises(RecipeError, match=r"schedule\[1\]\.set\.training\.clip"):
+        phases_from_shares([(1, {"networks.main.dropout": 0.0}), (1, {"training.clip": 1.0})])
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=4).filter(any), st.integers(0, 5))

@@ -10,6 +10,7 @@ fully mixed beforehand, so no two seeds, steps, modules or rows are shifted copi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -42,6 +43,7 @@ _GOLDEN = _signed(0x9E3779B97F4A7C15)
 _MIX1 = _signed(0xBF58476D1CE4E5B9)
 _MIX2 = _signed(0x94D049BB133111EB)
 _FACTOR = _signed(0xD6E8FEB86659FD93)
+_TOPS, _EACH = _signed(0x8000800080008000), 0x0001000100010001  # of the four lanes of a word
 _GOLDEN32, _MIX32 = 0x9E3779B1 - (1 << 32), 0x846CA68B - (1 << 32)
 
 
@@ -90,11 +92,15 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float, clock: Clock) -> None:
         super().__init__()
+        self.clock = clock
+        self.key = 0
+        self.change(rate)
+
+    def change(self, rate: float) -> None:
+        """Drop another share from now on. A compiled module that holds this one is compiled again for it, once."""
         if not 0.0 <= rate < 1.0:
             raise ValueError(f"dropout rate {rate} is not in [0, 1)")
         self.rate = rate
-        self.clock = clock
-        self.key = 0
         self.threshold = round(rate * LEVELS)
         self.scale = LEVELS / (LEVELS - self.threshold)
 
@@ -146,11 +152,17 @@ class Dropout(nn.Module):
         return ((x ^ (x >> 16)) & (LEVELS - 1)) >= self.threshold
 
     def _row_keys(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        clock = self.clock
-        base = _mix(_mix(clock.seed * _GOLDEN + self.key) ^ (clock.step * _GOLDEN + 1))
+        base = self._base(device)
         row = torch.arange(rows, dtype=torch.int64, device=device) + self._first_row()
         first = _mix(base ^ (row * _GOLDEN + 2))
         return first, _mix(first + _GOLDEN) | 1
+
+    def _base(self, device: torch.device) -> Tensor | int:
+        """The number of this module in this step; plain integers take a tenth of the time of 0-dim tensors on a CPU."""
+        seed, step = self.clock.seed, self.clock.step
+        if device.type != "cpu" or torch.compiler.is_compiling():
+            return _mix(_mix(seed * _GOLDEN + self.key) ^ (step * _GOLDEN + 1))
+        return _signed(rng.mix64(rng.mix64(int(seed) * _GOLDEN + self.key) ^ (int(step) * _GOLDEN + 1)))
 
     def _first_row(self) -> Tensor:
         """Where the rows that are drawn for stand in the step."""
@@ -167,19 +179,18 @@ class Dropout(nn.Module):
         for start in range(0, rows, per):
             piece = slice(start, start + per)
             words = (table if shared else table[piece]) ^ first[piece]
-            made[piece] = self._decide(words, second[piece], numbers)
+            self._decide(words, second[piece], numbers, made[piece])
         return made
 
-    def _decide(self, words: Tensor, second: Tensor, numbers: int) -> Tensor:
+    def _decide(self, words: Tensor, second: Tensor, numbers: int, into: Tensor | None = None) -> Tensor:
         words.mul_(_FACTOR)
         words ^= words >> 32
         words *= second
         words ^= words >> 32
+        words |= _TOPS  # a lane keeps its top bit where it is not below the threshold, and borrows from no other
+        words -= self.threshold * _EACH
         lanes = words.view(torch.int16)
-        if lanes.shape[-1] != numbers:
-            lanes = lanes[..., :numbers]
-        lanes = lanes & (LEVELS - 1)
-        return lanes.neg_().add_(self.threshold - 1).bitwise_right_shift_(15)
+        return torch.bitwise_right_shift(lanes if lanes.shape[-1] == numbers else lanes[..., :numbers], 15, out=into)
 
     def extra_repr(self) -> str:
         """The rate, for `print(network)`."""
@@ -213,6 +224,15 @@ def keep_(x: Tensor, keep: Tensor) -> Tensor:
     return x.mul_(keep.neg())
 
 
+def kept(x: Tensor, keep: Tensor, into: Tensor | None = None) -> Tensor:
+    """`x`, contiguous, with zeros where `keep` is 0, not scaled; in `into` where it is given."""
+    into = torch.empty_like(x) if into is None else into
+    if x.dtype == torch.bfloat16:
+        torch.bitwise_and(x.view(torch.int16), keep, out=into.view(torch.int16))
+        return into
+    return torch.mul(x, keep.neg(), out=into)
+
+
 def drop(x: Tensor, keep: Tensor, scale: float) -> Tensor:
     """`x` where `keep` is -1 (or true), scaled; zero elsewhere."""
     if keep.dtype == torch.bool:
@@ -227,6 +247,19 @@ def name_dropouts(root: nn.Module) -> None:
     for name, module in root.named_modules():
         if isinstance(module, Dropout):
             module.key = _signed(rng.name_key(name))
+
+
+def dropouts(root: nn.Module) -> dict[str, float]:
+    """The rate of every `Dropout` below `root`, by its qualified name."""
+    return {name: module.rate for name, module in root.named_modules() if isinstance(module, Dropout)}
+
+
+def set_dropouts(root: nn.Module, rates: Mapping[str, float]) -> None:
+    """Change those dropouts below `root` that `rates` names."""
+    for name, rate in rates.items():
+        module = root.get_submodule(name)
+        assert isinstance(module, Dropout)  # the names are those of `dropouts`
+        module.change(rate)
 
 
 def uniform_by_row(clock: Clock, name: str, row: Tensor, position: Tensor) -> Tensor:

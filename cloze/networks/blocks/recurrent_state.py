@@ -1,0 +1,51 @@
+"""The state of recurrent layers: how many tokens a row has for it, where the next row of a lane goes on, what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from cloze.errors import RecipeError
+
+State = tuple[Tensor, Tensor]
+
+
+def lengths_of(block: Tensor | None, network: str) -> Tensor | None:
+    """How many real tokens each row has (B,), None where nothing is padded; a row of several examples is a `RecipeError`."""
+    if block is None:
+        return None
+    if bool((block > 1).any()):
+        raise RecipeError(f"{network}: a row holds several texts, and a state would go on to the next. Write `packing: false`.")
+    return (block > 0).sum(1)
+
+
+def ends_before(reuse: int, tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
+    """After how many tokens of a row the next one goes on (B,), if it brings the last `reuse` again; None: after all of them.
+
+    `tokens` (B, L) or their vectors, of which `lengths` (B,) are real, by default all.
+    """
+    if not reuse:
+        return None
+    whole = torch.full((len(tokens),), tokens.shape[1], device=tokens.device) if lengths is None else lengths
+    return (whole - reuse).clamp(min=0)
+
+
+def recall_states(carry: Mapping[str, Tensor] | None, restarts: Tensor | None, layers: int) -> list[State] | None:
+    """h (B, H) and c (B, C) of every layer out of a carry, None if it is empty; rows in `restarts` (B,) begin with zeros."""
+    if not carry:
+        return None
+    states = [(carry[f"hidden.{number}"], carry[f"cell.{number}"]) for number in range(layers)]
+    if restarts is None:
+        return states
+    fresh = restarts[:, None]
+    return [(h.masked_fill(fresh, 0.0), c.masked_fill(fresh, 0.0)) for h, c in states]
+
+
+def remember_states(states: Sequence[State]) -> dict[str, Tensor]:
+    """The carry that `recall_states` reads: h and c of every layer, detached."""
+    return {
+        f"{name}.{number}": part.detach()
+        for number, state in enumerate(states) for name, part in zip(("hidden", "cell"), state, strict=True)
+    }

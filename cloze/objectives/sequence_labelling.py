@@ -1,0 +1,107 @@
+"""Label tokens by a small model of their sequence: on top of what a network gives, or on its mixed layers (ELMo's taggers)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.clock import Clock
+from cloze.objectives.cross_entropy import cross_entropy_sum
+from cloze.objectives.heads import dense
+from cloze.objectives.mixed import Encoder, Mixed, Where
+from cloze.objectives.objective import Answers, Loss
+from cloze.registry import Given, register
+
+
+class LabellingHead(nn.Module):
+    """[LSTM in each direction,] dropout, output: (B, L, D) to scores (B, L, classes). Parameters: `encoder.*`, `output.*`."""
+
+    def __init__(self, *, width: int, classes: int, encoder: int, dropout: float, clock: Clock) -> None:
+        super().__init__()
+        self.encoder = Encoder(width, encoder, clock) if encoder else None
+        self.dropout = Dropout(dropout, clock)
+        self.output = dense(2 * encoder if encoder else width, classes)
+
+    def forward(self, states: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
+        """Scores of every token; where padding stands they mean nothing."""
+        x = states if self.encoder is None else self.encoder(states, None if block is None else (block > 0).sum(1))
+        scores: Tensor = self.output(self.dropout(x))
+        return scores
+
+
+class MixedLabellingHead(Mixed):
+    """`Mixed` → dropout → output: layers (N, B, L, D) to scores (B, L, classes). Parameters: those of `Mixed`, `output.*`."""
+
+    def __init__(self, *, classes: int, dropout: float, clock: Clock, **mixed: Any) -> None:
+        super().__init__(dropout=dropout, clock=clock, **mixed)
+        self.dropout = Dropout(dropout, clock)
+        self.output = dense(self.read, classes)
+
+    def forward(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
+        """Scores of every token; where padding stands they mean nothing."""
+        scores: Tensor = self.output(self.dropout(self.mixed(layers, tokens, block)[0]))
+        return scores
+
+
+class SequenceLabelling(Answers):
+    """Sum of cross-entropies of `targets/<set>` for the tokens at flat `places/<set>`, and for each answer the cost of mixes.
+
+    Reads `hidden` (B, L, D), or `layers` (N, B, L, D) if they are mixed, and the field `tokens`. Metrics: `correct`.
+    """
+
+    head: LabellingHead | MixedLabellingHead
+
+    def __init__(self, head: LabellingHead | MixedLabellingHead, *, set: str) -> None:
+        super().__init__(set=set)
+        self.head = head
+        self.reads: tuple[str, ...] = ("layers" if isinstance(head, Mixed) else "hidden",)
+        self.takes |= {"tokens"}
+        self.optional |= {"block"}
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """(M, C)."""
+        scored = self.head(readings[self.reads[0]], batch["tokens"], batch.get("block"))
+        return scored.flatten(0, 1).index_select(0, batch[self.places].long())
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in float32."""
+        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), batch.get(self.weights))
+        if isinstance(self.head, Mixed):
+            total = total + self.count(batch).to(total.device) * self.head.cost()
+        return Loss(total, {"correct": correct})
+
+
+@register("objective", "sequence_labelling")
+def sequence_labelling(
+    *,
+    classes: int = 2,
+    set: str = "label",
+    layers: int = 0,
+    mix: Where = "input",
+    encoder: int = 0,
+    embedding_width: int = 0,
+    penalty: float = 0.001,
+    norm: bool = False,
+    dropout: float = 0.0,
+    width: Given[int],
+    vocab_size: Given[int],
+    clock: Given[Clock],
+) -> SequenceLabelling:
+    """A label for each token at `places`: one linear map on `hidden` (Devlin et al., 2019), or on a task model's LSTMs.
+
+    `encoder` is the width of an LSTM in each direction above the network. With `layers` above 0 so many layers are mixed, the
+    words themselves among them (Peters et al., 2018, §3.2, §3.3); `mix`, `embedding_width`, `penalty` and `norm` are then those
+    of `mixed_classification`. `dropout` falls on mixes and on what is classified. Without a conditional random field.
+    """
+    if not layers:
+        head = LabellingHead(width=width, classes=classes, encoder=encoder, dropout=dropout, clock=clock)
+        return SequenceLabelling(head, set=set)
+    mixed = MixedLabellingHead(
+        classes=classes, mix=mix, layers=layers, width=width, encoder=encoder, embedding_width=embedding_width,
+        vocab_size=vocab_size, penalty=penalty, norm=norm, dropout=dropout, clock=clock,
+    )
+    return SequenceLabelling(mixed, set=set)
