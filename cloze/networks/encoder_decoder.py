@@ -79,7 +79,7 @@ class Stack(nn.Module):
             weight = table.weight
             assert isinstance(weight, Tensor)
             x = x + (weight[past : past + x.shape[1]] if places is None else F.embedding(places, weight))
-        return self.embedding_dropout(x if self.embedding_norm is None else self.embedding_norm(x))
+        return self.embedding_dropout(_cast(x if self.embedding_norm is None else self.embedding_norm(x)))
 
     def added(self, mask: Tensor | None, length: int, past: int = 0) -> Tensor | None:
         """What joins the scores of every layer: the mask and the numbers of the buckets."""
@@ -291,7 +291,6 @@ class EncoderDecoder(nn.Module):
     ) -> Tensor:
         """The encoder's states, (B, L, D)."""
         x = self.encoder.begin(self.embeddings(tokens, inputs, vectors), positions, 0, self.encoder.positions)
-        x = _cast(x)
         seen = visibility(order, block, length=tokens.shape[1], past=0, device=tokens.device)
         added = self.encoder.added(seen.bias(x.dtype, tokens.shape[1], tokens.device), tokens.shape[1])
         real = self.encoder.real(block)
@@ -314,7 +313,7 @@ class EncoderDecoder(nn.Module):
         """The decoder's states, (B, T, D)."""
         past, length = (cache.length if cache is not None else 0), tokens.shape[1]
         table = self.encoder.positions if self.decoder.positions is None else self.decoder.positions
-        x = _cast(self.decoder.begin(self.embeddings(tokens, inputs), positions, past, table))
+        x = self.decoder.begin(self.embeddings(tokens, inputs), positions, past, table)
         seen = visibility("left_to_right", block, length=length, past=past, device=tokens.device)
         added = self.decoder.added(seen.bias(x.dtype, length, tokens.device), length, past)
         real, source_real = (self.decoder.real(b if cache is None else None) for b in (block, source_block))

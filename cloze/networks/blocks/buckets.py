@@ -39,4 +39,4 @@ class Buckets(nn.Module):
         query = torch.arange(past, past + length, device=device)[:, None]
         distance = torch.arange(past + length, device=device) - query
         rows = bucket(distance, both=self.both, buckets=self.buckets, farthest=self.farthest)
-        return self.table(rows).permute(2, 0, 1)[None]
+        return self.table(rows).permute(2, 0, 1)[None].contiguous()  # a sum with strided numbers takes ten times as long

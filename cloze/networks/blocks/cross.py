@@ -211,7 +211,7 @@ class SequenceLayer(nn.Module):
             None if added is None else added.to(x.dtype),
             fused.Sequences(
                 batch, queries, keys, attention.heads, attention.scale, keep, scale,
-                None if real is None else real.flat, None if other is None else other.flat,
+                real, other,
             ),
             self._half(norm, dropout, x, real),
         )

@@ -2,7 +2,8 @@
 
 As `fused.py`, for what those layers have beyond the plain ones: attention to another sequence, norms by root mean square,
 maps without biases, heads of any width, numbers added to the scores that are learned themselves, dropout between the two
-maps. Dropout's scales are folded into the weights behind it; a ReLU keeps one tensor, its output, for the way back.
+maps. Scales of dropout and of scores are folded into the weights, which are cast once for both ways; a ReLU keeps one
+tensor, its output, for the way back; where padding is left out, heads are taken apart and put together by one look-up of rows.
 
 Differs: under bfloat16 the residual stream and the inverse root mean squares are bfloat16, where autocast alone would keep
 them in float32.
@@ -10,13 +11,15 @@ them in float32.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from cloze.networks.blocks.dropout import Places, keep_
+from cloze.networks.blocks.dropout import Places, keep_, kept
 from cloze.networks.blocks.fused import (
     Half,
     _activate,
@@ -30,28 +33,15 @@ from cloze.networks.blocks.fused import (
 from cloze.networks.blocks.norm import RootMeanSquare
 
 
-class Sequences(NamedTuple):
-    """Attention's own numbers: rows, queries and keys per row, heads, scale of the scores; dropout of the weights; the flat
-    places of the states in their rows where padding is left out."""
-
-    batch: int
-    queries: int
-    keys: int
-    heads: int
-    share: float
-    keep: Tensor | None
-    scale: float
-    asking: Tensor | None = None
-    read: Tensor | None = None
-
-
-class Real(NamedTuple):
+@dataclass(frozen=True)
+class Real:
     """The tokens of rows (B, L) that are not padding, in order: row and position of each, and its flat place, (M,)."""
 
     places: Places
     flat: Tensor
     batch: int
     length: int
+    _indices: dict[tuple[str, int, int], Tensor] = field(default_factory=dict, repr=False)  # of all layers of a stack
 
     @classmethod
     def of(cls, block: Tensor) -> Real:
@@ -67,6 +57,47 @@ class Real(NamedTuple):
         """(M, D) to (B, L, D), zero at padding."""
         made = rows.new_zeros(self.batch * self.length, rows.shape[1]).index_copy(0, self.flat, rows)
         return made.view(self.batch, self.length, -1)
+
+    def apart(self, x: Tensor, kinds: int, heads: int) -> Tensor:
+        """(M, kinds·H·W) to (kinds, B·H, L, W); padding holds what the last token does.
+
+        With one row more than tokens, (M + 1, ·), padding holds that row.
+        """
+        count = len(self.flat)
+        key = ("apart" if len(x) == count else "padded", kinds, heads)
+        if key not in self._indices:
+            row = self.flat.new_full((self.batch * self.length,), len(x) - 1)
+            row[self.flat] = torch.arange(count)
+            index = row.view(1, self.batch, 1, self.length) * (kinds * heads)
+            index = index + torch.arange(kinds).view(-1, 1, 1, 1) * heads + torch.arange(heads).view(-1, 1)
+            self._indices[key] = index.flatten().to(torch.int32)
+        made = x.view(len(x) * kinds * heads, -1).index_select(0, self._indices[key])
+        return made.view(kinds, self.batch * heads, self.length, -1)
+
+    def beside(self, x: Tensor, heads: int) -> Tensor:
+        """(kinds, B·H, L, W) to (M, kinds·H·W): what `apart` takes apart."""
+        kinds, _, length, width = x.shape
+        key = ("beside", kinds, heads)
+        if key not in self._indices:
+            first = self.places.row * (heads * length) + self.places.position
+            index = first.view(-1, 1, 1) + torch.arange(kinds).view(-1, 1) * (self.batch * heads * length)
+            self._indices[key] = (index + torch.arange(heads) * length).flatten().to(torch.int32)
+        return x.view(-1, width).index_select(0, self._indices[key]).view(-1, kinds * heads * width)
+
+
+class Sequences(NamedTuple):
+    """Attention's own numbers: rows, queries and keys per row, heads, scale of the scores; dropout of the weights; the
+    tokens that ask and those that are read where padding is left out."""
+
+    batch: int
+    queries: int
+    keys: int
+    heads: int
+    share: float
+    keep: Tensor | None
+    scale: float
+    asking: Real | None = None
+    read: Real | None = None
 
 
 def simple(norm: nn.Module, pre: bool, *linears: nn.Module | None) -> bool:
@@ -109,33 +140,50 @@ def _columns(gradient: Tensor, like: Tensor | None, scale: float = 1.0) -> Tenso
     return None if like is None else _bias_gradient(gradient, like, scale)
 
 
-def _linear(x: Tensor, w: Tensor, b: Tensor | None, scale: float = 1.0) -> Tensor:
-    """x @ wᵀ · scale + b in the dtype of x."""
-    cast = _cast(w, x.dtype, scale)
-    return x @ cast.t() if b is None else torch.addmm(b.to(x.dtype), x, cast.t())
+def _linear(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    """x @ wᵀ + b, all of one dtype."""
+    if b is None:
+        return x @ w.t()
+    if x.dtype == torch.bfloat16 and len(x) and _adds_bias():  # `addmm` writes the bias out first
+        made: Tensor = torch.ops.mkldnn._linear_pointwise(x, w, b, "none", [], "")
+        return made
+    return torch.addmm(b, x, w.t())
 
 
-def _apart(x: Tensor, kinds: int, length: int, sizes: Sequences, places: Tensor | None) -> Tensor:
-    """(B·L, kinds·H·W), or the rows of these at places, to (kinds, B·H, L, W)."""
-    if places is not None:
-        x = x.new_zeros(sizes.batch * length, x.shape[1]).index_copy_(0, places, x)
+@cache
+def _adds_bias() -> bool:
+    """Whether oneDNN is there and multiplies bfloat16, and adds a bias while it does."""
+    asked = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None) if torch.backends.mkldnn.is_available() else None
+    return asked is not None and hasattr(torch.ops.mkldnn, "_linear_pointwise") and bool(asked())
+
+
+def _apart(x: Tensor, kinds: int, length: int, sizes: Sequences, real: Real | None) -> Tensor:
+    """(B·L, kinds·H·W), or the rows of these at real tokens, to (kinds, B·H, L, W)."""
+    if real is not None:
+        return real.apart(x, kinds, sizes.heads)
     split = x.view(sizes.batch, length, kinds, sizes.heads, -1).permute(2, 0, 3, 1, 4).contiguous()
     return split.view(kinds, sizes.batch * sizes.heads, length, -1)
 
 
-def _beside(x: Tensor, sizes: Sequences, places: Tensor | None) -> Tensor:
-    """(kinds, B·H, L, W) to (B·L, kinds·H·W), or to the rows of these at places."""
+def _beside(x: Tensor, sizes: Sequences, real: Real | None) -> Tensor:
+    """(kinds, B·H, L, W) to (B·L, kinds·H·W), or to the rows of these at real tokens."""
+    if real is not None:
+        return real.beside(x, sizes.heads)
     kinds, _, length, width = x.shape
     split = x.view(kinds, sizes.batch, sizes.heads, length, width).permute(1, 3, 0, 2, 4)
-    rows = split.reshape(sizes.batch * length, -1)
-    return rows if places is None else rows.index_select(0, places)
+    return split.reshape(sizes.batch * length, -1)
 
 
 def _asking(w: Tensor, inside: int, share: float) -> Tensor:
-    """A stack of maps with the scale of the scores in its first `inside` rows, those of the queries; a new tensor."""
-    scaled = w.clone()
-    scaled[:inside].mul_(share)
-    return scaled
+    """A stack of maps, or their biases, with the scale of the scores in its first `inside` rows, those of the queries."""
+    return w if share == 1.0 else torch.cat([w[:inside] * share, w[inside:]])
+
+
+def _asking_gradient(gradient: Tensor, inside: int, share: float) -> Tensor:
+    """Back through `_asking`, in place."""
+    if share != 1.0:
+        gradient[:inside].mul_(share)
+    return gradient
 
 
 class Attend(torch.autograd.Function):
@@ -154,27 +202,28 @@ class Attend(torch.autograd.Function):
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
             read, mean, spread = _enter(x, gain, offset, half)
-            inside = w_out.shape[1]
-            w_read = _asking(w, inside, sizes.share)
-            b_read = None if b is None else _asking(b, inside, sizes.share)
-            made = _apart(_linear(read, w_read, b_read), 3 if source is None else 1, sizes.queries, sizes, sizes.asking)
-            query = made[0]
+            dtype, inside = x.dtype, w_out.shape[1]
+            w_cast = _asking(w, inside, sizes.share).to(dtype)
+            b_cast = None if b is None else _asking(b, inside, sizes.share).to(dtype)
+            made = _apart(_linear(read, w_cast, b_cast), 3 if source is None else 1, sizes.queries, sizes, sizes.asking)
+            query, memory_cast = made[0], None
             if source is None:
                 key, value = made[1], made[2]
             else:
                 assert w_memory is not None  # comes with a source
-                key, value = _apart(_linear(source, w_memory, b_memory), 2, sizes.keys, sizes, sizes.read)
+                memory_cast, b_cast = w_memory.to(dtype), None if b_memory is None else b_memory.to(dtype)
+                key, value = _apart(_linear(source, memory_cast, b_cast), 2, sizes.keys, sizes, sizes.read)
             scores = torch.bmm(query, key.transpose(1, 2))
             if added is not None:
                 scores.view(sizes.batch, sizes.heads, sizes.queries, -1).add_(added)
             shares = torch.softmax(scores, dim=-1)
-            used = shares if sizes.keep is None else keep_(scores.copy_(shares), sizes.keep.view_as(scores))
+            used = shares if sizes.keep is None else kept(shares, sizes.keep.view_as(scores), into=scores)
             context = _beside(torch.bmm(used, value)[None], sizes, sizes.asking)
-            changed = _linear(context, w_out, b_out, sizes.scale)
-            y, normed, mean, spread = _join(x, changed, gain, offset, half, mean, spread)
+            out_cast, b_cast = _leaving(w_out, b_out, sizes.scale, half, dtype)
+            y, normed, mean, spread = _join(x, _linear(context, out_cast, b_cast), gain, offset, half, mean, spread)
         ctx.save_for_backward(
-            normed, read, source, mean, spread, query, key, value, shares, used, context, w, b, w_memory, b_memory, w_out,
-            b_out, gain, offset, added,
+            normed, read, source, mean, spread, query, key, value, shares, used, context, w, w_cast, b, w_memory,
+            memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
         )
         ctx.sizes, ctx.half = sizes, half
         return y
@@ -183,33 +232,48 @@ class Attend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (
-            normed, read, source, mean, spread, query, key, value, shares, used, context, w, b, w_memory, b_memory, w_out,
-            b_out, gain, offset, added,
+            normed, read, source, mean, spread, query, key, value, shares, used, context, w, w_cast, b, w_memory,
+            memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
         ) = ctx.saved_tensors
         sizes: Sequences = ctx.sizes
         half: Half = ctx.half
         gradient, through, d_gain, d_offset = _part(gradient, normed, mean, spread, gain, offset, half)
         d_w_out = _weight_gradient(through, context, w_out, half.scale * sizes.scale)
         d_b_out = _columns(through, b_out, half.scale)
-        d_rows = through @ _cast(w_out, through.dtype, half.scale * sizes.scale)
-        d_context = _apart(d_rows, 1, sizes.queries, sizes, sizes.asking)[0]
+        d_context = _apart(_context_gradient(through, out_cast, sizes), 1, sizes.queries, sizes, sizes.asking)[0]
         d_scores, d_asked, d_memory = _attention_backward(d_context, query, key, value, shares, used, source is None, sizes)
         inside = w_out.shape[1]
-        d_w = _asking(_weight_gradient(d_asked, read, w, 1.0), inside, sizes.share)
-        d_b = None if b is None else _asking(_bias_gradient(d_asked, b, 1.0), inside, sizes.share)
-        w_cast = _asking(w, inside, sizes.share).to(read.dtype)
+        d_w = _asking_gradient(_weight_gradient(d_asked, read, w, 1.0), inside, sizes.share)
+        d_b = None if b is None else _asking_gradient(_bias_gradient(d_asked, b, 1.0), inside, sizes.share)
         if half.pre:
             d_x, d_gain, d_offset = _leave(d_asked @ w_cast, gradient, normed, mean, spread, gain, offset)
         else:
             d_x = gradient.addmm_(d_asked, w_cast)
         d_source = d_w_memory = d_b_memory = None
         if d_memory is not None:
-            d_source = d_memory @ w_memory.to(read.dtype)
+            d_source = d_memory @ memory_cast
             d_w_memory, d_b_memory = _weight_gradient(d_memory, source, w_memory, 1.0), _columns(d_memory, b_memory)
         d_added = _added_gradient(d_scores, added, sizes) if ctx.needs_input_grad[10] else None
         return (
             d_x, d_source, d_w, d_b, d_w_memory, d_b_memory, d_w_out, d_b_out, d_gain, d_offset, d_added, None, None
         )
+
+
+def _leaving(
+    w: Tensor, b: Tensor | None, scale: float, half: Half, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """The map before the residual with the scale of the dropout behind it and, in its weight, of that before it."""
+    return _cast(w, dtype, scale * half.scale), None if b is None else _cast(b, dtype, half.scale)
+
+
+def _context_gradient(through: Tensor, out_cast: Tensor, sizes: Sequences) -> Tensor:
+    """The gradient of what the heads made, (B·Q, H·W); without padding one row of zeros follows, which padding gets."""
+    if sizes.asking is None:
+        return through @ out_cast
+    made = through.new_empty(len(through) + 1, out_cast.shape[1])
+    torch.mm(through, out_cast, out=made[:-1])
+    made[-1] = 0
+    return made
 
 
 def _join(
@@ -218,7 +282,7 @@ def _join(
     """Dropout, the residual and a norm after: the output, what the norm read, and its statistics."""
     if half.keep is not None:
         keep_(changed, half.keep)
-    y = torch.add(x, changed, alpha=half.scale, out=changed)
+    y = changed.add_(x)
     if half.pre:
         return y, x, mean, spread
     assert offset is not None  # a norm after is a layer norm
@@ -234,7 +298,7 @@ def _part(
     gradient = gradient.contiguous()
     if not half.pre:
         gradient, d_gain, d_offset = _norm_backward(gradient, normed, mean, spread, gain, offset)
-    through = gradient if half.keep is None else keep_(gradient.clone(), half.keep)
+    through = gradient if half.keep is None else kept(gradient, half.keep)
     return gradient, through, d_gain, d_offset
 
 
@@ -275,34 +339,39 @@ class Feed(torch.autograd.Function):
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
             read, mean, spread = _enter(x, gain, offset, half)
-            hidden = _linear(read, w1, b1)
+            dtype = x.dtype
+            w1_cast = w1.to(dtype)
+            hidden = _linear(read, w1_cast, None if b1 is None else b1.to(dtype))
             active = hidden.relu_() if activation == "relu" else _activate(hidden, activation)
             if keep is not None:
                 keep_(active, keep)
-            y, normed, mean, spread = _join(x, _linear(active, w2, b2, scale), gain, offset, half, mean, spread)
+            w2_cast, b2_cast = _leaving(w2, b2, scale, half, dtype)
+            y, normed, mean, spread = _join(x, _linear(active, w2_cast, b2_cast), gain, offset, half, mean, spread)
         before = None if activation == "relu" else hidden  # what a ReLU let through says where it did
-        ctx.save_for_backward(normed, read, mean, spread, before, active, keep, w1, b1, w2, b2, gain, offset)
+        ctx.save_for_backward(
+            normed, read, mean, spread, before, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
+        )
         ctx.activation, ctx.scale, ctx.half = activation, scale, half
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        normed, read, mean, spread, hidden, active, keep, w1, b1, w2, b2, gain, offset = ctx.saved_tensors
+        (
+            normed, read, mean, spread, hidden, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
+        ) = ctx.saved_tensors
         half: Half = ctx.half
         scale = ctx.scale * half.scale
         gradient, through, d_gain, d_offset = _part(gradient, normed, mean, spread, gain, offset, half)
         d_w2, d_b2 = _weight_gradient(through, active, w2, scale), _columns(through, b2, half.scale)
-        d_active = through @ _cast(w2, through.dtype, scale)
+        d_active = through @ w2_cast
         if hidden is None:
             d_hidden = torch.ops.aten.threshold_backward(d_active, active, 0)
         else:
             d_hidden = _activate_backward(d_active if keep is None else keep_(d_active, keep), hidden, ctx.activation)
-        w_cast = w1.to(read.dtype)
-        d_w1 = _weight_gradient(d_hidden, read, w1, 1.0)
-        d_b1 = _columns(d_hidden, b1)
+        d_w1, d_b1 = _weight_gradient(d_hidden, read, w1, 1.0), _columns(d_hidden, b1)
         if half.pre:
-            d_x, d_gain, d_offset = _leave(d_hidden @ w_cast, gradient, normed, mean, spread, gain, offset)
+            d_x, d_gain, d_offset = _leave(d_hidden @ w1_cast, gradient, normed, mean, spread, gain, offset)
         else:
-            d_x = gradient.addmm_(d_hidden, w_cast)
+            d_x = gradient.addmm_(d_hidden, w1_cast)
         return d_x, d_w1, d_b1, d_w2, d_b2, d_gain, d_offset, None, None, None, None
