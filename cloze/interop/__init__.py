@@ -9,6 +9,7 @@ from cloze.interop import (  # noqa: F401  the imports make the architectures kn
     bart,
     bert,
     electra,
+    flaubert,
     gpt,
     gpt2,
     modernbert,

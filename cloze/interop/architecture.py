@@ -53,7 +53,8 @@ class HeadTable:
     whether tied or not; `tied` and `untied` are added to them. `repeats` (tied) and `copies` (untied) name tensors that
     merely repeat another one: never needed in a file; copies are written because transformers looks for them.
     `objections(head, network arguments)` says in plain words why a head of that part does not fit. `read` binds its readings to
-    states, as in `Head`.
+    states, as in `Head`. `keys` are those of config.json that belong to the head, with the value that is meant; the
+    architecture's `legal` has their others, transformers' default first.
     """
 
     role: str
@@ -67,6 +68,7 @@ class HeadTable:
     repeats: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
     read: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
 
     def rows(self, tie: bool) -> tuple[Line, ...]:
         """The lines in force."""

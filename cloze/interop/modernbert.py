@@ -5,7 +5,8 @@ global and one for local layers, a gated feed-forward map whose first half is ac
 of the first attention.
 
 Differs: transformers drops numbers after the gate (`mlp_dropout`) and `attention_dropout` also of attention's output; cloze
-drops what enters the residual. All of these are 0 in the published models.
+drops what enters the residual. All of these are 0 in the published models. A classifier of theirs on the mean of all tokens
+(`classifier_pooling: mean`) is carried along unused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.classification import AUTO, PIPELINE, ROLE, summary_objections
 from cloze.interop.mapping import Line
 from cloze.interop.model import Head
 
@@ -44,6 +46,33 @@ MASKED_LM = HeadTable(
         "transform": "gelu", "bias": True, "biases": False,
         "norm_epsilon": config.get("norm_eps", 1e-5),
     },
+)
+
+
+def _classifier(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    wrong = summary_objections(head, "gelu")
+    if head.argument("norm_epsilon") != arguments["norm_epsilon"]:
+        wrong.append(f"norm_epsilon is {head.argument('norm_epsilon')}, transformers' ModernBERT has the network's there")
+    if head.argument("biases"):
+        wrong.append("its dense map has a bias, transformers' ModernBERT has none there")
+    return wrong
+
+
+CLASSIFIER = HeadTable(
+    role=ROLE,
+    part="classify",
+    sign=("head.dense.weight", "classifier.weight"),
+    lines=(
+        Line("head.dense.weight", "head.dense.weight", "D D"),
+        Line("head.norm.weight", "head.norm.weight", "D"),
+        Line("head.output.*", "classifier.*", "C D"),
+    ),
+    objections=_classifier,
+    arguments=lambda config, tensors: {
+        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "reading": "summary", "transform": "gelu",
+        "norm_epsilon": config.get("norm_eps", 1e-5), "biases": False,
+    },
+    keys={"classifier_pooling": "cls"},
 )
 
 
@@ -135,7 +164,8 @@ MODERNBERT = add(Architecture(
     },
     assumed={"initial": "truncated", "residual_scaling": True, "position_deviation": None, "segments": 0},
     legal={
-        "norm_bias": (False,), "classifier_bias": (False,), "decoder_bias": (True,), "classifier_activation": ("gelu",)
+        "norm_bias": (False,), "classifier_bias": (False,), "decoder_bias": (True,), "classifier_activation": ("gelu",),
+        "classifier_pooling": ("cls", "mean"),
     },
     base="model.",
     body=(
@@ -146,9 +176,10 @@ MODERNBERT = add(Architecture(
         Line("norm.weight", "{base}final_norm.weight", "D"),
     ),
     further=_body,
-    heads=(MASKED_LM,),
+    heads=(MASKED_LM, CLASSIFIER),
     classes=(
         ModelClass("ModernBertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
+        ModelClass("ModernBertForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
         ModelClass("ModernBertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="PreTrainedTokenizerFast",

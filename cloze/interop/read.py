@@ -280,6 +280,8 @@ def _present(
     if not table.rows(tie):  # nothing but the tied table: the class says whether the model predicts
         without = {cls.name for cls in architecture.classes if table.role not in cls.roles}
         return not without.intersection(config.get("architectures") or ())
+    if any(config.get(key, architecture.legal[key][0]) != value for key, value in table.keys.items()):
+        return False
     return all(name.replace("{base}", facts.base) in tensors for name in table.sign)
 
 
@@ -388,7 +390,8 @@ def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
 
 def _labels(config: Mapping[str, Any], model: Model) -> tuple[str, ...]:
     names = config.get("id2label")
-    if not isinstance(names, dict) or not any(head.part == "relation_prediction" for head in model.heads.values()):
+    classifies = any(head.part in ("relation_prediction", "classify") for head in model.heads.values())
+    if not isinstance(names, dict) or not classifies:
         return ()
     return tuple(str(name) for _, name in sorted(names.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0))
 

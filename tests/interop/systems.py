@@ -89,6 +89,13 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str 
          "residual_scaling": True}, "left_to_right",
         {"lm": ("token_prediction", {"transform": None, "tie": True, "bias": False})}, "gpt2", GPT2_READING, None,
     ),
+    "modern": (
+        {**BASE, "segments": 0, "norm": "pre", "embedding_norm": True, "first_norm": False, "positions": "rotary",
+         "attention_band": 8, "dense_every": 2, "biases": False, "norm_biases": False, "gated": True, "norm_epsilon": 1e-5,
+         "residual_scaling": True}, "open",
+        {"mlm": ("token_prediction", {"transform": "gelu", "tie": True, "biases": False, "norm_epsilon": 1e-5})}, "roberta",
+        ROBERTA_READING, None,
+    ),
     "electra": (
         {**BASE, "embedding_width": 8}, "open", {"rtd": ("token_labelling", {"set": "replaced"})}, "wordpiece",
         BERT_READING, None,

@@ -1,4 +1,4 @@
-"""GPT, ALBERT, XLM, NEZHA and ModernBERT through a folder, without transformers: the same model, or the reason why not."""
+"""GPT, ALBERT, XLM, FlauBERT, NEZHA and ModernBERT through a folder, without transformers: the same model, or why not."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "albert": ({**SIZES, "embedding_width": 8, "repeat": "all", "groups": 2, "segments": 2}, "open",
                {"transform": "gelu", "tie": True}),
     "xlm": ({**SIZES, "silence_padding": True, "inputs": {"language": 4}}, "open", {"transform": None, "tie": True}),
+    "flaubert": ({**SIZES, "silence_padding": True}, "open", {"transform": None, "tie": True}),
     "nezha": ({**SIZES, "positions": "functional", "relative_limit": 7}, "open", {"transform": "gelu", "tie": True}),
     "modernbert": (MODERN, "open", {"transform": "gelu", "tie": True, "biases": False}),
 }  # fmt: skip
@@ -36,13 +37,15 @@ def made(systems: ModuleType, name: str, **changed: Any) -> Any:
     arguments, order, head = SYSTEMS[name]
     parts = {"lm": ("token_prediction", head)}
     kind, reading = ("gpt2", CAUSAL) if name == "openai-gpt" else ("wordpiece", ENCODER)
-    return systems.build({**arguments, **changed}, order, parts, systems.tokenizer(kind), reading)
+    hint = name if name == "flaubert" else None  # in its shape an XLM
+    return systems.build({**arguments, **changed}, order, parts, systems.tokenizer(kind), reading, hint)
 
 
 def write(folder: Path, system: Any) -> list[str]:
     return export_folder(
-        folder, model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card("test")
-    )
+        folder, model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card("test"),
+        architecture=system.architecture,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -99,6 +102,8 @@ def test_what_transformers_cannot_say_is_kept_by_cloze_and_named(
     ("albert", {"inner_group_num": 2}, "inner_group_num"),
     ("xlm", {"asm": True}, "asm"),
     ("xlm", {"n_langs": 0}, "n_langs is 0"),
+    ("flaubert", {"pre_norm": True}, "pre_norm is True"),
+    ("flaubert", {"layerdrop": 0.1}, "layerdrop is 0.1"),
     ("modernbert", {"layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"]},
      "at equal steps"),
     ("modernbert", {"attention_bias": True}, "one for both"),
@@ -113,3 +118,22 @@ def test_options_that_cloze_lacks_are_refused_by_name(
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     with pytest.raises(CheckpointError, match=words):
         import_folder(tmp_path)
+
+
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"biases": True}, "its dense map has a bias"), ({"transform": "tanh"}, "its transform is tanh"),
+    ({"norm_epsilon": 1e-6}, "norm_epsilon is 1e-06"), ({"reading": "hidden"}, "it classifies tokens"),
+])  # fmt: skip
+def test_a_head_that_modernberts_classifier_is_not_stays_with_cloze(
+    systems: ModuleType, tmp_path: Path, changed: dict[str, Any], words: str
+) -> None:
+    like = {"set": "label", "reading": "summary", "transform": "gelu", "norm_epsilon": 1e-12, "biases": False}
+    for arguments, remarks in ((like, 0), ({**like, **changed}, 1)):
+        parts = {"class": ("classify", arguments)}
+        system = systems.build(MODERN, "open", parts, systems.tokenizer("wordpiece"), ENCODER)
+        said = write(tmp_path, system)
+        assert len(said) == remarks
+        back = import_folder(tmp_path).model.heads["class"]
+        for key, tensor in system.objectives["class"].state_dict().items():
+            assert torch.equal(back.state[key], tensor), key
+    assert words in said[0]

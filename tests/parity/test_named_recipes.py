@@ -19,6 +19,9 @@ RECIPES = {
     "bert": ("wordpiece", "AutoModelForPreTraining", "BertForPreTraining"),
     "roberta": ("roberta", "AutoModelForMaskedLM", "RobertaForMaskedLM"),
     "gpt2": ("gpt2", "AutoModelForCausalLM", "GPT2LMHeadModel"),
+    "modern": ("roberta", "AutoModelForMaskedLM", "ModernBertForMaskedLM"),
+    "flaubert": ("unigram", "AutoModelForMaskedLM", "FlaubertWithLMHeadModel"),
+    "xlm-en": ("unigram", "AutoModelForMaskedLM", "XLMWithLMHeadModel"),
     "electra-small": ("wordpiece", "AutoModelForPreTraining", "ElectraForPreTraining"),
     "electra-base": ("wordpiece", "AutoModelForPreTraining", "ElectraForPreTraining"),
 }

@@ -1,4 +1,4 @@
-"""GPT, GPT-2 with a cache, ALBERT, XLM and ModernBERT beside transformers: logits, gradients, folders in both directions."""
+"""GPT, GPT-2 with a cache, ALBERT, XLM, FlauBERT and ModernBERT beside transformers: logits, gradients, folders both ways."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ MASKED = ("token_prediction", {"transform": "gelu_tanh", "tie": True})
 MODERN_HEAD = ("token_prediction", {"transform": "gelu", "tie": True, "biases": False, "norm_epsilon": 1e-5})
 ORDER = ("relation_prediction", {"classes": 2, "set": "order"})
 SCORE = ("classify", {"classes": 3, "set": "label", "reading": "summary"})
+MODERN_SCORE = ("classify", {**SCORE[1], "transform": "gelu", "norm_epsilon": 1e-5, "biases": False})
 CLASS = ("relation_prediction", {"classes": 3, "set": "label"})
 
 #: name → arguments, order, heads, tokenizer, reading, the auto class that opens it, the class that it is
@@ -62,6 +63,12 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str,
                      "XLMWithLMHeadModel"),
     "xlm-classifier": (XLM, "open", {"class": SCORE}, "unigram", ENCODER, "AutoModelForSequenceClassification",
                        "XLMForSequenceClassification"),
+    "flaubert": ({**XLM, "inputs": None}, "open", {"mlm": BARE}, "unigram", ENCODER, "AutoModelForMaskedLM",
+                 "FlaubertWithLMHeadModel"),
+    "flaubert-classifier": ({**XLM, "inputs": None}, "open", {"class": SCORE}, "unigram", ENCODER,
+                            "AutoModelForSequenceClassification", "FlaubertForSequenceClassification"),
+    "modernbert-classifier": (MODERN, "open", {"class": MODERN_SCORE}, "roberta", ENCODER,
+                              "AutoModelForSequenceClassification", "ModernBertForSequenceClassification"),
     "modernbert": (MODERN, "open", {"mlm": MODERN_HEAD}, "roberta", ENCODER, "AutoModelForMaskedLM",
                    "ModernBertForMaskedLM"),
     "modernbert-biases": ({**MODERN, "biases": True, "attention_band": 6, "dense_every": 2}, "open", {"mlm": MODERN_HEAD},
@@ -75,13 +82,14 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str,
 
 def made(systems: ModuleType, name: str) -> Any:
     arguments, order, parts, kind, reading, *_ = SYSTEMS[name]
-    return replace(systems.build(arguments, order, parts, systems.tokenizer(kind), reading), name=name)
+    hint = "flaubert" if name.startswith("flaubert") else None  # in its shape an XLM
+    return replace(systems.build(arguments, order, parts, systems.tokenizer(kind), reading, hint), name=name)
 
 
 def write(folder: Path, system: Any) -> list[str]:
     return export_folder(
         folder, model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card("test"),
-        labels=["a", "b", "c"] if "class" in system.parts else None,
+        labels=["a", "b", "c"] if "class" in system.parts else None, architecture=system.architecture,
     )  # fmt: skip
 
 
@@ -176,7 +184,8 @@ def assert_same_gradients(system: Any, model: Any) -> None:
         for name, head in whole.heads.items()
     }
     arguments, pad = complete(whole.arguments), system.tokenizer.roles["[PAD]"]
-    choice = choose(replace(whole, arguments=arguments), tokenizer_kind=system.tokenizer.kind, pad=pad)
+    completed = replace(whole, arguments=arguments)
+    choice = choose(completed, tokenizer_kind=system.tokenizer.kind, pad=pad, hint=system.architecture)
     assert isinstance(choice, Choice)
     carried = replace(whole, arguments=arguments, network=network, heads=heads)
     mapped = tensors_there(carried, choice, vocab_size=system.tokenizer.size, pad=pad)
@@ -249,6 +258,22 @@ def test_gpt_with_a_cache_gives_the_logits_of_transformers_whole_pass(systems: M
                 positions=torch.arange(start, stop).expand(3, -1),
             )["hidden"]  # fmt: skip
             torch.testing.assert_close(system.objectives["lm"].head(hidden), whole[:, start:stop], atol=1e-4, rtol=0)
+
+
+def test_a_classifier_that_transformers_made_of_a_modernbert_is_read_whole_or_named(
+    systems: ModuleType, tmp_path: Path
+) -> None:
+    write(tmp_path / "ours", made(systems, "modernbert-classifier"))
+    model = opened(tmp_path / "ours", "modernbert-classifier")
+    pieces = systems.tokenizer("roberta")
+    for pooling, remarks in (("cls", 0), ("mean", 1)):
+        model.config.classifier_pooling = pooling
+        model.save_pretrained(tmp_path / pooling)
+        pieces.save(tmp_path / pooling, length=20, frame_single=ENCODER.single, frame_pair=ENCODER.pair)
+        back = import_folder(tmp_path / pooling)
+        assert len(back.remarks) == remarks and len(back.model.heads) == 1 - remarks
+        assert back.labels == (() if remarks else ("a", "b", "c"))
+    assert "carried along" in back.remarks[0] and "classifier.weight" in back.model.spare
 
 
 @pytest.mark.parametrize("changed", [
