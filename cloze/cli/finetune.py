@@ -19,7 +19,7 @@ def command(
     out: Annotated[Path, typer.Option(help="The folder; it opens in transformers.")],
     task: Annotated[
         str, typer.Option(
-            help="sentence_classification, pair_classification, text_to_text, frozen_features; default: the first.",
+            help="sentence_classification, pair_classification, text_to_text, frozen_features or token_labelling.",
             show_default=False,
         )
     ] = "sentence_classification",
@@ -40,13 +40,14 @@ def command(
     unfreeze: Annotated[str | None, typer.Option(help="gradual, chain, sequential, none, all.")] = None,
     layerwise: Annotated[str | None, typer.Option(help="2.6: each layer slower by that; or factors.")] = None,
     pool: Annotated[str | None, typer.Option(help="concat, attention, mean, max, last, summary.")] = None,
-    task_lstm: Annotated[int | None, typer.Option(help="A new LSTM of this width under --pool.")] = None,
+    task_lstm: Annotated[int | None, typer.Option(help="A new LSTM of this width, under --pool or the labels.")] = None,
     auxiliary: Annotated[str | None, typer.Option(help="0.2,0.1: go on as a language model, less and less.")] = None,
     truncate: Annotated[str | None, typer.Option(help="70,1400: pieces, and what is pooled (lstm); 0: off.")] = None,
     mix: Annotated[str | None, typer.Option(help="Features at input, output, both; their penalty: both:0.01.")] = None,
     length: Annotated[int | None, typer.Option(help="Cut texts to this many tokens; default: 128.")] = None,
     target_length: Annotated[int | None, typer.Option(help="Cut targets to so many tokens; default: 64.")] = None,
     smoothing: Annotated[float | None, typer.Option(help="Label smoothing for texts to write; default: 0.")] = None,
+    masked: Annotated[float | None, typer.Option(help="Of a target, hidden at once (unilm); default: 0.7.")] = None,
     patience: Annotated[int | None, typer.Option(help="Epochs without a better one; default: 2; 0: no end.")] = None,
     metric: Annotated[str | None, typer.Option(help="What chooses the epoch; default: the task's.")] = None,
     dropout: Annotated[float | None, typer.Option(min=0.0, max=0.9, help="In the classifier; default: 0.1.")] = None,
@@ -72,7 +73,7 @@ def command(
     }  # fmt: skip
     given = _given(said)
     options: dict[str, Any] = {"text": text, "text_b": text_b, "label": label, "target": target, "prefix": prefix}
-    options |= {"target_length": target_length, "smoothing": smoothing, "mix": mix}
+    options |= {"target_length": target_length, "smoothing": smoothing, "masked": masked, "mix": mix}
     chosen = make_task(task, **options).reading(
         columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
     )

@@ -49,7 +49,7 @@ def command(
     loaded = load_checkpoint(checkpoint, device)
     reader = Reader.of(loaded, language=language)
     if not has_decoder(reader):
-        order = require_order(loaded, "left_to_right", "source_to_target", verb="generate", instead=_instead(loaded))
+        order = require_order(loaded, "source_to_target", "left_to_right", verb="generate", instead=_instead(loaded))
         reader = Reader.of(loaded, order=order, language=language)
     head = prediction_head(loaded, verb="generate")
     search = None if beams is None else Beams(beams, length_penalty, early)

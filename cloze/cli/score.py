@@ -10,13 +10,16 @@ import typer
 
 if TYPE_CHECKING:
     from cloze.decoding.minimal_pairs import Preference
+    from cloze.decoding.scoring import Score
 
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --pairs or standard input.")] = None,
     file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
-    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
+    field: Annotated[str, typer.Option(help="The field of a JSON line, or the column, that holds the text.")] = "text",
+    target: Annotated[str, typer.Option(help="Of a network that answers: the field or column with the answer.")] = "target",
+    columns: Annotated[str | None, typer.Option(help="Of such a file without a header: its columns, a,b,c.")] = None,
     pairs: Annotated[
         Path | None, typer.Option(help="Minimal pairs: a JSON-lines file, a folder of them, or a .tar.xz (BLiMP).")
     ] = None,
@@ -24,59 +27,119 @@ def command(
     language: Annotated[str | None, typer.Option(help="Of a network that knows several: the text's, else the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     order: Annotated[
-        str | None, typer.Option(help="Of a network that reads in several: open or left_to_right; else its usual one.")
+        str | None, typer.Option(help="Of a network that reads in several: open, left_to_right, source_to_target (answers).")
     ] = None,
     pointer: Annotated[
         int | None, typer.Option(min=1, help="Left to right: remember so many tokens of the texts before, as one stream.")
     ] = None,
     pointer_scale: Annotated[float, typer.Option(help="Of --pointer: how sharply states are compared.")] = 1.0,
     pointer_share: Annotated[float, typer.Option(min=0, help="Of --pointer: its share of each probability.")] = 0.1,
+    memory: Annotated[
+        int | None, typer.Option(min=0, help="Transformer-XL, XLNet: texts are one stream; remember so many tokens of it.")
+    ] = None,
+    clamp: Annotated[int | None, typer.Option(min=1, help="Of --memory: hold distances at most that large.")] = None,
+    same_length: Annotated[bool, typer.Option("--same-length", help="Of --memory: every token sees as many.")] = False,
+    segment: Annotated[int, typer.Option(min=1, help="Of --memory, left to right: tokens read at once.")] = 128,
+    perplexity: Annotated[bool, typer.Option("--perplexity", help="One figure for all texts.")] = False,
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score sentences, or count how often the acceptable sentence of a pair scores higher (a tie counts as a failure).
 
     The score is the log-probability for a left-to-right network, the pseudo-log-likelihood (each token masked alone) for
-    a masked one, and the summed log-probability that each token is original for a discriminator.
+    a masked one, and the summed log-probability that each token is original for a discriminator. A network that answers
+    (t5, bart, mass; unilm with --order source_to_target) gives the log-probability of an answer, its end included: lines
+    are TEXT<tab>ANSWER, files .tsv, .csv and .jsonl have columns text and target.
     """
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
     if pairs is not None and (texts or file):
         raise UserError("give --pairs or texts, not both.")
-    if pairs is not None and pointer is not None:
-        raise UserError("the sentences of --pairs are scored alone; --pointer remembers the texts before. Give one of them.")
-    given = [] if pairs is not None else gather(texts or [], file, field=field)
+    if (pairs is not None) + (pointer is not None) + (memory is not None) > 1:
+        raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Give one of them.")
+    if memory is None and (clamp is not None or same_length):
+        raise UserError("--clamp and --same-length say how --memory is read; give that too, such as --memory 640.")
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.pointer_cache import Pointer
     from cloze.decoding.progress import Progress
-    from cloze.decoding.reader import Reader
-    from cloze.decoding.scoring import method_of, score
+    from cloze.decoding.reader import Reader, prediction_head
+    from cloze.decoding.scoring import check_order, method_of, score
+    from cloze.decoding.sequence import answers
+    from cloze.decoding.stream_scoring import Recall, score_stream
     from cloze.tasks.finetune import as_dtype
 
+    cache = None if pointer is None else Pointer(pointer, pointer_scale, pointer_share)
+    recall = None if memory is None else Recall(memory, clamp, same_length, segment)
     chosen = _pairs(pairs, limit) if pairs is not None else []
     loaded = load_checkpoint(checkpoint, device)
-    method, head = method_of(loaded, order)
+    check_order(loaded, order)
     reader = Reader.of(loaded, order=order, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
     if pairs is not None:
         from cloze.decoding.minimal_pairs import prefer
 
+        method, head = method_of(loaded, order)
         with Progress(2 * len(chosen), "sentences") as progress:
             found = prefer(reader, head, chosen, method=method, report=progress)
         _print_preferences(found, method, as_json)
         return
-    with Progress(len(given), "texts") as progress:
-        cache = None if pointer is None else Pointer(pointer, pointer_scale, pointer_share)
-        scores = score(reader, head, given, method=method, pointer=cache, report=progress)
-    for text, one in zip(given, scores, strict=True):
-        if as_json:
-            import json
+    if answers(reader):
+        from cloze.decoding.answer_scoring import score_answers
 
-            record = {"text": text, "score": one.score, "tokens": one.tokens, "cut": one.cut, "method": method}
+        if cache or recall:
+            raise UserError("--pointer and --memory are for texts that follow each other; this network scores answers to texts.")
+        given, told = _told(texts or [], file, field, target, columns)
+        with Progress(len(given), "texts") as progress:
+            head = prediction_head(loaded, verb="score")
+            scores = score_answers(reader, head, given, told, report=progress)
+        asked = [{"text": text, "target": answer} for text, answer in zip(given, told, strict=True)]
+        _print(asked, scores, "log_probability", perplexity, as_json)
+        return
+    method, head = method_of(loaded, order)
+    given = gather(texts or [], file, field=field)
+    with Progress(len(given), "texts") as progress:
+        if recall is not None:
+            scores = score_stream(reader, head, given, method=method, recall=recall, report=progress)
+        else:
+            scores = score(reader, head, given, method=method, pointer=cache, report=progress)
+    _print([{"text": text} for text in given], scores, method, perplexity, as_json)
+
+
+def _told(
+    given: list[str], file: str | None, field: str, target: str, columns: str | None
+) -> tuple[list[str], list[str]]:
+    """Texts and answers: lines with a tab between them, or the columns of a table."""
+    from cloze.decoding.answer_scoring import split_pairs
+    from cloze.decoding.texts import gather, is_json_lines
+
+    names = [Path(file).with_suffix("").name if Path(file).suffix in (".gz", ".xz") else Path(file).name] if file else []
+    if given or file is None or not (is_json_lines(file) or names[0].endswith((".tsv", ".tab", ".csv"))):
+        return split_pairs(gather(given, file))
+    from cloze.tasks.table import read_table
+
+    table = read_table(file, columns=columns.split(",") if columns else None)
+    return table.column(field, "--field"), table.column(target, "--target")
+
+
+def _print(
+    asked: list[dict[str, str]], scores: Sequence[Score], method: str, perplexity: bool, as_json: bool
+) -> None:
+    import json
+    from math import exp
+
+    if perplexity:
+        total, tokens = sum(one.score for one in scores), sum(one.tokens for one in scores)
+        found = exp(min(-total / tokens, 700.0)) if tokens else float("nan")
+        record = {"perplexity": found, "score": total, "tokens": tokens, "texts": len(scores), "method": method}
+        print(json.dumps(record) if as_json else f"perplexity {found:.4f} over {tokens} tokens of {len(scores)} texts ({method})")
+        return
+    for words, one in zip(asked, scores, strict=True):
+        if as_json:
+            record = {**words, "score": one.score, "tokens": one.tokens, "cut": one.cut, "method": method}
             print(json.dumps(record, ensure_ascii=False))
         else:
-            print(f"{one.score:.4f}\t{one.tokens}\t{text}")
+            print("\t".join([f"{one.score:.4f}", str(one.tokens), *words.values()]))
 
 
 def _pairs(path: Path, limit: int | None) -> list[Any]:

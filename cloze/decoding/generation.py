@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cloze.decoding.forms import form_of
 from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, Written
-from cloze.decoding.sequence import Manner, answer, answer_text, answers, extend, first_ids, has_decoder, respond
+from cloze.decoding.sequence import Manner, answer_text, answers, extend, first_ids
 from cloze.errors import UserError
 from cloze.rng import Draw, row_keys
 
@@ -52,9 +53,8 @@ def generate(
 ) -> list[Generated]:
     """Up to `tokens` new tokens for every prompt; an empty prompt starts at the beginning of a text.
 
-    An encoder-decoder reads the prompt and writes an answer, and so does a network that fills gaps from source to target;
-    others continue it. With `beams` the best of a beam search is
-    taken instead of a drawn one; `limits` are obeyed either way.
+    An encoder-decoder reads the prompt and writes an answer, and so does a network that reads from source to target; others
+    continue it. With `beams` the best of a beam search is taken instead of a drawn one; `limits` are obeyed either way.
 
     Random numbers are addressed by (seed, number of the prompt, number of the token), so a continuation does not depend
     on the batch it was made in. A row stops at the end token [EOS], which is not part of the text. A prompt that fills
@@ -63,7 +63,7 @@ def generate(
     if tokens < 1:
         raise UserError(f"{tokens} tokens: expected at least 1.")
     if answers(reader) or beams is not None or limits is not None:
-        write = answer if has_decoder(reader) else respond if answers(reader) else extend
+        write = _answer if answers(reader) else extend
         manner = Manner(tokens, sampling or Sampling(), beams, limits or Limits(), seed, rows, report)
         written = write(reader, head, prompts, manner)
         return [_as_generated(reader, prompt, one, tokens) for prompt, one in zip(prompts, written, strict=True)]
@@ -81,6 +81,13 @@ def generate(
         ids, stopped = made[number]
         results.append(Generated(prompt, _continuation(reader, starts[number], prompt, ids), tuple(ids), stopped))
     return results
+
+
+def _answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> list[Written]:
+    """What is written for each text; [MASK] and other literals have their meaning. A text that is too long loses its end."""
+    form = form_of(reader)
+    ids = [np.asarray(reader.tokenizer.encode_template(text).ids, np.int32) for text in texts]
+    return form.write(head, [form.source(one, room=manner.tokens) for one in ids], manner)
 
 
 def _as_generated(reader: Reader, prompt: str, one: Written, tokens: int) -> Generated:

@@ -358,7 +358,7 @@ def orders_of(loaded: Checkpoint) -> tuple[str, ...]:
 def prediction_head(loaded: Checkpoint, *, verb: str) -> Any:
     """The head that predicts tokens; without one a `CheckpointError` names the heads there are and what to do."""
     kinds = heads_by_kind(loaded)
-    if verb != "generate":
+    if verb not in ("generate", "score"):
         refuse_answering(loaded, verb=verb)
     if "token_prediction" in kinds:
         return kinds["token_prediction"]
@@ -377,7 +377,8 @@ def refuse_answering(loaded: Checkpoint, *, verb: str) -> None:
     if "decoder_hidden" in loaded.network.gives:
         raise UserError(
             f"{loaded.folder}: cloze {verb} predicts tokens of the text it reads; this network reads one text and writes "
-            f"another.\n  To have it answer a text: cloze generate {loaded.folder} TEXT"
+            f"another.\n  To have it answer a text: cloze generate {loaded.folder} TEXT; to score an answer: cloze score "
+            f"{loaded.folder} $'TEXT\\tANSWER'"
         )
 
 
@@ -388,6 +389,6 @@ def require_order(loaded: Checkpoint, *orders: str, verb: str, instead: str) -> 
         if order in own:
             return order
     raise UserError(
-        f"{loaded.folder}: cloze {verb} needs a network of order {' or '.join(orders)}, this one is {' and '.join(own)}.\n"
-        f"  {instead}"
+        f"{loaded.folder}: cloze {verb} needs a network of order {' or '.join(sorted(orders))}, this one is "
+        f"{' and '.join(own)}.\n  {instead}"
     )

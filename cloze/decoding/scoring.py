@@ -6,7 +6,7 @@ over what the reading puts around it, and are comparable only within one checkpo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,15 +43,10 @@ class Score:
 def method_of(loaded: Checkpoint, order: str | None = None) -> tuple[Method, Any]:
     """The method that suits a checkpoint and the head it uses; `order`: another that it reads in than the usual one."""
     refuse_answering(loaded, verb="score")
-    own = orders_of(loaded)
-    if order is not None and order not in own:
-        raise UserError(
-            f"{loaded.folder}: this network does not read in the order {order}.\n"
-            f"  Write --order {' or '.join(own)}, or leave it out."
-        )
+    check_order(loaded, order)
     kinds = heads_by_kind(loaded)
     if "token_prediction" in kinds:
-        left_to_right = (order or own[0]) == "left_to_right"
+        left_to_right = (order or orders_of(loaded)[0]) == "left_to_right"
         return "log_probability" if left_to_right else "pseudo_log_likelihood", kinds["token_prediction"]
     if "token_labelling" in kinds:
         return "originality", kinds["token_labelling"]
@@ -59,6 +54,16 @@ def method_of(loaded: Checkpoint, order: str | None = None) -> tuple[Method, Any
         f"{loaded.folder}: cloze score needs a head that predicts or labels tokens; this checkpoint has: "
         f"{', '.join(sorted(kinds)) or 'none'}."
     )
+
+
+def check_order(loaded: Checkpoint, order: str | None) -> None:
+    """A `UserError` for an order that a checkpoint does not read in; None is its usual one."""
+    own = orders_of(loaded)
+    if order is not None and order not in own:
+        raise UserError(
+            f"{loaded.folder}: this network does not read in the order {order}.\n"
+            f"  Write --order {' or '.join(own)}, or leave it out."
+        )
 
 
 def score(
@@ -171,7 +176,6 @@ def _remembering(reader: Reader, head: Any, framed: Sequence[Framed], pointer: P
 def _masked(
     reader: Reader, head: Any, framed: Sequence[Framed], chosen: Sequence[int], rows: int, tokens: int, report: Report
 ) -> Sums:
-    mask = reader.tokenizer.role("[MASK]")
     asked = {i: np.flatnonzero(reader.can_ask(framed[i])) for i in chosen}
     owner = np.repeat(chosen, [len(asked[i]) for i in chosen])
     columns = np.concatenate([asked[i] for i in chosen] or [np.zeros(0, np.int64)])
@@ -181,12 +185,7 @@ def _masked(
             report(i)
     lengths = np.array([len(row) for row in framed])
     for index in by_length(lengths[owner].tolist(), rows=rows, tokens=tokens):
-        batch = reader.batch([framed[i] for i in owner[index]])
-        width = batch["tokens"].shape[1]
-        flat = torch.from_numpy(np.arange(len(index)) * width + columns[index]).to(reader.device)
-        targets = batch["tokens"].flatten()[flat]
-        shown = batch["tokens"].flatten().index_fill(0, flat, mask).view_as(batch["tokens"])
-        read, at = reader.asking(head, reader.showing(batch, shown), flat)
+        read, at, targets = masked_each(reader, head, [framed[i] for i in owner[index]], columns[index])
         found = _log_probabilities(reader, head, read, at, targets)
         for i, value in zip(owner[index].tolist(), found.tolist(), strict=True):
             yield i, value
@@ -213,10 +212,28 @@ def _original(
             report(i)
 
 
+def masked_each(
+    reader: Reader, head: Any, framed: Sequence[Framed], columns: NDArray[np.int64]
+) -> tuple[Batch, Tensor, Tensor]:
+    """Rows of which each has one token masked, at `columns`: what is read, the flat places where is asked, and the tokens."""
+    batch = reader.batch(framed)
+    width = batch["tokens"].shape[1]
+    flat = torch.from_numpy(np.arange(len(framed)) * width + columns).to(reader.device)
+    targets = batch["tokens"].flatten()[flat]
+    shown = batch["tokens"].flatten().index_fill(0, flat, reader.tokenizer.role("[MASK]")).view_as(batch["tokens"])
+    read, at = reader.asking(head, reader.showing(batch, shown), flat)
+    return read, at, targets
+
+
 def _log_probabilities(reader: Reader, head: Any, batch: Batch, places: Tensor, targets: Tensor) -> Tensor:
+    return log_probabilities(reader, head, reader.states(batch, head.reads, asked=places), batch, places, targets)
+
+
+def log_probabilities(
+    reader: Reader, head: Any, states: Mapping[str, Tensor], batch: Batch, places: Tensor, targets: Tensor
+) -> Tensor:
     """log P(target) at every place (M,), 2,048 places at a time: M x V scores are never held at once."""
-    states = reader.states(batch, head.reads, asked=places)
-    found = []
+    found = [torch.zeros(0, device=places.device)]
     for some, answers in zip(places.split(2048), targets.split(2048), strict=True):
         found.append(-F.cross_entropy(reader.token_scores(head, states, batch, some), answers, reduction="none"))
     return torch.cat(found)

@@ -1,4 +1,4 @@
-"""Write whole texts through a `Writer`: answers of an encoder-decoder, continuations by beam search or under limits."""
+"""Write whole texts through a `Writer`: by beam search or drawn, under limits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.batch import Batch
-from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.layout import Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, Writer, Written, beam_search, sample
-from cloze.decoding.writing import Answering, Continuing, Filling
+from cloze.decoding.writing import Continuing
 from cloze.errors import CheckpointError, UserError
 from cloze.rng import Draw, row_keys
 
@@ -67,75 +66,29 @@ def first_ids(reader: Reader, prompt: str) -> Ids:
     return ids
 
 
-def answer(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> list[Written]:
-    """What an encoder-decoder writes for each text, laid out as its reading says; [MASK] and other literals have their
-    meaning. A text longer than the network can read loses its end.
-    """
-    framed = [
-        reader.single([np.asarray(reader.tokenizer.encode_template(text).ids, np.int32)], longest=reader.longest)
-        for text in texts
-    ]
-    return answer_framed(reader, head, framed, manner)
-
-
-def answer_framed(reader: Reader, head: Any, framed: Sequence[Framed], manner: Manner) -> list[Written]:
-    """The same for texts that are laid out."""
-    start, end = start_id(reader), end_id(reader)
-    room = manner.room(reader, 1)
-    made: dict[int, Written] = {}
-    for index in by_length([len(row) for row in framed], rows=manner.rows):
-        with torch.inference_mode():
-            batch = reader.batch([framed[i] for i in index])
-            kept = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/")]
-            source = Batch({name: batch[name] for name in kept}, checked=True)
-            first = torch.full((len(index), 1), start, dtype=torch.int64, device=reader.device)
-            writer = Answering(reader, head, source)
-            found = _write(writer, first, index, room, end, manner)
-        made.update(zip(index.tolist(), found, strict=True))
-        manner.report(len(index))
-    return [made[number] for number in range(len(framed))]
-
-
 def extend(reader: Reader, head: Any, prompts: Sequence[str], manner: Manner) -> list[Written]:
-    """Continuations by a left-to-right network; prompts of one length are written together, so that nothing is padded."""
-    starts = [first_ids(reader, prompt) for prompt in prompts]
+    """Continuations by a left-to-right network."""
     end = reader.tokenizer.roles.get("[EOS]", -1)
-    banned = _banned(reader, end)
+    banned = unwritten(reader, end)
+    starts = [first_ids(reader, prompt) for prompt in prompts]
+    return write_behind(reader, starts, lambda index: Continuing(reader, head, banned), end, manner)
+
+
+def write_behind(
+    reader: Reader, starts: Sequence[Ids], writer: Callable[[NDArray[np.int64]], Writer], end: int, manner: Manner
+) -> list[Written]:
+    """What `writer`, made for the numbers of some starts, puts behind each; starts of one length are written together, so that
+    nothing is padded.
+    """
     made: dict[int, Written] = {}
-    for index in _of_one_length([len(start) for start in starts], manner.rows):
-        length = len(starts[index[0]])
-        room = manner.room(reader, length)
+    for index in of_one_length([len(start) for start in starts], manner.rows):
+        room = manner.room(reader, len(starts[index[0]]))
         with torch.inference_mode():
             first = torch.from_numpy(np.stack([starts[i] for i in index])).long().to(reader.device)
-            writer = Continuing(reader, head, banned)
-            found = _write(writer, first, index, room, end, manner)
+            found = write(writer(index), first, index, room, end, manner)
         made.update(zip(index.tolist(), found, strict=True))
         manner.report(len(index))
-    return [made[number] for number in range(len(prompts))]
-
-
-def respond(reader: Reader, head: Any, texts: Sequence[str], manner: Manner) -> list[Written]:
-    """What a network that fills gaps from source to target writes behind each text; see `Filling`.
-
-    A text is cut where it leaves less room than `tokens`, or than half of what the network can read.
-    """
-    end, longest = end_id(reader), reader.longest
-    bound = None if longest is None else longest - min(manner.tokens, longest // 2)
-    ids = [np.asarray(reader.tokenizer.encode_template(text).ids, np.int32) for text in texts]
-    framed = [reader.writing.until_last([one], longest=bound) for one in ids]
-    banned = _banned(reader, end)
-    made: dict[int, Written] = {}
-    for index in _of_one_length([len(row) for row in framed], manner.rows):
-        length = len(framed[index[0]])
-        room = manner.room(reader, length)
-        with torch.inference_mode():
-            first = torch.from_numpy(np.stack([framed[i].ids for i in index])).long().to(reader.device)
-            source = torch.from_numpy(framed[index[0]].segments).long().to(reader.device)[None]
-            writer = Filling(reader, head, banned, source=source, segment=reader.writing.last_segment)
-            found = _write(writer, first, index, room, end, manner)
-        made.update(zip(index.tolist(), found, strict=True))
-        manner.report(len(index))
-    return [made[number] for number in range(len(texts))]
+    return [made[number] for number in range(len(starts))]
 
 
 def answer_text(reader: Reader, ids: Sequence[int]) -> str:
@@ -154,18 +107,24 @@ def start_id(reader: Reader) -> int:
     return int(roles[name])
 
 
+def end_role(reader: Reader) -> str | None:
+    """The role of the token that ends an answer, None if there is none."""
+    return next((role for role in _STARTS if role in reader.tokenizer.roles), None)
+
+
 def end_id(reader: Reader) -> int:
     """The token that ends an answer, -1 if there is none."""
-    return int(next((reader.tokenizer.roles[role] for role in _STARTS if role in reader.tokenizer.roles), -1))
+    role = end_role(reader)
+    return -1 if role is None else int(reader.tokenizer.roles[role])
 
 
-def _banned(reader: Reader, end: int) -> Tensor | None:
+def unwritten(reader: Reader, end: int) -> Tensor | None:
     """The special tokens but the end, which are never written."""
     special = [i for i in np.asarray(reader.tokenizer.special_ids).tolist() if i != end]
     return torch.tensor(special, dtype=torch.int64, device=reader.device) if special else None
 
 
-def _of_one_length(lengths: Sequence[int], rows: int) -> Iterator[NDArray[np.int64]]:
+def of_one_length(lengths: Sequence[int], rows: int) -> Iterator[NDArray[np.int64]]:
     """Indices of rows in batches of one length, longest first."""
     for index in by_length(lengths, rows=max(1, len(lengths))):
         sizes = np.asarray(lengths)[index]
@@ -174,9 +133,10 @@ def _of_one_length(lengths: Sequence[int], rows: int) -> Iterator[NDArray[np.int
                 yield part[start : start + rows]
 
 
-def _write(
+def write(
     writer: Writer, first: Tensor, index: NDArray[np.int64], room: int, end: int, manner: Manner
-) -> list[Written]:  # fmt: skip
+) -> list[Written]:
+    """Up to `room` tokens behind each row of `first`, whose numbers are `index`."""
     if manner.beams is not None:
         return beam_search(writer, first, new=room, end=end, beams=manner.beams, limits=manner.limits)
     uniform = Draw(row_keys(manner.seed, "generate", items=np.asarray(index, np.int64))).uniform("token", max(1, room))

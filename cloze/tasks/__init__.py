@@ -12,6 +12,7 @@ from cloze.tasks.result import load_tuned
 from cloze.tasks.settings import Settings
 from cloze.tasks.task import Learner, Task, task
 from cloze.tasks.text_to_text import TextToText, text_to_text
+from cloze.tasks.token_labelling import TokenLabelling, token_labelling
 
 __all__ = [
     "Classification",
@@ -21,6 +22,7 @@ __all__ = [
     "Settings",
     "Task",
     "TextToText",
+    "TokenLabelling",
     "finetune_seeds",
     "frozen_features",
     "load_tuned",
@@ -28,4 +30,5 @@ __all__ = [
     "sentence_classification",
     "task",
     "text_to_text",
+    "token_labelling",
 ]

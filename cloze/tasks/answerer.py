@@ -1,8 +1,7 @@
-"""Networks that learn to write: what all of them share, and the encoder-decoder."""
+"""Networks that learn to write a text for a text, in whatever form they can."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cloze.batch import Batch
+from cloze.decoding.forms import form_of
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint, Reader
+from cloze.decoding.reader import Checkpoint, Reader, orders_of
 from cloze.decoding.sampling import Sampling
-from cloze.decoding.search import Written
-from cloze.decoding.sequence import Manner, answer_framed, answer_text, end_id, has_decoder, start_id
+from cloze.decoding.sequence import Manner, answer_text, end_role, has_decoder
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop.model import Head as StoredHead
 from cloze.objectives import Classify, token_prediction
@@ -25,7 +23,7 @@ from cloze.objectives.heads import VocabularyHead
 from cloze.rng import fold
 from cloze.tasks.overlap import overlap
 from cloze.tasks.settings import Settings
-from cloze.tasks.task import Evaluation, Learner, Report, copied, evaluating
+from cloze.tasks.task import Evaluation, Learner, Report, clock_of, copied, evaluating
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -87,8 +85,9 @@ class Head:
     kept: StoredHead
 
 
-class TextLearner(Learner):
-    """A network that writes. The loss is the mean cross-entropy of a target's tokens, its end included.
+class Answerer(Learner):
+    """A network that writes. The loss that is measured is the mean cross-entropy of a target's tokens, its end included, each
+    told those before it; what is learned from, the form says (`cloze.decoding.forms`).
 
     Targets are compared as the vocabulary spells them, so that one without capitals is not blamed for them; how many are
     spelt otherwise than in the file is told with every evaluation. A character that the vocabulary lacks is never right.
@@ -99,22 +98,9 @@ class TextLearner(Learner):
         self.made = head
         lesson = Classify(head.objective.head, set=head.objective.set, smoothing=task.smoothing)
         self._lesson = (lesson,)  # hidden in a tuple: its parameters are those of `head`
-
-    @abstractmethod
-    def sources(self, texts: Sequence[str]) -> list[Framed]:
-        """Texts as the network reads them."""
-
-    @abstractmethod
-    def target(self, ids: Ids) -> tuple[Ids, int]:
-        """What is to be written for the ids of a target, the end included, and how many ids did not fit."""
-
-    @abstractmethod
-    def summed(self, reader: Reader, objective: Classify, rows: Sequence[Pair]) -> tuple[Tensor, int]:
-        """The summed loss of some rows, and of how many tokens."""
-
-    @abstractmethod
-    def write(self, sources: Sequence[Framed], *, size: int, report: Report) -> list[Written]:
-        """What is written for framed texts; runs in eval mode."""
+        self._forms = form_of(self.reader), form_of(self.exact)
+        if task.masked is not None:
+            self._forms[0].hide(task.masked)
 
     def answered(self, examples: Texts) -> list[Pair]:
         """The examples with the tokens of their targets."""
@@ -124,13 +110,14 @@ class TextLearner(Learner):
         targets = self.reader.tokenizer.encode_batch(examples.targets)
         for source, encoded in zip(self._asked(examples), targets, strict=True):
             ids = np.asarray(encoded.ids, np.int32)
-            target, lost = self.target(ids)
+            target, lost = self._forms[1].target(ids, most=self.task.target_length)
             rows.append(Pair(source, target, self.reader.tokenizer.decode(ids, skip_special=False), lost))
         return rows
 
     def loss(self, rows: Sequence[Pair]) -> Tensor:
         """The mean loss of the targets' tokens, smoothed as the task says."""
-        total, count = self.summed(self.reader, self._lesson[0], rows)
+        seed, step, _ = clock_of(self.network).numbers
+        total, count = self._forms[0].losses(self._lesson[0], rows, (seed, step))
         return total / count
 
     @torch.inference_mode()
@@ -140,9 +127,10 @@ class TextLearner(Learner):
         """The loss, not smoothed; unless that is all that is wanted, also the figures of what is written."""
         total, count = 0.0, 0
         with evaluating(self):
-            for index in by_length([len(row) for row in rows], rows=size):
-                some, tokens = self.summed(self.exact, self.head, [rows[i] for i in index])
-                total, count = total + float(some), count + tokens
+            for index in by_length([len(row.source) for row in rows], rows=size):
+                some = [rows[i] for i in index]
+                total -= sum(self._forms[1].log_probabilities(self.head, some))
+                count += sum(len(row.target) for row in some)
             found = {"loss": total / max(1, count)}
             if metric == "loss":
                 return found
@@ -172,11 +160,13 @@ class TextLearner(Learner):
         ]
 
     def _asked(self, examples: Texts) -> list[Framed]:
-        return self.sources([self.task.prefix + text for text in examples.texts])
+        ids = self.reader.ids([self.task.prefix + text for text in examples.texts])
+        return [self._forms[1].source(one, longest=self.length, room=self.task.target_length) for one in ids]
 
     def _texts(self, sources: Sequence[Framed], size: int, report: Report) -> list[tuple[str, bool]]:
         rows = max(1, size // (self.task.search.count if self.task.search else 1))
-        written = self.write(sources, size=rows, report=report)
+        manner = Manner(self.task.target_length, GREEDY, self.task.search, rows=rows, report=report)
+        written = self._forms[1].write(self.head, sources, manner)
         return [(answer_text(self.reader, one.ids), one.ended) for one in written]
 
     def stored(self) -> dict[str, StoredHead]:
@@ -188,60 +178,12 @@ class TextLearner(Learner):
         return {"length": self.length, "head": self.made.name}
 
 
-class Answerer(TextLearner):
-    """An encoder-decoder: reads the text, then writes the target behind the token that its decoder begins with.
-
-    A target is laid out as a single text is, which is how transformers' tokenizers make labels: BART also writes the
-    first token of the template.
-    """
-
-    def sources(self, texts: Sequence[str]) -> list[Framed]:
-        """Texts in the template of a single text."""
-        return self.reader.encode(texts, longest=self.length)
-
-    def target(self, ids: Ids) -> tuple[Ids, int]:
-        """The ids in the same template; the end token closes it where the template does not."""
-        end = end_id(self.reader)
-        bound = min(n for n in (self.task.target_length, self.reader.longest) if n is not None)
-        framed = self.reader.single([ids], longest=bound)
-        if end < 0 or framed.ids[-1] == end:
-            return framed.ids, framed.cut
-        framed = self.reader.single([ids], longest=bound - 1)
-        return np.append(framed.ids, np.int32(end)), framed.cut
-
-    def summed(self, reader: Reader, objective: Classify, rows: Sequence[Pair]) -> tuple[Tensor, int]:
-        """Every token of the target, asked where the decoder has read what stands before it."""
-        lengths = np.array([len(row.target) for row in rows])
-        shape = len(rows), int(lengths.max())
-        real = np.arange(shape[1]) < lengths[:, None]
-        answers_ = np.concatenate([row.target for row in rows]).astype(np.int64)
-        read = np.full(shape, reader.tokenizer.roles.get("[PAD]", 0), np.int64)
-        read[real] = answers_
-        read = np.concatenate([np.full((len(rows), 1), start_id(reader), np.int64), read[:, :-1]], axis=1)
-        made = {
-            "decoder_tokens": read, f"targets/{objective.set}": answers_, f"places/{objective.set}": np.flatnonzero(real)
-        }
-        if not real.all():
-            made["decoder_block"] = real.astype(np.int64)
-        further = Batch({name: torch.from_numpy(array) for name, array in made.items()}, checked=True).to(reader.device)
-        batch = Batch({**reader.batch([row.source for row in rows]), **further}, checked=True)
-        states = reader.states(batch, ("decoder_hidden",))
-        with reader.autocast():
-            loss = objective({objective.reads[0]: states["decoder_hidden"]}, batch)
-        return loss.total, len(answers_)
-
-    def write(self, sources: Sequence[Framed], *, size: int, report: Report) -> list[Written]:
-        """Token after token with a cache, or by beam search."""
-        manner = Manner(self.task.target_length, GREEDY, self.task.search, rows=size, report=report)
-        return answer_framed(self.exact, self.head, sources, manner)
-
-
 def begin(
     loaded: Checkpoint, task: Any, settings: Settings, seed: int, precision: torch.dtype | None = None
-) -> TextLearner:
+) -> Answerer:
     """What learns to write, before training: a copy of network and head, or a fresh twin of both."""
-    kind, (name, kept) = kind_of(loaded), stored_head(loaded)
-    reader = copied(loaded, settings, seed, precision)
+    name, kept = stored_head(loaded)
+    reader = answering(loaded, copied(loaded, settings, seed, precision))
     table = reader.network.tables["tokens"]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fold(seed, "head") % 2**63)
@@ -251,14 +193,14 @@ def begin(
     if not settings.from_scratch:
         objective.load_state_dict(loaded.heads[name].state_dict())
     objective.to(reader.device)
-    return kind(reader, Head(name, objective, kept), task, length=settings.length)
+    return Answerer(reader, Head(name, objective, kept), task, length=settings.length)
 
 
-def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> TextLearner:
+def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
     """What learned to write, of a fine-tuned checkpoint."""
-    kind, (name, kept) = kind_of(loaded), stored_head(loaded)
-    reader = Reader.of(loaded, precision=precision)
-    return kind(reader, Head(name, loaded.heads[name], kept), task, length=described.get("length"))
+    name, kept = stored_head(loaded)
+    reader = answering(loaded, Reader.of(loaded, precision=precision))
+    return Answerer(reader, Head(name, loaded.heads[name], kept), task, length=described.get("length"))
 
 
 def stored_head(loaded: Any) -> tuple[str, StoredHead]:
@@ -272,11 +214,32 @@ def stored_head(loaded: Any) -> tuple[str, StoredHead]:
     )
 
 
-def kind_of(loaded: Checkpoint) -> type[TextLearner]:
-    """What learns to write with a network of this kind; a `CheckpointError` for one that cannot."""
-    if has_decoder(Reader.of(loaded)):
-        return Answerer
+def answering(loaded: Checkpoint, reader: Reader) -> Reader:
+    """A checkpoint's reader in an order in which it answers texts; a `CheckpointError` if there is none.
+
+    A network that reads from left to right is given a pair's layout, if it has none, with a separator behind the text; both are
+    kept by what is saved.
+    """
+    orders = orders_of(loaded)
+    if has_decoder(reader):
+        return reader
+    if "source_to_target" in orders:
+        return replace(reader, order="source_to_target")
+    if "left_to_right" in orders:
+        pair = reader.reading.pair or _continued(reader)
+        reading = replace(reader.reading, pair=pair, orders=(*orders, "source_to_target"))  # type: ignore[type-var]
+        return replace(reader, order="source_to_target", reading=reading)
     raise CheckpointError(
-        f"{loaded.folder}: text_to_text needs a network with a decoder, which reads one text and writes another; this one "
-        f"only reads ({loaded.order}).\n  Use a checkpoint of t5, bart or mass; to classify texts: --task sentence_classification"
+        f"{loaded.folder}: text_to_text needs a network that writes; this one only reads ({' and '.join(orders)}).\n"
+        "  Use a checkpoint of t5, bart, mass, unilm or gpt2; to classify texts: --task sentence_classification"
     )
+
+
+def _continued(reader: Reader) -> str:
+    """The layout of a pair for a network that knows single texts: a separator behind the text, the end behind the target."""
+    roles, single = reader.tokenizer.roles, reader.reading.single
+    end = end_role(reader)
+    if end is None:
+        raise CheckpointError("to write texts needs a token that ends them, [EOS] or [SEP], which the tokenizer does not have.")
+    between = "" if not single.endswith("{A}") else " [SEP]" if "[SEP]" in roles else f" {end}"
+    return f"{single}{between} {{B}} {end}"

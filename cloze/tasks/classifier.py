@@ -18,6 +18,7 @@ from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop.model import Head as StoredHead
 from cloze.objectives import Classify, classify, pooled_classification, relation_prediction
+from cloze.objectives.heads import ClassHead, VocabularyHead
 from cloze.rng import fold
 from cloze.tasks.auxiliary import language_head, predicted
 from cloze.tasks.labels import Examples, label_ids
@@ -74,12 +75,13 @@ class Head:
     arguments: dict[str, Any]
 
 
-def make_head(reader: Reader, *, classes: int, dropout: float, labels_tokens: bool) -> Head:
+def make_head(reader: Reader, *, classes: int, dropout: float, labels_tokens: bool, plain: Any = None) -> Head:
     """The head that transformers' `…ForSequenceClassification` has for this kind of network.
 
     Left to right: one linear map on the last token, without a bias (GPT-2). A network with narrow embeddings or a head
-    that labels tokens (`labels_tokens`): dense, GELU, linear (ELECTRA). Any other: dense, tanh, linear (BERT, RoBERTa). Only
-    vectors without layers above them get one linear map (fastText).
+    that labels tokens (`labels_tokens`): dense, GELU, linear (ELECTRA). One that has a head with a dense map and a norm without
+    offsets (`plain`): these two and linear (ModernBERT). Any other: dense, tanh, linear (BERT, RoBERTa). Only vectors without
+    layers above them get one linear map (fastText).
     """
     given: dict[str, Any] = {"width": reader.network.width, "clock": clock_of(reader.network)}
     arguments: dict[str, Any] = {"set": SET, "classes": classes, "dropout": dropout}
@@ -94,6 +96,10 @@ def make_head(reader: Reader, *, classes: int, dropout: float, labels_tokens: bo
     narrow = getattr(reader.network, "embedding_width", reader.network.width) != reader.network.width
     if narrow or labels_tokens:
         arguments |= {"reading": "summary", "transform": "gelu"}
+        return Head(classify(**arguments, **given), "classify", arguments)
+    if plain is not None:
+        like = {"transform": plain.transform, "norm_epsilon": plain.norm.eps, "biases": False}
+        arguments |= {"reading": "summary", **like}
         return Head(classify(**arguments, **given), "classify", arguments)
     arguments |= {"pool": True}
     return Head(relation_prediction(**arguments, **given), "relation_prediction", arguments)
@@ -243,16 +249,21 @@ def begin(
     precision: torch.dtype | None = None,
 ) -> Classifier:
     """A classifier before training: the checkpoint's network or a fresh twin, and a head drawn from the seed."""
+    if settings.task_lstm and settings.pool is None:
+        raise TaskError(f"--task-lstm {settings.task_lstm}: say with --pool how what it gives becomes one vector.")
     reader = copied(loaded, settings, seed, precision)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(fold(seed, "head") % 2**63)
         if settings.pool is not None:
             head = pooling_head(reader, settings, classes=len(labels))
         else:
-            labels_tokens = "token_labelling" in heads_by_kind(loaded)
-            head = make_head(reader, classes=len(labels), dropout=settings.dropout, labels_tokens=labels_tokens)
+            labels_tokens, plain = "token_labelling" in heads_by_kind(loaded), plain_head(loaded)
+            head = make_head(
+                reader, classes=len(labels), dropout=settings.dropout, labels_tokens=labels_tokens, plain=plain
+            )
     if not settings.from_scratch:
         copy_pool(head.objective, loaded)
+        copy_transform(head.objective, loaded)
     head.objective.to(reader.device)
     if settings.truncate is not None:
         require_carry(reader)
@@ -274,6 +285,21 @@ def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision:
     return Classifier(
         reader, Head(loaded.heads[name], "", {}), described["labels"], task, length=described.get("length"), truncate=truncate
     )
+
+
+def plain_head(loaded: Checkpoint) -> Any:
+    """The layers of a checkpoint's head that has a dense map and a norm without offsets, or None."""
+    heads = [getattr(head, "head", None) for head in loaded.heads.values()]
+    found = [head for head in heads if isinstance(head, (VocabularyHead, ClassHead))]
+    return next((head for head in found if head.norm is not None and head.norm.bias is None), None)
+
+
+def copy_transform(head: Any, loaded: Checkpoint) -> None:
+    """Start a head's dense map and norm from those that predict words, as transformers does: they have one name there."""
+    plain = plain_head(loaded)
+    if plain is not None and isinstance(head.head, ClassHead) and head.head.norm is not None:
+        for name in ("dense", "norm"):
+            head.head.get_submodule(name).load_state_dict(plain.get_submodule(name).state_dict())
 
 
 def copy_pool(head: Classify, loaded: Checkpoint) -> None:

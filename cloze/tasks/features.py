@@ -53,12 +53,12 @@ class FeatureClassification(Classification):
         labels = label_names(train.labels or ())
         if len(labels) < 2:
             raise TaskError(f"{train.path}: {len(labels)} distinct labels in {self.label!r}; expected at least two.")
-        self._check(settings)
+        refuse_training(settings, self.name)
         reader = copied(loaded, settings, seed, precision)
         if "layers" not in reader.network.gives:
             raise CheckpointError(f"{loaded.folder}: this network gives its top layer alone. Use --task sentence_classification.")
         arguments: dict[str, Any] = {
-            "layers": _count_layers(reader), "classes": len(labels), "set": SET, "mix": self.mix,
+            "layers": count_layers(reader), "classes": len(labels), "set": SET, "mix": self.mix,
             "encoder": settings.task_lstm or 256, "embedding_width": 0 if self.mix == "input" else 100,
             "penalty": self.penalty, "pool": settings.pool or "max", "dropout": settings.dropout,
         }  # fmt: skip
@@ -70,15 +70,6 @@ class FeatureClassification(Classification):
             objective = mixed_classification(**arguments, **given).to(reader.device)
         head = Head(objective, "mixed_classification", arguments)
         return FeatureClassifier(reader, head, labels, self, length=settings.length)
-
-    def _check(self, settings: Settings) -> None:
-        refused = {
-            "--unfreeze": settings.unfreeze, "--layerwise": settings.layerwise, "--auxiliary": settings.auxiliary,
-            "--truncate": settings.truncate,
-        }  # fmt: skip
-        for option, value in refused.items():
-            if value is not None:
-                raise TaskError(f"{option} is for networks that are trained; {self.name} leaves the network as it is.")
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> FeatureClassifier:
         """The task model of a fine-tuned folder."""
@@ -93,11 +84,36 @@ class FeatureClassification(Classification):
         return {**super().description(), "mix": self.mix, "penalty": self.penalty}
 
 
-def _count_layers(reader: Reader) -> int:
+def count_layers(reader: Reader) -> int:
     """How many layers the network gives, the words themselves among them."""
     with torch.inference_mode():
         batch = reader.batch(reader.encode(["a"]))
         return len(reader.states(batch, {"layers"})["layers"])
+
+
+def refuse_training(settings: Settings, name: str) -> None:
+    """A `TaskError` for settings that only mean something where a network is trained."""
+    refused = {
+        "--unfreeze": settings.unfreeze, "--layerwise": settings.layerwise, "--auxiliary": settings.auxiliary,
+        "--truncate": settings.truncate,
+    }  # fmt: skip
+    for option, value in refused.items():
+        if value is not None:
+            raise TaskError(f"{option} is for networks that are trained; {name} leaves the network as it is.")
+
+
+def place_and_penalty(mix: str, penalty: float) -> tuple[str, float]:
+    """`both:0.01` as the place where layers come in and the penalty of mixing them unevenly; `penalty` where none is said."""
+    place, colon, number = mix.partition(":")
+    if place not in get_args(Where):
+        raise TaskError(f"unknown --mix {place!r}. {nearest(place, get_args(Where))}")
+    try:
+        penalty = float(number) if colon else penalty
+    except ValueError:
+        penalty = -1.0
+    if not penalty >= 0:
+        raise TaskError(f"--mix {mix}: expected a penalty of 0 or more behind the colon, such as {place}:0.001.")
+    return place, penalty
 
 
 @register("task", "frozen_features")
@@ -108,13 +124,5 @@ def frozen_features(
 
     `mix`: where they come in, `input`, `output` or `both`, with the penalty behind a colon if not given: `both:0.01`.
     """
-    place, colon, number = mix.partition(":")
-    if place not in get_args(Where):
-        raise TaskError(f"unknown --mix {place!r}. {nearest(place, get_args(Where))}")
-    try:
-        penalty = float(number) if colon else penalty
-    except ValueError:
-        penalty = -1.0
-    if not penalty >= 0:
-        raise TaskError(f"--mix {mix}: expected a penalty of 0 or more behind the colon, such as {place}:0.001.")
+    place, penalty = place_and_penalty(mix, penalty)
     return FeatureClassification("frozen_features", text, None, label, mix=place, penalty=penalty)

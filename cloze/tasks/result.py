@@ -43,6 +43,7 @@ def save_result(
             tokenizer=learner.reader.tokenizer,
             reading=learner.reader.reading,
             card=_card(result, loaded),
+            architecture=getattr(getattr(loaded, "imported", None), "architecture", None),
             labels=learner.labels,
         )
         _write(stage / TASK_FILE, json.dumps(_description(result, facts), indent=2, ensure_ascii=False) + "\n")
@@ -64,7 +65,7 @@ def _model(learner: Learner, loaded: Checkpoint) -> Model:
     }  # fmt: skip
     return Model(
         arguments=dict(loaded.network_arguments),
-        order=learner.reader.order,
+        order=loaded.order,
         network=network.state_dict(),
         heads=learner.stored(),
         part=part,

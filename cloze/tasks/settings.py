@@ -35,10 +35,11 @@ class Settings:
 
     **Transfer.** `unfreeze` says which depth groups move when and `layerwise` how fast each is (parts of `cloze.transfer`); None:
     all move, equally fast. `pool` classifies by all tokens and not by the summary: concat (ULMFiT: then 50 hidden units, batch
-    normalisation), attention (SiATL), mean, max or last, on a new LSTM of width `task_lstm` if that is not 0. `auxiliary` (start,
-    end) adds the loss of the checkpoint's language model with a weight that falls from epoch to epoch by one factor. `truncate`
-    (every, keep) reads a text in pieces of `every` tokens, gradients ending at each, and pools those that begin within the last
-    `keep` tokens (BPT3C); for networks that carry a state.
+    normalisation), attention (SiATL), mean, max or last, on a new LSTM of width `task_lstm` if that is not 0; tasks that label
+    words or read mixed layers have one in each direction. `auxiliary` (start, end) adds the loss of the checkpoint's language
+    model with a weight that falls from epoch to epoch by one factor. `truncate` (every, keep) reads a text in pieces of `every`
+    tokens, gradients ending at each, and pools those that begin within the last `keep` tokens (BPT3C); for networks that carry a
+    state.
     """
 
     epochs: int = 4
@@ -74,8 +75,8 @@ class Settings:
             raise TaskError(f"unknown schedule {self.schedule!r}. {nearest(self.schedule, SCHEDULES)}")
         if self.pool is not None and self.pool not in POOLS:
             raise TaskError(f"unknown pool {self.pool!r}. {nearest(self.pool, POOLS)}")
-        if self.task_lstm < 0 or (self.task_lstm and self.pool is None):
-            raise TaskError(f"--task-lstm {self.task_lstm}: expected a width of at least 1, and --pool for what stands on it.")
+        if self.task_lstm < 0:
+            raise TaskError(f"--task-lstm {self.task_lstm}: expected a width of at least 1, or 0 for none.")
         self._check_transfer()
 
     def _check_transfer(self) -> None:

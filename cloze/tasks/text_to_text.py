@@ -15,7 +15,7 @@ from cloze.decoding.reader import Checkpoint
 from cloze.decoding.search import Beams
 from cloze.errors import TaskError
 from cloze.registry import register
-from cloze.tasks.answerer import TextLearner, Texts, begin, load
+from cloze.tasks.answerer import Answerer, Texts, begin, load
 from cloze.tasks.overlap import NAMES, overlap
 from cloze.tasks.settings import Settings
 from cloze.tasks.table import Format, Quoting, read_table
@@ -25,8 +25,9 @@ from cloze.tasks.table import Format, Quoting, read_table
 class TextToText:
     """A task: which columns hold the text and the target, what stands before every text, how a target is learned and found.
 
-    `target_length` is the most tokens of a target, its end included; `smoothing` the label smoothing in training; `search`
-    None takes the most probable token each time. `columns`, `format` and `quoting` are those of `read_table`.
+    `target_length` is the most tokens of a target, its end included; `smoothing` the label smoothing in training; `masked`
+    the share of a target that a network which fills gaps learns from at once, None being 0.7; `search` None takes the most
+    probable token each time. `columns`, `format` and `quoting` are those of `read_table`.
     """
 
     text: str = "text"
@@ -34,6 +35,7 @@ class TextToText:
     prefix: str = ""
     target_length: int = 64
     smoothing: float = 0.0
+    masked: float | None = None
     search: Beams | None = None
     columns: tuple[str, ...] | None = None
     format: Format | None = None
@@ -68,11 +70,11 @@ class TextToText:
 
     def begin(
         self, loaded: Checkpoint, train: Texts, settings: Settings, seed: int, precision: torch.dtype | None
-    ) -> TextLearner:
+    ) -> Answerer:
         """What learns to write, with the head that the checkpoint predicts tokens with."""
         return begin(loaded, self, settings, seed, precision)
 
-    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> TextLearner:
+    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
         """What learned to write, of a fine-tuned folder."""
         return load(loaded, self, described, precision)
 
@@ -86,16 +88,20 @@ class TextToText:
         return {
             "columns": {"text": self.text, "target": self.target},
             "prefix": self.prefix, "target_length": self.target_length, "smoothing": self.smoothing,
+            **({} if self.masked is None else {"masked": self.masked}),
         }  # fmt: skip
 
 
 @register("task", "text_to_text")
 def text_to_text(
-    text: str = "text", target: str = "target", prefix: str = "", target_length: int = 64, smoothing: float = 0.0
+    text: str = "text", target: str = "target", prefix: str = "", target_length: int = 64, smoothing: float = 0.0,
+    masked: float | None = None,
 ) -> TextToText:
     """Write a target for a text: translation, summaries, questions, labels as words. `text` and `target` name columns."""
     if target_length < 2:
         raise TaskError(f"--target-length {target_length}: expected at least 2, a token and the end.")
     if not 0.0 <= smoothing < 1.0:
         raise TaskError(f"--smoothing {smoothing}: expected a share of an answer, from 0 to below 1.")
-    return TextToText(text, target, prefix, target_length, smoothing)
+    if masked is not None and not 0.0 < masked <= 1.0:
+        raise TaskError(f"--masked {masked}: expected a share of a target's tokens, above 0 and at most 1, such as 0.7.")
+    return TextToText(text, target, prefix, target_length, smoothing, masked)

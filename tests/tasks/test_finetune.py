@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def examples(tables: Path) -> Any:
     return KIND.read(tables / "train.tsv"), KIND.read(tables / "dev.tsv")
 
 
-@pytest.mark.parametrize("system", ["bert", "roberta", "electra", "gpt2"])
+@pytest.mark.parametrize("system", ["bert", "roberta", "electra", "gpt2", "modern"])
 def test_every_system_learns_an_easy_task_and_its_folder_says_the_same(
     checkpoint: Make, examples: Any, tmp_path: Path, system: str
 ) -> None:
@@ -169,7 +170,7 @@ def test_a_folder_that_is_no_classifier_says_how_to_make_one(folder: Any) -> Non
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("system", ["bert", "roberta", "electra", "gpt2"])
+@pytest.mark.parametrize("system", ["bert", "roberta", "electra", "gpt2", "modern"])
 def test_transformers_gives_the_same_probabilities(checkpoint: Make, examples: Any, tmp_path: Path, system: str) -> None:
     transformers = pytest.importorskip("transformers")
     loaded = checkpoint(system)
@@ -184,6 +185,16 @@ def test_transformers_gives_the_same_probabilities(checkpoint: Make, examples: A
     ours = result.tuned.scores(result.tuned.reader.encode(texts)).detach()
     assert torch.allclose(ours, theirs, atol=1e-4)
     assert list(model.config.id2label.values()) == ["animal", "weather"]
+
+
+def test_a_head_begins_with_the_layers_that_predicted_words_where_transformers_has_one_name_for_both(checkpoint: Make) -> None:
+    loaded = checkpoint("modern")
+    words = loaded.heads["mlm"].head
+    tuned, fresh = (begin(loaded, KIND, ["a", "b"], replace(QUICK, from_scratch=scratch), 0) for scratch in (False, True))
+    assert torch.equal(tuned.head.head.dense.weight, words.dense.weight)
+    assert torch.equal(tuned.head.head.norm.weight, words.norm.weight)
+    assert tuned.head.head.dense.bias is None and tuned.head.head.norm.eps == words.norm.eps
+    assert not torch.equal(fresh.head.head.dense.weight, words.dense.weight) and fresh.head.head.norm.bias is None
 
 
 @pytest.mark.parity

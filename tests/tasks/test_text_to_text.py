@@ -16,6 +16,9 @@ from cloze.assembly.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.layout import Framed
 from cloze.errors import CheckpointError, TaskError
+from cloze.interop import Card, Head, Model, Reading, export_folder
+from cloze.networks import Clock, Transformer
+from cloze.objectives.token_prediction import token_prediction
 from cloze.tasks import Settings, load_tuned, task
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.finetune import finetune
@@ -227,7 +230,9 @@ CLASSES = ["finetune", "{t5}", "--train", "{rows}", "--dev", "{rows}", "--out", 
         ([*TRAIN, "--optimizer", "adam"], "unknown optimizer 'adam'. Did you mean"),
         ([*TRAIN, "--label", "x"], "--label is no option of text_to_text. Use --task frozen_features or"),
         ([*CLASSES, "--prefix", "x"], "--prefix is no option of sentence_classification. Use --task text_to_text"),
-        ([*TRAIN[:1], "{gpt2}", *TRAIN[2:]], "text_to_text needs a network with a decoder"),
+        ([*TRAIN, "--masked", "1.5"], "--masked 1.5: expected a share of a target's tokens"),
+        ([*TRAIN, "--masked", "0.5"], "--masked 0.5 is for networks that fill gaps from source to target, such as unilm"),
+        ([*TRAIN[:1], "{bert}", *TRAIN[2:]], "text_to_text needs a network that writes; this one only reads (open)"),
         ([*TRAIN[:1], "{electra}", *TRAIN[2:]], "needs a"),
         (["evaluate", "{t5}", "{rows}"], "not fine-tuned"),
     ],
@@ -235,7 +240,7 @@ CLASSES = ["finetune", "{t5}", "--train", "{rows}", "--dev", "{rows}", "--out", 
 def test_wrong_input_is_told_in_a_line_or_two_and_leaves_nothing(
     cloze: Any, writer: Folder, folder: Folder, rows: Path, tmp_path: Path, line: list[str], message: str
 ) -> None:
-    names = {"t5": writer("t5"), "gpt2": folder("gpt2"), "electra": folder("electra")}
+    names = {"t5": writer("t5"), "gpt2": folder("gpt2"), "electra": folder("electra"), "bert": folder("bert")}
     shown = cloze(*(part.format(**names, rows=rows, here=tmp_path) for part in line))
     assert shown.code == 2 and message in shown.err and shown.out == ""
     assert len(shown.err.strip().splitlines()) <= 3 and "Traceback" not in shown.err
@@ -271,6 +276,115 @@ def test_rows_frame_as_layouts_do(writer: Folder, rows: Path) -> None:
     row = learner.answered(kind.read(rows))[0]
     assert isinstance(row.source, Framed) and len(row) == len(row.source) + len(row.target)
     assert row.target.dtype == np.int32
+
+
+@pytest.fixture(scope="module")
+def one_row(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[..., Any]) -> Folder:
+    """`one_row("unilm")` or "gpt2": a fresh network that answers a text in its own row, as a folder."""
+    made: dict[str, Path] = {}
+    reading = Reading(
+        "[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first", orders=("open", "source_to_target"), segments=(4, 5)
+    )
+    kinds: dict[str, tuple[dict[str, Any], str, str, Reading]] = {
+        "unilm": ({"segments": 6, "layers": 2}, "open", "bert", reading),
+        "gpt2": ({"norm": "pre", "residual_scaling": True}, "left_to_right", "gpt2", Reading("{A}", None, "last")),
+    }
+
+    def export(name: str) -> Path:
+        if name not in made:
+            further, order, like, how = kinds[name]
+            pieces = checkpoint(like).tokenizer
+            arguments = {"layers": 1, "width": 32, "heads": 2, "longest": 40, "dropout": 0.0, "deviation": 0.1, **further}
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                network = Transformer(**arguments, vocab_size=pieces.size, clock=Clock())
+                head = token_prediction(tie=True, width=32, vocab_size=pieces.size, table=network.tables["tokens"])
+            heads = {"words": Head("token_prediction", {"tie": True}, head.state_dict())}
+            made[name] = tmp_path_factory.mktemp("rows") / name
+            export_folder(
+                made[name], model=Model(arguments, order, network.state_dict(), heads), tokenizer=pieces, reading=how,
+                card=Card(name),
+            )
+        return made[name]
+
+    return export
+
+
+@pytest.mark.parametrize("name", ["unilm", "gpt2"])
+def test_a_network_without_a_decoder_learns_to_swap_words_in_its_own_row(
+    cloze: Any, one_row: Folder, rows: Path, tmp_path: Path, name: str
+) -> None:
+    kind = task("text_to_text", target_length=12)
+    loaded, examples = load_checkpoint(one_row(name)), kind.read(rows)
+    settings = Settings(epochs=60, batch=10, rate=5e-3, patience=None)
+    result = finetune(loaded, kind, examples, examples, settings=settings)
+    assert result.best.metrics["exact_match"] == 1.0 and result.best.metrics["loss"] < 0.1
+    save_result(tmp_path / "out", result, loaded, facts={})
+    again = load_checkpoint(tmp_path / "out")
+    assert again.order == loaded.order and "source_to_target" in again.reading.orders
+    learner, described = load_tuned(again)
+    assert "masked" not in described and evaluate(learner, examples).metrics == pytest.approx(result.best.metrics, abs=1e-5)
+    text, target = ROWS[0]
+    searching, _ = load_tuned(again, learner.task.deciding(beams=2, length_penalty=None))
+    assert [one.record()["output"] for one in predict(searching, examples)] == [target for _, target in ROWS]
+    assert cloze("generate", tmp_path / "out", text, "--greedy", "--tokens", 12).out == target + "\n"
+    lines = [f"{text}\t{target}", f"{text}\t{text}"]
+    shown = cloze("score", tmp_path / "out", *lines, "--order", "source_to_target").out.splitlines()
+    right, wrong = (float(line.split("\t")[0]) for line in shown)
+    assert right > wrong + 2 and [line.split("\t", 2)[2] for line in shown] == lines
+    line = ["score", tmp_path / "out", "--file", rows, "--order", "source_to_target", "--perplexity", "--json"]
+    whole = json.loads(cloze(*line).out)
+    assert np.log(whole["perplexity"]) == pytest.approx(result.best.metrics["loss"], abs=1e-4) and whole["texts"] == len(ROWS)
+    assert len(cloze("score", tmp_path / "out", text).out.split("\t")) == 3
+
+
+def test_how_much_of_a_target_is_hidden_is_kept(one_row: Folder, rows: Path, tmp_path: Path) -> None:
+    kind = task("text_to_text", target_length=12, masked=0.4)
+    loaded, examples = load_checkpoint(one_row("unilm")), kind.read(rows)
+    result = finetune(loaded, kind, examples, examples, settings=Settings(epochs=1, batch=10, rate=1e-3))
+    save_result(tmp_path / "out", result, loaded, facts={})
+    learner, described = load_tuned(load_checkpoint(tmp_path / "out"))
+    assert described["masked"] == learner.task.masked == 0.4
+
+
+def test_the_same_seed_hides_the_same(one_row: Folder, rows: Path) -> None:
+    kind = task("text_to_text")
+    loaded, examples = load_checkpoint(one_row("unilm")), kind.read(rows)
+    short = Settings(epochs=2, batch=10, rate=1e-3)
+    one, two, other = (finetune(loaded, kind, examples, examples, settings=short, seed=seed) for seed in (1, 1, 2))
+    assert one.best.metrics == two.best.metrics != other.best.metrics
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["{t5}", "no tab"], "'no tab': 0 tabs, expected one. This network scores a text as the answer to another"),
+        (["{t5}", "--file", "{here}/x.tsv"], "no such file"),
+        (["{t5}", "--file", "{rows}", "--target", "targt"], "no column 'targt'; it has: text, target"),
+        (["{t5}", "--file", "{rows}", "--memory", "4"], "--pointer and --memory are for texts that follow each other"),
+        (["{t5}", "--pairs", "{rows}"], "sentence_good"),
+        (["{gpt2}", "a\tb", "--order", "source_to_target"], "does not read in the order source_to_target"),
+        (["{gpt2}", "a", "--memory", "4"], "--memory is for networks that remember what they read before"),
+        (["{gpt2}", "a", "--clamp", "4"], "say how --memory is read"),
+        (["{gpt2}", "a", "--memory", "4", "--pointer", "2"], "Give one of them"),
+    ],
+)
+def test_faults_of_scoring_are_told(
+    cloze: Any, writer: Folder, one_row: Folder, rows: Path, tmp_path: Path, line: list[str], message: str
+) -> None:
+    shown = cloze("score", *(part.format(t5=writer("t5"), gpt2=one_row("gpt2"), rows=rows, here=tmp_path) for part in line))
+    assert shown.code == 2 and message in shown.err and shown.out == "" and len(shown.err.strip().splitlines()) <= 3
+
+
+def test_an_encoder_decoder_scores_answers_from_lines_and_tables(cloze: Any, writer: Folder, tmp_path: Path) -> None:
+    lines, table = tmp_path / "pairs.txt", tmp_path / "pairs.tsv"
+    lines.write_text("cat dog\tdog cat\nriver\tnight\n")
+    table.write_text("text\ttarget\ncat dog\tdog cat\nriver\tnight\n")
+    one, two = (cloze("score", writer("bart"), "--file", path) for path in (lines, table))
+    assert one.code == 0 and one.out == two.out and one.out.splitlines()[1].endswith("\triver\tnight")
+    record = json.loads(cloze("score", writer("bart"), "river\tnight", "--json").out)
+    assert record["text"] == "river" and record["target"] == "night" and record["method"] == "log_probability"
+    assert f"{record['score']:.4f}" == one.out.splitlines()[1].split("\t")[0]
 
 
 @pytest.mark.parity

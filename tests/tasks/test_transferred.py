@@ -249,11 +249,17 @@ def test_a_plateau_follows_the_dev_metric(checkpoint: Make, examples: Any, monke
 
 
 @pytest.mark.parametrize("wrong", [
-    {"schedule": "slanted"}, {"pool": "sum"}, {"task_lstm": 5}, {"auxiliary": (0.1, 0.2)}, {"truncate": (70, 10), "pool": "mean"},
+    {"schedule": "slanted"}, {"pool": "sum"}, {"task_lstm": -1}, {"auxiliary": (0.1, 0.2)},
+    {"truncate": (70, 10), "pool": "mean"},
 ])
 def test_settings_that_cannot_be_are_refused(wrong: Any) -> None:
     with pytest.raises(TaskError):
         Settings(**wrong)
+
+
+def test_a_text_is_not_classified_by_an_lstm_that_nothing_pools(checkpoint: Make, examples: Any) -> None:
+    with pytest.raises(TaskError, match="--task-lstm 5: say with --pool"):
+        finetune(checkpoint("bert"), KIND, *examples, settings=replace(QUICK, task_lstm=5))
 
 
 @pytest.mark.parametrize("hashed", [{}, {"subwords": (3, 4), "buckets": 50}, {"word_ngrams": 2, "buckets": 50}])

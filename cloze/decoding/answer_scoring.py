@@ -1,0 +1,68 @@
+"""How probable a network finds a text as the answer to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from cloze.decoding.forms import form_of
+from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Reader
+from cloze.decoding.scoring import Score
+from cloze.errors import UserError
+
+
+@dataclass(frozen=True)
+class _Row:
+    source: Framed
+    target: Ids
+
+
+@torch.inference_mode()
+def score_answers(
+    reader: Reader,
+    head: Any,
+    texts: Sequence[str],
+    targets: Sequence[str],
+    *,
+    rows: int = 64,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Score]:
+    """The score of every target: the sum of log P(token | its text and the tokens before), natural logarithms.
+
+    Unlike the score of a text alone it counts the end, without which any beginning of a target would be at least as probable,
+    and whatever else is written in answering (BART writes the first token of its template). `[MASK]` and other literals in a
+    text have their meaning, as for `generate`, and so have sentinels in a target (T5). `cut` counts the tokens of both that did
+    not fit.
+    """
+    form = form_of(reader)
+    made, lost = [], []
+    for text, target in zip(texts, targets, strict=True):
+        ids, asked_ids = (np.asarray(reader.tokenizer.encode_template(one).ids, np.int32) for one in (text, target))
+        asked, cut = form.target(asked_ids)
+        source = form.source(ids, room=len(asked))
+        made.append(_Row(source, asked))
+        lost.append(cut + source.cut)
+    sums = [0.0] * len(made)
+    for index in by_length([len(row.source) for row in made], rows=rows):
+        for number, value in zip(index, form.log_probabilities(head, [made[i] for i in index]), strict=True):
+            sums[number] = value
+        report(len(index))
+    return [Score(total, len(row.target), cut) for total, row, cut in zip(sums, made, lost, strict=True)]
+
+
+def split_pairs(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Texts and targets of lines with a tab between them; a line without is a `UserError`."""
+    pairs = [line.split("\t") for line in lines]
+    for number, (line, pair) in enumerate(zip(lines, pairs, strict=True), start=1):
+        if len(pair) != 2:
+            raise UserError(
+                f"text {number}, {line[:40]!r}: {len(pair) - 1} tabs, expected one. This network scores a text as the answer to "
+                "another.\n  Write TEXT<tab>TARGET, or give a --file .tsv, .csv or .jsonl with columns text and target."
+            )
+    return [text for text, _ in pairs], [target for _, target in pairs]

@@ -1,0 +1,319 @@
+"""How a text and the one that is to be written for it become rows: one form for each thing that a network can do.
+
+An encoder-decoder reads the one and writes the other (`ByDecoder`). A network that fills gaps from source to target has both in
+one row and writes gap after gap (`ByGaps`: UniLM). A network that reads from left to right has both in one row, too, and goes on
+(`ByContinuing`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Reader
+from cloze.decoding.scoring import log_probabilities
+from cloze.decoding.search import Written
+from cloze.decoding.sequence import Manner, end_id, has_decoder, of_one_length, start_id, unwritten, write, write_behind
+from cloze.decoding.writing import Answering, Continuing, Filling
+from cloze.errors import UserError
+from cloze.exercises.corrupt import Corrupt
+from cloze.exercises.facts import TokenFacts
+from cloze.exercises.mask import Mask
+from cloze.exercises.order import Order
+from cloze.rng import Draw, row_keys
+from cloze.rows import Rows
+
+
+class Pair(Protocol):
+    """A text as it is read, and the tokens to be written for it, their end included."""
+
+    @property
+    def source(self) -> Framed: ...
+
+    @property
+    def target(self) -> Ids: ...
+
+
+class Form(ABC):
+    """How a text and its target become rows."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+
+    @abstractmethod
+    def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
+        """A text's ids as they are read, cut to `longest` tokens and so that `room` tokens can be written, where they share a row
+        of bounded length; a target never has more room than half of that row.
+        """
+
+    @abstractmethod
+    def target(self, ids: Ids, *, most: int | None = None) -> tuple[Ids, int]:
+        """What is to be written for a target's ids, the end included, cut to `most` tokens; and how many ids did not fit."""
+
+    @abstractmethod
+    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
+        """What is written for texts as they are read."""
+
+    @abstractmethod
+    def asked(self, rows: Sequence[Pair], kind: str, address: tuple[int | str, ...] = ()) -> Batch:
+        """The batch that is learned from, its answers in the set `kind`; whatever is random in it is drawn at the address."""
+
+    @abstractmethod
+    def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
+        """Each row's sum of log P(token of the target | the text and the tokens before)."""
+
+    def hide(self, share: float) -> None:
+        """Hide that share of a target in training; a `UserError` for a form that hides nothing."""
+        raise UserError(
+            f"--masked {share:g} is for networks that fill gaps from source to target, such as unilm; this one is told all of a "
+            "target's tokens. Leave it out."
+        )
+
+    def losses(self, objective: Any, rows: Sequence[Pair], address: tuple[int | str, ...] = ()) -> tuple[Tensor, int]:
+        """The summed loss of what is asked in some rows, and of how many tokens."""
+        batch = self.asked(rows, objective.set, address)
+        read = self.readings(objective, batch)
+        with self.reader.autocast():
+            total: Tensor = objective(read, batch).total
+        return total, len(batch[f"targets/{objective.set}"])
+
+    def readings(self, head: Any, batch: Batch) -> Mapping[str, Tensor]:
+        """The states that a head reads."""
+        return self.reader.states(batch, head.reads)
+
+    def _at_once(self, head: Any, rows: Sequence[Pair]) -> list[float]:
+        """The sums where one reading asks for every token of a target."""
+        batch = self.asked(rows, head.set)
+        read = self.readings(head, batch)
+        found = log_probabilities(self.reader, head, read, batch, batch[f"places/{head.set}"], batch[f"targets/{head.set}"])
+        owner = np.repeat(np.arange(len(rows)), [len(row.target) for row in rows])
+        sums: list[float] = np.bincount(owner, found.double().cpu().numpy(), len(rows)).tolist()
+        return sums
+
+
+class ByDecoder(Form):
+    """An encoder-decoder: reads the text, then writes the target behind the token that its decoder begins with.
+
+    A target is laid out as a single text is, which is how transformers' tokenizers make labels: BART also writes the
+    first token of the template.
+    """
+
+    def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
+        """The template of a single text."""
+        return self.reader.single([ids], longest=_least(longest, self.reader.longest))
+
+    def target(self, ids: Ids, *, most: int | None = None) -> tuple[Ids, int]:
+        """The same template; the end token closes it where the template does not."""
+        end, bound = end_id(self.reader), _least(most, self.reader.longest)
+        framed = self.reader.single([ids], longest=bound)
+        if end < 0 or framed.ids[-1:] == end:
+            return framed.ids, framed.cut
+        framed = self.reader.single([ids], longest=None if bound is None else bound - 1)
+        return np.append(framed.ids, np.int32(end)), framed.cut
+
+    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
+        """Token after token with a cache, or by beam search."""
+        reader, start, end = self.reader, start_id(self.reader), end_id(self.reader)
+        room = manner.room(reader, 1)
+        made: dict[int, Written] = {}
+        for index in by_length([len(row) for row in sources], rows=manner.rows):
+            with torch.inference_mode():
+                batch = reader.batch([sources[i] for i in index])
+                kept = [name for name in batch if name in ("tokens", "block") or name.startswith("inputs/")]
+                first = torch.full((len(index), 1), start, dtype=torch.int64, device=reader.device)
+                writer = Answering(reader, head, Batch({name: batch[name] for name in kept}, checked=True))
+                found = write(writer, first, index, room, end, manner)
+            made.update(zip(index.tolist(), found, strict=True))
+            manner.report(len(index))
+        return [made[number] for number in range(len(sources))]
+
+    def asked(self, rows: Sequence[Pair], kind: str, address: tuple[int | str, ...] = ()) -> Batch:
+        """Every token of the target, asked where the decoder has read what stands before it."""
+        reader = self.reader
+        lengths = np.array([len(row.target) for row in rows])
+        shape = len(rows), int(lengths.max())
+        real = np.arange(shape[1]) < lengths[:, None]
+        answers = np.concatenate([row.target for row in rows]).astype(np.int64)
+        read = np.full(shape, reader.tokenizer.roles.get("[PAD]", 0), np.int64)
+        read[real] = answers
+        read = np.concatenate([np.full((len(rows), 1), start_id(reader), np.int64), read[:, :-1]], axis=1)
+        made = {"decoder_tokens": read, f"targets/{kind}": answers, f"places/{kind}": np.flatnonzero(real)}
+        if not real.all():
+            made["decoder_block"] = real.astype(np.int64)
+        return _with(reader.batch([row.source for row in rows]), made, reader)
+
+    def readings(self, head: Any, batch: Batch) -> Mapping[str, Tensor]:
+        """The decoder's states, in place of those of what is read."""
+        return {head.reads[0]: self.reader.states(batch, ("decoder_hidden",))["decoder_hidden"]}
+
+    def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
+        """Of all tokens at once: the decoder sees none that comes later."""
+        return self._at_once(head, rows)
+
+
+class _InOneRow(Form):
+    """The target stands behind the text, in the layout of a pair."""
+
+    def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
+        """Everything of a pair that stands before its second text."""
+        whole = self.reader.longest
+        left = None if whole is None else whole - min(room, whole // 2)
+        return self.reader.writing.until_last([ids], longest=_least(longest, left))
+
+    def target(self, ids: Ids, *, most: int | None = None) -> tuple[Ids, int]:
+        """The ids and the end token."""
+        whole = self.reader.longest
+        bound = _least(most, None if whole is None else whole // 2)
+        kept = ids if bound is None else ids[: bound - 1]
+        return np.append(kept, np.int32(end_id(self.reader))), len(ids) - len(kept)
+
+    def joined(self, rows: Iterable[Pair]) -> list[Framed]:
+        """Text and target as one; `part` is 1 where a token of the target stands."""
+        last = self.reader.writing.last_segment
+        return [
+            Framed(
+                np.concatenate([row.source.ids, row.target]),
+                np.concatenate([row.source.segments, np.full_like(row.target, last)]),
+                np.concatenate([np.full_like(row.source.ids, -1), np.ones_like(row.target)]),
+            )
+            for row in rows
+        ]
+
+    @cached_property
+    def banned(self) -> Tensor | None:
+        """What is never written."""
+        return unwritten(self.reader, end_id(self.reader))
+
+
+class ByContinuing(_InOneRow):
+    """A network that reads from left to right: text, separator, target and end are one text to it, and it is asked for the target
+    (Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, §3.3 for the layout).
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(replace(reader, order="left_to_right"))
+
+    def asked(self, rows: Sequence[Pair], kind: str, address: tuple[int | str, ...] = ()) -> Batch:
+        """Every token of the target, asked at the one before it."""
+        joined = self.joined(rows)
+        width = max(len(row) for row in joined)
+        places = [np.flatnonzero(row.part == 1) - 1 + number * width for number, row in enumerate(joined)]
+        answers = np.concatenate([row.target for row in rows]).astype(np.int64)
+        return _with(
+            self.reader.batch(joined), {f"targets/{kind}": answers, f"places/{kind}": np.concatenate(places)}, self.reader
+        )
+
+    def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
+        """Of all tokens at once: none sees one that comes later."""
+        return self._at_once(head, rows)
+
+    def joined(self, rows: Iterable[Pair]) -> list[Framed]:
+        """All of one segment, as a text that is continued is read."""
+        return [Framed(row.ids, np.zeros_like(row.ids), row.part) for row in super().joined(rows)]
+
+    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
+        """Continue the text and the separator."""
+        starts, end = [row.ids for row in sources], end_id(self.reader)
+        return write_behind(self.reader, starts, lambda index: Continuing(self.reader, head, self.banned), end, manner)
+
+
+class ByGaps(_InOneRow):
+    """A network that fills gaps from source to target (UniLM; Dong et al., "Unified Language Model Pre-training", 2019, §2.5).
+
+    In training a share of a target's tokens are hidden, its end among them (how it learns to stop), shown as [MASK], a random
+    token or themselves with odds 80/10/10, and asked in their own place: 0.7 in the authors' code (microsoft/unilm). What is
+    written has its gap at the end, and so have the log-probabilities.
+
+    Differs: every token of a target may be hidden, the authors' loader hides at most so many of a row as it is told.
+    """
+
+    share = 0.7
+
+    def hide(self, share: float) -> None:
+        """Hide that share of a target in training."""
+        self.share = share
+
+    def asked(self, rows: Sequence[Pair], kind: str, address: tuple[int | str, ...] = ()) -> Batch:
+        """Hidden tokens of the targets, asked where they stand."""
+        joined, reader = self.joined(rows), self.reader
+        batch = reader.batch(joined)
+        tokens = batch["tokens"].cpu().numpy().astype(np.int32)
+        lengths = np.array([len(row) for row in joined], np.int32)
+        written = np.zeros(tokens.shape, bool)
+        for number, row in enumerate(joined):
+            written[number, : len(row)] = row.part == 1
+        made = Rows({"tokens": tokens, "length": lengths, "special": ~written, "segments": written.astype(np.int32)})
+        draw = Draw(row_keys("answer gaps", *address, items=np.arange(len(rows), dtype=np.int64)))
+        edits = Mask(rate=self.share), Corrupt(tokenizer=TokenFacts.of(reader.tokenizer)), Order("source_to_target")
+        for edit in edits:
+            made = edit(made, draw)
+        places = np.flatnonzero(made["masked"])
+        answers = made["original"].reshape(-1)[places].astype(np.int64)
+        shown = {"tokens": made["tokens"].astype(np.int64), "order": made["order"].astype(np.int64)}
+        return _with(batch, {**shown, f"targets/{kind}": answers, f"places/{kind}": places}, reader)
+
+    def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
+        """A [MASK] where the next token shall stand, asked, and replaced by it."""
+        starts = [row.ids for row in sources]
+        return write_behind(
+            self.reader, starts, lambda index: self._writer(head, sources[index[0]], self.banned), end_id(self.reader), manner
+        )
+
+    def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
+        """Each row's sum of log P(token of the target | the text and the tokens before), asked as in writing."""
+        sums = np.zeros(len(rows))
+        for index in of_one_length([len(row.source) for row in rows], len(rows)):
+            some = [rows[i] for i in index]
+            sums[index] = self._told(self._writer(head, some[0].source, None), some)
+        return sums.tolist()
+
+    def _told(self, writer: Filling, rows: Sequence[Pair]) -> NDArray[np.float64]:
+        """The sums of rows whose sources have one length; the writer is told every token after it was asked for it."""
+        lengths = torch.tensor([len(row.target) for row in rows])
+        told = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
+        for number, row in enumerate(rows):
+            told[number, : len(row.target)] = torch.from_numpy(row.target)
+        device = self.reader.device
+        told, real = told.to(device), (torch.arange(told.shape[1]) < lengths[:, None]).to(device)
+        tokens = torch.from_numpy(np.stack([row.source.ids for row in rows])).long().to(device)
+        sums = torch.zeros(len(rows), dtype=torch.float64, device=device)
+        for place in range(told.shape[1]):
+            right = told[:, place : place + 1]
+            found = writer.scores(tokens).log_softmax(-1).gather(1, right)[:, 0]
+            sums += torch.where(real[:, place], found.double(), 0.0)
+            tokens = torch.cat([tokens, right], dim=1)
+        return sums.cpu().numpy()
+
+    def _writer(self, head: Any, like: Framed, banned: Tensor | None) -> Filling:
+        segments = torch.from_numpy(like.segments).long().to(self.reader.device)[None]
+        return Filling(self.reader, head, banned, source=segments, segment=self.reader.writing.last_segment)
+
+
+def form_of(reader: Reader) -> Form:
+    """The form in which a reader answers texts; a `UserError` for one that does not."""
+    if has_decoder(reader):
+        return ByDecoder(reader)
+    if reader.order != "source_to_target":
+        raise UserError(f"this network reads {reader.order} and does not answer a text by another.")
+    return ByContinuing(reader) if "left_to_right" in getattr(reader.reading, "orders", ()) else ByGaps(reader)
+
+
+def _least(*bounds: int | None) -> int | None:
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def _with(batch: Batch, arrays: Mapping[str, NDArray[Any]], reader: Reader) -> Batch:
+    """The batch with further fields."""
+    further = Batch({name: torch.from_numpy(array) for name, array in arrays.items()}, checked=True).to(reader.device)
+    return Batch({**batch, **further}, checked=True)

@@ -1,0 +1,212 @@
+"""A network that reads texts and a head that labels their words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.batch import Batch
+from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Reader
+from cloze.interop.model import Head as StoredHead
+from cloze.tasks.classifier import HEAD, Head
+from cloze.tasks.metrics import METRICS, confusion
+from cloze.tasks.spans import span_f1
+from cloze.tasks.tagged import Tagged
+from cloze.tasks.task import Evaluation, Learner, Report, evaluating
+
+Places = NDArray[np.int64]
+
+#: What is measured: all of it is better when there is more.
+NAMES = ("span_f1", "accuracy", "macro_f1")
+
+
+@dataclass(frozen=True)
+class LabelledWords:
+    """A framed text; for each word the column where it is labelled (-1: it was not read), and its label."""
+
+    framed: Framed
+    columns: Places
+    labels: tuple[str, ...]
+
+    @property
+    def cut(self) -> Mapping[str, int]:
+        """How many tokens did not fit."""
+        return {"text": self.framed.cut}
+
+    def __len__(self) -> int:
+        return len(self.framed)
+
+
+@dataclass(frozen=True)
+class LabelsOfWords:
+    """The words of one text, the line it begins at, the label of each and how probable that is."""
+
+    line: int
+    words: tuple[str, ...]
+    labels: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of it."""
+        return dict(self.__dict__)
+
+
+def word_columns(reader: Reader, texts: Sequence[Sequence[str]], longest: int | None) -> list[tuple[Framed, Places]]:
+    """Texts given as words, framed, and for each word the column of its first token (Devlin et al., 2019).
+
+    -1 for a word of which nothing is left: it did not fit, or the tokenizer drops all of it.
+    """
+    joined = [" ".join(words) for words in texts]
+    framed = reader.encode(joined, longest=longest)
+    found = reader.tokenizer.encode_spelled(joined)
+    made = []
+    for number, (words, row) in enumerate(zip(texts, framed, strict=True)):
+        own = slice(int(found.offsets[number]), int(found.offsets[number + 1]))
+        sizes = np.array([len(word) for word in words], np.int64)
+        begins = np.cumsum(sizes + 1) - sizes - 1
+        first = np.searchsorted(found.end[own], begins, side="right")  # tokens that end behind where the word begins
+        kept = np.flatnonzero(row.part == 0)
+        beginning = np.append(found.begin[own], np.iinfo(np.int64).max)
+        read = (first < len(kept)) & (beginning[first] < begins + sizes)
+        made.append((row, np.where(read, np.append(kept, -1)[np.minimum(first, len(kept))], -1)))
+    return made
+
+
+class WordLabeller(Learner):
+    """A reader with a head over `labels`; the loss is the mean over the words that were read and whose label is known.
+
+    A word that was not read gets `usual`, the most frequent label of the training texts. `frozen`: the network is never trained
+    and drops nothing.
+    """
+
+    def __init__(
+        self, reader: Reader, head: Head, labels: Sequence[str], usual: str, task: Any, *, length: int | None, frozen: bool
+    ) -> None:
+        super().__init__(reader, head.objective, task, length=length)
+        self.made, self.usual, self.frozen = head, usual, frozen
+        self.names = tuple(labels)
+        self.labels = self.names
+        if frozen:
+            self.network.requires_grad_(False)
+            self.usual_rate = 1e-3  # everything that learns begins at random
+
+    def train(self, mode: bool = True) -> WordLabeller:
+        """The head learns, and the network unless it is frozen."""
+        super().train(mode)
+        if self.frozen:
+            self.network.eval()
+        return self
+
+    def answered(self, examples: Tagged) -> list[LabelledWords]:
+        """The texts with their labels; one that is not known can be measured, but not learned."""
+        assert examples.labels is not None  # read with labels
+        pairs = zip(self._asked(examples), examples.labels, strict=True)
+        return [LabelledWords(framed, columns, labels) for (framed, columns), labels in pairs]
+
+    def loss(self, rows: Sequence[LabelledWords]) -> torch.Tensor:
+        """The mean loss of the words."""
+        known = {name: number for number, name in enumerate(self.names)}
+        batch = self.reader.batch([row.framed for row in rows])
+        width = batch["tokens"].shape[1]
+        asked = [
+            (number * width + int(column), known[label])
+            for number, row in enumerate(rows)
+            for column, label in zip(row.columns, row.labels, strict=True)
+            if column >= 0 and label in known
+        ]
+        places, targets = torch.tensor(asked, dtype=torch.long, device=self.reader.device).reshape(-1, 2).unbind(1)
+        states = self.reader.states(batch, self.head.reads)
+        answers = {f"places/{self.head.set}": places, f"targets/{self.head.set}": targets}
+        with self.reader.autocast():
+            loss = self.head(states, Batch({**batch, **answers}, checked=True))
+        total: torch.Tensor = loss.total / max(1, len(asked))
+        return total
+
+    @torch.inference_mode()
+    def said(
+        self, rows: Sequence[tuple[Framed, Places]], *, size: int = 64, report: Report = lambda done: None
+    ) -> list[tuple[tuple[str, ...], tuple[float, ...]]]:
+        """The most probable label of each word and its probability, in the order of the rows; runs in eval mode."""
+        found: list[Any] = [None] * len(rows)
+        with evaluating(self):
+            for index in by_length([len(framed) for framed, _ in rows], rows=size):
+                batch = self.exact.batch([rows[i][0] for i in index])
+                states = self.exact.states(batch, self.head.reads)
+                width = batch["tokens"].shape[1]
+                flat = np.concatenate([n * width + np.maximum(rows[i][1], 0) for n, i in enumerate(index)])
+                places = torch.from_numpy(flat).to(self.exact.device)
+                best, which = self.exact.scores(self.head, states, batch, places).softmax(-1).max(-1)
+                bounds = np.cumsum([len(rows[i][1]) for i in index])[:-1]
+                parts = (np.split(one.cpu().numpy(), bounds) for one in (which, best))
+                for i, own, most in zip(index, *parts, strict=True):
+                    found[i] = self._named(rows[i][1], own, most)
+                report(len(index))
+        return found
+
+    def _named(self, columns: Places, which: Places, most: NDArray[np.float32]) -> tuple[tuple[str, ...], tuple[float, ...]]:
+        labels = [self.names[n] if c >= 0 else self.usual for n, c in zip(which, columns, strict=True)]
+        return tuple(labels), tuple(round(float(p), 6) if c >= 0 else 0.0 for p, c in zip(most, columns, strict=True))
+
+    def measure(
+        self, rows: Sequence[LabelledWords], metric: str | None = None, *, size: int = 64,
+        report: Report = lambda done: None,
+    ) -> dict[str, float]:
+        """Every metric of the most probable labels."""
+        said = self.said([(row.framed, row.columns) for row in rows], size=size, report=report)
+        return measured([row.labels for row in rows], [labels for labels, _ in said])
+
+    def evaluate(
+        self, examples: Tagged, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Evaluation:
+        """All metrics on labelled texts; words that were not read and labels that training never saw are told."""
+        rows = self.answered(examples)
+        metrics = self.measure(rows, size=size, report=report)
+        unread = sum(int((row.columns < 0).sum()) for row in rows)
+        unknown = Counter(label for row in rows for label in row.labels if label not in self.names)
+        remarks = []
+        if unread:
+            remarks.append(f"{unread} words were not read (--length, or no token for them) and got the label {self.usual!r}")
+        if unknown:
+            counts = ", ".join(f"{label} ({number})" for label, number in unknown.items())
+            remarks.append(f"labels that training never saw are never right: {counts}")
+        baseline = None
+        if always is not None:
+            truth = [row.labels for row in rows]
+            baseline = {"always": always, **measured(truth, [(always,) * len(labels) for labels in truth])}
+        return Evaluation(len(rows), metrics, baseline, tuple(remarks))
+
+    def predict(
+        self, examples: Tagged, *, size: int = 64, report: Report = lambda done: None
+    ) -> list[LabelsOfWords]:
+        """The most probable label of every word."""
+        said = self.said(self._asked(examples), size=size, report=report)
+        rows = zip(examples.lines, examples.words, said, strict=True)
+        return [LabelsOfWords(line, words, labels, shares) for line, words, (labels, shares) in rows]
+
+    def stored(self) -> dict[str, StoredHead]:
+        """The head that labels; the checkpoint's other heads are left behind."""
+        return {HEAD: StoredHead(self.made.part, self.made.arguments, self.head.state_dict())}
+
+    def description(self) -> dict[str, Any]:
+        """The labels in the order of the head's outputs."""
+        return {"labels": list(self.names), "usual": self.usual, "length": self.length, "head": HEAD}
+
+    def _asked(self, examples: Tagged) -> list[tuple[Framed, Places]]:
+        return word_columns(self.reader, examples.words, self.length)
+
+
+def measured(truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]) -> dict[str, float]:
+    """F1 of spans, and accuracy and macro-F1 over words."""
+    flat = [label for side in (truth, guess) for labels in side for label in labels]
+    names, numbers = np.unique(np.array(flat), return_inverse=True)
+    true, guessed = np.split(numbers.astype(np.int64), 2)
+    counts = confusion(true, guessed, len(names))
+    return {"span_f1": span_f1(truth, guess), **{name: METRICS[name](counts) for name in NAMES[1:]}}

@@ -1,0 +1,204 @@
+"""The forms in which networks answer texts, and the scores of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cloze.decoding.answer_scoring import score_answers, split_pairs
+from cloze.decoding.forms import ByContinuing, ByDecoder, ByGaps, form_of
+from cloze.decoding.generation import generate
+from cloze.decoding.reader import Reader
+from cloze.decoding.sampling import Sampling
+from cloze.errors import UserError
+from cloze.interop import Reading
+from cloze.networks import Clock, EncoderDecoder, Transformer
+from cloze.objectives.token_prediction import token_prediction
+
+Make = Callable[..., Any]
+PAIRS = [("the cat sleeps", "a dog"), ("rain", "the river rose"), ("the cat sleeps", "mice"), ("", "a cat")]
+UNILM = Reading(
+    "[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first", orders=("open", "source_to_target"), segments=(4, 5)
+)
+
+
+def row(form: Any, text: str, target: str) -> Any:
+    ids, told = (np.asarray(form.reader.tokenizer.encode(one).ids, np.int32) for one in (text, target))
+    return SimpleNamespace(source=form.source(ids), target=form.target(told)[0])
+
+
+@pytest.fixture(scope="module")
+def filling(checkpoint: Make) -> tuple[Reader, Any]:
+    """A random UniLM."""
+    pieces = checkpoint("bert").tokenizer
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = Transformer(
+            layers=2, width=16, heads=2, longest=40, segments=6, dropout=0.0, deviation=0.3, vocab_size=pieces.size, clock=Clock()
+        )
+        head = token_prediction(transform="gelu", tie=True, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
+    return Reader(network.eval(), pieces, UNILM, "source_to_target"), head.eval()
+
+
+@pytest.fixture(scope="module")
+def continuing(checkpoint: Make) -> tuple[Reader, Any]:
+    """A random GPT-2 with the layout of a pair."""
+    loaded = checkpoint("gpt2")
+    reading = Reading("{A}", "{A} [EOS] {B} [EOS]", "last", orders=("left_to_right", "source_to_target"))
+    return Reader(loaded.network, loaded.tokenizer, reading, "source_to_target"), loaded.heads["lm"]
+
+
+@pytest.fixture(scope="module")
+def deciding(checkpoint: Make) -> tuple[Reader, Any]:
+    """A random BART."""
+    pieces = checkpoint("roberta").tokenizer
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = EncoderDecoder(layers=2, width=16, heads=2, longest=48, deviation=0.4, vocab_size=pieces.size, clock=Clock())
+        head = token_prediction(tie=True, bias=False, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
+    return Reader(network.eval(), pieces, Reading("[CLS] {A} [SEP]", None, "last", start="[SEP]")), head.eval()
+
+
+def test_the_form_is_chosen_by_what_a_reader_can_do(filling: Any, continuing: Any, deciding: Any, checkpoint: Make) -> None:
+    assert type(form_of(filling[0])) is ByGaps
+    assert type(form_of(continuing[0])) is ByContinuing
+    assert type(form_of(deciding[0])) is ByDecoder
+    with pytest.raises(UserError, match="reads open and does not answer"):
+        form_of(Reader.of(checkpoint("bert")))
+
+
+def test_gaps_are_in_the_target_alone_and_ask_for_the_token_that_stood_there(filling: Any) -> None:
+    form = form_of(filling[0])
+    rows = [row(form, *PAIRS[number % 3]) for number in range(600)]
+    batch = form.asked(rows, "main", (7, 1))
+    tokens = form.reader.tokenizer
+    mask, end = tokens.role("[MASK]"), tokens.role("[SEP]")
+    places, answers = batch["places/main"].numpy(), batch["targets/main"].numpy()
+    width = batch["tokens"].shape[1]
+    shown, ends, number_of = batch["tokens"].numpy().reshape(-1)[places], 0, [0] * len(rows)
+    for place, answer in zip(places, answers, strict=True):
+        number, column = divmod(int(place), width)
+        at = column - len(rows[number].source)
+        assert at >= 0 and rows[number].target[at] == answer
+        number_of[number] += 1
+        ends += at == len(rows[number].target) - 1
+    assert number_of == [max(1, round(0.7 * len(one.target))) for one in rows]
+    assert abs((shown == mask).mean() - 0.8) < 0.04 and 0.09 < (shown == answers).mean() < 0.15
+    assert abs(ends / len(rows) - np.mean([count / len(one.target) for count, one in zip(number_of, rows, strict=True)])) < 0.06
+    assert end in answers
+    first = rows[1]
+    assert batch["order"][1, : len(first.source)].tolist() == [0] * len(first.source)
+    assert batch["order"][1, len(first.source) : len(first.source) + 3].tolist() == [1, 2, 3]
+    assert batch["segments"][1, : len(first.source) + 2].tolist() == [4] * len(first.source) + [5, 5]
+
+
+def test_gaps_are_a_function_of_the_address(filling: Any) -> None:
+    form = form_of(filling[0])
+    rows = [row(form, *pair) for pair in PAIRS] * 5
+    one, two, other = (form.asked(rows, "main", address) for address in ((1, 1), (1, 1), (1, 2)))
+    assert one["tokens"].equal(two["tokens"]) and not one["tokens"].equal(other["tokens"])
+    form = form_of(filling[0])
+    form.hide(1.0)
+    assert len(form.asked(rows, "main")["places/main"]) == sum(len(one.target) for one in rows)
+
+
+def test_a_told_answer_has_a_gap_at_its_end_and_no_other(filling: Any) -> None:
+    reader, head = filling
+    scores = score_answers(reader, head, *zip(*PAIRS, strict=True), rows=3)
+    form = form_of(reader)
+    for pair, found in zip(PAIRS, scores, strict=True):
+        one = row(form, *pair)
+        expected = 0.0
+        for place, answer in enumerate(one.target.tolist()):
+            ids = [*one.source.ids.tolist(), *one.target[:place].tolist(), reader.tokenizer.role("[MASK]")]
+            first = len(one.source)
+            order = torch.tensor([[0] * first + list(range(1, place + 2))])
+            segments = torch.tensor([[4] * first + [5] * (place + 1)])
+            with torch.inference_mode():
+                states = reader.network(
+                    want=frozenset({"hidden"}), tokens=torch.tensor([ids]), segments=segments, order=order
+                )["hidden"]
+                expected += float(head.head(states[0, -1:])[0].log_softmax(-1)[answer])
+        assert found.score == pytest.approx(expected, abs=1e-3) and found.tokens == len(one.target)
+
+
+def test_left_to_right_an_answer_stands_behind_text_and_separator(continuing: Any) -> None:
+    reader, head = continuing
+    scores = score_answers(reader, head, *zip(*PAIRS, strict=True), rows=3)
+    end, encode = reader.tokenizer.role("[EOS]"), reader.tokenizer.encode
+    for (text, target), found in zip(PAIRS, scores, strict=True):
+        source, answer = [*encode(text).ids, end], [*encode(target).ids, end]
+        ids = torch.tensor([[*source, *answer]])
+        with torch.inference_mode():
+            hidden = reader.network(want=frozenset({"hidden"}), tokens=ids, order="left_to_right")["hidden"][0]
+            logs = head.head(hidden).log_softmax(-1)
+        places = range(len(source) - 1, ids.shape[1] - 1)
+        assert found.score == pytest.approx(sum(float(logs[i, ids[0, i + 1]]) for i in places), abs=1e-3)
+        assert found.tokens == len(answer)
+
+
+@pytest.mark.parametrize("name", ["filling", "continuing", "deciding"])
+def test_greedy_tokens_are_the_most_probable_answers(request: pytest.FixtureRequest, name: str) -> None:
+    reader, head = request.getfixturevalue(name)
+    (made,) = generate(reader, head, ["the cat"], tokens=1, sampling=Sampling(temperature=0))
+    form, encode = form_of(reader), reader.tokenizer.encode
+    source = form.source(np.asarray(encode("the cat").ids, np.int32))
+    special = set(reader.tokenizer.special_ids.tolist()) if name != "deciding" else set()
+    ids = [i for i in range(reader.tokenizer.size) if i not in special]
+    rows = [SimpleNamespace(source=source, target=np.array([i], np.int32)) for i in ids]
+    with torch.inference_mode():
+        found = form.log_probabilities(head, rows)
+    assert ids[int(np.argmax(found))] == (made.ids[0] if made.ids else reader.tokenizer.role("[SEP]"))
+
+
+@pytest.mark.parametrize("name", ["filling", "continuing", "deciding"])
+def test_scores_of_answers_do_not_depend_on_batches(request: pytest.FixtureRequest, name: str) -> None:
+    reader, head = request.getfixturevalue(name)
+    done: list[int] = []
+    together = score_answers(reader, head, *zip(*PAIRS, strict=True), report=done.append)
+    assert sum(done) == len(PAIRS)
+    for (text, target), one in zip(PAIRS, together, strict=True):
+        (alone,) = score_answers(reader, head, [text], [target])
+        assert alone.score == pytest.approx(one.score, abs=1e-3) and (alone.tokens, alone.cut) == (one.tokens, 0)
+
+
+@pytest.mark.parametrize("name", ["filling", "continuing", "deciding"])
+def test_what_does_not_fit_is_cut_and_counted(request: pytest.FixtureRequest, name: str) -> None:
+    reader, head = request.getfixturevalue(name)
+    (one,) = score_answers(reader, head, ["cat " * 80], ["dog " * 80])
+    assert one.cut > 60 and np.isfinite(one.score) and one.tokens <= reader.longest
+
+
+@pytest.mark.parity
+def test_the_score_of_an_encoder_decoder_is_transformers_loss(deciding: Any, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    from cloze.interop import Card, Head, Model, export_folder
+
+    reader, head = deciding
+    arguments = {"layers": 2, "width": 16, "heads": 2, "longest": 48}
+    heads = {"lm": Head("token_prediction", {"tie": True, "bias": False}, head.state_dict())}
+    model = Model(arguments, "open", reader.network.state_dict(), heads, "encoder_decoder")
+    export_folder(
+        tmp_path, model=model, tokenizer=reader.tokenizer, reading=reader.reading, card=Card("t"), architecture="bart"
+    )
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    pieces = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text, target in PAIRS:
+        encoded = pieces(text, text_target=target, return_tensors="pt")
+        with torch.inference_mode():
+            loss = float(theirs(input_ids=encoded["input_ids"], labels=encoded["labels"]).loss)
+        (one,) = score_answers(reader, head, [text], [target])
+        assert one.score == pytest.approx(-loss * one.tokens, abs=1e-3) and one.tokens == encoded["labels"].shape[1]
+
+
+def test_lines_of_pairs_have_one_tab() -> None:
+    assert split_pairs(["a b\tc", "\td"]) == (["a b", ""], ["c", "d"])
+    for line in ("no tab", "two\ttabs\there"):
+        with pytest.raises(UserError, match=r"text 2, .* tabs?, expected one\. .*\n  Write TEXT<tab>TARGET"):
+            split_pairs(["a\tb", line])

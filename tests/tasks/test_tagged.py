@@ -1,0 +1,80 @@
+"""Texts of labelled words: lines, CoNLL-U and JSON lines, and what is wrong with a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloze.errors import TaskError
+from cloze.tasks import task
+from cloze.tasks.tagged import Tagged
+
+CONLL_U = """# sent_id = 1
+# text = vámonos al mar
+1-2\tvámonos\t_\t_\t_\t_\t_\t_\t_\t_
+1\tvamos\tir\tVERB\t_\t_\t_\t_\t_\t_
+2\tnos\tnosotros\tPRON\t_\t_\t_\t_\t_\t_
+2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_
+
+1\t#\t#\tSYM\t_\t_\t_\t_\t_\t_
+"""
+
+
+def read(
+    folder: Path, name: str, content: str, labelled: bool = True, columns: list[str] | None = None, **options: Any
+) -> Tagged:
+    (folder / name).write_text(content, encoding="utf-8")
+    chosen: Any = task("token_labelling", **options).reading(columns=columns, format=None, quoting="auto")
+    found: Tagged = chosen.read(folder / name, labelled=labelled)
+    return found
+
+
+def test_a_word_a_line_with_empty_lines_between_texts(tmp_path: Path) -> None:
+    found = read(tmp_path, "x.conll", "\nAnn\tB-PER\n#\tO\n\n\nno\tO\n")
+    assert found.words == [("Ann", "#"), ("no",)] and found.labels == [("B-PER", "O"), ("O",)] and found.lines == (2, 6)
+    spaced = read(tmp_path, "x.txt", "-DOCSTART- -X- O O\n\nAnn NNP B-NP B-PER\n", columns=["text", "pos", "chunk", "label"])
+    assert spaced.words == [("Ann",)] and spaced.labels == [("B-PER",)]
+
+
+def test_files_of_universal_dependencies_have_their_columns(tmp_path: Path) -> None:
+    found = read(tmp_path, "x.conllu", CONLL_U, text="form", label="upos")
+    assert found.words == [("vamos", "nos"), ("#",)] and found.labels == [("VERB", "PRON"), ("SYM",)]
+
+
+def test_json_lines_hold_lists(tmp_path: Path) -> None:
+    found = read(tmp_path, "x.jsonl", '{"text": ["a", "b"], "label": ["X", "Y"]}\n')
+    assert found.words == [("a", "b")] and found.labels == [("X", "Y")]
+    without = read(tmp_path, "x.jsonl", '{"text": "a  b"}\n', labelled=False)
+    assert without.words == [("a", "b")] and without.labels is None
+
+
+def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
+    found = read(tmp_path, "x.conll", "a\nb\n\nc\n", labelled=False)
+    assert found.words == [("a", "b"), ("c",)] and found.labels is None
+
+
+@pytest.mark.parametrize(("name", "text", "said"), [
+    ("x.conll", "a\tX\nb\n", r"x.conll:2: 1 cells, expected 2 \(text, label\)"),
+    ("x.conll", "a\nb\n", "no column 'label'; it has: text"),
+    ("x.conll", "a\t\n", "x.conll:1: an empty 'label'"),
+    ("x.conll", "\n\n", "no texts"),
+    ("x.conllu", CONLL_U, "no column 'text'; it has: id, form"),
+    ("x.jsonl", '{"text": ["a"], "label": ["X", "Y"]}\n', "x.jsonl:1: 1 words and 2 labels"),
+    ("x.jsonl", '{"text": ["a"]}\n', "x.jsonl:1: no field 'label'"),
+    ("x.jsonl", '{"text": ["a", ""], "label": ["X", "Y"]}\n', "'text' is no list of words"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(TaskError, match=said):
+        read(tmp_path, name, text)
+
+
+def test_manners_that_mean_nothing_here_are_refused() -> None:
+    chosen: Any = task("token_labelling")
+    with pytest.raises(TaskError, match="--quoting standard"):
+        chosen.reading(columns=None, format=None, quoting="standard")
+    with pytest.raises(TaskError, match="--beams"):
+        chosen.deciding(beams=2, length_penalty=None)
+    with pytest.raises(TaskError, match="--format csv"):
+        chosen.reading(columns=None, format="csv", quoting="auto").read("x.csv")
