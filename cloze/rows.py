@@ -106,7 +106,7 @@ class Rows(Mapping[str, Array]):
         on by `shifts[k]`. A shift may lead at most `width` columns out of the row.
         """
         old = self._arrays["tokens"].shape[1]
-        starts = [shift + np.arange(width, width + len(shift) * old, old) for shift in shifts]
+        starts = [shift + width + np.arange(len(shift)) * old for shift in shifts]
 
         def copied(value: Array) -> Array:
             edge = np.zeros((width, *value.shape[2:]), value.dtype)

@@ -79,7 +79,7 @@ def experiments() -> dict[str, tuple[tuple[int, ...], dict[str, Variant]]]:
             "plain": Variant("siatl", {"auxiliary": (0.0, 0.0)}),
             "auxiliary": Variant("siatl", {"auxiliary": (0.2, 0.1)}),
         }),
-        "elmo": ((100, 500, 2000), {"vectors": Variant("vectors", {}), "elmo": Variant("elmo", {})}),
+        "elmo": ((100, 500), {"vectors": Variant("vectors", {}), "elmo": Variant("elmo", {})}),
     }  # fmt: skip
 
 

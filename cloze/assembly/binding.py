@@ -14,6 +14,7 @@ from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.watching import reading_corpus
 from cloze.corpus import Store
+from cloze.corpus.readers.files import require_paths
 from cloze.errors import CorpusError, RecipeError, nearest
 from cloze.text import Tokenizer
 
@@ -41,6 +42,13 @@ def check_bind(bind: str, recipe: str, sources: Iterable[str]) -> tuple[str, str
     if name not in sources:
         raise RecipeError(f"--bind {name}: {recipe} has no such source. {nearest(name, sources)}")
     return name, path
+
+
+def require_text(named: Mapping[str, Sequence[str]], out: Path) -> None:
+    """A `CorpusError` for text that is not there and of which `out` holds no store yet."""
+    for name, paths in named.items():
+        if not Store.is_store(out / "cloze" / "corpus" / name / "store"):
+            require_paths(paths)
 
 
 def open_stores(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from cloze.assembly.binding import bound_paths, check_bind, make_tables, open_stores
+from cloze.assembly.binding import bound_paths, check_bind, make_tables, open_stores, require_text
 from cloze.assembly.build import Loaded, build_data, build_step, built, first_length, in_turns, load_checkpoint, odds_of
 from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe, phase_recipes
@@ -97,13 +97,14 @@ def _stages(loaded: Recipe, request: Request, out: Path, budget: str | None, ini
         stage.name: the_budget(stage.recipe, None) if budget is None else Budget.parse(budget).part(stage.share)
         for stage in loaded.stages
     }
+    folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in loaded.stages[:-1]} | {loaded.stages[-1].name: out}
     for stage in loaded.stages:  # a missing corpus is found out before the first of them is trained
-        bound_paths(stage.recipe, *_bound(stage, request, first))
+        require_text(bound_paths(stage.recipe, *_bound(stage, request, first)), folders[stage.name])
     done: dict[str, Path] = {}
     outcome: Outcome | None = None
     for stage in loaded.stages:
         last = stage is loaded.stages[-1]
-        folder = out if last else out / "cloze" / "stages" / stage.name
+        folder = folders[stage.name]
         origin = stage.recipe.exported.origin
         begin = done[origin] if origin is not None else init if not done else None
         keeps = origin is not None and not stage.recipe.exported.change
@@ -318,11 +319,14 @@ def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given
     if not any(sets_dropout(path) for phase in phases for path in phase.set):
         return phases
     usual, found = dropouts(step), []
-    for index, (phase, changed) in enumerate(zip(phases, phase_recipes(recipe), strict=True)):
+    alone = replace(recipe, schedule=tuple(  # odds and lengths set beside them are no dropouts
+        replace(phase, set={path: value for path, value in phase.set.items() if sets_dropout(path)}) for phase in recipe.schedule
+    ))
+    for index, (phase, changed) in enumerate(zip(phases, phase_recipes(alone), strict=True)):
         rates = dropouts(build_step(changed, device="meta", **given))
         asked = changed.networks != recipe.networks or changed.entries != recipe.entries
         if rates.keys() != usual.keys() or (asked and rates == usual):
-            named = ", ".join(filter(sets_dropout, phase.set))
+            named = ", ".join(alone.schedule[index].set)
             raise RecipeError(
                 f"schedule[{index}].set: {named}: no layer of {recipe.name} follows this value while it is trained.\n"
                 "  Write it among the part's own arguments."

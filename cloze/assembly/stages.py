@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cloze.assembly.document import Node
+from cloze.assembly.expand import BESIDE
 from cloze.assembly.faults import Faults
 from cloze.assembly.paths import SINGULAR
 from cloze.assembly.recipe import Recipe, Stage
@@ -120,9 +121,9 @@ def _take_up(label: str, network: Node, earlier: Mapping[str, Node], path: str, 
         known = f"Earlier stages: {', '.join(earlier)}." if earlier else "This is the first stage."
         faults.add(origin.where, f"{path}.from", f"there is no earlier stage {origin.value!r}.", known)
         return
-    if set(network.value) <= {"from", "change", "train"}:
+    if set(network.value) <= BESIDE:
         named = dict(_networks(earlier[str(origin.value)]))
         like = named.get(label) or next(iter(named.values()), None)
         for key, node in (like.items() if like is not None else ()):
-            if key not in ("from", "change", "train"):
+            if key not in ("from", "change", "train", *network.value):
                 network.put(key, node.copy())

@@ -16,30 +16,22 @@ if TYPE_CHECKING:
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --pairs or standard input.")] = None,
-    file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
-    field: Annotated[str, typer.Option(help="The field of a JSON line, or the column, that holds the text.")] = "text",
-    target: Annotated[str, typer.Option(help="Of a network that answers: the field or column with the answer.")] = "target",
-    columns: Annotated[str | None, typer.Option(help="Of such a file without a header: its columns, a,b,c.")] = None,
-    pairs: Annotated[
-        Path | None, typer.Option(help="Minimal pairs: a JSON-lines file, a folder of them, or a .tar.xz (BLiMP).")
-    ] = None,
+    file: Annotated[str | None, typer.Option(help="A text per line, or JSON lines; - for stdin.")] = None,
+    field: Annotated[str, typer.Option(help="The field or column with the text.")] = "text",
+    target: Annotated[str, typer.Option(help="The one with the answer, if it answers texts.")] = "target",
+    columns: Annotated[str | None, typer.Option(help="Columns of a file without a header: a,b,c.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, a folder, a .tar.xz.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pairs of every file.")] = None,
-    language: Annotated[str | None, typer.Option(help="Of a network that knows several: the text's, else the first.")] = None,
+    language: Annotated[str | None, typer.Option(help="Of a network with several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
-    order: Annotated[
-        str | None, typer.Option(help="Of a network that reads in several: open, left_to_right, source_to_target (answers).")
-    ] = None,
-    pointer: Annotated[
-        int | None, typer.Option(min=1, help="Left to right: remember so many tokens of the texts before, as one stream.")
-    ] = None,
-    pointer_scale: Annotated[float, typer.Option(help="Of --pointer: how sharply states are compared.")] = 1.0,
-    pointer_share: Annotated[float, typer.Option(min=0, help="Of --pointer: its share of each probability.")] = 0.1,
-    memory: Annotated[
-        int | None, typer.Option(min=0, help="Transformer-XL, XLNet: texts are one stream; remember so many tokens of it.")
-    ] = None,
-    clamp: Annotated[int | None, typer.Option(min=1, help="Of --memory: hold distances at most that large.")] = None,
+    order: Annotated[str | None, typer.Option(help="open, left_to_right or source_to_target.")] = None,
+    pointer: Annotated[int | None, typer.Option(min=1, help="Remember so many tokens of the texts before.")] = None,
+    pointer_scale: Annotated[float, typer.Option(help="Of --pointer: how sharply it compares.")] = 1.0,
+    pointer_share: Annotated[float, typer.Option(min=0, help="Of --pointer: its share of the probability.")] = 0.1,
+    memory: Annotated[int | None, typer.Option(min=0, help="Texts are one stream: remember so many tokens.")] = None,
+    clamp: Annotated[int | None, typer.Option(min=1, help="Of --memory: greatest distance told apart.")] = None,
     same_length: Annotated[bool, typer.Option("--same-length", help="Of --memory: every token sees as many.")] = False,
-    segment: Annotated[int, typer.Option(min=1, help="Of --memory, left to right: tokens read at once.")] = 128,
+    segment: Annotated[int, typer.Option(min=1, help="Of --memory: tokens read at once.")] = 128,
     perplexity: Annotated[bool, typer.Option("--perplexity", help="One figure for all texts.")] = False,
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -54,12 +46,7 @@ def command(
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
-    if pairs is not None and (texts or file):
-        raise UserError("give --pairs or texts, not both.")
-    if (pairs is not None) + (pointer is not None) + (memory is not None) > 1:
-        raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Give one of them.")
-    if memory is None and (clamp is not None or same_length):
-        raise UserError("--clamp and --same-length say how --memory is read; give that too, such as --memory 640.")
+    _check(pairs, bool(texts or file), pointer, memory, reading=clamp is not None or same_length, perplexity=perplexity)
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.pointer_cache import Pointer
@@ -96,6 +83,8 @@ def command(
         asked = [{"text": text, "target": answer} for text, answer in zip(given, told, strict=True)]
         _print(asked, scores, "log_probability", perplexity, as_json)
         return
+    if columns is not None:
+        raise UserError("--columns names text and answer in a file; this network scores texts alone. Leave it out.")
     method, head = method_of(loaded, order)
     given = gather(texts or [], file, field=field)
     with Progress(len(given), "texts") as progress:
@@ -106,9 +95,21 @@ def command(
     _print([{"text": text} for text in given], scores, method, perplexity, as_json)
 
 
-def _told(
-    given: list[str], file: str | None, field: str, target: str, columns: str | None
-) -> tuple[list[str], list[str]]:
+def _check(pairs: Path | None, texts: bool, pointer: int | None, memory: int | None, *, reading: bool, perplexity: bool) -> None:
+    """Refuse options that go ill together; `reading`: something says how a memory is read."""
+    from cloze.errors import UserError
+
+    if pairs is not None and texts:
+        raise UserError("give --pairs or texts, not both.")
+    if (pairs is not None) + (pointer is not None) + (memory is not None) > 1:
+        raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Give one of them.")
+    if pairs is not None and perplexity:
+        raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Give one of them.")
+    if memory is None and reading:
+        raise UserError("--clamp and --same-length say how --memory is read; give that too, such as --memory 640.")
+
+
+def _told(given: list[str], file: str | None, field: str, target: str, columns: str | None) -> tuple[list[str], list[str]]:
     """Texts and answers: lines with a tab between them, or the columns of a table."""
     from cloze.decoding.answer_scoring import split_pairs
     from cloze.decoding.texts import gather, is_json_lines
@@ -122,17 +123,16 @@ def _told(
     return table.column(field, "--field"), table.column(target, "--target")
 
 
-def _print(
-    asked: list[dict[str, str]], scores: Sequence[Score], method: str, perplexity: bool, as_json: bool
-) -> None:
+def _print(asked: list[dict[str, str]], scores: Sequence[Score], method: str, perplexity: bool, as_json: bool) -> None:
     import json
     from math import exp
 
     if perplexity:
         total, tokens = sum(one.score for one in scores), sum(one.tokens for one in scores)
-        found = exp(min(-total / tokens, 700.0)) if tokens else float("nan")
+        found = exp(min(-total / tokens, 700.0)) if tokens else None
         record = {"perplexity": found, "score": total, "tokens": tokens, "texts": len(scores), "method": method}
-        print(json.dumps(record) if as_json else f"perplexity {found:.4f} over {tokens} tokens of {len(scores)} texts ({method})")
+        shown = "unknown" if found is None else f"{found:.4f}"
+        print(json.dumps(record) if as_json else f"perplexity {shown} over {tokens} tokens of {len(scores)} texts ({method})")
         return
     for words, one in zip(asked, scores, strict=True):
         if as_json:

@@ -117,7 +117,7 @@ class ByDecoder(Form):
         """The same template; the end token closes it where the template does not."""
         end, bound = end_id(self.reader), _least(most, self.reader.longest)
         framed = self.reader.single([ids], longest=bound)
-        if end < 0 or framed.ids[-1:] == end:
+        if end < 0 or (len(framed.ids) and framed.ids[-1] == end):
             return framed.ids, framed.cut
         framed = self.reader.single([ids], longest=None if bound is None else bound - 1)
         return np.append(framed.ids, np.int32(end)), framed.cut

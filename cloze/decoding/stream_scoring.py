@@ -60,6 +60,8 @@ def score_stream(
     text at once and remembers those before.
     """
     with remembering(reader.network, recall):
+        if not texts:
+            return []
         if method == "log_probability":
             return _from_left(reader, head, texts, recall, report)
         if method == "pseudo_log_likelihood":

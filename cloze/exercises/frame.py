@@ -206,7 +206,7 @@ class Frame:
         """Where the ids that belong to no part stand, in every row that holds the part they belong to."""
         at = starts.take(pieces.inserted, axis=1)
         at += pieces.offset
-        at += np.arange(0, len(at) * width, width)[:, None]
+        at += np.arange(len(at))[:, None] * width
         present = widths.take(pieces.inserted, axis=1) > 0
         if present.all():
             return Inserted(at, pieces.ids)

@@ -31,8 +31,11 @@ class Absent(Move):
         return torch.zeros(facts.sizes["C"])
 
 
-def summary_objections(head: Head, transform: str | None, bias: bool = False) -> list[str]:
-    """Why a head is not [dense, `transform`,] output on the summary; one without a transform may lack a `bias` there."""
+def summary_objections(head: Head, transform: str | None, bias: bool = False, norm: bool = False) -> list[str]:
+    """Why a head is not [dense, `transform`,] output on the summary; one without a transform may lack a `bias` there.
+
+    With `norm` the caller looks at what follows the transform; else nothing may.
+    """
     wrong = []
     if head.argument("reading") != "summary":
         wrong.append("it classifies tokens, not the whole text")
@@ -40,6 +43,10 @@ def summary_objections(head: Head, transform: str | None, bias: bool = False) ->
         wrong.append(f"its transform is {head.argument('transform')}, transformers has {transform or 'none'} there")
     if transform is None and not bias and bool(head.state["head.output.bias"].any()):
         wrong.append("it has a bias, transformers has none")
+    if not norm and head.argument("norm_epsilon") is not None:
+        wrong.append("it has a norm, transformers has none there")
+    if not norm and head.argument("biases") is False:
+        wrong.append("its dense map has no bias, transformers has one there")
     return wrong
 
 

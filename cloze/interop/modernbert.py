@@ -50,7 +50,7 @@ MASKED_LM = HeadTable(
 
 
 def _classifier(head: Head, arguments: Mapping[str, Any]) -> list[str]:
-    wrong = summary_objections(head, "gelu")
+    wrong = summary_objections(head, "gelu", norm=True)
     if head.argument("norm_epsilon") != arguments["norm_epsilon"]:
         wrong.append(f"norm_epsilon is {head.argument('norm_epsilon')}, transformers' ModernBERT has the network's there")
     if head.argument("biases"):

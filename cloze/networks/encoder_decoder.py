@@ -92,7 +92,8 @@ class Stack(nn.Module):
         """The tokens that are not padding, where the layers can leave padding out."""
         if block is None or not all(layer.takes_rows() for layer in self.layers if isinstance(layer, SequenceLayer)):
             return None
-        return Real.of(block)
+        real = Real.of(block)
+        return real if len(real.flat) else None
 
     def end(self, x: Tensor) -> Tensor:
         """The last layer's output as the outside reads it."""

@@ -18,6 +18,7 @@ Record = dict[str, Any]
 Point = tuple[float, float]
 
 LOG = Path("cloze") / "log.jsonl"
+_TASK = Path("cloze") / "task.json"  # only a fine-tuned folder has it; its log has epochs, not steps
 
 
 @dataclass(frozen=True)
@@ -89,18 +90,27 @@ def number(record: Record, path: str) -> float | None:
     return float(value)
 
 
+def _is_run(folder: Path) -> bool:
+    return (folder / LOG).is_file() and not (folder / _TASK).exists()
+
+
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The run folders that `paths` name: each is a run itself or a folder of runs."""
+    """The run folders that `paths` name: each is a run itself or a folder of runs, whose fine-tuned folders are left out."""
     found: list[Path] = []
     for path in paths:
         if not path.exists():
             raise CheckpointError(
                 f"{path}: no such folder.\n  cloze report takes the folders that cloze pretrain wrote."
             )
-        if (path / LOG).is_file():
+        if (path / _TASK).is_file():
+            raise CheckpointError(
+                f"{path}: a fine-tuned folder; the report shows runs of cloze pretrain.\n"
+                "  Give the folder that was fine-tuned; `cloze evaluate` measures this one."
+            )
+        if _is_run(path):
             found.append(path)
             continue
-        inner = sorted(child for child in path.iterdir() if (child / LOG).is_file()) if path.is_dir() else []
+        inner = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
         if not inner:
             raise CheckpointError(
                 f"{path}: not a run folder: it has no {LOG}.\n"

@@ -26,6 +26,7 @@ Places = NDArray[np.int64]
 
 #: What is measured: all of it is better when there is more.
 NAMES = ("span_f1", "accuracy", "macro_f1")
+_SHOWN = 8  # of the labels that training never saw, the most frequent
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,9 @@ class WordLabeller(Learner):
         if unread:
             remarks.append(f"{unread} words were not read (--length, or no token for them) and got the label {self.usual!r}")
         if unknown:
-            counts = ", ".join(f"{label} ({number})" for label, number in unknown.items())
-            remarks.append(f"labels that training never saw are never right: {counts}")
+            counts = ", ".join(f"{label} ({number})" for label, number in unknown.most_common(_SHOWN))
+            more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+            remarks.append(f"labels that training never saw are never right: {counts}{more}")
         baseline = None
         if always is not None:
             truth = [row.labels for row in rows]

@@ -84,7 +84,11 @@ def _lines(path: Path | str, text: str, label: str, columns: Sequence[str] | Non
         if len(cells) != len(names):
             raise TaskError(
                 f"{path}:{number}: {len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
-                f"  Name the columns of the file: --columns {text},{label}"
+                + (
+                    "  Correct the line; if it is the last, the file was cut off: copy it again."
+                    if number != texts[0][0][0]
+                    else f"  Name every column of the file, in their order: --columns {text},x,{label}"
+                )
             )
     words = _column(path, texts, names, text, "--text")
     labels = _column(path, texts, names, label, "--label") if labelled or label in names else None
@@ -114,8 +118,12 @@ def _column(
 ) -> list[tuple[str, ...]]:
     if name not in names:
         raise TaskError(
-            f"{path}: no column {name!r}; it has: {', '.join(names)}. {nearest(name, names)}\n"
-            f"  Choose with {option} NAME, or name the columns of the file: --columns text,label"
+            f"{path}: no column {name!r}; it has: {', '.join(names)}.\n"
+            + (
+                "  Of CoNLL-U choose words and labels, for example: --text form --label upos"
+                if names == CONLL_U
+                else f"  Choose with {option} NAME, or name the columns of the file: --columns text,label"
+            )
         )
     place = names.index(name)
     for number, cells in (row for rows in texts for row in rows):

@@ -51,6 +51,14 @@ def test_a_heads_dropout_can_be_set_too(write: Write) -> None:
     }
 
 
+def test_odds_that_another_phase_sets_are_no_dropouts(write: Write) -> None:
+    objectives = "objectives:\n  - token_prediction: {transform: gelu, tie: true}\n"
+    mixture = objectives + "mixing: step\nmixture: {a: {odds: 2}, b: {odds: 1}}\n"
+    phases = "{share: 0.9, set: {odds.a: 1}}", "{share: 0.1, set: {odds.b: 3, network.dropout: 0.0}}"
+    usual, none = rates(write((objectives, mixture), schedule(*phases)))
+    assert set(usual.values()) == {0.1} and set(none.values()) == {0.0}
+
+
 def test_without_dropouts_in_the_schedule_nothing_is_followed() -> None:
     recipe = load_recipe("bert", size="tiny")
     assert [phase.rates for phase in with_dropouts(phases_of(recipe), recipe, torch.nn.Module())] == [{}, {}]  # type: ignore[arg-type]

@@ -41,6 +41,14 @@ def test_a_stage_takes_whole_keys_from_the_top_and_its_network_from_an_earlier_s
     assert domain.recipe.texts == general.recipe.texts
 
 
+def test_a_network_of_an_earlier_stage_keeps_the_architecture_of_its_folder_or_names_another(write: Write) -> None:
+    first = ("heads: 2}}", "heads: 2}, architecture: xlm}")
+    for own, found in (("from: general", "xlm"), ("from: general, architecture: flaubert", "flaubert")):
+        general, domain = load_recipe(write(first, ("from: general", own), text=STAGED)).stages
+        assert domain.recipe.exported.part == general.recipe.exported.part
+        assert (general.recipe.exported.architecture, domain.recipe.exported.architecture) == ("xlm", found)
+
+
 def test_the_canonical_form_of_stages_is_the_same_recipe(write: Write) -> None:
     recipe = load_recipe(write(text=STAGED))
     again = recipe_from_data(recipe.canonical())
@@ -113,4 +121,13 @@ def test_a_stage_without_a_corpus_is_refused_before_anything_is_trained(
 ) -> None:
     with pytest.raises(CorpusError, match="the source 'domain' has no corpus. Give it with --bind domain=PATH."):
         pretrain(write(text=STAGED), corpus=little_text, out=tmp_path / "run", budget="4steps")
+    assert not (tmp_path / "run").exists()
+
+
+def test_text_of_a_later_stage_that_is_not_there_is_told_before_the_first_is_trained(
+    write: Write, little_text: Path, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone.txt"
+    with pytest.raises(CorpusError, match="gone.txt: no such file or folder"):
+        pretrain(write(text=STAGED), corpus=little_text, binds=[f"domain={gone}"], out=tmp_path / "run", budget="4steps")
     assert not (tmp_path / "run").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -195,6 +196,13 @@ def test_the_score_of_an_encoder_decoder_is_transformers_loss(deciding: Any, tmp
             loss = float(theirs(input_ids=encoded["input_ids"], labels=encoded["labels"]).loss)
         (one,) = score_answers(reader, head, [text], [target])
         assert one.score == pytest.approx(-loss * one.tokens, abs=1e-3) and one.tokens == encoded["labels"].shape[1]
+
+
+def test_an_empty_answer_of_a_network_without_a_template_is_its_end(deciding: Any) -> None:
+    reader, head = deciding
+    bare = replace(reader, reading=Reading("{A}", None, "last", start="[SEP]"))
+    target, cut = form_of(bare).target(np.zeros(0, np.int32))
+    assert target.tolist() == [reader.tokenizer.role("[SEP]")] and cut == 0
 
 
 def test_lines_of_pairs_have_one_tab() -> None:

@@ -103,6 +103,10 @@ def test_the_network_is_afterwards_what_it_was(trained: tuple[Reader, Any]) -> N
     assert (network.memory, network.reuse, network.clamp, network.same_length, network.carries) == before
 
 
+def test_a_stream_of_no_texts_has_no_scores(trained: tuple[Reader, Any]) -> None:
+    assert stream(trained, [], 4) == []
+
+
 def test_progress_counts_every_text_once(trained: tuple[Reader, Any]) -> None:
     done: list[int] = []
     reader, head = trained

@@ -52,6 +52,16 @@ def test_frame_leaves_out_an_empty_part_with_its_separator(draw, facts):
     assert out["tokens"][1].tolist() == [2, 7, 3, 8, 3]
 
 
+@pytest.mark.parametrize("width", [0, 3])
+def test_frame_of_rows_that_are_all_empty_is_empty(draw, facts, width):
+    rows = Rows({
+        "tokens": np.zeros((2, width), np.int32), "length": np.zeros(2, np.int32), "parts": np.zeros((2, 2, 2), np.int64),
+    })
+    out = Frame("[CLS] {A} [SEP] {B} [SEP]", restart=True, tokenizer=facts)(rows, draw(2))
+    assert out["length"].tolist() == [0, 0]
+    assert {out[name].shape for name in ("tokens", "special", "segments", "positions")} == {(2, 0)}
+
+
 def test_frame_restarts_positions_and_splits_two_separators_between_the_parts(draw, facts):
     rows = Rows({
         "tokens": np.array([[7, 8, 9]], np.int32), "length": np.array([3], np.int32),

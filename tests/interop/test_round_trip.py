@@ -174,3 +174,19 @@ def test_a_head_that_bert_cannot_say_but_electra_can_goes_to_electra(systems: Mo
     )  # fmt: skip
     assert write(tmp_path, made) == []
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["ElectraForMaskedLM"]
+
+
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"norm_epsilon": 1e-6}, "it has a norm"), ({"biases": False}, "its dense map has no bias"),
+])  # fmt: skip
+def test_a_classifier_with_more_or_less_in_front_of_it_than_transformers_has_stays_with_cloze(
+    systems: ModuleType, tmp_path: Path, changed: dict[str, Any], words: str
+) -> None:
+    arguments = {"classes": 3, "set": "label", "reading": "summary", "transform": "gelu", **changed}
+    made = systems.build(
+        {**systems.BASE, "embedding_width": 8}, "open", {"class": ("classify", arguments)}, systems.tokenizer("wordpiece"),
+        systems.BERT_READING,
+    )  # fmt: skip
+    (remark,) = write(tmp_path, made)
+    assert words in remark
+    assert_same(made, import_folder(tmp_path), by_name=True)

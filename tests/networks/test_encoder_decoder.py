@@ -223,3 +223,13 @@ def test_a_state_dict_goes_round_and_no_parameter_is_left_out() -> None:
         assert torch.equal(states(made, fields())["decoder_hidden"], states(other, fields())["decoder_hidden"])
         made(want=WANT, **fields())["decoder_hidden"].square().sum().backward()
         assert [name for name, p in made.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("empty", ["block", "decoder_block", "both"])
+def test_a_batch_of_padding_alone_is_read_like_any_other(kind: str, empty: str) -> None:
+    made, given = network(kind, dropout=0.1), fields(rows=2)
+    rest = {"block": torch.ones(2, 9, dtype=torch.long), "decoder_block": torch.ones(2, 6, dtype=torch.long)}
+    rest = {name: torch.zeros_like(block) if empty in (name, "both") else block for name, block in rest.items()}
+    sum(state.sum() for state in made(want=WANT, **given, **rest).values()).backward()
+    assert all(bool(p.grad.isfinite().all()) for p in made.parameters() if p.grad is not None)

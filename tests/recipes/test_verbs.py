@@ -27,17 +27,17 @@ GENERATOR = "the generator beside it does"
 #: What fill, generate and score do with a checkpoint of each recipe: the way out that they name where they make no sense.
 VERBS = {
     "albert-base": (WORKS, GAP, WORKS),
-    "bart-base": (ANSWER, WORKS, ANSWER),
+    "bart-base": (ANSWER, WORKS, WORKS),
     "bert": (WORKS, GAP, WORKS),
     "electra-small": (GENERATOR, JUDGE, WORKS),
     "gpt-bert": (WORKS, WORKS, WORKS),
     "gpt2": (CONTINUE, WORKS, WORKS),
     "infoword": (WORKS, GAP, WORKS),
-    "mass": (ANSWER, WORKS, ANSWER),
+    "mass": (ANSWER, WORKS, WORKS),
     "modern": (WORKS, GAP, WORKS),
     "nezha": (WORKS, GAP, WORKS),
     "spanbert": (WORKS, GAP, WORKS),
-    "t5-small": (ANSWER, WORKS, ANSWER),
+    "t5-small": (ANSWER, WORKS, WORKS),
     "transformer-xl": (CONTINUE, WORKS, WORKS),
     "unilm": (WORKS, WORKS, WORKS),
     "xlm-15-mlm": (WORKS, GAP, WORKS),
@@ -132,7 +132,11 @@ def test_score_scores_or_says_what_does(trained: tuple[str, Path], capsys: Captu
     if way_out:
         refused(capsys, way_out, "score", run, *texts(name))
         return
-    found = lines(capsys, "score", run, *texts(name))
+    given = texts(name)
+    if name in ENCODERS:
+        refused(capsys, "Write TEXT<tab>TARGET", "score", run, *given)
+        given = [f"rain\t{text}" for text in given]
+    found = lines(capsys, "score", run, *given)
     assert all(math.isfinite(one["score"]) and one["score"] < 0 and one["tokens"] > 0 for one in found)
     assert found[0]["tokens"] > found[1]["tokens"]
 

@@ -59,6 +59,15 @@ def test_a_folder_of_runs_stands_for_all_of_them(tmp_path: Path) -> None:
     assert [folder.name for folder in find_runs([tmp_path / "runs"])] == ["a", "b"]
 
 
+def test_a_fine_tuned_folder_is_no_run(tmp_path: Path) -> None:
+    for name in ("run", "task"):
+        write_run(tmp_path / "runs" / name, steps=30)
+    (tmp_path / "runs" / "task" / "cloze" / "task.json").write_text("{}")
+    assert [folder.name for folder in find_runs([tmp_path / "runs"])] == ["run"]
+    with pytest.raises(CheckpointError, match="task: a fine-tuned folder; .*\n.*Give the folder that was fine-tuned"):
+        find_runs([tmp_path / "runs" / "task"])
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere: no such folder"):
         find_runs([tmp_path / "nowhere"])

@@ -62,6 +62,12 @@ def test_score_ranks_pairs_and_sentences(cloze: Any, folder: Folder, tmp_path: P
     for system in ("bert", "gpt2", "electra"):
         found = json.loads(cloze("score", folder(system), "--pairs", pairs, "--json").out)
         assert found["overall"]["pairs"] == 2 and found["overall"]["ties"] == 1 and found["files"][0]["file"] == "one"
+    refused = cloze("score", folder("gpt2"), "--pairs", pairs, "--perplexity")
+    assert refused.code != 0 and "--perplexity is one figure for all texts" in refused.err
+    refused = cloze("score", folder("gpt2"), "the cat", "--columns", "text,target")
+    assert refused.code != 0 and "this network scores texts alone" in refused.err
+    empty = json.loads(cloze("score", folder("gpt2"), "", "--perplexity", "--json").out)
+    assert empty["perplexity"] is None and empty["tokens"] == 0
     shown = cloze("score", folder("bert"), "--pairs", pairs)
     assert shown.out.splitlines()[-1].startswith("overall")
     value, tokens, text = cloze("score", folder("gpt2"), "the cat").out.strip().split("\t")

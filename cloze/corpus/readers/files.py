@@ -88,6 +88,13 @@ def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
     return list(found.values())
 
 
+def require_paths(paths: Sequence[str | Path]) -> None:
+    """A `CorpusError` for what is not there; no folder is listed and nothing is read."""
+    for given in map(str, paths):
+        if not Path(given).is_dir():
+            _expand(given, Oddities())
+
+
 def _expand(given: str, odd: Oddities) -> list[str]:
     path = Path(given)
     if given == STDIN or (given == PYTHON_DOCS and not path.exists()):
