@@ -30,7 +30,7 @@ from cloze.training.loop import Outcome, train
 from cloze.training.movement import Unfreezing, unfreezing_of
 from cloze.training.phases import Phase, phases_from_shares, sets_dropout
 from cloze.training.precision import choose_device
-from cloze.training.run import Record, Run, Training
+from cloze.training.run import Record, Run, Training, read_run_record, require_recipe
 from cloze.training.step import Step
 from cloze.transfer import matched_rows, transfer_rows
 
@@ -150,6 +150,9 @@ def run_stage(
 
 def _prepare(loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Path | None) -> Run:
     """The run, and of its folder no more than the corpus; what cannot be trained is refused here."""
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out}: is a file; expected the folder of a run. Choose another --out.")
+    require_recipe(out, loaded.canonical(), loaded.hash, read_run_record(out))
     phases, say, seed = phases_of(loaded), request.say, request.seed
     place = choose_device(request.device)
     compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")

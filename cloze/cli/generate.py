@@ -74,6 +74,9 @@ def _instead(loaded: Any) -> str:
     """What to do with a network that does not write."""
     from cloze.decoding.reader import heads_by_kind
 
-    if "token_prediction" in heads_by_kind(loaded):
+    kinds = heads_by_kind(loaded)
+    if "token_prediction" in kinds:
         return f'To fill a gap: cloze fill {loaded.folder} "… [MASK] …"'
-    return f"It predicts no words. To judge the tokens of a text: cloze score {loaded.folder} TEXT"
+    if "token_labelling" in kinds:
+        return f"It predicts no words. To judge the tokens of a text: cloze score {loaded.folder} TEXT"
+    return f"It predicts no words. To see what it learned of one: cloze neighbours {loaded.folder} WORD"

@@ -52,7 +52,7 @@ def method_of(loaded: Checkpoint, order: str | None = None) -> tuple[Method, Any
         return "originality", kinds["token_labelling"]
     raise CheckpointError(
         f"{loaded.folder}: cloze score needs a head that predicts or labels tokens; this checkpoint has: "
-        f"{', '.join(sorted(kinds)) or 'none'}."
+        f"{', '.join(sorted(kinds)) or 'none'}.\n  Use a checkpoint that was trained with token_prediction or token_labelling."
     )
 
 

@@ -143,11 +143,7 @@ def check_folder(run: Run, old: Mapping[str, Any] | None) -> None:
     """Refuse a run folder that holds another recipe, seed or budget; `old` is its `cloze/run.json`."""
     if old is None:
         return
-    if old["recipe_hash"] != run.record.recipe_hash:
-        raise CheckpointError(
-            f"{run.folder}: holds a run of another recipe ({_difference(old.get('recipe', {}), run.record.recipe)}).\n"
-            "  Give another --out, or the recipe that this folder was started with (cloze/run.json)."
-        )
+    require_recipe(run.folder, run.record.recipe, run.record.recipe_hash, old)
     if old["seed"] != run.seed:
         raise CheckpointError(
             f"{run.folder}: holds a run with the seed {old['seed']}, and {run.seed} was given. "
@@ -157,6 +153,15 @@ def check_folder(run: Run, old: Mapping[str, Any] | None) -> None:
         raise BudgetError(
             f"{run.folder}: was started with the budget {old['budget']}, and {run.budget} was given.\n"
             "  To go on with the new one add --extend (the learning rate then follows the new budget)."
+        )
+
+
+def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, old: Mapping[str, Any] | None) -> None:
+    """Refuse a folder whose run, if there is one, is of another recipe: known before its corpus is opened."""
+    if old is not None and old["recipe_hash"] != recipe_hash:
+        raise CheckpointError(
+            f"{folder}: holds a run of another recipe ({_difference(old.get('recipe', {}), recipe)}).\n"
+            "  Give another --out, or the recipe that this folder was started with (cloze/run.json)."
         )
 
 

@@ -11,7 +11,7 @@ import torch
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.load import load_recipe, recipe_from_data
 from cloze.assembly.run import pretrain
-from cloze.errors import CorpusError
+from cloze.errors import CheckpointError, CorpusError
 from cloze.transfer import matched_rows
 
 from .conftest import Write, message_of
@@ -131,3 +131,13 @@ def test_text_of_a_later_stage_that_is_not_there_is_told_before_the_first_is_tra
     with pytest.raises(CorpusError, match="gone.txt: no such file or folder"):
         pretrain(write(text=STAGED), corpus=little_text, binds=[f"domain={gone}"], out=tmp_path / "run", budget="4steps")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_another_recipe_is_refused_before_a_corpus_is_opened(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "run" / "cloze").mkdir(parents=True)
+    record = {"recipe_hash": "0", "recipe": {"name": "other"}, "seed": 0, "budget": "4steps"}
+    (tmp_path / "run" / "cloze" / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"run: holds a run of another recipe \(name: \"other\" there"):
+        pretrain("bert", corpus=tmp_path / "gone.txt", out=tmp_path / "run", budget="4steps")
+    with pytest.raises(CheckpointError, match=r"run\.json: is a file; expected the folder of a run"):
+        pretrain("bert", corpus=tmp_path / "gone.txt", out=tmp_path / "run" / "cloze" / "run.json", budget="4steps")
