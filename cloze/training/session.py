@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -324,7 +325,8 @@ class Session:
     def _spent(self) -> dict[str, Any]:
         spent = self.progress.spent
         seconds = self.clock_now() if self.ranks.first else spent.seconds
-        return {"tokens": spent.tokens, "seconds": round(seconds, 3), "share": self.share, "epochs": spent.epochs,
+        share = self.run.budget.share(replace(spent, seconds=seconds))  # of this moment, as the seconds are: what is left follows
+        return {"tokens": spent.tokens, "seconds": round(seconds, 3), "share": share, "epochs": spent.epochs,
                 "flops": spent.flops, "examples": spent.examples}
 
     def _guard(self, write: Any) -> None:

@@ -284,3 +284,9 @@ def test_a_budget_in_bytes_needs_a_corpus_that_knows_them(tmp_path: Path) -> Non
 def test_samples_are_logged_at_every_evaluation(tmp_path: Path) -> None:
     train(tiny_run(tmp_path, samples=lambda step: {"text": f"at {step}"}))
     assert [record["text"] for record in events(tmp_path, "samples")] == ["at 6", "at 12"]
+
+
+def test_of_a_budget_in_seconds_the_log_tells_the_share_of_that_moment(tmp_path: Path) -> None:
+    train(tiny_run(tmp_path, budget="1s", training={"log_every": 1}))
+    assert events(tmp_path)
+    assert all(record["share"] == pytest.approx(record["seconds"], abs=1e-3) for record in events(tmp_path))
