@@ -1,6 +1,6 @@
 """Three claims of transfer at mini size: ULMFiT against a random start, SiATL's auxiliary loss, mean vectors against ELMo.
 
-    python reproductions/transfer.py --data ../shared/data --work runs/transfer --jobs 2
+    python reproductions/transfer.py --data ../shared/data --work runs/transfer --seeds 3
     python reproductions/transfer.py --work runs/transfer --table
 
 ulmfit: a classifier from a random start, from a language model of general text, and from one that went on with the task's text.

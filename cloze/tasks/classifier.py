@@ -24,7 +24,7 @@ from cloze.tasks.auxiliary import language_head, predicted
 from cloze.tasks.labels import Examples, label_ids
 from cloze.tasks.metrics import measure
 from cloze.tasks.settings import Settings
-from cloze.tasks.task import Evaluation, Learner, Report, clock_of, copied, evaluating
+from cloze.tasks.task import Evaluation, FramedRow, Learner, Report, clock_of, copied, evaluating
 from cloze.tasks.truncated import require_carry, states_in_pieces
 
 SET = "label"
@@ -32,19 +32,10 @@ HEAD = "classification"
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labelled(FramedRow):
     """A framed example and the number of its label."""
 
-    framed: Framed
     label: int
-
-    @property
-    def cut(self) -> Mapping[str, int]:
-        """How many tokens did not fit."""
-        return {"text": self.framed.cut}
-
-    def __len__(self) -> int:
-        return len(self.framed)
 
 
 @dataclass(frozen=True)

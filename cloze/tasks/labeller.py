@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from cloze.tasks.classifier import HEAD, Head
 from cloze.tasks.metrics import METRICS, confusion
 from cloze.tasks.spans import span_f1
 from cloze.tasks.tagged import Tagged
-from cloze.tasks.task import Evaluation, Learner, Report, evaluating
+from cloze.tasks.task import Evaluation, FramedRow, Learner, Report, evaluating
 
 Places = NDArray[np.int64]
 
@@ -30,20 +30,11 @@ _SHOWN = 8  # of the labels that training never saw, the most frequent
 
 
 @dataclass(frozen=True)
-class LabelledWords:
+class LabelledWords(FramedRow):
     """A framed text; for each word the column where it is labelled (-1: it was not read), and its label."""
 
-    framed: Framed
     columns: Places
     labels: tuple[str, ...]
-
-    @property
-    def cut(self) -> Mapping[str, int]:
-        """How many tokens did not fit."""
-        return {"text": self.framed.cut}
-
-    def __len__(self) -> int:
-        return len(self.framed)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.interop.model import Head as StoredHead
@@ -35,6 +36,21 @@ class Row(Protocol):
         """How many tokens of each column did not fit."""
 
     def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class FramedRow:
+    """A row that is one framed text; tasks add its answer."""
+
+    framed: Framed
+
+    @property
+    def cut(self) -> Mapping[str, int]:
+        """How many tokens did not fit."""
+        return {"text": self.framed.cut}
+
+    def __len__(self) -> int:
+        return len(self.framed)
 
 
 class Prediction(Protocol):
