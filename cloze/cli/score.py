@@ -31,7 +31,7 @@ def command(
     memory: Annotated[int | None, typer.Option(min=0, help="Texts are one stream: remember so many tokens.")] = None,
     clamp: Annotated[int | None, typer.Option(min=1, help="Of --memory: greatest distance told apart.")] = None,
     same_length: Annotated[bool, typer.Option("--same-length", help="Of --memory: every token sees as many.")] = False,
-    segment: Annotated[int, typer.Option(min=1, help="Of --memory: tokens read at once.")] = 128,
+    segment: Annotated[int | None, typer.Option(min=1, help="Of --memory: tokens read at once, usually 128.")] = None,
     perplexity: Annotated[bool, typer.Option("--perplexity", help="One figure for all texts.")] = False,
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -46,7 +46,7 @@ def command(
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
-    _check(pairs, bool(texts or file), pointer, memory, reading=clamp is not None or same_length, perplexity=perplexity)
+    _check(pairs, bool(texts or file), pointer, memory, reading=same_length or any((clamp, segment)), perplexity=perplexity)
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.pointer_cache import Pointer
@@ -58,7 +58,7 @@ def command(
     from cloze.tasks.finetune import as_dtype
 
     cache = None if pointer is None else Pointer(pointer, pointer_scale, pointer_share)
-    recall = None if memory is None else Recall(memory, clamp, same_length, segment)
+    recall = None if memory is None else Recall(memory, clamp, same_length, segment or 128)
     chosen = _pairs(pairs, limit) if pairs is not None else []
     loaded = load_checkpoint(checkpoint, device)
     check_order(loaded, order)
@@ -106,7 +106,7 @@ def _check(pairs: Path | None, texts: bool, pointer: int | None, memory: int | N
     if pairs is not None and perplexity:
         raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Give one of them.")
     if memory is None and reading:
-        raise UserError("--clamp and --same-length say how --memory is read; give that too, such as --memory 640.")
+        raise UserError("--clamp, --same-length and --segment say how --memory is read; give that too, such as --memory 640.")
 
 
 def _told(given: list[str], file: str | None, field: str, target: str, columns: str | None) -> tuple[list[str], list[str]]:
