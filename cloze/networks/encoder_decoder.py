@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cloze.networks.blocks.buckets import Buckets
 from cloze.networks.blocks.cross import SequenceLayer
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.fused_sequence import Real
+from cloze.networks.blocks.fused_attention import Real
 from cloze.networks.blocks.initial import draw, initialise
 from cloze.networks.blocks.layer import Activation
 from cloze.networks.blocks.norm import Normalisation, make_norm

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cloze.networks import Clock, EncoderDecoder
-from cloze.networks.blocks import fused_sequence
+from cloze.networks.blocks import cross
 from cloze.networks.blocks.buckets import bucket
 from cloze.networks.encoder_decoder import rolled
 
@@ -146,7 +146,7 @@ def test_the_two_paths_of_a_cpu_agree_in_states_and_gradients(
     found = []
     for plain in (True, False):
         if not plain:
-            monkeypatch.setattr(fused_sequence, "simple", lambda *modules: False)
+            monkeypatch.setattr(cross, "simple", lambda *modules: False)
         made.zero_grad()
         made_of = made(want=WANT, **given)
         weights = torch.randn(made_of["decoder_hidden"].shape, generator=torch.Generator().manual_seed(1)).double()

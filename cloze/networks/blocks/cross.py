@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.networks.blocks import fused_sequence as fused
 from cloze.networks.blocks.dropout import Dropout, drop
-from cloze.networks.blocks.fused import Half
+from cloze.networks.blocks.fused import Feed, Half, simple
+from cloze.networks.blocks.fused_attention import Attend, Real, Sequences
 from cloze.networks.blocks.layer import Activation, activate
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.clock import Clock
@@ -140,8 +140,8 @@ class SequenceLayer(nn.Module):
         source_added: Tensor | None = None,
         kept: list[Tensor] | None = None,
         source_kept: list[Tensor] | None = None,
-        real: fused.Real | None = None,
-        source_real: fused.Real | None = None,
+        real: Real | None = None,
+        source_real: Real | None = None,
     ) -> Tensor:
         """(B, L, D) to (B, L, D); `source` (B, S, D) are the encoder's states, `added` and `source_added` join the scores.
 
@@ -150,12 +150,12 @@ class SequenceLayer(nn.Module):
         free = x.device.type == "cpu" and not torch.compiler.is_compiling()
         pre, crossing, norm = self.norm == "pre", self.crossing, self.crossing_norm
         own = self.attention
-        if free and kept is None and fused.simple(self.attention_norm, pre, own.projections, own.out):
+        if free and kept is None and simple(self.attention_norm, pre, own.projections, own.out):
             x = self._fused_attention(x, None, added, own, self.attention_norm, self.attention_dropout, real, None)
         else:
             x = self._around(x, self.attention_norm, self.attention_dropout, lambda y: own(y, added, kept))
         if crossing is not None and norm is not None and source is not None:
-            if free and source_kept is None and fused.simple(norm, pre, crossing.query, crossing.memory, crossing.out):
+            if free and source_kept is None and simple(norm, pre, crossing.query, crossing.memory, crossing.out):
                 x = self._fused_attention(
                     x, source, source_added, crossing, norm, self.crossing_dropout, real, source_real
                 )
@@ -163,7 +163,7 @@ class SequenceLayer(nn.Module):
                 x = self._around(
                     x, norm, self.crossing_dropout, lambda y: crossing.across(y, source, source_added, source_kept)
                 )
-        if free and self.gate is None and fused.simple(self.inner_norm, pre, self.inner, self.outer):
+        if free and self.gate is None and simple(self.inner_norm, pre, self.inner, self.outer):
             return self._fused_feed(x, real)
         return self._around(x, self.inner_norm, self.inner_dropout, self._feed)
 
@@ -172,11 +172,11 @@ class SequenceLayer(nn.Module):
         if torch.compiler.is_compiling() or self.outer.weight.device.type != "cpu" or self.gate is not None:
             return False
         pre, crossing, norm = self.norm == "pre", self.crossing, self.crossing_norm
-        own = fused.simple(self.attention_norm, pre, self.attention.projections, self.attention.out)
-        own = own and fused.simple(self.inner_norm, pre, self.inner, self.outer)
+        own = simple(self.attention_norm, pre, self.attention.projections, self.attention.out)
+        own = own and simple(self.inner_norm, pre, self.inner, self.outer)
         if crossing is None or norm is None:
             return own
-        return own and fused.simple(norm, pre, crossing.query, crossing.memory, crossing.out)
+        return own and simple(norm, pre, crossing.query, crossing.memory, crossing.out)
 
     def _around(self, x: Tensor, norm: nn.Module, dropout: Dropout, change: Callable[[Tensor], Tensor]) -> Tensor:
         """A residual around `change` with the norm before or after."""
@@ -191,9 +191,9 @@ class SequenceLayer(nn.Module):
 
     def _fused_attention(
         self, x: Tensor, source: Tensor | None, added: Tensor | None, attention: HeadedAttention, norm: nn.Module,
-        dropout: Dropout, real: fused.Real | None, source_real: fused.Real | None,
+        dropout: Dropout, real: Real | None, source_real: Real | None,
     ) -> Tensor:
-        """Attention with its residual and norm by the function of `fused_sequence.py`."""
+        """Attention with its residual and norm by the function of `fused_attention.py`."""
         batch, queries = (real.batch, real.length) if real is not None else x.shape[:2]
         other = real if source is None else source_real
         keys = other.length if other is not None else (x if source is None else source).shape[1]
@@ -203,13 +203,13 @@ class SequenceLayer(nn.Module):
             scale = attention.dropout.scale
         asking = attention.projections if attention.query is None else attention.query
         assert asking is not None and isinstance(norm.weight, Tensor)  # one of the two holds the queries
-        rows = fused.Attend.apply(
+        rows = Attend.apply(
             x.reshape(-1, x.shape[-1]), None if source is None else source.to(x.dtype).reshape(-1, source.shape[-1]),
             asking.weight, asking.bias,
             *((None, None) if attention.memory is None else (attention.memory.weight, attention.memory.bias)),
             attention.out.weight, attention.out.bias, norm.weight, getattr(norm, "bias", None),
             None if added is None else added.to(x.dtype),
-            fused.Sequences(
+            Sequences(
                 batch, queries, keys, attention.heads, attention.scale, keep, scale,
                 real, other,
             ),
@@ -217,20 +217,20 @@ class SequenceLayer(nn.Module):
         )
         return rows.view(x.shape)
 
-    def _fused_feed(self, x: Tensor, real: fused.Real | None) -> Tensor:
-        """The two maps with their residual and norm by the function of `fused_sequence.py`."""
+    def _fused_feed(self, x: Tensor, real: Real | None) -> Tensor:
+        """The two maps with their residual and norm by the function of `fused.py`."""
         norm, between, keep = self.inner_norm, self.active_dropout, None
         if between.active:
             shape = (*x.shape[:-1], self.inner.out_features)
             keep = between.keep_hidden(shape, x.device, None if real is None else real.places).view(-1, shape[-1])
-        rows = fused.Feed.apply(
+        rows = Feed.apply(
             x.reshape(-1, x.shape[-1]), self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias, norm.weight,
             getattr(norm, "bias", None), self.activation, keep, between.scale if between.active else 1.0,
             self._half(norm, self.inner_dropout, x, real),
         )
         return rows.view(x.shape)
 
-    def _half(self, norm: nn.Module, dropout: Dropout, x: Tensor, real: fused.Real | None) -> Half:
+    def _half(self, norm: nn.Module, dropout: Dropout, x: Tensor, real: Real | None) -> Half:
         epsilon = norm.eps
         assert isinstance(epsilon, float)  # `simple` saw to it: a norm of this package
         if not dropout.active:

@@ -12,6 +12,7 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks import fused
 from cloze.networks.blocks.attention import Attention, Where
 from cloze.networks.blocks.dropout import Dropout, Places
+from cloze.networks.blocks.fused_attention import Attend, Real, Sequences
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
@@ -79,7 +80,8 @@ class TransformerLayer(nn.Module):
     ) -> Tensor:
         """(B, L, D) to (B, L, D), or to (M, D) at `places` alone: attention reads all tokens, the rest is per token."""
         free = kept is None and where is None and not torch.compiler.is_compiling()
-        if x.device.type == "cpu" and free and self._is_plain():
+        some = places is None or len(places.row) > 0
+        if x.device.type == "cpu" and free and some and self._is_plain():
             return self._fused(x, seen, places)
         pre = self.norm == "pre"
         context = self.attention.context(self.attention_norm(x) if pre else x, seen, kept, where)
@@ -99,42 +101,60 @@ class TransformerLayer(nn.Module):
 
     def _is_plain(self) -> bool:
         attention = self.attention
-        if self.gated:
-            return False
-        ours = type(attention) is Attention and not attention._forward_hooks and not attention._forward_pre_hooks
-        linears = (attention.projections, attention.out, self.inner, self.outer)
-        return ours and fused.plain(*linears, self.attention_norm, self.inner_norm)
+        ours = type(attention) is Attention and not (attention._forward_hooks or attention._forward_pre_hooks)
+        pre = self.norm == "pre"
+        return ours and not self.gated and all(
+            fused.simple(norm, pre, first, second)
+            for norm, first, second in (
+                (self.attention_norm, attention.projections, attention.out), (self.inner_norm, self.inner, self.outer),
+            )
+        )
 
     def _fused(self, x: Tensor, seen: Visibility, places: Places | None) -> Tensor:
-        """The same layer by the two functions of `fused.py`."""
+        """The same layer by the functions of `fused_attention.py` and `fused.py`."""
+        rows = self._fused_attention(x, seen, places)
+        norm = self.inner_norm
+        rows = fused.Feed.apply(
+            rows, self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias, norm.weight,
+            getattr(norm, "bias", None), self.activation, None, 1.0, self._half(norm, self.inner_dropout, x, places),
+        )
+        return rows.view(x.shape if places is None else rows.shape)
+
+    def _fused_attention(self, x: Tensor, seen: Visibility, places: Places | None) -> Tensor:
+        """Rows (B*L, D), or (M, D) at `places`, whose queries are then laid out like a short sequence of their own."""
         batch, length, width = x.shape
-        attention = self.attention
-        asked, positions = (None, None) if places is None else fused.ask(places.row, places.position, batch, length)
-        queries = length if positions is None else positions.shape[1]
+        attention, norm, rows = self.attention, self.attention_norm, x.reshape(-1, width)
+        made, source, asking, positions, queries = attention.projections, None, None, None, length
+        weights: list[Tensor | None] = [made.weight, made.bias, None, None]
+        if places is not None:
+            source = rows if self.norm == "post" else norm(rows).to(x.dtype)
+            rows = rows.index_select(0, places.row * length + places.position)
+            asking, positions = Real.of_places(places, batch)
+            queries = asking.length
+            weights = [part for whole in (made.weight, made.bias) for part in _queries_and_rest(whole, width)]
+            weights = [weights[0], weights[2], weights[1], weights[3]]
         keep, scale = None, 1.0
         if attention.dropout.active:
             keep = attention.dropout.keep_scores(batch, attention.heads, length, length, x.device, positions)
             scale = attention.dropout.scale
-        bias = seen.bias(x.dtype, length, x.device, positions)
-        heads = fused.Heads(batch, length, queries, attention.heads, bias, keep, scale, asked)
-        out_shape = x.shape if places is None else (len(places.row), width)
-        rows = fused.SelfAttention.apply(
-            x.reshape(-1, width), attention.projections.weight, attention.projections.bias, attention.out.weight,
-            attention.out.bias, self.attention_norm.weight, self.attention_norm.bias, heads,
-            self._half(self.attention_norm, self.attention_dropout, out_shape, x, places),
+        assert isinstance(norm.weight, Tensor)  # seen to by `simple`
+        sizes = Sequences(
+            batch, queries, length, attention.heads, (width // attention.heads) ** -0.5, keep, scale, asking
         )
-        rows = fused.FeedForward.apply(
-            rows, self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias, self.inner_norm.weight,
-            self.inner_norm.bias, self.activation,
-            self._half(self.inner_norm, self.inner_dropout, out_shape, x, places),
+        return Attend.apply(
+            rows, source, *weights, attention.out.weight, attention.out.bias, norm.weight, getattr(norm, "bias", None),
+            seen.bias(x.dtype, length, x.device, positions), sizes, self._half(norm, self.attention_dropout, x, places),
         )
-        return rows.view(out_shape)
 
-    def _half(
-        self, norm: nn.Module, dropout: Dropout, shape: tuple[int, ...], x: Tensor, places: Places | None
-    ) -> fused.Half:
-        assert isinstance(norm, nn.LayerNorm)  # seen to by `fused.plain`
+    def _half(self, norm: nn.Module, dropout: Dropout, x: Tensor, places: Places | None) -> fused.Half:
+        pre, epsilon = self.norm == "pre", norm.eps
+        assert isinstance(epsilon, float)  # `simple` saw to it: a norm of this package or of torch
         if not dropout.active:
-            return fused.Half(self.norm == "pre", norm.eps, None, 1.0)
-        keep = dropout.keep_hidden(shape, x.device, places)
-        return fused.Half(self.norm == "pre", norm.eps, keep.view(-1, shape[-1]), dropout.scale)
+            return fused.Half(pre, epsilon, None, 1.0)
+        keep = dropout.keep_hidden(x.shape, x.device, places)
+        return fused.Half(pre, epsilon, keep.view(-1, x.shape[-1]), dropout.scale)
+
+
+def _queries_and_rest(stacked: Tensor | None, width: int) -> tuple[Tensor | None, Tensor | None]:
+    """What makes queries, and what makes keys and values, of stacked projections."""
+    return (None, None) if stacked is None else (stacked[:width], stacked[width:])

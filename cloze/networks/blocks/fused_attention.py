@@ -1,36 +1,32 @@
-"""The parts of an encoder-decoder's layer as single autograd functions: the path of a CPU.
+"""Attention with its residual and norm as a single autograd function: the path of a CPU.
 
-As `fused.py`, for what those layers have beyond the plain ones: attention to another sequence, norms by root mean square,
-maps without biases, heads of any width, numbers added to the scores that are learned themselves, dropout between the two
-maps. Scales of dropout and of scores are folded into the weights, which are cast once for both ways; a ReLU keeps one
-tensor, its output, for the way back; where padding is left out, heads are taken apart and put together by one look-up of rows.
-
-Differs: under bfloat16 the residual stream and the inverse root mean squares are bfloat16, where autocast alone would keep
-them in float32.
+As `fused.py`, for attention to the same sequence or to another, heads of any width, numbers added to the scores that may
+be learned, and queries at a few places alone. Where padding is left out or few places ask, heads are taken apart and put
+together by one look-up of rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks.dropout import Places, keep_, kept
 from cloze.networks.blocks.fused import (
     Half,
-    _activate,
-    _activate_backward,
     _bias_gradient,
-    _cast,
-    _norm,
-    _norm_backward,
+    _columns,
+    _enter,
+    _join,
+    _leave,
+    _leaving,
+    _linear,
+    _part,
     _weight_gradient,
 )
-from cloze.networks.blocks.norm import RootMeanSquare
 
 
 @dataclass(frozen=True)
@@ -48,6 +44,17 @@ class Real:
         """Of blocks (B, L), 0 at padding."""
         flat = (block > 0).flatten().nonzero().view(-1)
         return cls(Places(flat // block.shape[1], flat % block.shape[1]), flat, *block.shape)
+
+    @classmethod
+    def of_places(cls, places: Places, batch: int) -> tuple[Real, Tensor]:
+        """Places that ask, ascending and distinct, side by side in rows of their own, (B, K); and the position that each of
+        these had, that of the row's first token where a row has fewer."""
+        counts = torch.bincount(places.row, minlength=batch)
+        most = max(1, int(counts.max()))
+        slot = torch.arange(len(places.row)) - (counts.cumsum(0) - counts)[places.row]
+        flat = places.row * most + slot
+        positions = torch.zeros(batch * most, dtype=torch.long).index_copy_(0, flat, places.position)
+        return cls(Places(places.row, slot), flat, batch, most), positions.view(batch, most)
 
     def gather(self, x: Tensor) -> Tensor:
         """(B, L, D) to (M, D)."""
@@ -98,92 +105,6 @@ class Sequences(NamedTuple):
     scale: float
     asking: Real | None = None
     read: Real | None = None
-
-
-def simple(norm: nn.Module, pre: bool, *linears: nn.Module | None) -> bool:
-    """Whether these are untouched linear maps and a norm that the functions know: a hook or a replacement must be called."""
-    modules = [module for module in (norm, *linears) if module is not None]
-    known = all(type(m) is nn.Linear for m in modules[1:])
-    known = known and (type(norm) is nn.LayerNorm and norm.bias is not None or type(norm) is RootMeanSquare and pre)
-    return known and not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in modules)
-
-
-def _enter(x: Tensor, gain: Tensor, offset: Tensor | None, half: Half) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """What the maps read, and the statistics of the norm."""
-    if not half.pre:
-        return x, None, None
-    if offset is not None:
-        return _norm(x, gain, offset, half.epsilon)
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    mean = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide).square_().div_(x.shape[1])
-    spread = mean.add_(half.epsilon).rsqrt_().to(x.dtype)
-    return (x * spread).mul_(gain.to(x.dtype)), None, spread
-
-
-def _leave(
-    d_read: Tensor, gradient: Tensor, x: Tensor, mean: Tensor | None, spread: Tensor, gain: Tensor, offset: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Back through a norm before: the gradients of x with that of the residual, of gain and offset."""
-    if offset is not None:
-        assert mean is not None  # a layer norm has both
-        d_x, d_gain, d_offset = _norm_backward(d_read, x, mean, spread, gain, offset)
-        return d_x.add_(gradient), d_gain, d_offset
-    even = x * spread
-    d_gain = _bias_gradient(d_read * even, gain, 1.0)
-    d_even = d_read.mul_(gain.to(d_read.dtype))
-    along = (d_even * even).sum(1, keepdim=True).div_(-x.shape[1])
-    return torch.addcmul(gradient, d_even.addcmul_(even, along), spread), d_gain, None
-
-
-def _columns(gradient: Tensor, like: Tensor | None, scale: float = 1.0) -> Tensor | None:
-    """Column sums as the gradient of a bias, None where there is none."""
-    return None if like is None else _bias_gradient(gradient, like, scale)
-
-
-def _linear(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    """x @ wᵀ + b, all of one dtype."""
-    if b is None:
-        return x @ w.t()
-    if x.dtype == torch.bfloat16 and len(x) and _adds_bias():  # `addmm` writes the bias out first
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(x, w, b, "none", [], "")
-        return made
-    return torch.addmm(b, x, w.t())
-
-
-@cache
-def _adds_bias() -> bool:
-    """Whether oneDNN is there and multiplies bfloat16, and adds a bias while it does."""
-    asked = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None) if torch.backends.mkldnn.is_available() else None
-    return asked is not None and hasattr(torch.ops.mkldnn, "_linear_pointwise") and bool(asked())
-
-
-def _apart(x: Tensor, kinds: int, length: int, sizes: Sequences, real: Real | None) -> Tensor:
-    """(B·L, kinds·H·W), or the rows of these at real tokens, to (kinds, B·H, L, W)."""
-    if real is not None:
-        return real.apart(x, kinds, sizes.heads)
-    split = x.view(sizes.batch, length, kinds, sizes.heads, -1).permute(2, 0, 3, 1, 4).contiguous()
-    return split.view(kinds, sizes.batch * sizes.heads, length, -1)
-
-
-def _beside(x: Tensor, sizes: Sequences, real: Real | None) -> Tensor:
-    """(kinds, B·H, L, W) to (B·L, kinds·H·W), or to the rows of these at real tokens."""
-    if real is not None:
-        return real.beside(x, sizes.heads)
-    kinds, _, length, width = x.shape
-    split = x.view(kinds, sizes.batch, sizes.heads, length, width).permute(1, 3, 0, 2, 4)
-    return split.reshape(sizes.batch * length, -1)
-
-
-def _asking(w: Tensor, inside: int, share: float) -> Tensor:
-    """A stack of maps, or their biases, with the scale of the scores in its first `inside` rows, those of the queries."""
-    return w if share == 1.0 else torch.cat([w[:inside] * share, w[inside:]])
-
-
-def _asking_gradient(gradient: Tensor, inside: int, share: float) -> Tensor:
-    """Back through `_asking`, in place."""
-    if share != 1.0:
-        gradient[:inside].mul_(share)
-    return gradient
 
 
 class Attend(torch.autograd.Function):
@@ -259,11 +180,33 @@ class Attend(torch.autograd.Function):
         )
 
 
-def _leaving(
-    w: Tensor, b: Tensor | None, scale: float, half: Half, dtype: torch.dtype
-) -> tuple[Tensor, Tensor | None]:
-    """The map before the residual with the scale of the dropout behind it and, in its weight, of that before it."""
-    return _cast(w, dtype, scale * half.scale), None if b is None else _cast(b, dtype, half.scale)
+def _apart(x: Tensor, kinds: int, length: int, sizes: Sequences, real: Real | None) -> Tensor:
+    """(B·L, kinds·H·W), or the rows of these at real tokens, to (kinds, B·H, L, W)."""
+    if real is not None:
+        return real.apart(x, kinds, sizes.heads)
+    split = x.view(sizes.batch, length, kinds, sizes.heads, -1).permute(2, 0, 3, 1, 4).contiguous()
+    return split.view(kinds, sizes.batch * sizes.heads, length, -1)
+
+
+def _beside(x: Tensor, sizes: Sequences, real: Real | None) -> Tensor:
+    """(kinds, B·H, L, W) to (B·L, kinds·H·W), or to the rows of these at real tokens."""
+    if real is not None:
+        return real.beside(x, sizes.heads)
+    kinds, _, length, width = x.shape
+    split = x.view(kinds, sizes.batch, sizes.heads, length, width).permute(1, 3, 0, 2, 4)
+    return split.reshape(sizes.batch * length, -1)
+
+
+def _asking(w: Tensor, inside: int, share: float) -> Tensor:
+    """A stack of maps, or their biases, with the scale of the scores in its first `inside` rows, those of the queries."""
+    return w if share == 1.0 else torch.cat([w[:inside] * share, w[inside:]])
+
+
+def _asking_gradient(gradient: Tensor, inside: int, share: float) -> Tensor:
+    """Back through `_asking`, in place."""
+    if share != 1.0:
+        gradient[:inside].mul_(share)
+    return gradient
 
 
 def _context_gradient(through: Tensor, out_cast: Tensor, sizes: Sequences) -> Tensor:
@@ -274,32 +217,6 @@ def _context_gradient(through: Tensor, out_cast: Tensor, sizes: Sequences) -> Te
     torch.mm(through, out_cast, out=made[:-1])
     made[-1] = 0
     return made
-
-
-def _join(
-    x: Tensor, changed: Tensor, gain: Tensor, offset: Tensor | None, half: Half, mean: Tensor | None, spread: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Dropout, the residual and a norm after: the output, what the norm read, and its statistics."""
-    if half.keep is not None:
-        keep_(changed, half.keep)
-    y = changed.add_(x)
-    if half.pre:
-        return y, x, mean, spread
-    assert offset is not None  # a norm after is a layer norm
-    after, mean, spread = _norm(y, gain, offset, half.epsilon)
-    return after, y, mean, spread
-
-
-def _part(
-    gradient: Tensor, normed: Tensor, mean: Tensor, spread: Tensor, gain: Tensor, offset: Tensor, half: Half
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Back through `_join`: the gradient of the residual, that of what was added to it (not scaled), of gain and offset."""
-    d_gain = d_offset = None
-    gradient = gradient.contiguous()
-    if not half.pre:
-        gradient, d_gain, d_offset = _norm_backward(gradient, normed, mean, spread, gain, offset)
-    through = gradient if half.keep is None else kept(gradient, half.keep)
-    return gradient, through, d_gain, d_offset
 
 
 def _attention_backward(
@@ -326,52 +243,3 @@ def _added_gradient(d_scores: Tensor, added: Tensor, sizes: Sequences) -> Tensor
         rows = d_scores.view(sizes.batch, -1)
         d_scores = rows.new_full((1, sizes.batch), 1.0) @ rows
     return d_scores.view(-1, sizes.heads, sizes.queries, sizes.keys).sum_to_size(added.shape)
-
-
-class Feed(torch.autograd.Function):
-    """x + drop(outer(drop(activate(inner(x))))) with a norm before or after, on rows (N, D). `keep` and `scale` are those of
-    the dropout between the maps; offset None: root mean square."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor | None, gain: Tensor,
-        offset: Tensor | None, activation: str, keep: Tensor | None, scale: float, half: Half,
-    ) -> Tensor:
-        with torch.autocast("cpu", enabled=False):
-            read, mean, spread = _enter(x, gain, offset, half)
-            dtype = x.dtype
-            w1_cast = w1.to(dtype)
-            hidden = _linear(read, w1_cast, None if b1 is None else b1.to(dtype))
-            active = hidden.relu_() if activation == "relu" else _activate(hidden, activation)
-            if keep is not None:
-                keep_(active, keep)
-            w2_cast, b2_cast = _leaving(w2, b2, scale, half, dtype)
-            y, normed, mean, spread = _join(x, _linear(active, w2_cast, b2_cast), gain, offset, half, mean, spread)
-        before = None if activation == "relu" else hidden  # what a ReLU let through says where it did
-        ctx.save_for_backward(
-            normed, read, mean, spread, before, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
-        )
-        ctx.activation, ctx.scale, ctx.half = activation, scale, half
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (
-            normed, read, mean, spread, hidden, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
-        ) = ctx.saved_tensors
-        half: Half = ctx.half
-        scale = ctx.scale * half.scale
-        gradient, through, d_gain, d_offset = _part(gradient, normed, mean, spread, gain, offset, half)
-        d_w2, d_b2 = _weight_gradient(through, active, w2, scale), _columns(through, b2, half.scale)
-        d_active = through @ w2_cast
-        if hidden is None:
-            d_hidden = torch.ops.aten.threshold_backward(d_active, active, 0)
-        else:
-            d_hidden = _activate_backward(d_active if keep is None else keep_(d_active, keep), hidden, ctx.activation)
-        d_w1, d_b1 = _weight_gradient(d_hidden, read, w1, 1.0), _columns(d_hidden, b1)
-        if half.pre:
-            d_x, d_gain, d_offset = _leave(d_hidden @ w1_cast, gradient, normed, mean, spread, gain, offset)
-        else:
-            d_x = gradient.addmm_(d_hidden, w1_cast)
-        return d_x, d_w1, d_b1, d_w2, d_b2, d_gain, d_offset, None, None, None, None
