@@ -7,15 +7,15 @@
 Text is English Wikipedia and books, lower-cased; or Chinese Wikipedia in the words of jieba, judged by `wordsim_zh_cwe`. Both
 sides' vectors are judged here by the same few lines: Spearman's correlation (times 100) on the twelve sets of `wordsim_en`,
 over the pairs whose words both sides know, their number stated; analogies of `analogy_en_google` by 3CosAdd among the 30,000
-most frequent words, questions with other words left out, their number stated. Results of finished runs are kept in `--keep`
-and not made again. `--set` changes a value of our recipe: gensim begins with the range ±1 / width where word2vec.c has half of
-it (`network.spread`). GloVe (15 passes, windows of 15) has no counterpart there and is judged beside the others.
+most frequent words, questions with other words left out, their number stated. The judgement of a finished run is a line in
+results/word_vectors_quality.jsonl and is not made again (reproductions/ledger.py); text and vectors are in `--work`.
+`--set` changes a value of our recipe: gensim begins with the range ±1 / width where word2vec.c has half of it
+(`network.spread`). GloVe (15 passes, windows of 15) has no counterpart there and is judged beside the others.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import lzma
 import os
 import statistics
@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "reproductions")]
 
+from ledger import Ledger  # noqa: E402
 from word_vectors import SHARED, SYSTEMS, plain_text  # noqa: E402
 
 Vectors = tuple[dict[str, int], NDArray[np.float32]]  # words by falling frequency, unit vectors
@@ -49,11 +50,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], help="a value of our recipe")
     parser.add_argument("--language", choices=("en", "zh"), default="en")
-    parser.add_argument("--keep", type=Path, default=Path("word-vectors-quality"))
+    parser.add_argument("--work", type=Path, default=Path("runs/word-vectors-quality"), help="text and vectors")
+    parser.add_argument("--ledger", type=Path, default=ROOT / "benchmarks" / "results" / "word_vectors_quality.jsonl",
+                        help="judgements of finished runs, one a line")
     parser.add_argument("--dry", action="store_true", help="write no results")
     arguments = parser.parse_args()
-    arguments.keep.mkdir(parents=True, exist_ok=True)
-    text = arguments.keep / f"text-{arguments.language}-{arguments.megabytes:g}.txt"
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    text = arguments.work / f"text-{arguments.language}-{arguments.megabytes:g}.txt"
     if not text.exists():
         unfinished = text.with_suffix(".part")
         (plain_text if arguments.language == "en" else chinese_text)(arguments.data, unfinished, arguments.megabytes)
@@ -68,7 +71,7 @@ def main() -> None:
                 records.append(
                     {"language": arguments.language, "system": system, "side": side, "measure": measure,
                      "mean": round(statistics.mean(values), 2), "deviation": round(spread, 2), "seeds": len(values),
-                     "epochs": arguments.epochs, "values": " ".join(arguments.set) if side == "cloze" else ""}
+                     "epochs": passes(arguments, system), "values": " ".join(arguments.set) if side == "cloze" else ""}
                 )
                 print("  ".join(str(value) for value in records[-1].values()), flush=True)
     if not arguments.dry:
@@ -77,13 +80,21 @@ def main() -> None:
 
 def one(arguments: argparse.Namespace, system: str, side: str, seed: int, text: Path) -> dict[str, float]:
     """The figures of one run, made or read."""
-    changed = "-".join(value.replace("/", "_") for value in arguments.set) if side == "cloze" else ""
-    name = f"{arguments.language}-{system}-{side}-{seed}-{arguments.epochs}-{arguments.megabytes:g}{changed}"
-    file = arguments.keep / f"{name}.json"
-    if not file.exists():
-        vectors = (ours if side == "cloze" else theirs)(arguments, system, seed, text, arguments.keep / name)
-        file.write_text(json.dumps((judge if arguments.language == "en" else judge_chinese)(arguments.data, vectors)))
-    return dict(json.loads(file.read_text()))
+    ledger = Ledger(arguments.ledger)
+    run = {
+        "language": arguments.language, "system": system, "side": side, "seed": seed, "epochs": passes(arguments, system),
+        "megabytes": arguments.megabytes, "threads": arguments.threads, "values": arguments.set if side == "cloze" else [],
+    }  # fmt: skip
+    if not ledger.has(run):
+        out = arguments.work / "-".join(str(value).replace("/", "_") for value in run.values())
+        vectors = (ours if side == "cloze" else theirs)(arguments, system, seed, text, out)
+        ledger.add(run, {"judged": (judge if arguments.language == "en" else judge_chinese)(arguments.data, vectors)})
+    return dict(ledger.results(**run)[0]["judged"])
+
+
+def passes(arguments: argparse.Namespace, system: str) -> int:
+    """How often the text is read: the epochs asked for, of GloVe its own number."""
+    return arguments.epochs if system in SYSTEMS else GLOVE_PASSES
 
 
 def chinese_text(data: Path, out: Path, megabytes: float) -> Path:
@@ -113,9 +124,8 @@ def ours(arguments: argparse.Namespace, system: str, seed: int, text: Path, out:
 
     torch.set_num_threads(arguments.threads)
     recipe, values = SYSTEMS.get(system, (system, ["network.width=100"]))
-    passes = arguments.epochs if system in SYSTEMS else GLOVE_PASSES
     shared = [value for value in SHARED if system in SYSTEMS or not value.startswith("exercise.")]
-    budget, changed = f"{passes}epochs", [*shared, *values, *arguments.set]
+    budget, changed = f"{passes(arguments, system)}epochs", [*shared, *values, *arguments.set]
     pretrain(recipe, corpus=text, out=out, budget=budget, overrides=changed, seed=seed, device="cpu")
     network: Any = load_checkpoint(out).network
     return units(list(network.spellings), network.vectors().numpy())

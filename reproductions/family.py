@@ -6,8 +6,8 @@
 sop: sentence order (ALBERT) against next sentence (BERT) as second objective. sharing: ALBERT's four ways to share layers.
 mass: the length of MASS's fragment. memory: Transformer-XL with and without. unilm: UniLM's mixture against each of its
 masks alone, on minimal pairs of grammar (BLiMP). All on English Wikipedia text with one WordPiece vocabulary of 8,000
-pieces, three seeds, and within an experiment equally many tokens. A run that is finished leaves a JSON file and is not
-repeated. What comes out is written to reproductions/family.md, whatever it is.
+pieces, three seeds, and within an experiment equally many tokens. A finished run is a line in results/family.jsonl and is not
+repeated (ledger.py). What comes out is written to reproductions/family.md, whatever it is.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
+
+from ledger import RESULTS, Ledger
 
 if TYPE_CHECKING:
     from cloze.assembly.recipe import Recipe
@@ -63,6 +65,11 @@ class Choice:
     tokens: str
     device: str
     pairs: int
+    ledger: Ledger
+
+    def key(self, experiment: str, **more: Any) -> dict[str, Any]:
+        """What a run is known by in the ledger."""
+        return {"experiment": experiment, "budget": self.tokens} | ({"pairs": self.pairs} if experiment == "unilm" else {}) | more
 
 
 def experiments() -> dict[str, dict[str, Variant]]:
@@ -125,13 +132,11 @@ def prepare(chosen: Choice) -> None:
 
 
 def one(chosen: Choice, experiment: str, name: str, seed: int) -> None:
-    """One run and what is measured on it, into <work>/<experiment>-<variant>-<seed>.json; the run itself is not kept."""
+    """One run and what is measured on it, into the ledger; the run itself is not kept."""
     from cloze.assembly.run import pretrain
 
     label = f"{experiment}-{name}-{seed}"
-    target = chosen.work / f"{label}.json"
-    if target.exists():
-        return
+    run = chosen.key(experiment, variant=name, seed=seed)
     started = time.time()
     variant = experiments()[experiment][name]
     outcome = pretrain(
@@ -145,11 +150,11 @@ def one(chosen: Choice, experiment: str, name: str, seed: int) -> None:
     trained_for = time.time() - started
     measures = variant.measure(Trained(outcome.folder, seed, chosen), chosen)
     result = {
-        "experiment": experiment, "variant": name, "seed": seed, "tokens": trained[-1]["tokens"],
-        "updates": outcome.step, "examples": trained[-1]["examples"], "objectives": trained[-1]["objectives"],
+        "tokens": trained[-1]["tokens"], "updates": outcome.step, "examples": trained[-1]["examples"],
+        "objectives": trained[-1]["objectives"],
         "seconds_pretraining": round(trained_for), "seconds": round(time.time() - started), **measures,
     }
-    target.write_text(json.dumps(result, indent=1))
+    chosen.ledger.add(run, result, device=chosen.device)
     shutil.rmtree(outcome.folder)
     print(label, f"{trained_for:.0f} s + {time.time() - started - trained_for:.0f} s", json.dumps(measures), flush=True)
 
@@ -406,10 +411,9 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def tables(chosen: Choice) -> str:
     """All tables of what is finished."""
-    found = [json.loads(path.read_text()) for path in sorted(chosen.work.glob("*-[0-9].json"))]
 
     def of(experiment: str, variant: str) -> list[dict[str, Any]]:
-        return [r for r in found if (r["experiment"], r["variant"]) == (experiment, variant)]
+        return chosen.ledger.results(**chosen.key(experiment, variant=variant))
 
     def row(experiment: str, variant: str, columns: Sequence[tuple[str, float, int]]) -> list[str]:
         results = of(experiment, variant)
@@ -458,30 +462,32 @@ def main() -> None:
     options.add_argument("--data", type=Path, default=Path("../shared/data"))
     options.add_argument("--work", type=Path, default=Path("runs/family"))
     options.add_argument("--store", type=Path, help="where the stores `large` and `valid` are, or will be (default: --work)")
+    options.add_argument("--ledger", type=Path, default=RESULTS / "family.jsonl", help="finished runs, one a line")
+    options.add_argument("--experiments", default=",".join(experiments()), help="those to run")
     options.add_argument("--device", default="cpu")
     options.add_argument("--tokens", default="0.3Mtokens", help="the budget of a run")
     options.add_argument("--pairs", type=int, default=10, help="BLiMP pairs per paradigm")
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--only", default="", help="NAME:VARIANT:SEED, as the jobs are started")
-    options.add_argument("--table", action="store_true")
+    options.add_argument("--table", action="store_true", help="run nothing")
     said = options.parse_args()
-    chosen = Choice(said.data, said.store or said.work, said.work, said.tokens, said.device, said.pairs)
+    chosen = Choice(said.data, said.store or said.work, said.work, said.tokens, said.device, said.pairs, Ledger(said.ledger))
     if said.only:
         name, variant, seed = said.only.split(":")
         one(chosen, name, variant, int(seed))
         return
     if not said.table:
-        prepare(chosen)
-        waiting = [f"{name}:{v}:{seed}" for seed in SEEDS for name, variants in experiments().items() for v in variants]
+        wanted = [(name, v, seed) for seed in SEEDS for name in said.experiments.split(",") for v in experiments()[name]]
+        waiting = [f"{n}:{v}:{seed}" for n, v, seed in wanted if not chosen.ledger.has(chosen.key(n, variant=v, seed=seed))]
+        if waiting:
+            prepare(chosen)
         running: list[subprocess.Popen[bytes]] = []
         while waiting or running:
             running = [job for job in running if job.poll() is None]
             while waiting and len(running) < said.jobs:
                 running.append(subprocess.Popen([sys.executable, *sys.argv, "--only", waiting.pop(0)]))
             time.sleep(0.2)
-    made = tables(chosen)
-    (chosen.work / "tables.md").write_text(made)
-    print(made)
+    print(tables(chosen))
 
 
 if __name__ == "__main__":

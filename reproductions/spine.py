@@ -6,6 +6,7 @@
 Everything is trained on English Wikipedia text with one WordPiece vocabulary of 8,000 pieces, rows of 128 tokens, three
 seeds, and within a comparison on equally many real tokens; then fine-tuned on sentence polarity (Pang and Lee, 2005) split
 by a hash of the line. Static masks are compared where they can matter: on a small part of the text, read many times.
+A finished run is a line in results/spine.jsonl and is not repeated (ledger.py); tables are made of the given budgets.
 What comes out is written to reproductions/spine.md, whatever it is.
 """
 
@@ -21,6 +22,8 @@ import time
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+from ledger import RESULTS, Ledger
 
 SEEDS = (0, 1, 2)
 RATES = (2e-4,)
@@ -77,8 +80,13 @@ def prepare(data: Path, work: Path) -> None:
         (work / f"{part_name}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
-def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str) -> None:
-    """One run and what is measured on it, into <work>/<name>-<seed>.json."""
+def key(name: str, spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """What a run is known by in the ledger."""
+    return {"system": name, "budget": spec["budget"], "seed": seed}
+
+
+def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str, ledger: Ledger) -> None:
+    """One run and what is measured on it, into the ledger."""
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.run import pretrain
     from cloze.tasks.evaluation import evaluate
@@ -87,9 +95,6 @@ def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str) -> 
     from cloze.tasks.task import task
     from cloze.training.precision import choose_device
 
-    target = work / f"{name}-{seed}.json"
-    if target.exists():
-        return
     started = time.time()
     outcome = pretrain(
         spec["recipe"], corpus=work / spec["store"], out=work / f"run-{name}-{seed}", budget=spec["budget"], size="mini",
@@ -101,7 +106,7 @@ def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str) -> 
     held_out = [r for r in log if r["event"] == "held_out"][-1]
     trained = [r for r in log if r["event"] == "train"][-1]
     result: dict[str, Any] = {
-        "system": name, "seed": seed, "tokens": trained["tokens"], "epochs": trained.get("epochs"),
+        "tokens": trained["tokens"], "epochs": trained.get("epochs"),
         "held_out": held_out["objectives"], "metrics": held_out.get("metrics"),
         "seconds_pretraining": round(time.time() - started),
     }
@@ -122,7 +127,7 @@ def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str) -> 
             if dev > best:
                 best, result[twin] = dev, evaluate(tuned.tuned, parts["test"]).metrics["accuracy"]
                 result[f"{twin}_rate"] = rate
-    target.write_text(json.dumps(result, indent=1))
+    ledger.add(key(name, spec, seed), result | {"seconds": round(time.time() - started)}, device=device)
     print(name, seed, {k: round(result[k], 4) for k in twins}, {k: round(v, 3) for k, v in result["held_out"].items()},
           f"{time.time() - started:.0f} s", flush=True)
 
@@ -133,10 +138,9 @@ def spread(values: list[float], scale: float = 1.0, digits: int = 1) -> str:
     return f"{mean(values) * scale:.{digits}f} ± {around * scale:.{digits}f}"
 
 
-def table(work: Path, out: Path) -> None:
-    """Write the results as Markdown."""
-    found = [json.loads(path.read_text()) for path in sorted(work.glob("*-[0-9].json"))]
-    by = {name: [r for r in found if r["system"] == name] for name in ("bert", "electra", "dynamic", "static")}
+def table(ledger: Ledger, runs: dict[str, dict[str, Any]]) -> str:
+    """The results as Markdown."""
+    by = {name: ledger.results(system=name, budget=spec["budget"]) for name, spec in runs.items()}
     rows = [("random initialisation", by["bert"], "random"), ("BERT", by["bert"], "pretrained"),
             ("ELECTRA", by["electra"], "pretrained"), ("BERT, dynamic masks, small text", by["dynamic"], "pretrained"),
             ("BERT, static masks, small text", by["static"], "pretrained")]
@@ -150,8 +154,7 @@ def table(work: Path, out: Path) -> None:
         tokens = "0" if random else f"{mean(r['tokens'] for r in results) / 1e6:.1f} M"
         epochs = "–" if random else f"{mean(r['epochs'] for r in results):.1f}"
         lines.append(f"| {title} | {len(results)} | {tokens} | {epochs} | {loss} | {spread([r[key] for r in results], 100)} |")
-    out.write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -162,26 +165,30 @@ def main() -> None:
     options.add_argument("--device", default="auto")
     options.add_argument("--tokens", default="0.25Mtokens")
     options.add_argument("--small-tokens", default="0.25Mtokens")
+    options.add_argument("--ledger", type=Path, default=RESULTS / "spine.jsonl", help="finished runs, one a line")
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--only", default="", help="SYSTEM:SEED, as the jobs are started")
-    options.add_argument("--table", action="store_true")
+    options.add_argument("--systems", default="bert,electra,dynamic,static", help="those to run")
+    options.add_argument("--table", action="store_true", help="run nothing")
     chosen = options.parse_args()
     runs = systems(chosen.tokens, chosen.small_tokens)
-    if chosen.table:
-        table(chosen.work, chosen.work / "table.md")
-    elif chosen.only:
+    ledger = Ledger(chosen.ledger)
+    if chosen.only:
         name, seed = chosen.only.split(":")
-        one(chosen.work, name, runs[name], int(seed), chosen.device)
-    else:
-        prepare(chosen.data, chosen.work)
-        waiting = [f"{name}:{seed}" for seed in SEEDS for name in runs]
+        one(chosen.work, name, runs[name], int(seed), chosen.device, ledger)
+        return
+    if not chosen.table:
+        wanted = [(name, seed) for seed in SEEDS for name in chosen.systems.split(",")]
+        waiting = [f"{name}:{seed}" for name, seed in wanted if not ledger.has(key(name, runs[name], seed))]
+        if waiting:
+            prepare(chosen.data, chosen.work)
         running: list[subprocess.Popen[bytes]] = []
         while waiting or running:
             running = [job for job in running if job.poll() is None]
             while waiting and len(running) < chosen.jobs:
                 running.append(subprocess.Popen([sys.executable, *sys.argv, "--only", waiting.pop(0)]))
             time.sleep(0.2)
-        table(chosen.work, chosen.work / "table.md")
+    print(table(ledger, runs))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ siatl: transfer with and without the language model's loss; also how much of the
 elmo: frozen features, the mean over a text's words: of skip-gram vectors, and of ELMo's states. General text is English
 Wikipedia, the task the polarity of review sentences (Pang and Lee, 2005): 2,000 sentences test, 500 choose the epoch, labels are
 drawn from the rest, whose text alone is what language models go on with. One pre-trained model of a kind; five seeds draw
-labelled sentences, new weights and orders. A run that is finished leaves a JSON file and is not repeated. What comes out is
-written to reproductions/transfer.md, whatever it is.
+labelled sentences, new weights and orders. A finished classifier is a line in results/transfer.jsonl and is not repeated
+(ledger.py). What comes out is written to reproductions/transfer.md, whatever it is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from pathlib import Path
 from random import Random
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
+
+from ledger import RESULTS, Ledger
 
 if TYPE_CHECKING:
     from cloze.tasks.settings import Settings
@@ -46,6 +48,13 @@ class Choice:
     tokens: str
     size: str
     device: str
+    ledger: Ledger
+
+    def key(self, experiment: str, name: str, number: int, **more: Any) -> dict[str, Any]:
+        """What a classifier is known by in the ledger."""
+        return {
+            "experiment": experiment, "variant": name, "labelled": number, "budget": self.tokens, "size": self.size, **more,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -150,17 +159,14 @@ def settings_of(experiment: str, variant: Variant, groups: int) -> Settings:
 
 
 def one(chosen: Choice, experiment: str, name: str, number: int, seed: int) -> None:
-    """One classifier and what is measured on it, into <work>/<experiment>-<variant>-<number>-<seed>.json."""
+    """One classifier and what is measured on it, into the ledger."""
     from cloze.assembly.build import load_checkpoint
     from cloze.tasks.evaluation import evaluate
     from cloze.tasks.finetune import as_dtype, finetune
     from cloze.tasks.task import task
     from cloze.training.precision import choose_device
 
-    label = f"{experiment}-{name}-{number}-{seed}"
-    target = chosen.work / f"{label}.json"
-    if target.exists():
-        return
+    run = chosen.key(experiment, name, number, seed=seed)
     started, variant = time.time(), experiments()[experiment][1][name]
     kind: Any = task("sentence_classification")
     loaded = load_checkpoint(chosen.work / variant.start, chosen.device)
@@ -173,9 +179,10 @@ def one(chosen: Choice, experiment: str, name: str, number: int, seed: int) -> N
     found: dict[str, Any] = {"accuracy": evaluate(result.tuned, parts[2]).metrics["accuracy"], "epoch": result.best.epoch}
     if experiment == "siatl":
         found |= forgotten(chosen, loaded, result.tuned, kind, settings)
-    told = {"experiment": experiment, "variant": name, "number": number, "seed": seed, **found, "seconds": time.time() - started}
-    target.write_text(json.dumps(told, indent=1))
-    print(label, json.dumps(found), f"{told['seconds']:.0f} s", flush=True)
+    model = json.loads((chosen.work / f"{variant.start.partition('/')[0]}.json").read_text(encoding="utf-8"))
+    seconds = round(time.time() - started)
+    chosen.ledger.add(run, {**found, "seconds": seconds, "pretrained": model}, device=chosen.device)
+    print(experiment, name, number, seed, json.dumps(found), f"{seconds} s", flush=True)
 
 
 def forgotten(chosen: Choice, loaded: Any, tuned: Any, kind: Any, settings: Settings) -> dict[str, float]:
@@ -217,10 +224,7 @@ def tables(chosen: Choice) -> str:
         head = ["labelled sentences", *variants, *(f"loss on general text, {name}" for name in variants if experiment == "siatl")]
         lines = [head, ["---"] * len(head)]
         for number in numbers:
-            found = {
-                name: [json.loads(p.read_text()) for p in sorted(chosen.work.glob(f"{experiment}-{name}-{number}-*.json"))]
-                for name in variants
-            }
+            found = {name: chosen.ledger.results(**chosen.key(experiment, name, number)) for name in variants}
             cells = [spread([r["accuracy"] for r in results], 100) for results in found.values()]
             if experiment == "siatl":
                 for results in found.values():
@@ -236,6 +240,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     options.add_argument("--data", type=Path, default=Path("../shared/data"))
     options.add_argument("--work", type=Path, default=Path("runs/transfer"))
+    options.add_argument("--ledger", type=Path, default=RESULTS / "transfer.jsonl", help="finished runs, one a line")
     options.add_argument("--device", default="cpu")
     options.add_argument("--tokens", default="5Mtokens", help="the budget of a pre-trained model")
     options.add_argument("--size", default="mini")
@@ -243,29 +248,30 @@ def main() -> None:
     options.add_argument("--experiments", default="ulmfit,siatl,elmo")
     options.add_argument("--seeds", type=int, default=len(SEEDS))
     options.add_argument("--only", default="", help="EXPERIMENT:VARIANT:NUMBER:SEED, as the jobs are started")
-    options.add_argument("--table", action="store_true")
+    options.add_argument("--table", action="store_true", help="run nothing")
     said = options.parse_args()
-    chosen = Choice(said.data, said.work, said.tokens, said.size, said.device)
+    chosen = Choice(said.data, said.work, said.tokens, said.size, said.device, Ledger(said.ledger))
     if said.only:
         experiment, name, number, seed = said.only.split(":")
         one(chosen, experiment, name, int(number), int(seed))
         return
     if not said.table:
         plan = {name: experiments()[name] for name in said.experiments.split(",")}
-        prepare(chosen, [v.start.partition("/")[0] for _, variants in plan.values() for v in variants.values()])
-        waiting = [
-            f"{experiment}:{name}:{number}:{seed}" for seed in SEEDS[: said.seeds]
+        missing = [
+            (experiment, name, number, seed) for seed in SEEDS[: said.seeds]
             for experiment, (numbers, variants) in plan.items() for number in numbers for name in variants
-        ]
+            if not chosen.ledger.has(chosen.key(experiment, name, number, seed=seed))
+        ]  # fmt: skip
+        if missing:
+            prepare(chosen, [plan[experiment][1][name].start.partition("/")[0] for experiment, name, *_ in missing])
+        waiting = [":".join(map(str, run)) for run in missing]
         running: list[subprocess.Popen[bytes]] = []
         while waiting or running:
             running = [job for job in running if job.poll() is None]
             while waiting and len(running) < said.jobs:
                 running.append(subprocess.Popen([sys.executable, *sys.argv, "--only", waiting.pop(0)]))
             time.sleep(0.2)
-    made = tables(chosen)
-    (chosen.work / "tables.md").write_text(made, encoding="utf-8")
-    print(made)
+    print(tables(chosen))
 
 
 if __name__ == "__main__":
