@@ -11,7 +11,8 @@ fully mixed beforehand, so no two seeds, steps, modules or rows are shifted copi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.util import find_spec
 from math import prod
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ LANES = 4  # 16-bit lanes in a 64-bit word
 LEVELS = 1 << 15  # a lane decides with 15 bits: rates are multiples of 1/32768
 _KEYS_ACROSS = 1 << 14  # room for one row of attention scores in the address of a place
 _PIECE = 1 << 17  # words that are made at a time on a CPU
+_MANY = 1 << 14  # words from which on compiled code pays
 _SMALL_TABLE = 1 << 22  # words; larger tables are made anew, not kept
 
 
@@ -127,9 +129,9 @@ class Dropout(nn.Module):
             return self._lanes(table, first, second, width).view(shape)
         if len(places.row) == 0:
             return torch.empty(shape, dtype=torch.int16, device=device)
-        table = _table("hidden", (int(places.position.max()) + 1, width), device)[places.position]
+        table = _table("hidden", (int(places.position.max()) + 1, width), device)
         first, second = (key[places.row, None] for key in self._row_keys(int(places.row.max()) + 1, device))
-        return self._lanes(table, first, second, width)
+        return self._lanes(table, first, second, width, places.position)
 
     def keep_scores(
         self, batch: int, heads: int, queries: int, keys: int, device: torch.device, positions: Tensor | None = None
@@ -168,11 +170,20 @@ class Dropout(nn.Module):
         """Where the rows that are drawn for stand in the step."""
         return self.clock.first_row
 
-    def _lanes(self, table: Tensor, first: Tensor, second: Tensor, numbers: int) -> Tensor:
-        """-1 where a number stays, by the words of a table and the keys of rows; large ones in pieces that a cache holds."""
-        shared = first.dim() > table.dim()  # else the table has rows of its own
+    def _lanes(
+        self, table: Tensor, first: Tensor, second: Tensor, numbers: int, picked: Tensor | None = None
+    ) -> Tensor:
+        """-1 where a number stays, by the words of a table and the keys of rows; large ones in pieces that a cache holds.
+
+        The table is that of every row, has a row for each, or has those that are `picked` for each.
+        """
+        shared = first.dim() > table.dim()
         rows, each = len(first), prod(table.shape if shared else table.shape[1:])
-        if first.device.type != "cpu" or torch.compiler.is_compiling() or rows * each <= _PIECE:
+        eager = first.device.type == "cpu" and not torch.compiler.is_compiling()
+        if eager and rows * each >= _MANY and _has_numba():
+            return self._compiled(table, first, second, numbers, picked)
+        table = table if picked is None else table[picked]
+        if not eager or rows * each <= _PIECE:
             return self._decide(table ^ first, second, numbers)
         per = max(1, _PIECE // each)
         made = torch.empty((*torch.broadcast_shapes(table.shape, first.shape)[:-1], numbers), dtype=torch.int16)
@@ -181,6 +192,20 @@ class Dropout(nn.Module):
             words = (table if shared else table[piece]) ^ first[piece]
             self._decide(words, second[piece], numbers, made[piece])
         return made
+
+    def _compiled(self, table: Tensor, first: Tensor, second: Tensor, numbers: int, picked: Tensor | None) -> Tensor:
+        """The same numbers as `_decide`, in one pass on one core."""
+        from cloze.networks.blocks.dropout_kernels import decide
+
+        rows, shared = len(first), first.dim() > table.dim()
+        words = torch.empty((rows, *(table.shape if shared else table.shape[1:])), dtype=torch.int64)
+        if picked is None:
+            picked = torch.zeros(rows, dtype=torch.int64) if shared else torch.arange(rows)
+        table = table.reshape(1 if shared else len(table), -1)
+        arrays = (x.reshape(-1).numpy() for x in (picked, first, second))
+        decide(table.numpy(), *arrays, _FACTOR, _TOPS, self.threshold * _EACH, words.view(rows, -1).numpy())
+        lanes = words.view(torch.int16)
+        return lanes if lanes.shape[-1] == numbers else lanes[..., :numbers].contiguous()
 
     def _decide(self, words: Tensor, second: Tensor, numbers: int, into: Tensor | None = None) -> Tensor:
         words.mul_(_FACTOR)
@@ -195,6 +220,11 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         """The rate, for `print(network)`."""
         return f"rate={self.rate}"
+
+
+@cache
+def _has_numba() -> bool:
+    return find_spec("numba") is not None
 
 
 class _DropBits(torch.autograd.Function):

@@ -1,0 +1,32 @@
+"""The compiled form of `Dropout._decide`: all words of a mask in one pass over them. Importing this imports numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+_HALF = np.int64(32)
+_LANE = np.int64(16)
+_LAST = np.int64(15)
+_BITS = np.int64(0x0001000100010001)
+_FULL = np.int64(0xFFFF)
+
+
+@numba.njit(nogil=True, cache=True, boundscheck=False)
+def decide(table: Any, picked: Any, first: Any, second: Any, factor: Any, tops: Any, below: Any, made: Any) -> None:
+    """made[r] of the words table[picked[r]] and the keys of row r; four lanes a word.
+
+    `table` (T, W), `picked`, `first` and `second` (R,), `made` (R, W): int64. `below`: the threshold in every lane.
+    """
+    for row in range(len(made)):
+        words = table[picked[row]]
+        one, two, out = first[row], second[row], made[row]
+        for at in range(len(out)):
+            word = (words[at] ^ one) * factor
+            word ^= word >> _HALF
+            word *= two
+            word ^= word >> _HALF
+            word = (((word | tops) - below) >> _LAST) & _BITS  # one bit for each lane that stays
+            out[at] = word * _FULL  # which fills the lane: no bit reaches the next one
