@@ -190,10 +190,9 @@ class Feed(torch.autograd.Function):
         gradient, through, d_gain, d_offset = _part(gradient, normed, mean, spread, gain, offset, half)
         d_w2, d_b2 = _weight_gradient(through, active, w2, scale), _columns(through, b2, half.scale)
         d_active = through @ w2_cast
-        if hidden is None:
-            d_hidden = torch.ops.aten.threshold_backward(d_active, active, 0)
-        else:
-            d_hidden = _activate_backward(d_active if keep is None else keep_(d_active, keep), hidden, ctx.activation)
+        if hidden is not None and keep is not None:
+            keep_(d_active, keep)
+        d_hidden = _activate_backward(d_active, active if hidden is None else hidden, ctx.activation)
         d_w1, d_b1 = _weight_gradient(d_hidden, read, w1, 1.0), _columns(d_hidden, b1)
         if half.pre:
             d_x, d_gain, d_offset = _leave(d_hidden @ w1_cast, gradient, normed, mean, spread, gain, offset)
@@ -211,11 +210,13 @@ def _activate(x: Tensor, kind: str) -> Tensor:
 
 
 def _activate_backward(gradient: Tensor, x: Tensor, kind: str) -> Tensor:
+    """Back through the activation, in place: memory that was just written is in the cache, and new memory is not."""
     if kind == "relu":
-        return torch.ops.aten.threshold_backward(gradient, x, 0)
+        return torch.ops.aten.threshold_backward.grad_input(gradient, x, 0, grad_input=gradient)
     if kind == "gelu_tanh" and x.dtype == torch.bfloat16:
         return gradient.mul_(_look_up(x, _tanh_tables()[1]))
-    return torch.ops.aten.gelu_backward(gradient, x, approximate="tanh" if kind == "gelu_tanh" else "none")
+    form = "tanh" if kind == "gelu_tanh" else "none"
+    return torch.ops.aten.gelu_backward.grad_input(gradient, x, approximate=form, grad_input=gradient)
 
 
 @lru_cache(maxsize=1)

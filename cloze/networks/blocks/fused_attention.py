@@ -137,7 +137,7 @@ class Attend(torch.autograd.Function):
             scores = torch.bmm(query, key.transpose(1, 2))
             if added is not None:
                 scores.view(sizes.batch, sizes.heads, sizes.queries, -1).add_(added)
-            shares = torch.softmax(scores, dim=-1)
+            shares = torch.softmax(scores, dim=-1, out=scores if sizes.keep is None else None)
             used = shares if sizes.keep is None else kept(shares, sizes.keep.view_as(scores), into=scores)
             context = _beside(torch.bmm(used, value)[None], sizes, sizes.asking)
             out_cast, b_cast = _leaving(w_out, b_out, sizes.scale, half, dtype)
@@ -226,7 +226,7 @@ def _attention_backward(
     d_shares = torch.bmm(d_context, value.transpose(1, 2))
     if sizes.keep is not None:
         keep_(d_shares, sizes.keep.view_as(d_shares))
-    d_scores = torch._softmax_backward_data(d_shares, shares, -1, shares.dtype)
+    d_scores = torch._softmax_backward_data(d_shares, shares, -1, shares.dtype, grad_input=d_shares)
     stacked = torch.empty((3 if own else 2, *key.shape), dtype=key.dtype)
     torch.bmm(used.transpose(1, 2), d_context, out=stacked[-1])
     torch.bmm(d_scores.transpose(1, 2), query, out=stacked[-2])
