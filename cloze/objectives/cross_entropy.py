@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from cloze.networks.blocks.fused import linear
+
 _SCORES_HELD = 1 << 25  # scores that exist at once in the dtype of the product
 _SCORES_WIDE = 1 << 18  # scores in float32 at once: 1 MB, what a core's cache holds
 
@@ -88,17 +90,18 @@ class _VocabularyLoss(torch.autograd.Function):
             total, right = _zero_sums(dtype)
             weights = _weights(weights, len(rows), total.dtype)
             d_rows = torch.empty_like(rows) if gradient else None
-            d_table = torch.zeros_like(table) if gradient else None
+            d_table = torch.zeros_like(table) if gradient and not len(rows) else None  # else the first block's own
             d_bias = torch.zeros_like(bias) if gradient and bias is not None else None
             held = max(1, _SCORES_HELD // len(table))
             for start in range(0, len(rows), held):
                 part = slice(start, start + held)
-                scores = F.linear(rows[part], table_cast, bias_cast)
+                scores = linear(rows[part], table_cast, bias_cast)
                 into = scores if gradient else None
                 _add_losses(scores, targets[part], weights[part], total, right, into, smoothing)
-                if d_rows is not None and d_table is not None:
+                if d_rows is not None:
                     torch.mm(scores, table_cast, out=d_rows[part])
-                    d_table += scores.t() @ rows[part]
+                    product = scores.t() @ rows[part]
+                    d_table = product.to(table.dtype) if d_table is None else d_table.add_(product)
                 if d_bias is not None:
                     d_bias += (scores.new_ones(1, len(scores)) @ scores).view(-1)
         ctx.save_for_backward(d_rows, d_table, d_bias)

@@ -103,7 +103,7 @@ def _columns(gradient: Tensor, like: Tensor | None, scale: float = 1.0) -> Tenso
     return None if like is None else _bias_gradient(gradient, like, scale)
 
 
-def _linear(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+def linear(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     """x @ wᵀ + b, all of one dtype."""
     if b is None:
         return x @ w.t()
@@ -166,12 +166,12 @@ class Feed(torch.autograd.Function):
             read, mean, spread = _enter(x, gain, offset, half)
             dtype = x.dtype
             w1_cast = w1.to(dtype)
-            hidden = _linear(read, w1_cast, None if b1 is None else b1.to(dtype))
+            hidden = linear(read, w1_cast, None if b1 is None else b1.to(dtype))
             active = hidden.relu_() if activation == "relu" else _activate(hidden, activation)
             if keep is not None:
                 keep_(active, keep)
             w2_cast, b2_cast = _leaving(w2, b2, scale, half, dtype)
-            y, normed, mean, spread = _join(x, _linear(active, w2_cast, b2_cast), gain, offset, half, mean, spread)
+            y, normed, mean, spread = _join(x, linear(active, w2_cast, b2_cast), gain, offset, half, mean, spread)
         before = None if activation == "relu" else hidden  # what a ReLU let through says where it did
         ctx.save_for_backward(
             normed, read, mean, spread, before, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset

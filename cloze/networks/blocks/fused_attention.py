@@ -23,9 +23,9 @@ from cloze.networks.blocks.fused import (
     _join,
     _leave,
     _leaving,
-    _linear,
     _part,
     _weight_gradient,
+    linear,
 )
 
 
@@ -126,14 +126,14 @@ class Attend(torch.autograd.Function):
             dtype, inside = x.dtype, w_out.shape[1]
             w_cast = _asking(w, inside, sizes.share).to(dtype)
             b_cast = None if b is None else _asking(b, inside, sizes.share).to(dtype)
-            made = _apart(_linear(read, w_cast, b_cast), 3 if source is None else 1, sizes.queries, sizes, sizes.asking)
+            made = _apart(linear(read, w_cast, b_cast), 3 if source is None else 1, sizes.queries, sizes, sizes.asking)
             query, memory_cast = made[0], None
             if source is None:
                 key, value = made[1], made[2]
             else:
                 assert w_memory is not None  # comes with a source
                 memory_cast, b_cast = w_memory.to(dtype), None if b_memory is None else b_memory.to(dtype)
-                key, value = _apart(_linear(source, memory_cast, b_cast), 2, sizes.keys, sizes, sizes.read)
+                key, value = _apart(linear(source, memory_cast, b_cast), 2, sizes.keys, sizes, sizes.read)
             scores = torch.bmm(query, key.transpose(1, 2))
             if added is not None:
                 scores.view(sizes.batch, sizes.heads, sizes.queries, -1).add_(added)
@@ -141,7 +141,7 @@ class Attend(torch.autograd.Function):
             used = shares if sizes.keep is None else kept(shares, sizes.keep.view_as(scores), into=scores)
             context = _beside(torch.bmm(used, value)[None], sizes, sizes.asking)
             out_cast, b_cast = _leaving(w_out, b_out, sizes.scale, half, dtype)
-            y, normed, mean, spread = _join(x, _linear(context, out_cast, b_cast), gain, offset, half, mean, spread)
+            y, normed, mean, spread = _join(x, linear(context, out_cast, b_cast), gain, offset, half, mean, spread)
         ctx.save_for_backward(
             normed, read, source, mean, spread, query, key, value, shares, used, context, w, w_cast, b, w_memory,
             memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,

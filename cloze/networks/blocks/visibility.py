@@ -5,7 +5,7 @@ Token i sees token j if and only if order[j] <= order[i] and both are in the sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -31,6 +31,7 @@ class Visibility:
     starts: Tensor | None = None
     order: str | None = None
     reach: tuple[int, int] | None = None
+    _biases: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False, compare=False)  # the same for all layers
 
     def bias(
         self, dtype: torch.dtype, length: int, device: torch.device, positions: Tensor | None = None
@@ -46,11 +47,16 @@ class Visibility:
             whole = _causal_bias(length, dtype, device)
             return whole if positions is None else whole[positions][:, None]
         assert self.mask is not None  # `mask` is the only kind left
-        mask = self.mask
         if positions is not None:
             row = torch.arange(len(positions), device=device)[:, None]
-            mask = mask.expand(len(positions), -1, -1, -1)[row, 0, positions][:, None]
-        return torch.zeros(mask.shape, dtype=dtype, device=device).masked_fill_(~mask, float("-inf"))
+            return _bias(self.mask.expand(len(positions), -1, -1, -1)[row, 0, positions][:, None], dtype)
+        if dtype not in self._biases:
+            self._biases[dtype] = _bias(self.mask, dtype)
+        return self._biases[dtype]
+
+
+def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
 
 
 @lru_cache(maxsize=8)
