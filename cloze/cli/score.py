@@ -26,8 +26,8 @@ def command(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     order: Annotated[str | None, typer.Option(help="open, left_to_right or source_to_target.")] = None,
     pointer: Annotated[int | None, typer.Option(min=1, help="Remember so many tokens of the texts before.")] = None,
-    pointer_scale: Annotated[float, typer.Option(help="Of --pointer: how sharply it compares.")] = 1.0,
-    pointer_share: Annotated[float, typer.Option(min=0, help="Of --pointer: its share of the probability.")] = 0.1,
+    pointer_scale: Annotated[float | None, typer.Option(help="Of --pointer: how sharply it compares, usually 1.")] = None,
+    pointer_share: Annotated[float | None, typer.Option(min=0, help="Of --pointer: its share, usually 0.1.")] = None,
     memory: Annotated[int | None, typer.Option(min=0, help="Texts are one stream: remember so many tokens.")] = None,
     clamp: Annotated[int | None, typer.Option(min=1, help="Of --memory: greatest distance told apart.")] = None,
     same_length: Annotated[bool, typer.Option("--same-length", help="Of --memory: every token sees as many.")] = False,
@@ -46,7 +46,8 @@ def command(
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
-    _check(pairs, bool(texts or file), pointer, memory, reading=same_length or any((clamp, segment)), perplexity=perplexity)
+    _check(pairs, bool(texts or file), pointer, memory, perplexity=perplexity)
+    _check_beside(pointer, (pointer_scale, pointer_share), memory, (clamp, segment, same_length or None))
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.pointer_cache import Pointer
@@ -57,7 +58,8 @@ def command(
     from cloze.decoding.stream_scoring import Recall, score_stream
     from cloze.tasks.finetune import as_dtype
 
-    cache = None if pointer is None else Pointer(pointer, pointer_scale, pointer_share)
+    sizes = {"scale": pointer_scale, "share": pointer_share}
+    cache = None if pointer is None else Pointer(pointer, **{name: value for name, value in sizes.items() if value is not None})
     recall = None if memory is None else Recall(memory, clamp, same_length, segment or 128)
     chosen = _pairs(pairs, limit) if pairs is not None else []
     loaded = load_checkpoint(checkpoint, device)
@@ -95,8 +97,8 @@ def command(
     _print([{"text": text} for text in given], scores, method, perplexity, as_json)
 
 
-def _check(pairs: Path | None, texts: bool, pointer: int | None, memory: int | None, *, reading: bool, perplexity: bool) -> None:
-    """Refuse options that go ill together; `reading`: something says how a memory is read."""
+def _check(pairs: Path | None, texts: bool, pointer: int | None, memory: int | None, *, perplexity: bool) -> None:
+    """Refuse options that go ill together."""
     from cloze.errors import UserError
 
     if pairs is not None and texts:
@@ -105,7 +107,15 @@ def _check(pairs: Path | None, texts: bool, pointer: int | None, memory: int | N
         raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Give one of them.")
     if pairs is not None and perplexity:
         raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Give one of them.")
-    if memory is None and reading:
+
+
+def _check_beside(pointer: int | None, cached: Sequence[object], memory: int | None, reading: Sequence[object]) -> None:
+    """Refuse what says how a pointer or a memory works where there is none: it would change nothing."""
+    from cloze.errors import UserError
+
+    if pointer is None and any(value is not None for value in cached):
+        raise UserError("--pointer-scale and --pointer-share say how --pointer works; give that too, such as --pointer 500.")
+    if memory is None and any(value is not None for value in reading):
         raise UserError("--clamp, --same-length and --segment say how --memory is read; give that too, such as --memory 640.")
 
 
@@ -113,6 +123,7 @@ def _told(given: list[str], file: str | None, field: str, target: str, columns: 
     """Texts and answers: lines with a tab between them, or the columns of a table."""
     from cloze.decoding.answer_scoring import split_pairs
     from cloze.decoding.texts import gather, is_json_lines
+    from cloze.errors import UserError
 
     names = [Path(file).with_suffix("").name if Path(file).suffix in (".gz", ".xz") else Path(file).name] if file else []
     if given or file is None or not (is_json_lines(file) or names[0].endswith((".tsv", ".tab", ".csv"))):
@@ -120,6 +131,11 @@ def _told(given: list[str], file: str | None, field: str, target: str, columns: 
     from cloze.tasks.table import read_table
 
     table = read_table(file, columns=columns.split(",") if columns else None)
+    if not {field, target} <= set(table.columns):
+        raise UserError(
+            f"{file}: expected the columns {field} and {target}, found: {', '.join(table.columns)}.\n"
+            "  Name them with --field and --target; if the file has no header, name its columns: --columns text,target"
+        )
     return table.column(field, "--field"), table.column(target, "--target")
 
 

@@ -34,8 +34,8 @@ class Table:
         if name not in self.columns:
             raise TaskError(
                 f"{self.path}: no column {name!r}; it has: {', '.join(self.columns)}.\n"
-                f"  {nearest(name, self.columns)} Choose with {option} NAME; for a file without a header name its "
-                f"columns: --columns text,label"
+                f"  {nearest(name, self.columns)} Choose with {option} NAME; if the file has no header, name all its "
+                f"columns in order: --columns A,B"
             )
         place = self.columns.index(name)
         cells = []

@@ -360,19 +360,24 @@ def test_the_same_seed_hides_the_same(one_row: Folder, rows: Path) -> None:
     [
         (["{t5}", "no tab"], "'no tab': 0 tabs, expected one. This network scores a text as the answer to another"),
         (["{t5}", "--file", "{here}/x.tsv"], "no such file"),
-        (["{t5}", "--file", "{rows}", "--target", "targt"], "no column 'targt'; it has: text, target"),
+        (["{t5}", "--file", "{rows}", "--target", "targt"], "expected the columns text and targt, found: text, target"),
+        (["{t5}", "--file", "{odd}"], "expected the columns text and target, found: question, answer.\n  Name them with --field"),
         (["{t5}", "--file", "{rows}", "--memory", "4"], "--pointer and --memory are for texts that follow each other"),
         (["{t5}", "--pairs", "{rows}"], "sentence_good"),
         (["{gpt2}", "a\tb", "--order", "source_to_target"], "does not read in the order source_to_target"),
         (["{gpt2}", "a", "--memory", "4"], "--memory is for networks that remember what they read before"),
         (["{gpt2}", "a", "--clamp", "4"], "say how --memory is read"),
+        (["{gpt2}", "a", "--pointer-share", "0.5"], "say how --pointer works; give that too, such as --pointer 500"),
+        (["{gpt2}", "a", "--pointer-scale", "1.0"], "say how --pointer works"),
         (["{gpt2}", "a", "--memory", "4", "--pointer", "2"], "Give one of them"),
     ],
 )
 def test_faults_of_scoring_are_told(
     cloze: Any, writer: Folder, one_row: Folder, rows: Path, tmp_path: Path, line: list[str], message: str
 ) -> None:
-    shown = cloze("score", *(part.format(t5=writer("t5"), gpt2=one_row("gpt2"), rows=rows, here=tmp_path) for part in line))
+    names = {"t5": writer("t5"), "gpt2": one_row("gpt2"), "rows": rows, "here": tmp_path, "odd": tmp_path / "odd.tsv"}
+    names["odd"].write_text("question\tanswer\ncat dog\tdog cat\n")
+    shown = cloze("score", *(part.format(**names) for part in line))
     assert shown.code == 2 and message in shown.err and shown.out == "" and len(shown.err.strip().splitlines()) <= 3
 
 
