@@ -40,7 +40,7 @@ def command(
         imported = import_vectors(source, repeated=repeated)
     else:
         imported = import_folder(source)
-    said: list[str] = []
+    said = [] if encoder or words is not None else _copied(source)
     if encoder:
         from cloze.transfer import encoder_only
 
@@ -49,12 +49,20 @@ def command(
         from cloze.interop.vectors import open_vectors
         from cloze.transfer import expand_vocabulary
 
-        imported, said = expand_vocabulary(imported, open_vectors(words, repeated=repeated))
+        imported, told = expand_vocabulary(imported, open_vectors(words, repeated=repeated))
+        said += told
     remarks = [*imported.remarks, *said, *write(imported, out, name or source.resolve().name)]
     typer.echo(describe(imported))
     for remark in dict.fromkeys(remarks):
         typer.echo(f"  {remark}")
     typer.echo(f"written to {out}")
+
+
+def _copied(source: Path) -> list[str]:
+    """A remark on a folder that needs no import."""
+    if not (source / "cloze" / "recipe.yaml").is_file():
+        return []
+    return [f"{source} is a checkpoint of cloze already, every verb opens it as it is: this is a copy without log and checkpoints"]
 
 
 def write(imported: Imported, out: Path, name: str) -> list[str]:

@@ -42,10 +42,14 @@ def test_a_folder_becomes_a_checkpoint_with_a_recipe(
     assert (tmp_path / "out").stat().st_mode & 0o777 == (tmp_path / "out" / "cloze").stat().st_mode & 0o777
 
 
-def test_a_checkpoint_of_our_own_keeps_its_recipe(systems: ModuleType, tmp_path: Path) -> None:
+def test_a_checkpoint_of_our_own_keeps_its_recipe_and_is_said_to_be_copied(
+    systems: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = folder_of(systems, tmp_path / "source", "bert")
     assert main(["import", str(source), "--out", str(tmp_path / "one"), "--name", "mine"]) == 0
+    assert "already" not in capsys.readouterr().out
     assert main(["import", str(tmp_path / "one"), "--out", str(tmp_path / "two"), "--name", "other"]) == 0
+    assert f"{tmp_path / 'one'} is a checkpoint of cloze already, every verb opens it as it is" in capsys.readouterr().out
     texts = [(tmp_path / name / "cloze" / "recipe.yaml").read_text() for name in ("one", "two")]
     assert texts[0] == texts[1]
     assert load_recipe(tmp_path / "two").name == "mine"

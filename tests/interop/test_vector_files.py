@@ -170,6 +170,16 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["good.txt", "v.txt"]
 
 
+def test_a_file_that_is_there_already_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("mine")
+    with pytest.raises(UserError, match="there is such a file already. Choose another name, or give --overwrite"):
+        write_vectors(_good(tmp_path), "word2vec", out)
+    assert out.read_text() == "mine"
+    write_vectors(_good(tmp_path), "word2vec", out, overwrite=True)
+    assert same(open_vectors(out), open_vectors(_good(tmp_path)))
+
+
 def test_an_unknown_word_names_the_nearest_by_spelling() -> None:
     vectors = Vectors(["queen", "king", "London", "kings"], np.eye(4, dtype=np.float32), "v.txt")
     with pytest.raises(UserError, match="'quen' is not among the 4 words of v.txt. Did you mean 'queen'"):

@@ -15,14 +15,17 @@ from cloze.interop.vectors.whole import whole_file
 FORMATS = ("word2vec", "word2vec-binary", "glove", "fasttext")
 
 
-def write_vectors(source: Path, to: str, out: Path) -> tuple[int, int, list[str]]:
+def write_vectors(source: Path, to: str, out: Path, *, overwrite: bool = False) -> tuple[int, int, list[str]]:
     """Write the vectors of a file or a checkpoint to `out`; returns how many, their width, and remarks.
 
     `to`: `word2vec` and `glove` are text with and without a line of sizes, `word2vec-binary` and `fasttext` (.bin) binary. A
-    name ending in .gz packs. An unknown format is a `UserError`; nothing is written unless all of it is.
+    name ending in .gz packs. An unknown format is a `UserError`, and so is a file that is there already unless `overwrite`;
+    nothing is written unless all of it is.
     """
     if to not in FORMATS:
         raise UserError(f"unknown format {to!r}. {nearest(to, FORMATS)}")
+    if out.is_file() and not overwrite:
+        raise UserError(f"{out}: there is such a file already. Choose another name, or give --overwrite to replace it.")
     if to == "fasttext":
         model, remarks = _fasttext(source)
         with whole_file(out) as file:
