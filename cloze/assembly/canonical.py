@@ -24,6 +24,7 @@ from cloze.assembly.recipe import (
     TextSpec,
 )
 from cloze.errors import RecipeError
+from cloze.training.rates import listens
 
 WIDTH = 120
 
@@ -57,13 +58,13 @@ def identity(recipe: Recipe) -> dict[str, Any]:
     """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
 
     A warm-up in steps is a share of the published steps, so it enters as that share. When the held-out loss is taken counts only
-    where the optimizer or the rate listens to it (`listens`).
+    where the optimizer (`listens`) or the rate (`hear`) looks at it.
     """
     if recipe.stages:
         return {"stages": {stage.name: _stage(stage, identity(stage.recipe)) for stage in recipe.stages}}
     whole = {key: value for key, value in canonical(recipe).items() if key not in ("name", "paper", "notes")}
-    heard = (builder_of(part.kind, part.name) for part in (recipe.training.optimizer, recipe.training.rate))
-    listening = any(getattr(part, "listens", False) for part in heard)
+    optimizer, rate = (builder_of(part.kind, part.name) for part in (recipe.training.optimizer, recipe.training.rate))
+    listening = getattr(optimizer, "listens", False) or listens(rate)
     aside = RECORD_ONLY - {"evaluate_every"} if listening else RECORD_ONLY
     training = {key: value for key, value in whole["training"].items() if key not in aside}
     name, arguments = next(iter(training["rate"].items()))

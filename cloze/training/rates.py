@@ -8,9 +8,10 @@ with a smaller budget, in whatever currency, warms up for the same share of its 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol, cast
+from typing import Literal, Protocol, cast
 
 from cloze.errors import RecipeError
 from cloze.registry import register
@@ -208,17 +209,21 @@ class SlantedTriangular:
 
 
 class Listening(Protocol):
-    """A rate that also looks at the held-out losses so far."""
-
-    listens: ClassVar[bool]  # true, so that `evaluate_every` is part of a recipe's hash
+    """A rate that also looks at the held-out losses so far; `evaluate_every` is then part of a recipe's hash."""
 
     def hear(self, losses: Sequence[float]) -> None:
         """All held-out losses of the run until now, in order; called after each of them, and once where a run goes on."""
 
 
+def listens(rate: object) -> bool:
+    """Whether a rate, or what builds it (its class, or a function annotated with that), has the method `hear`."""
+    made = rate if not inspect.isfunction(rate) else inspect.get_annotations(rate, eval_str=True).get("return")
+    return callable(getattr(made, "hear", None))
+
+
 def tell_rate(rate: Rate, losses: Sequence[float]) -> None:
     """Give a rate that listens all held-out losses of the run until now."""
-    if getattr(rate, "listens", False):
+    if listens(rate):
         cast(Listening, rate).hear(losses)
 
 
@@ -229,8 +234,6 @@ class Plateau:
     After a drop the counting begins anew, and the best stays. What has been heard decides alone, so that a run that goes on after
     a break has the rate it would have had. A loss counts as better when it is lower by the share `threshold`.
     """
-
-    listens: ClassVar[bool] = True
 
     def __init__(
         self, peak: float, *, factor: float = 0.25, patience: int = 0, threshold: float = 0.0, floor: float = 0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import RecipeError
-from cloze.training.rates import Plateau, SlantedTriangular
+from cloze.training.rates import Linear, Plateau, SlantedTriangular, listens, tell_rate
 from cloze.training.schedules import ExponentialChange, LinearChange
 
 SIATL = ExponentialChange(math.exp(-1.6), math.exp(-2.3), stairs=15)
@@ -72,3 +73,24 @@ def test_a_plateau_that_is_told_everything_at_once_has_the_same_rate() -> None:
     floor = Plateau(1.0, factor=0.1, floor=0.05)
     floor.hear([1.0, 1.0, 1.0])
     assert floor(0.2) == 0.05
+
+
+def test_a_rate_listens_when_it_has_the_method_to_hear() -> None:
+    class Halving:
+        level = 1.0
+
+        def hear(self, losses: Sequence[float]) -> None:
+            self.level = 0.5 ** len(losses)
+
+        def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+            return self.level
+
+    rate = Halving()
+    tell_rate(rate, [3.0, 2.0])
+    assert rate(0.5) == 0.25
+
+    def built(level: float) -> Plateau:
+        return Plateau(level)
+
+    assert [listens(one) for one in (Halving, rate, Plateau, built)] == [True] * 4
+    assert not any(listens(one) for one in (Linear, Linear(1.0), lambda peak: Linear(peak)))
