@@ -225,6 +225,26 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
             # Entries that share batches share their objectives: it is enough that one of them asks.
             fields_of = available.get(name) or frozenset().union(*available.values())
             _check_entry(recipe, entry, networks, given, fields_of, checked, seen, faults)
+    _check_architectures(recipe, networks, faults)
+
+
+def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Faults) -> None:
+    """The type that a recipe names for a network's folder must be able to express the network: another is never written."""
+    from cloze.assembly.build import plain
+    from cloze.assembly.publish import reads_in
+    from cloze.interop import complete
+    from cloze.interop.architecture import ARCHITECTURES
+
+    for name, spec in recipe.networks.items():
+        if spec.architecture is None or spec.part is None or networks[name] is None:
+            continue
+        orders = [entry.order for entry in recipe.entries.values() for run in entry.passes if run.network == name]
+        arguments = complete(plain(spec.part.arguments), spec.part.name)
+        reasons = ARCHITECTURES[spec.architecture].objections(arguments, reads_in(orders), pad=0)
+        if reasons:
+            told = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
+            faults.add(spec.part.where, f"networks.{name}.architecture", told,
+                       "Leave `architecture` out: one that fits is found by the network's shape.")
 
 
 def _check_entry(

@@ -35,6 +35,19 @@ def choose(model: Model, *, tokenizer_kind: str, pad: int | None, hint: str | No
     return min(choices, key=lambda choice: len(choice.left))  # the first of the smallest
 
 
+def against_hint(model: Model, choice: Choice, *, pad: int | None, hint: str | None) -> list[str]:
+    """A remark when the architecture that was asked for is not the one that was chosen."""
+    if hint is None or hint == choice.architecture.name:
+        return []
+    asked = ARCHITECTURES[hint]
+    if asked.part != model.part:
+        reasons = [f"transformers' {asked.title} is no {model.part}"]
+    else:
+        left = place_heads(asked, model).left
+        reasons = asked.objections(model.arguments, model.order, pad) or [f"{name}: {why}" for name, why in left.items()]
+    return [f"the folder is of the type {choice.architecture.name}, not {hint}: {'; '.join(reasons)}."]
+
+
 def _ranked(model: Model, tokenizer_kind: str, hint: str | None) -> list[Architecture]:
     """The architectures of the model's kind, the likeliest first: those of its order, then by what they say themselves."""
     if hint is not None and hint not in ARCHITECTURES:

@@ -13,7 +13,7 @@ from torch import Tensor
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import Architecture, HeadTable
 from cloze.interop.card import Card, write_card
-from cloze.interop.choice import Choice, choose
+from cloze.interop.choice import Choice, against_hint, choose
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import Line, to_theirs
 from cloze.interop.model import Head, Model, ReadsText, complete
@@ -40,8 +40,8 @@ def export_folder(
     Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json
     where transformers generates with the class, and beside them cloze/network.json (our arguments and heads) and
     cloze/heads.safetensors (heads that transformers does not know), cloze/tables/ (what is looked up while reading text, if
-    anything is). They appear whole or not at all. `architecture` prefers
-    one by its `model_type` where the shape leaves it open (the generator of ELECTRA); `labels` name a classifier's classes.
+    anything is). They appear whole or not at all. `architecture` prefers one by its `model_type` where the shape leaves it open
+    (the generator of ELECTRA); where another was taken a remark says why. `labels` name a classifier's classes.
 
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
     """
@@ -56,6 +56,8 @@ def export_folder(
     pad = tokenizer.roles.get("[PAD]")
     choice = choose(model, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture)
     remarks = remarks_of(model, choice, reading)
+    if isinstance(choice, Choice):
+        remarks = [*against_hint(model, choice, pad=pad, hint=architecture), *remarks]
     with staged(folder) as stage:
         (stage / "cloze").mkdir()
         if isinstance(choice, Choice):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.assembly.canonical import to_yaml
+from cloze.assembly.check import check_recipe
 from cloze.assembly.document import read_yaml
 from cloze.assembly.load import load_recipe, phase_recipes, recipe_from_data, recipe_names
 from cloze.assembly.paths import split
@@ -171,6 +172,13 @@ def test_a_network_may_name_the_type_of_its_folder_if_it_can_be_of_that_type(wri
     assert "Did you mean 'roberta' or" in message_of(lambda: load_recipe(write((network, network + ", architecture: robert"))))
     told = message_of(lambda: load_recipe(write((network, network + ", architecture: bart"))))
     assert "networks.main.architecture: there is no architecture 'bart'" in told  # that is an encoder_decoder
+
+
+def test_a_type_that_does_not_fit_the_network_is_refused_with_the_reason(write: Write) -> None:
+    check_recipe(load_recipe(write(("heads: 2", "heads: 2, architecture: roberta"))))
+    told = message_of(lambda: check_recipe(load_recipe(write(("heads: 2", "heads: 2, architecture: gpt2")))))
+    assert "mine.yaml:4: networks.main.architecture: gpt2 does not fit: " in told and told.count("does not fit") == 1
+    assert "order is 'open', transformers' GPT-2 has 'left_to_right'" in told and "Leave `architecture` out" in told
 
 
 def test_an_override_also_replaces_what_phases_set() -> None:

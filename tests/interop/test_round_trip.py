@@ -176,6 +176,20 @@ def test_a_head_that_bert_cannot_say_but_electra_can_goes_to_electra(systems: Mo
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["ElectraForMaskedLM"]
 
 
+@pytest.mark.parametrize(("hint", "reason"), [
+    ("gpt2", "order is 'open', transformers' GPT-2 has 'left_to_right'"), ("t5", "is no transformer"),
+    ("roberta", "nsp: transformers' RoBERTa has no class with such a head beside mlm"),
+])
+def test_a_type_that_was_asked_for_and_not_taken_is_said_with_the_reason(
+    systems: ModuleType, tmp_path: Path, hint: str, reason: str
+) -> None:
+    made = systems.system("bert")
+    (said,) = export_folder(
+        tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("x"), architecture=hint
+    )
+    assert said.startswith(f"the folder is of the type bert, not {hint}: ") and reason in said
+
+
 @pytest.mark.parametrize(("changed", "words"), [
     ({"norm_epsilon": 1e-6}, "it has a norm"), ({"biases": False}, "its dense map has no bias"),
 ])  # fmt: skip
