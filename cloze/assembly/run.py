@@ -322,20 +322,26 @@ def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given
     if not any(sets_dropout(path) for phase in phases for path in phase.set):
         return phases
     usual, found = dropouts(step), []
-    alone = replace(recipe, schedule=tuple(  # odds and lengths set beside them are no dropouts
-        replace(phase, set={path: value for path, value in phase.set.items() if sets_dropout(path)}) for phase in recipe.schedule
-    ))
-    for index, (phase, changed) in enumerate(zip(phases, phase_recipes(alone), strict=True)):
-        rates = dropouts(build_step(changed, device="meta", **given))
-        asked = changed.networks != recipe.networks or changed.entries != recipe.entries
-        if rates.keys() != usual.keys() or (asked and rates == usual):
-            named = ", ".join(alone.schedule[index].set)
-            raise RecipeError(
-                f"schedule[{index}].set: {named}: no layer of {recipe.name} follows this value while it is trained.\n"
-                "  Write it among the part's own arguments."
-            )
-        found.append(replace(phase, rates=rates))
+    for index, phase in enumerate(phases):
+        asked = {path: value for path, value in phase.set.items() if sets_dropout(path)}  # odds and lengths are no dropouts
+        for path, value in asked.items():  # each alone: beside one that is followed another would pass unseen
+            changed = _in_phase(recipe, index, {path: value})
+            means = changed.networks != recipe.networks or changed.entries != recipe.entries
+            rates = dropouts(build_step(changed, device="meta", **given))
+            if rates.keys() != usual.keys() or (means and rates == usual):
+                raise RecipeError(
+                    f"schedule[{index}].set: {path}: no layer of {recipe.name} follows this value while it is trained.\n"
+                    "  Write it among the part's own arguments."
+                )
+        whole = build_step(_in_phase(recipe, index, asked), device="meta", **given)
+        found.append(replace(phase, rates=dropouts(whole)))
     return tuple(found)
+
+
+def _in_phase(recipe: Recipe, index: int, values: Mapping[str, Any]) -> Recipe:
+    """The recipe as it stands in one phase, with these values set in it and no others."""
+    alone = tuple(replace(phase, set=dict(values) if i == index else {}) for i, phase in enumerate(recipe.schedule))
+    return phase_recipes(replace(recipe, schedule=alone))[index]
 
 
 def describe(stores: dict[str, Store]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def _copied(source: Path) -> list[str]:
     """A remark on a folder that needs no import."""
     if not (source / "cloze" / "recipe.yaml").is_file():
         return []
-    return [f"{source} is a checkpoint of cloze already, every verb opens it as it is: this is a copy without log and checkpoints"]
+    return [f"{source} is a checkpoint of cloze already, every verb opens it as it is; this is a copy without its log"]
 
 
 def write(imported: Imported, out: Path, name: str) -> list[str]:

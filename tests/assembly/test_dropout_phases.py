@@ -59,6 +59,18 @@ def test_odds_that_another_phase_sets_are_no_dropouts(write: Write) -> None:
     assert set(usual.values()) == {0.1} and set(none.values()) == {0.0}
 
 
+@pytest.mark.parametrize("beside", ["", "network.dropout: 0.3, "])
+def test_a_dropout_that_no_layer_follows_is_named_also_beside_one_that_is_followed(write: Write, beside: str) -> None:
+    lstm = ("{transformer: {layers: 2, width: 64, heads: 2}}", "{lstm: {layers: 1, width: 64}}")
+    order = ("exercise:", "order: left_to_right\nexercise:"), ("  - mask: {rate: 0.15}\n  - corrupt: {}\n", "")
+    phases = schedule("{share: 0.5}", f"{{share: 0.5, set: {{{beside}network.hidden_dropout: 0.3}}}}")
+    path = write(lstm, *order, ("predict: masked", "predict: next"), phases)
+    assert message_of(lambda: rates(path)) == (
+        "schedule[1].set: network.hidden_dropout: no layer of mine follows this value while it is trained.\n"
+        "  Write it among the part's own arguments."
+    )
+
+
 def test_without_dropouts_in_the_schedule_nothing_is_followed() -> None:
     recipe = load_recipe("bert", size="tiny")
     assert [phase.rates for phase in with_dropouts(phases_of(recipe), recipe, torch.nn.Module())] == [{}, {}]  # type: ignore[arg-type]
