@@ -16,9 +16,13 @@ from cloze.training.distribution import Ranks
 
 
 class Meter:
-    """Losses, metrics, counts and gradient norms since the last log event."""
+    """Losses, metrics, counts and gradient norms since the last log event.
 
-    def __init__(self) -> None:
+    `alone`: the run has one objective, whose weight then scales gradients and says nothing beside others: its loss is told as it is.
+    """
+
+    def __init__(self, alone: bool = False) -> None:
+        self.alone = alone
         self.clear()
 
     def clear(self) -> None:
@@ -60,8 +64,9 @@ class Meter:
         summed = dict(zip(names, ranks.add(local), strict=True))
         each = {name: value / max(self.counts.get(name.partition(".")[0], 0.0), 1.0) for name, value in summed.items()}
         objectives = {name: value for name, value in each.items() if "." not in name}
+        weights = dict.fromkeys(objectives, 1.0) if self.alone else self.weights
         return {
-            "loss": sum(self.weights.get(name, 1.0) * value for name, value in objectives.items()),
+            "loss": sum(weights.get(name, 1.0) * value for name, value in objectives.items()),
             "objectives": objectives,
             "metrics": {name: value for name, value in each.items() if "." in name},
         }

@@ -67,7 +67,9 @@ class Session:
         self._set_phase(self.progress.phase)
         self.matrix_rate = matrix_rate(ranks.device, self.precision)
         self.started = time.perf_counter() - self.progress.spent.seconds
-        self.meter = Meter()
+        objectives = [w for passes in self.model.entries.values() for turn in passes for w in turn.objectives]
+        self.alone = len([w for w in objectives if w.weight != 0]) == 1
+        self.meter = Meter(self.alone)
         self.log: Log | None = None
         self._open(saved is not None, hint=None if kept else allocator_hint(ranks.device))
 
@@ -264,7 +266,7 @@ class Session:
             micros = list(self.run.data.held_out(entry))
             if self.ranks.sharded:
                 micros = micros[: int(self.ranks.least(len(micros)))]
-            meter, carries = Meter(), Carries()
+            meter, carries = Meter(self.alone), Carries()
             for micro in micros:
                 self._measure(entry, micro, meter, carries)
             counts = dict(zip(meter.counts, self.ranks.add(list(meter.counts.values())), strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from cloze.training.loop import train
 from cloze.training.optimizers import BertAdam, Lamb
 from cloze.training.phases import Phase
 from cloze.training.run import Record
-from cloze.training.step import Step
+from cloze.training.step import Step, Weighted
 
 
 def events(folder: Path, kind: str = "train") -> list[dict[str, Any]]:
@@ -36,6 +37,26 @@ def test_a_run_learns_and_says_how_it_ended(tmp_path: Path) -> None:
     assert done.finished and done.step == 40 and done.held_out == events(tmp_path, "held_out")[-1]["loss"]
     assert records[-1]["loss"] < records[0]["loss"] - 1.0
     assert (tmp_path / "README.md").read_text() == "step 40\n"
+
+
+def test_the_weight_of_the_only_objective_scales_gradients_and_not_the_loss_that_is_told(tmp_path: Path) -> None:
+    def alone(weight: float) -> Step:
+        made = bert(dropout=0.0)
+        (turn,) = made.entries["main"]
+        asked = (Weighted("token_prediction", "token_prediction", weight=weight),)
+        heads = {"token_prediction": made.objectives["token_prediction"]}
+        networks = dict(made.networks)
+        return Step(networks=networks, objectives=heads, entries={"main": [replace(turn, objectives=asked)]}, clock=made.clock)
+
+    found = []
+    for weight in (1.0, 20.0):
+        out = tmp_path / str(weight)
+        done = train(tiny_run(out, budget="1steps", step=alone(weight), training={"clip": None}))
+        (record,) = events(out)
+        assert record["loss"] == record["objectives"]["token_prediction"]
+        found.append((record["loss"], 20.0 * record["grad_norm"] / weight))
+        assert done.held_out == events(out, "held_out")[-1]["objectives"]["token_prediction"]
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
 
 
 def test_the_log_has_the_promised_fields(tmp_path: Path) -> None:
