@@ -13,6 +13,7 @@ from cloze.tasks.table import Format
 
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+_SENTENCES = '  Whole sentences, to be cut at spaces, are JSON lines: {"text": "It rains ."}'
 _BETWEEN = "-DOCSTART-"  # stands alone between documents of CoNLL-2003
 _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with their line
 
@@ -40,8 +41,9 @@ def read_tagged(
     cells, by default those of CoNLL-U in a file of that name and else `text` and `label`. Lines of CoNLL-U that are comments,
     ranges (1-2) or empty nodes (1.1) are passed over.
     """
-    if format == "csv":
-        raise TaskError("--format csv: texts of labelled words are in lines (tsv: a word a line) or JSON lines (jsonl).")
+    if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
+        where = "--format csv" if format else path
+        raise TaskError(f"{where}: texts of labelled words are in lines (tsv: a word a line) or JSON lines (jsonl).")
     if format == "jsonl" or format is None and is_json_lines(path):
         found = _json(path, text, label, labelled)
     else:
@@ -87,12 +89,31 @@ def _lines(path: Path | str, text: str, label: str, columns: Sequence[str] | Non
                 + (
                     "  Correct the line; if it is the last, the file was cut off: copy it again."
                     if number != texts[0][0][0]
-                    else f"  Name every column of the file, in their order: --columns {text},x,{label}"
+                    else f"  Name every column of the file, in their order: --columns {text},x,{label}.\n{_SENTENCES}"
                 )
             )
     words = _column(path, texts, names, text, "--text")
+    if not universal:
+        _refuse_sentences(path, texts, names, text)
     labels = _column(path, texts, names, label, "--label") if labelled or label in names else None
     return Tagged(words, labels, str(path), tuple(rows[0][0] for rows in texts))
+
+
+def _refuse_sentences(path: Path | str, texts: Sequence[_Rows], names: Sequence[str], text: str) -> None:
+    """A `TaskError` for a table of whole sentences, whose every cell would else be one long word."""
+    number, cells = texts[0][0]
+    if len(names) > 1 and cells == list(names):
+        raise TaskError(
+            f"{path}:{number}: names the columns, expected the first word: a file of labelled words has no header.\n"
+            f"  Take the line out, if the others are words. {_SENTENCES.strip()}"
+        )
+    place = names.index(text)
+    spaced = [(line, row[place]) for rows in texts for line, row in rows if " " in row[place]]
+    if 2 * len(spaced) > sum(map(len, texts)):
+        line, word = spaced[0]
+        raise TaskError(
+            f"{path}:{line}: {word[:40]!r} is no word; expected a word a line and an empty line behind each text.\n{_SENTENCES}"
+        )
 
 
 def _texts(path: Path | str, universal: bool) -> Iterator[_Rows]:

@@ -62,6 +62,10 @@ def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
     ("x.conll", "\n\n", "no texts"),
     ("x.conllu", CONLL_U, r"no column 'text'; it has: id, form.*misc\.\n  Of CoNLL-U .*: --text form --label upos$"),
     ("x.conllu", CONLL_U + "2\tcut o", r"x.conllu:9: 2 cells, expected 10 .*\n.*cut off"),
+    ("x.tsv", "text\tlabel\nthe cat\tX\n", r"x.tsv:1: names the columns, .* has no header.\n .* JSON lines: {.text"),
+    ("x.tsv", "the cat\tX\na\tX\nthe dog\tY\n", r"x.tsv:1: 'the cat' is no word; expected a word a line .*\n.*JSON lines"),
+    ("x.txt", "the cat sleeps\n", r"x.txt:1: 3 cells, expected 2 .*\n.*\n.*JSON lines"),
+    ("x.csv", "text,label\n", r"x.csv: texts of labelled words are in lines"),
     ("x.conll", "a\tN\tX\n", r"x.conll:1: 3 cells, expected 2 .*\n.*in their order: --columns text,x,label"),
     ("x.jsonl", '{"text": ["a"], "label": ["X", "Y"]}\n', "x.jsonl:1: 1 words and 2 labels"),
     ("x.jsonl", '{"text": ["a"]}\n', "x.jsonl:1: no field 'label'"),
@@ -70,6 +74,13 @@ def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(TaskError, match=said):
         read(tmp_path, name, text)
+
+
+def test_sentences_are_refused_also_where_they_are_to_be_labelled(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="'the cat sleeps' is no word"):
+        read(tmp_path, "x.tsv", "the cat sleeps\tanimal\nthe rain\tweather\n", labelled=False)
+    found = read(tmp_path, "x.tsv", "New York\tB\nis\tO\nbig\tO\n")
+    assert found.words == [("New York", "is", "big")]
 
 
 def test_manners_that_mean_nothing_here_are_refused() -> None:
