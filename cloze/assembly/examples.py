@@ -46,7 +46,8 @@ def examples(
         views = list(dict.fromkeys(run.view for run in entry.passes))
         for row in range(len(items)):
             for view in views:
-                shown.append(_example(entry, view, block.take(slice(row, row + 1)).view(view), tokenizer))
+                sees = _sees(recipe, entry, view)
+                shown.append(_example(entry, view, block.take(slice(row, row + 1)).view(view), tokenizer, sees))
     return shown
 
 
@@ -56,7 +57,7 @@ def with_words(wants: frozenset[str]) -> frozenset[str]:
     return wants | {fields.join(view, "word_start") for view in views}
 
 
-def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer) -> dict[str, Any]:
+def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees: str) -> dict[str, Any]:
     length = int(row["length"][0])
     asked = dict(_asked(row, tokenizer))
     special = row["special"][0] if "special" in row else np.isin(row["tokens"][0], tokenizer.special_ids)
@@ -77,7 +78,7 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer) -> di
     }
     return {
         "entry": entry.name, "view": view, "length": length, "tokens": tokens, "hides": hides,
-        "sees": _sees(entry), "answers": answers, **_second(row, tokenizer),
+        "sees": sees, "answers": answers, **_second(row, tokenizer),
         "asked": _share(row, len(asked), length, hides=hides),
     }
 
@@ -90,7 +91,14 @@ def _share(row: Rows, asked: int, length: int, *, hides: bool) -> str:
     return f"{asked} of {length} tokens" + (f", {asked / length:.1%}" if hides else "")
 
 
-def _sees(entry: EntrySpec) -> str:
+def _sees(recipe: Recipe, entry: EntrySpec, view: str) -> str:
+    """What a token sees, in words: by the network's kind where it has a say of its own, else by the order."""
+    run = next(run for run in entry.passes if run.view == view)
+    part = recipe.networks[run.network].part
+    own: Mapping[str, str] = getattr(lookup("network", part.name), "sees", {}) if part is not None else {}
+    read = [state for objective in run.objectives for state in objective.read.values()]
+    if own:
+        return next((own[state] for state in read if state in own), own["hidden"])
     name = entry.order if isinstance(entry.order, str) else entry.order.name
     return _SEES.get(name, f"as {name} says")
 

@@ -142,6 +142,9 @@ class LSTMEncoderDecoder(nn.Module):
     (2, 3, 8)
     """
 
+    sees: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"hidden": "every token of the encoder sees every other; the decoder sees them and what stands to its left"}
+    )
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {
             "tiny": {"layers": 2, "width": 64},

@@ -37,6 +37,9 @@ class TwoSidedLSTM(nn.Module):
     (1, 3, 6)
     """
 
+    sees: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"hidden": "every token sees what stands to its left and what stands to its right, not itself"}
+    )
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {
             "tiny": {"width": 64},

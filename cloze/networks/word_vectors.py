@@ -45,6 +45,10 @@ class WordVectors(nn.Module):
     (1, 3, 4)
     """
 
+    sees: ClassVar[Mapping[str, str]] = MappingProxyType({
+        "hidden": "a word sees nothing but itself: it has one vector, whatever stands around it",
+        "context": "the words around it in its window, not itself",
+    })  # fmt: skip
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {
             "tiny": {"width": 32, "buckets": 5000},

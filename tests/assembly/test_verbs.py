@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,19 @@ def test_a_wrong_recipe_is_exit_code_2_and_lines_on_stderr(write: Write, capsys:
         captured = capsys.readouterr()
         assert captured.out == "" and "mine.yaml:7:" in captured.err and "mine.yaml:15:" in captured.err
         assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(("name", "sees"), [
+    ("elmo", "every token sees itself and what stands to its left, in rows that are read from their end to its right"),
+    ("word2vec-skipgram", "a word sees nothing but itself: it has one vector, whatever stands around it"),
+    ("word2vec-cbow", "the words around it in its window, not itself"),
+    ("context2vec", "every token sees what stands to its left and what stands to its right, not itself"),
+    ("bart-base", "every token of the encoder sees every other; the decoder sees them and what stands to its left"),
+    ("roberta", "every token sees every token"),
+    ("gpt2", "every token sees itself and what stands to its left"),
+])  # fmt: skip
+def test_peek_says_what_a_token_sees_in_such_a_network(
+    name: str, sees: str, little_text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = output(capsys, "peek", name, "--corpus", str(little_text), "--rows", "1", "--length", "32", "--json")
+    assert [json.loads(line)["sees"] for line in shown.splitlines()] == [sees]
