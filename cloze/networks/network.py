@@ -24,8 +24,8 @@ class StateKind(NamedTuple):
 class Network(Protocol):
     """An `nn.Module` that turns the fields of a view into the states that are wanted.
 
-    `takes` are all fields it can use, `needs` the ones it cannot do without. A network for which `order` does not say what a token
-    sees has the words for people in `sees`, by the state that is read, `hidden` for the others.
+    `takes` are all fields it can use, `needs` the ones it cannot do without. A network for which `order` does not say what a
+    token sees has words for people in `sees`, by the state that is read, `hidden` for the others.
     """
 
     takes: frozenset[str]

@@ -1,8 +1,8 @@
 """The run's log: `cloze/log.jsonl`, one object per event, and one line of progress for whoever watches.
 
 Events: `start`, `resume`, `train`, `held_out`, `samples`, `stop`. A `train` event has step, tokens, seconds, share, loss,
-objectives (name → loss), metrics (name → mean per answer), learning_rate, grad_norm, tokens_per_second, filled and mfu. An objective's
-loss is the mean of an answer; `loss` is their sum with their weights, or where a run has one objective its loss without a weight.
+objectives (name → loss), metrics (name → mean per answer), learning_rate, grad_norm, tokens_per_second, filled and mfu. The loss
+of an objective is the mean of an answer; `loss` is their weighted sum, where a run has one objective without its weight.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from cloze.training.distribution import Ranks
 class Meter:
     """Losses, metrics, counts and gradient norms since the last log event.
 
-    `alone`: the run has one objective, whose weight then scales gradients and says nothing beside others: its loss is told as it is.
+    `alone`: the run has one objective. Its weight scales gradients and sets it off against no other: its loss is told as it is.
     """
 
     def __init__(self, alone: bool = False) -> None:

@@ -61,7 +61,7 @@ def test_a_wrong_recipe_is_exit_code_2_and_lines_on_stderr(write: Write, capsys:
 
 
 @pytest.mark.parametrize(("name", "sees"), [
-    ("elmo", "every token sees itself and what stands to its left, in rows that are read from their end to its right"),
+    ("elmo", "every token sees itself and what stands to its left, in rows read from their end to its right"),
     ("word2vec-skipgram", "a word sees nothing but itself: it has one vector, whatever stands around it"),
     ("word2vec-cbow", "the words around it in its window, not itself"),
     ("context2vec", "every token sees what stands to its left and what stands to its right, not itself"),
