@@ -176,7 +176,7 @@ class Classifier(Learner):
         """A batch of rows and its states; read in pieces, tokens that do not count are as padding to heads."""
         batch = reader.batch(rows)
         if self.truncate is None:
-            return batch, reader.states(batch, want)
+            return batch, self.states(reader, rows, batch, want)
         hidden, counts = states_in_pieces(reader, batch, every=self.truncate[0], keep=self.truncate[1])
         return Batch({**batch, "block": counts.long()}, checked=True), {"hidden": hidden}
 

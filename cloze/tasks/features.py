@@ -15,6 +15,7 @@ from cloze.registry import register
 from cloze.rng import fold
 from cloze.tasks.classification import Classification
 from cloze.tasks.classifier import HEAD, SET, Classifier, Head
+from cloze.tasks.kept import KeptLayers
 from cloze.tasks.labels import Examples, label_names
 from cloze.tasks.settings import Settings
 from cloze.tasks.task import clock_of, copied
@@ -69,7 +70,9 @@ class FeatureClassification(Classification):
             torch.manual_seed(fold(seed, "head") % 2**63)
             objective = mixed_classification(**arguments, **given).to(reader.device)
         head = Head(objective, "mixed_classification", arguments)
-        return FeatureClassifier(reader, head, labels, self, length=settings.length)
+        made = FeatureClassifier(reader, head, labels, self, length=settings.length)
+        made.kept = KeptLayers()
+        return made
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> FeatureClassifier:
         """The task model of a fine-tuned folder."""

@@ -162,6 +162,7 @@ def _trial(run: _Run, dev: Sequence[Any], metric: str, log: list[dict[str, Any]]
     learner.load_state_dict(best[2])
     run.movement.release()
     whole = best[0] if best[0].keys() == learner.task.metrics.keys() else learner.measure(dev, size=size)
+    learner.kept = None
     return Trial(run.seed, best[1], epoch, whole)
 
 

@@ -106,7 +106,8 @@ class WordLabeller(Learner):
     def loss(self, rows: Sequence[LabelledWords]) -> torch.Tensor:
         """The mean loss of the words."""
         known = {name: number for number, name in enumerate(self.names)}
-        batch = self.reader.batch([row.framed for row in rows])
+        framed = [row.framed for row in rows]
+        batch = self.reader.batch(framed)
         width = batch["tokens"].shape[1]
         asked = [
             (number * width + int(column), known[label])
@@ -115,7 +116,7 @@ class WordLabeller(Learner):
             if column >= 0 and label in known
         ]
         places, targets = torch.tensor(asked, dtype=torch.long, device=self.reader.device).reshape(-1, 2).unbind(1)
-        states = self.reader.states(batch, self.head.reads)
+        states = self.states(self.reader, framed, batch, self.head.reads)
         answers = {f"places/{self.head.set}": places, f"targets/{self.head.set}": targets}
         with self.reader.autocast():
             loss = self.head(states, Batch({**batch, **answers}, checked=True))
@@ -130,8 +131,9 @@ class WordLabeller(Learner):
         found: list[Any] = [None] * len(rows)
         with evaluating(self):
             for index in by_length([len(framed) for framed, _ in rows], rows=size):
-                batch = self.exact.batch([rows[i][0] for i in index])
-                states = self.exact.states(batch, self.head.reads)
+                framed = [rows[i][0] for i in index]
+                batch = self.exact.batch(framed)
+                states = self.states(self.exact, framed, batch, self.head.reads)
                 width = batch["tokens"].shape[1]
                 flat = np.concatenate([n * width + np.maximum(rows[i][1], 0) for n, i in enumerate(index)])
                 places = torch.from_numpy(flat).to(self.exact.device)

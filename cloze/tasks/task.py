@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
@@ -21,6 +22,7 @@ from cloze.networks.blocks.characters import Characters
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.clock import Clock
 from cloze.registry import GivenMark, lookup, mark_of, names, parameters
+from cloze.tasks.kept import KeptLayers
 from cloze.tasks.settings import Settings
 from cloze.tasks.table import Format, Quoting
 
@@ -115,6 +117,8 @@ class Learner(nn.Module):
     share = 0.0  # of the run that is over, while it trains
     usual_rate: float | None = None  # the peak learning rate where none is given; None: that of the settings for its width
 
+    kept: KeptLayers | None = None  # while it trains a head on a network that stays as it is
+
     def __init__(self, reader: Reader, head: nn.Module, task: Any, *, length: int | None) -> None:
         super().__init__()
         self.network: nn.Module = reader.network
@@ -122,6 +126,12 @@ class Learner(nn.Module):
         self.reader, self.task, self.length = reader, task, length
         self.exact = replace(reader, precision=None)
         name_dropouts(self)
+
+    def states(self, reader: Reader, rows: Sequence[Framed], batch: Batch, want: Sequence[str]) -> dict[str, Any]:
+        """The network's states for rows and the batch they make; layers that cannot have changed are read where they are kept."""
+        if self.kept is not None and set(want) == {"layers"}:
+            return {"layers": self.kept(reader, rows)}
+        return reader.states(batch, want)
 
     @abstractmethod
     def answered(self, examples: Any) -> list[Any]:

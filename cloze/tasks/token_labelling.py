@@ -17,6 +17,7 @@ from cloze.registry import register
 from cloze.rng import fold
 from cloze.tasks.classifier import HEAD, SET, Head
 from cloze.tasks.features import count_layers, place_and_penalty, refuse_training
+from cloze.tasks.kept import KeptLayers
 from cloze.tasks.labeller import NAMES, WordLabeller, measured
 from cloze.tasks.labels import label_names
 from cloze.tasks.settings import Settings
@@ -83,7 +84,10 @@ class TokenLabelling:
             torch.manual_seed(fold(seed, "head") % 2**63)
             objective = sequence_labelling(**arguments, **given).to(reader.device)
         head = Head(objective, "sequence_labelling", arguments)
-        return WordLabeller(reader, head, labels, usual(train), self, length=settings.length, frozen=self.mix is not None)
+        frozen = self.mix is not None
+        made = WordLabeller(reader, head, labels, usual(train), self, length=settings.length, frozen=frozen)
+        made.kept = KeptLayers() if frozen else None
+        return made
 
     def _check(self, settings: Settings) -> None:
         refused = {"--pool": settings.pool, "--auxiliary": settings.auxiliary, "--truncate": settings.truncate}

@@ -17,6 +17,7 @@ from cloze.networks import BiLSTM, Clock
 from cloze.networks.blocks.characters import CharCNN
 from cloze.tasks import Settings, finetune_seeds, load_tuned, task
 from cloze.tasks.features import FeatureClassifier
+from cloze.tasks.kept import BUDGET as KEPT
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 
@@ -114,3 +115,39 @@ def test_features_go_into_a_file(elmo: Path, tmp_path: Path, capsys: pytest.Capt
         assert archive["0"].shape == (3, 5, 32) and archive["1"].shape == (3, 1, 32)
     assert main(["embed", str(elmo), "rain", "--layers", "all"]) == 2
     assert "--out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("budget", [0, 12_000, KEPT])
+@pytest.mark.parametrize("kind", ["frozen_features", "token_labelling"])
+def test_layers_that_are_kept_between_epochs_change_no_metric(
+    elmo: Path, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, budget: int
+) -> None:
+    chosen: Any = task(kind, mix="both")
+    path = tables / "train.tsv"
+    if kind == "token_labelling":
+        texts = [line.split("\t")[0].split() for line in path.read_text().splitlines()[1:17]]
+        path = tmp_path / "tags.tsv"
+        path.write_text("\n".join("".join(f"{word}\t{word[0]}\n" for word in words) for words in texts))
+    examples, loaded = chosen.read(path), load_checkpoint(elmo)
+    settings = Settings(epochs=3, batch=8, task_lstm=16, pool="max" if kind == "frozen_features" else None, length=20)
+    read: list[int] = []
+    network = type(loaded.network).forward
+
+    def counted(self: Any, **given: Any) -> Any:
+        read.append(len(given["tokens"]))
+        return network(self, **given)
+
+    def found(budget: int) -> tuple[list[Any], int]:
+        read.clear()
+        monkeypatch.setattr("cloze.tasks.kept.KeptLayers.__init__.__defaults__", (budget,))
+        made = finetune_seeds(loaded, chosen, examples, examples, settings=settings, seeds=(1,))
+        assert made.tuned.kept is None  # nothing stays when the run is over
+        return [(record["loss"], record["dev"]) for record in made.log], sum(read)
+
+    monkeypatch.setattr(type(loaded.network), "forward", counted)
+    (anew, all_rows), (kept, rows) = found(0), found(budget)
+    assert [dev for _, dev in kept] == [dev for _, dev in anew]
+    assert [loss for loss, _ in kept] == pytest.approx([loss for loss, _ in anew], rel=1e-6)
+    # train and dev are each read once where all is kept, and in each of three epochs where nothing is; one text counts layers
+    assert {0: rows == all_rows, 12_000: len(examples) * 2 < rows < all_rows, KEPT: rows == len(examples) * 2 + 1}[budget]
+    assert all_rows == len(examples) * 6 + 1
