@@ -92,7 +92,10 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str]:
     if path.is_dir():
         raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
     if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
-        raise RecipeError(f"{given}: there is no such file. Named recipes: {', '.join(recipe_names())}.")
+        raise RecipeError(
+            f"{given}: there is no such file. As a name, {path.stem!r}: {nearest(path.stem, recipe_names())}\n"
+            "  `cloze list` shows all named recipes; they are given without .yaml."
+        )
     raise RecipeError(
         f"unknown recipe {given!r}. {nearest(given, recipe_names())}\n  `cloze list` shows all; a file ends in .yaml."
     )

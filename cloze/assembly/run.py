@@ -79,6 +79,8 @@ def pretrain(
     paths = [str(corpus)] if isinstance(corpus, (str, Path)) else [str(path) for path in corpus]
     loaded = load_recipe(recipe, size=size, overrides=overrides, with_files=[str(path) for path in with_files])
     check_recipe(loaded)
+    if init is not None and not Path(init).is_dir():  # before any text is read
+        raise CheckpointError(f"{init}: there is no such folder. --init is a run folder or a Hugging Face folder to begin with.")
     request = Request(
         paths, tuple(binds), tokenizer, held_out, text_format, seed, device, extend, tensorboard, strategy, report
     )

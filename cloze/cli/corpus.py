@@ -60,14 +60,17 @@ def build(
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Encode text into a store that any recipe with the same tokenizer can use."""
     from cloze.corpus.build import build_store, train_tokenizer_from
     from cloze.corpus.check import as_json as to_json
+    from cloze.corpus.writer import check_out
     from cloze.errors import CorpusError
     from cloze.text import Tokenizer
 
+    check_out(out, replace=overwrite)
     if languages and text_format == "pairs":
         raise CorpusError("--format pairs has its languages from its files: leave out --languages.")
     if tokenizer is not None and (recipe is not None or size is not None):

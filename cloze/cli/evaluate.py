@@ -10,7 +10,7 @@ import typer
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A folder that cloze finetune wrote; of words, also a file of vectors.")],
-    files: Annotated[list[str] | None, typer.Argument(help="Labelled text: TSV, CSV or JSON lines, also .gz and .xz.")] = None,
+    files: Annotated[list[str] | None, typer.Argument(help="Labelled text: TSV, CSV, JSON lines; of words CoNLL.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="The column with the label.")] = None,

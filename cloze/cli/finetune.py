@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
-    train: Annotated[str, typer.Option(help="Labelled text: TSV, CSV, JSON lines.")],
+    train: Annotated[str, typer.Option(help="Labelled text: TSV, CSV, JSON lines; of words CoNLL.")],
     dev: Annotated[str, typer.Option(help="More of it, to choose the epoch by.")],
     out: Annotated[Path, typer.Option(help="The folder; it opens in transformers.")],
     task: Annotated[

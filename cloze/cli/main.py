@@ -119,6 +119,11 @@ def is_disk_full(error: BaseException) -> bool:
     return "No space left on device" in str(error)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory is short; torch has a class of its own for a GPU and none for a CPU."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+
+
 def explain(error: BaseException) -> tuple[str, int]:
     """The message and the exit code for an error that reached the top."""
     if isinstance(error, ClozeError):
@@ -130,8 +135,16 @@ def explain(error: BaseException) -> tuple[str, int]:
         return f"disk full{place}. Earlier checkpoints are whole; free some space and run the same command again.", 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {(error.strerror or str(error)).lower()}.", 2
-    if isinstance(error, MemoryError):
-        return "out of memory. Try a smaller --set training.micro_batch=N, or a smaller --size.", 1
+    if is_out_of_memory(error):
+        return (
+            "out of memory. Read fewer rows at once (pretrain: --set training.micro_batch=N; other verbs: --batch N), or shorter "
+            "ones, or take a smaller --size."
+        ), 1
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != "cloze":
+        return (
+            f"the package {error.name.partition('.')[0]} is not installed in this Python ({sys.executable}).\n"
+            "  Run the cloze of the environment it was installed in, or install it here again: pip install cloze"
+        ), 2
     return (
         f"unexpected {type(error).__name__}: {error}\n"
         "  This is a fault of cloze. CLOZE_DEBUG=1 shows where it happened; please report it with the command."

@@ -10,7 +10,7 @@ import typer
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A folder that cloze finetune wrote.")],
-    file: Annotated[str, typer.Argument(help="Text: TSV, CSV or JSON lines, also .gz and .xz; - is standard input.")],
+    file: Annotated[str, typer.Argument(help="Text: TSV, CSV or JSON lines; of words CoNLL; also .gz and .xz; - is stdin.")],
     out: Annotated[Path | None, typer.Option(help="A JSON-lines file; none: standard output.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,

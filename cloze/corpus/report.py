@@ -93,7 +93,7 @@ class Faults:
             raise CorpusError(
                 f"{self.path}: {self.undecodable:,} of {self.bytes:,} bytes are not UTF-8: "
                 f"it looks like another encoding.\n"
-                f"  Convert it first, for example: iconv -f GB18030 -t UTF-8 IN > OUT"
+                f"  Convert it first, for example: iconv -f LATIN1 -t UTF-8 IN > OUT (LATIN1, GB18030, …: as it was written)"
             )
         if self.bad_records > max(1, self.records * _TOLERATED):
             raise CorpusError(

@@ -32,7 +32,7 @@ class StoreWriter:
     ) -> None:
         """`annotations` is what `Annotations.header` says; its layers, and languages if named, come with every append."""
         self.out = Path(out)
-        _refuse_to_replace(self.out)
+        check_out(self.out)
         self.dtype = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
         self.header: dict[str, Any] = {
             "format": "cloze token store", "version": VERSION, "dtype": self.dtype.name, "vocab_size": vocab_size,
@@ -127,7 +127,10 @@ class _HashedFile:
         self.stream.close()
 
 
-def _refuse_to_replace(out: Path) -> None:
+def check_out(out: Path, *, replace: bool = True) -> None:
+    """A `CorpusError` where no store can be written, and for a store that is there already unless it may be replaced."""
+    if Store.is_store(out) and not replace:
+        raise CorpusError(f"{out}: a token store already. Choose another --out, or give --overwrite to replace it.")
     if out.exists() and not Store.is_store(out) and (not out.is_dir() or any(out.iterdir())):
         raise CorpusError(f"{out}: already exists and is not a token store; give another --out or remove it yourself.")
 

@@ -102,9 +102,21 @@ def _description(result: Result, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_new(folder: Path, *, overwrite: bool) -> None:
-    """A `TaskError` if something stands where a result is to be written; to be asked before the work begins."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not overwrite:
+    """A `TaskError` if a result cannot be written to a folder; to be asked before the work begins.
+
+    `overwrite` replaces what fine-tuning wrote and nothing else: never a run, with its checkpoints, or some other folder.
+    """
+    holds = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if holds and not overwrite:
         raise TaskError(f"{folder}: there is something already. Choose another --out, or give --overwrite to replace it.")
+    if holds and not (folder / TASK_FILE).is_file():
+        raise TaskError(
+            f"{folder}: there is something already that cloze finetune did not write; --overwrite would delete all of it.\n"
+            "  Choose another --out, or remove it yourself."
+        )
+    place = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise TaskError(f"{folder}: {place} is no folder that you can write to. Choose another --out.")
 
 
 @contextmanager

@@ -277,3 +277,8 @@ trees = st.recursive(
 @given(st.dictionaries(st.text(min_size=1, max_size=6), trees, min_size=1, max_size=4))
 def test_written_yaml_reads_back_equal(data: dict[str, object]) -> None:
     assert read_yaml(to_yaml(data), "x").plain() == data
+
+
+def test_a_missing_recipe_file_names_the_recipe_that_was_perhaps_meant(tmp_path: Path) -> None:
+    told = message_of(lambda: load_recipe(tmp_path / "robertta.yaml"))
+    assert "there is no such file. As a name, 'robertta': Did you mean 'roberta'" in told and len(told.splitlines()) == 2

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from cloze.cli import main as frame
 from cloze.errors import CorpusError, MissingExtra, RunError
@@ -83,7 +84,11 @@ def test_a_wrong_option_is_wrong_input(monkeypatch: pytest.MonkeyPatch, capsys: 
         (ValueError("I/O error: No space left on device (os error 28)"), 1, "cloze check: disk full."),
         (FileNotFoundError(errno.ENOENT, "No such file", "nowhere.tsv"), 2, "cloze check: nowhere.tsv: no such file."),
         (PermissionError(errno.EACCES, "Permission denied", "locked"), 2, "cloze check: locked: permission denied."),
-        (MemoryError(), 1, "out of memory"),
+        (MemoryError(), 1, "out of memory. Read fewer rows at once"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), 1, "out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory."), 1, "out of memory"),
+        (ModuleNotFoundError("No module named 'typer'", name="typer"), 2, "the package typer is not installed in this Python"),
+        (ModuleNotFoundError("No module named 'cloze.x'", name="cloze.x"), 1, "This is a fault of cloze."),
         (ZeroDivisionError("by zero"), 1, "unexpected ZeroDivisionError: by zero\n  This is a fault of cloze."),
     ],
 )  # fmt: skip

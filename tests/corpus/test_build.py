@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.corpus import build as building
 from cloze.corpus.build import build_store, build_store_from_texts, train_tokenizer_from
@@ -214,3 +215,15 @@ def test_the_header_holds_the_report_as_json(tokenizers: dict[str, Tokenizer], t
     assert header["report"]["formats"] == {"blank": 1}
     assert header["report"]["files"][0]["why"] == "blank lines end documents"
     assert Store.open(tmp_path / "s", verify=True).role("[SEP]") == tokenizers["wordpiece"].role("[SEP]")
+
+
+def test_the_verb_replaces_a_store_only_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.txt").write_text("The cat sat on the mat.\n\nRain fell all night.\n")
+    line = ["corpus", "build", str(tmp_path / "t.txt"), "--out", str(tmp_path / "s"), "--workers", "1"]
+    assert main([*line, "--size", "40"]) == 0
+    before = (tmp_path / "s" / "store.json").read_bytes()
+    assert main([*line, "--size", "30"]) == 2
+    assert "a token store already. Choose another --out, or give --overwrite to replace it." in capsys.readouterr().err
+    assert (tmp_path / "s" / "store.json").read_bytes() == before
+    assert main([*line, "--size", "30", "--overwrite"]) == 0
+    assert (tmp_path / "s" / "store.json").read_bytes() != before

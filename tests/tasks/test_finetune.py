@@ -20,7 +20,7 @@ from cloze.tasks.classifier import Classifier, begin
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.finetune import Moment, finetune, finetune_seeds, shuffled_batches
 from cloze.tasks.labels import baseline
-from cloze.tasks.result import load_tuned, save_result
+from cloze.tasks.result import check_new, load_tuned, save_result
 from cloze.tasks.settings import Settings
 from cloze.tasks.task import task
 
@@ -162,6 +162,27 @@ def test_results_are_written_whole_and_never_over_others(checkpoint: Make, examp
     config = json.loads((out / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]
     assert config["id2label"] == {"0": "animal", "1": "weather"}
+
+
+def test_only_what_was_fine_tuned_is_ever_overwritten(tmp_path: Path) -> None:
+    run, letter, file = tmp_path / "run", tmp_path / "letters", tmp_path / "notes.txt"
+    (run / "cloze" / "checkpoints" / "step-00000004").mkdir(parents=True)
+    letter.mkdir()
+    for path in (letter / "a.txt", file):
+        path.write_text("mine")
+    for out in (run, letter, file):
+        with pytest.raises(TaskError, match="cloze finetune did not write; --overwrite would delete all of it"):
+            check_new(out, overwrite=True)
+    check_new(tmp_path / "new" / "out", overwrite=True)
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(TaskError, match="file is no folder that you can write to. Choose another --out"):
+        check_new(tmp_path / "file" / "out", overwrite=False)
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(TaskError, match="is no folder that you can write to"):
+        check_new(tmp_path / "new" / "out", overwrite=False)
 
 
 def test_a_folder_that_is_no_classifier_says_how_to_make_one(folder: Any) -> None:
