@@ -26,16 +26,16 @@ def command(
 
     Example: cloze predict SENTIMENT reviews.csv --out labelled.jsonl
     """
-    from cloze.errors import TaskError
+    from cloze.tasks.evaluation import check_predictions
     from cloze.tasks.result import task_of
     from cloze.tasks.table import as_format, as_quoting
 
+    if out is not None:
+        check_predictions(out)
     task = task_of(checkpoint, text=text, text_b=text_b).reading(
         columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
     examples = task.read(file, labelled=False)
-    if out is not None and not out.parent.is_dir():
-        raise TaskError(f"{out}: its folder does not exist. Make it first, or choose another --out.")
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cloze.errors import TaskError
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report
 
 
@@ -24,6 +25,23 @@ def predict(
 ) -> Sequence[Prediction]:
     """An answer for every example, in their order; answers of the examples are not looked at."""
     return learner.predict(examples, size=size, report=report)
+
+
+def check_predictions(path: Path) -> None:
+    """A `TaskError` where predictions cannot be written; of files that are there only other predictions are replaced."""
+    if not path.parent.is_dir():
+        raise TaskError(f"{path}: its folder does not exist. Make it first, or choose another --out.")
+    if path.is_dir():
+        raise TaskError(f"{path}: is a folder; expected the name of a JSON-lines file.")
+    if path.exists() and not _holds_predictions(path):
+        raise TaskError(f"{path}: holds something else than predictions, which would be lost. Choose another --out.")
+
+
+def _holds_predictions(path: Path) -> bool:
+    """Whether the first line is an object as `write_predictions` writes it: it begins with the line of its text."""
+    with path.open("rb") as file:
+        first = file.read(64)
+    return not first or first.startswith(b'{"line": ')
 
 
 def write_predictions(predictions: Sequence[Prediction], path: Path | None) -> None:

@@ -32,10 +32,12 @@ class Table:
     def column(self, name: str, option: str) -> list[str]:
         """The cells of a column; `option` is how the user names it, such as `--text`. Faults are `TaskError`s."""
         if name not in self.columns:
+            shown = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in self.columns)
+            close = nearest(name, self.columns)
+            hint = f"{close} " if close.startswith("Did") else ""
             raise TaskError(
-                f"{self.path}: no column {name!r}; it has: {', '.join(self.columns)}.\n"
-                f"  {nearest(name, self.columns)} Choose with {option} NAME; if the file has no header, name all its "
-                f"columns in order: --columns A,B"
+                f"{self.path}: no column {name!r}; it has: {shown}.\n"
+                f"  {hint}Choose with {option} NAME; if the file has no header, name all its columns in order: --columns A,B"
             )
         place = self.columns.index(name)
         cells = []
@@ -93,7 +95,11 @@ def _format(path: Path | str) -> Format:
         return "csv"
     raise TaskError(
         f"{path}: cannot tell the format from the name {Path(path).name!r}; known: .tsv, .csv, .jsonl, also .gz and .xz.\n"
-        f"  Say it with --format tsv, csv or jsonl."
+        + (
+            "  Files of labelled words are for --task token_labelling, and for what it made."
+            if ".conll" in "".join(suffixes)
+            else "  Say it with --format tsv, csv or jsonl."
+        )
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cloze.errors import CheckpointError
 from cloze.reports import read_run, render, write_report
 
 from .runs import write_run
@@ -93,6 +94,11 @@ def test_a_report_goes_into_the_run_and_several_into_the_current_folder(
     assert write_report("runs/a") == Path("runs/a/report.html")
     assert write_report(["runs"]) == Path("report.html")
     assert write_report([Path("runs/b")], "deep/er/page.html").is_file()
+    assert write_report([Path("runs/b")], "deep/er/page.html").is_file()  # a page is made anew
+    Path("notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="notes.txt: is there already and is no HTML file"):
+        write_report([Path("runs/b")], "notes.txt")
+    assert Path("notes.txt").read_text() == "mine"
     assert [p.name for p in tmp_path.glob("**/.*")] == []
 
 

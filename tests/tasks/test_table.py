@@ -85,6 +85,8 @@ def test_files_without_a_header_name_their_columns(tmp_path: Path) -> None:
         ("a.csv", 'text,label\n"open,1\n', "a.csv:2: unexpected end of data. A quote that is not closed"),
         ("a.csv", "text,text\na,b\n", "two columns are called 'text'"),
         ("a.csv", "sentence,label\na,1\n", "no column 'text'; it has: sentence, label"),
+        ("a.csv", f"{'x' * 60},label\na,1\n", f"no column 'text'; it has: {'x' * 40}…, label.\n  Choose with --text NAME"),
+        ("a.conll", "a\tX\n", "(?s)cannot tell the format.*are for --task token_labelling"),
         ("a.csv", "text,labels\na,1\n", "(?s)no column 'label'; .*Did you mean 'labels'. Choose with --label NAME"),
         ("a.csv", "text,label\na,1\nb, \n", "a.csv:3: an empty 'label'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', "a.jsonl:2: no value for 'label'"),

@@ -91,6 +91,12 @@ def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder,
     assert len(rows) == 16 and rows[0]["line"] == 2 and set(rows[0]["probabilities"]) == {"animal", "weather"}
     assert cloze("predict", out, dev, "--out", tmp_path / "p.jsonl").code == 0
     assert [json.loads(text) for text in (tmp_path / "p.jsonl").read_text().splitlines()] == rows
+    assert cloze("predict", out, dev, "--out", tmp_path / "p.jsonl").code == 0  # its own are replaced
+    mine = tmp_path / "mine.tsv"
+    mine.write_bytes(dev.read_bytes())
+    refused = cloze("predict", out, mine, "--out", mine)
+    assert refused.code == 2 and "holds something else than predictions, which would be lost" in refused.err
+    assert mine.read_bytes() == dev.read_bytes()
 
 
 def test_a_twin_is_trained_from_scratch(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
