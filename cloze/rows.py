@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -45,6 +45,13 @@ class Rows(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._arrays)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    def items(self) -> ItemsView[str, Array]:
+        """Names and arrays."""
+        return self._arrays.items()
 
     @property
     def count(self) -> int:
@@ -232,7 +239,7 @@ def before(stop: Array, width: int) -> NDArray[np.bool_]:
 
 def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
     """(B,) how many places of each row are true; twice as fast as `np.count_nonzero`."""
-    return np.add.reduce(chosen.view(np.uint8), axis=1, dtype=np.int32).astype(np.int64)
+    return np.add.reduce(chosen.view(np.uint8), axis=1, dtype=_columns(chosen.shape[1]).dtype).astype(np.int64)
 
 
 def listed(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze import fields
-from cloze.rows import Rows
+from cloze.rows import Rows, before, listed
 
 Arrays = dict[str, NDArray[Any]]
+Lay = Callable[[NDArray[Any], int], NDArray[Any]]
 
 
 class Layout(NamedTuple):
@@ -44,21 +45,9 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
     when rows hold padding or several examples; `positions` restart with every packed example; `summaries` names each
     example's first token when rows are packed. Tokens of padding are `padding`, everything else 0.
     """
-    length = rows["length"].astype(np.int64)
-    source = rows["tokens"].shape[1]
-    columns = np.arange(source)
-    inside = columns < length[:, None]
-    full = not layout.packed and bool((length == layout.width).all())
-    flat = None if full else (layout.base[:, None] + columns)[inside]
+    inside = before(rows["length"], rows["tokens"].shape[1] if layout.packed else layout.width)
+    lay = _packed(layout, inside) if layout.packed else _padded(inside)
     out: Arrays = {}
-
-    def lay(value: NDArray[Any], empty: int = 0) -> NDArray[Any]:
-        if full:
-            return np.ascontiguousarray(value[:, : layout.width])
-        laid = np.full((layout.rows * layout.width, *value.shape[2:]), empty, value.dtype)
-        laid[flat] = np.broadcast_to(value, (*inside.shape, *value.shape[2:]))[inside]
-        return laid.reshape(layout.rows, layout.width, *value.shape[2:])
-
     for name, value in rows.items():
         field = fields.find(name)
         if "." in name or not field.travels:
@@ -74,22 +63,46 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
             out[name] = _links(value, rows[f"items/{fields.split(name).set}"].shape[1], layout)
         else:
             out[name] = value
-    if not full:
-        ordinal = np.ones(len(length), np.int32)
-        if layout.packed:
-            row = layout.base // layout.width
-            ordinal = (np.arange(len(row)) - np.searchsorted(row, row) + 1).astype(np.int32)
-        out["block"] = lay(np.broadcast_to(ordinal[:, None], inside.shape))
     if layout.packed:
+        row = layout.base // layout.width
+        ordinal = (np.arange(len(row)) - np.searchsorted(row, row) + 1).astype(np.int32)
+        out["block"] = lay(np.broadcast_to(ordinal[:, None], inside.shape), 0)
         if "positions" not in out:
-            out["positions"] = lay(np.broadcast_to(columns.astype(np.int32), inside.shape))
+            out["positions"] = lay(np.broadcast_to(np.arange(inside.shape[1], dtype=np.int32), inside.shape), 0)
         out["summaries"] = layout.base
+    elif not inside.all():
+        out["block"] = inside.astype(np.int32)
     second = None
     if "decoder_tokens" in rows:
         second = one_per_row(rows["decoder_length"].astype(np.int64))
         out.update(_second(rows, second, takes, padding))
     out.update(_answers(rows, layout, second))
     return out
+
+
+def _padded(inside: NDArray[np.bool_]) -> Lay:
+    """Lays fields into rows as wide as `inside` (R, W), one example in each, with what stands for padding beyond."""
+    def lay(value: NDArray[Any], empty: int) -> NDArray[Any]:
+        laid = np.full((*inside.shape, *value.shape[2:]), empty, value.dtype)
+        shown = value[:, : inside.shape[1]]
+        real = inside[:, : shown.shape[1]]
+        np.copyto(laid[:, : shown.shape[1]], shown, where=real.reshape(real.shape + (1,) * (value.ndim - 2)))
+        return laid
+
+    return lay
+
+
+def _packed(layout: Layout, inside: NDArray[np.bool_]) -> Lay:
+    """Lays fields into packed rows, token by token; `inside` (E, L) says which columns of each example are tokens."""
+    taken, example, column = listed(inside)
+    given = layout.base[example] + column
+
+    def lay(value: NDArray[Any], empty: int) -> NDArray[Any]:
+        laid = np.full((layout.rows * layout.width, *value.shape[2:]), empty, value.dtype)
+        laid[given] = value.reshape((-1, *value.shape[2:]))[taken]
+        return laid.reshape((layout.rows, layout.width, *value.shape[2:]))
+
+    return lay
 
 
 def _links(pairs: NDArray[Any], items: int, layout: Layout) -> NDArray[np.int64]:
@@ -101,12 +114,12 @@ def _links(pairs: NDArray[Any], items: int, layout: Layout) -> NDArray[np.int64]
 
 def _second(rows: Rows, layout: Layout, takes: frozenset[str], padding: int) -> Arrays:
     """The fields of the decoder's sequence, (R, T), and its `decoder_block` where it holds padding."""
-    inside = np.arange(layout.width) < rows["decoder_length"][:, None]
+    inside = before(rows["decoder_length"], layout.width)
+    lay = _padded(inside)
     out: Arrays = {}
     for name in ("decoder_tokens", "decoder_positions", "decoder_order"):
         if name in rows and name in takes:
-            empty = padding if name == "decoder_tokens" else 0
-            out[name] = np.where(inside, rows[name][:, : layout.width], rows[name].dtype.type(empty))
+            out[name] = lay(rows[name], padding if name == "decoder_tokens" else 0)
     if not inside.all():
         out["decoder_block"] = inside.astype(np.int32)
     return out
@@ -119,7 +132,6 @@ def _answers(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
         view, field, chosen = fields.split(name)
         if field != "targets" or view != "main":
             continue
-        weights = rows.get(f"weights/{chosen}")
         if targets.ndim == 1:  # of the whole row; `places`, if given, is -1 where the row has no answer
             asked: Any = rows[f"places/{chosen}"] >= 0 if f"places/{chosen}" in rows else slice(None)
             out[name] = targets[asked]
@@ -131,8 +143,8 @@ def _answers(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
             asked = places >= 0
             out[name] = targets[asked]
             out[f"places/{chosen}"] = (base[:, None] + places)[asked]
-        if weights is not None:
-            out[f"weights/{chosen}"] = weights[asked]
+        if f"weights/{chosen}" in rows:
+            out[f"weights/{chosen}"] = rows[f"weights/{chosen}"][asked]
     return out
 
 

@@ -133,6 +133,7 @@ class Feed:
 
     def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[Part]:
         """A block of examples cut into micro-batches of `sizes` rows; with packing, `row_of` says whose row each is in."""
+        views = sorted({name.rpartition(".")[0] or "main" for name in block if name.rpartition(".")[2] == "tokens"})
         parts, start = [], 0
         for size in sizes:
             if row_of is None:
@@ -140,14 +141,13 @@ class Feed:
             else:
                 low, high = np.searchsorted(row_of, [start, start + size])
                 chosen, of_row = slice(int(low), int(high)), row_of[low:high] - start
-            parts.append(self._part(block.take(chosen), of_row))
+            parts.append(self._part(block.take(chosen), views, of_row))
             start += size
         return parts
 
-    def _part(self, block: Rows, row_of: NDArray[np.int64] | None) -> Part:
+    def _part(self, block: Rows, views: Sequence[str], row_of: NDArray[np.int64] | None) -> Part:
         arrays: Arrays = {}
         tokens = 0
-        views = sorted({name.rpartition(".")[0] or "main" for name in block if name.rpartition(".")[2] == "tokens"})
         for view in views:
             rows = block.view(view)
             length = rows["length"].astype(np.int64)

@@ -81,7 +81,7 @@ class Corrupt:
         shown = original.take(at)
         np.copyto(shown, facts.role("[MASK]"), where=masks)
         if self.random:
-            swap = np.flatnonzero(masks ^ (coin < (self.mask + self.random) * 2.0**32))
+            swap = (masks ^ (coin < (self.mask + self.random) * 2.0**32)).nonzero()[0]
             shown[swap] = self._any(facts, draw.bits_at("corrupt.random", row[swap], column[swap]))
         tokens = original.copy()
         tokens.reshape(-1)[at] = shown

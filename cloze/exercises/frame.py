@@ -161,7 +161,7 @@ class Frame:
         rows = rows.having_all(beside(rows, *self.joins)) if self.joins else rows
         widths = np.minimum(lengths.take(pieces.group, axis=1), pieces.most)
         widths *= pieces.size
-        starts = np.cumsum(widths, axis=1)
+        starts = widths.cumsum(axis=1)
         total = starts[:, -1].copy()
         starts -= widths
         width = int(total.max())
@@ -183,15 +183,13 @@ class Frame:
         return framed.having_all(laid)
 
     def _segments(self, starts: NDArray[np.int64], beyond: list[NDArray[np.bool_]], width: int) -> NDArray[np.int32]:
-        """(B, L) the segment of each token; the token that ends the template may have one more."""
+        """The segment of each token, (B, L), or () where all have one; the token that ends the template may have one more."""
         numbers = self.segments or range(len(beyond) + 1)
         if len(numbers) > len(beyond) + 1:
             beyond = [*beyond, ~before(starts[:, -1], width)]
-        if not beyond:
-            return np.full((len(starts), 1), numbers[0], np.int32)
-        segments = np.full((len(starts), width), numbers[0], np.int32)
+        segments = np.array(numbers[0], np.int32)
         for (last, number), after in zip(pairwise(numbers), beyond, strict=True):
-            segments += after.astype(np.int32) * np.int32(number - last)
+            segments = segments + after.astype(np.int32) * np.int32(number - last)
         return segments
 
     def _inputs(self, rows: Rows, ids: str | int | list[int], parts: int) -> list[NDArray[Any]]:

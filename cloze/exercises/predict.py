@@ -75,7 +75,7 @@ class Predict:
         most = int(number.max(initial=0))
         places = np.full((len(chosen), most), -1, np.int32)
         targets = np.zeros(places.shape, np.int32)
-        slots = np.flatnonzero(before(number, most))  # row by row, as the places are
+        slots = before(number, most).reshape(-1).nonzero()[0]  # row by row, as the places are
         places.reshape(-1)[slots] = column - self.shift
         targets.reshape(-1)[slots] = answers.take(at)
         return self._asked(rows, targets, places)
