@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
-from cloze.corpus.passages import split_documents
+from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
@@ -99,7 +99,7 @@ class BoundStreams:
         lanes: int,
     ) -> None:
         self.source, self.store, self.seed, self.entry, self.part, self.lanes = source, store, seed, entry, part, lanes
-        documents = split_documents(store.documents, held_out)[part]
+        documents = running_text(store, held_out, part)
         bounds = store.document_starts
         sizes = bounds[documents + 1] - bounds[documents]
         self._documents = documents[sizes > 0]

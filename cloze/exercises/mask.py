@@ -112,6 +112,9 @@ class Mask:
         return frozenset({"masked"}) | self._unit.marks
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        shape = rows["tokens"].shape
+        if not shape[1]:  # in a block without a single token nothing is chosen, whatever the unit
+            return rows.having_all({name: np.zeros(shape, bool if name == "masked" else np.int32) for name in self.gives})
         free = self._free(rows)
         available = counted(free)
         base = rows["length"].astype(np.int64) if self.of == "all" else available

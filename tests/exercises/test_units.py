@@ -13,6 +13,7 @@ from cloze.exercises.boundaries import Boundaries
 from cloze.exercises.corrupt import Corrupt
 from cloze.exercises.frame import Frame
 from cloze.exercises.mask import Mask
+from cloze.exercises.predict import Predict
 from cloze.exercises.units.lengths import drawn, odds_of
 from cloze.rows import Rows
 
@@ -98,6 +99,19 @@ def test_units_never_choose_a_special_token_and_number_their_spans(passages, dra
         for row in range(300):
             found = span[row][span[row] > 0]
             assert (np.diff(found) >= 0).all() and set(found.tolist()) == set(range(1, found.max(initial=0) + 1))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+@pytest.mark.parametrize("more", [{}, {"window": "half"}, {"spare": "first"}])
+@pytest.mark.parametrize("arguments", [{"unit": "token"}, {"unit": "whole_word"}, *UNITS], ids=lambda a: str(a.get("unit", "")))
+def test_units_choose_nothing_in_rows_without_columns(draw, facts, arguments, more, count):
+    mask = Mask(**{**arguments, **more})
+    layers = {f"layers/{name}": np.zeros((count, 0), np.uint8) for name in ("phrase", "entity")}
+    out = mask(text(count, 0).having_all(layers), draw(count))
+    assert {name: out[name].shape for name in mask.gives} == dict.fromkeys(mask.gives, (count, 0))
+    assert out["masked"].dtype == bool
+    asked = Predict()(Corrupt(tokenizer=facts)(out, draw(count)), draw(count))
+    assert asked["places/main"].shape == (count, 0)
 
 
 @pytest.mark.parametrize("arguments", UNITS, ids=lambda a: str(a["unit"]))
