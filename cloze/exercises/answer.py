@@ -14,7 +14,7 @@ from cloze.exercises.frame import split_template
 from cloze.exercises.units.question import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
-from cloze.rows import Rows, where
+from cloze.rows import Rows, before, listed, where
 
 Ids = tuple[int, ...]
 
@@ -98,7 +98,7 @@ class Answer:
         width = max(int(length.max(initial=0)), 1)
         answer = np.zeros((source.count, width), np.int32)
         answer[:, : len(before)] = before
-        answer[row, slot + len(before)] = ids
+        answer.reshape(-1)[row * width + slot + len(before)] = ids
         tail = (number + len(before))[:, None] + np.arange(len(after))
         answer[np.arange(source.count)[:, None], tail] = np.array(after, np.int32)
         shown = np.empty_like(answer)
@@ -110,8 +110,8 @@ class Answer:
         """Row, slot and id of every token of the answer without its frame."""
         tokens = rows.get("original", rows["tokens"])
         if self.what == "whole":
-            row, column = where(np.arange(tokens.shape[1]) < rows["length"][:, None])
-            return row, column, tokens[row, column]
+            at, row, column = listed(before(rows["length"], tokens.shape[1]))
+            return row, column, tokens.take(at)
         row, column = self._masked(rows)
         slot = slots(np.bincount(row, minlength=rows.count))
         if self.what == "masked":

@@ -126,11 +126,11 @@ class Corrupt:
         stays = (head | ~masked) & (np.arange(width) < rows["length"][:, None])
         before = self._empty(rows)
         size = stays + before
-        row, column = where(stays)
+        at, row, column = listed(stays)
         stop = np.cumsum(size, axis=1)
         length = stop[:, -1].astype(np.int32)
         index = np.zeros((len(tokens), max(int(length.max()), 1)), np.int64)
-        index[row, stop[row, column] - 1] = column
+        index.reshape(-1)[row * index.shape[1] + stop.take(at) - 1] = column
         inserted = None
         if before.any():
             at, column = where(before > 0)

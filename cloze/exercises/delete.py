@@ -42,6 +42,8 @@ class Delete:
         return frozenset({"tokens"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        if not self.rate:
+            return rows
         free = ordinary(rows)
         available = np.count_nonzero(free, axis=1)
         number = np.minimum(np.rint(self.rate * available), np.maximum(available - 1, 0)).astype(np.int64)

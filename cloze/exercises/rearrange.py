@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.exercises.units.question import Bools, slots
-from cloze.rows import Rows, where
+from cloze.rows import Rows, before, counted, where
 
 
 def ordinary(rows: Rows) -> Bools:
@@ -17,12 +15,14 @@ def ordinary(rows: Rows) -> Bools:
     return inside & ~rows["special"] if "special" in rows else inside
 
 
-def by_key(rows: Rows, free: Bools, key: NDArray[Any]) -> Rows:
-    """The free tokens of each row sorted by `key` (B, L), equal ones in their old order."""
-    row, column = where(free)
-    order = np.lexsort((key[row, column], row))
-    index = np.broadcast_to(np.arange(free.shape[1]), free.shape).copy()
-    index[row, column] = column[order]
+def by_key(rows: Rows, free: Bools, key: NDArray[np.int64]) -> Rows:
+    """The free tokens of each row sorted by `key` (B, L), 0 … L − 1, equal ones in their old order."""
+    width = free.shape[1]
+    bits = width.bit_length()
+    keys = (np.where(free, key, width) << bits) | np.arange(width)  # a key over its column: numbers are sorted fastest
+    sources = np.sort(keys, axis=1) & ((1 << bits) - 1)
+    index = np.broadcast_to(np.arange(width), free.shape).copy()
+    index[free] = sources[before(counted(free), width)]
     return rows.splice(index, rows["length"])
 
 

@@ -41,6 +41,8 @@ class Rotate:
         return frozenset({"tokens"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        if not self.rate:
+            return rows
         coins = draw.bits("rotate", 2)
         free = ordinary(rows)
         row, column, ordinal, number = ordinals(free)

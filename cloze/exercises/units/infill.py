@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cloze.exercises.units.lengths import drawn, odds_of
 from cloze.exercises.units.question import Bools, Question, columns_of, covered, exactly, keyed, numbered, slots
-from cloze.rows import where
+from cloze.rows import counted, where
 
 #: The paper's.
 LENGTHS = {"poisson": 3.0}
@@ -36,7 +36,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     starts = np.zeros_like(free)
     starts[row, words.first[row, word]] = True
     heads = starts & (cover == 1)
-    empty = np.count_nonzero(used & (lengths == 0), axis=1)
+    empty = counted(used & (lengths == 0))
     inserts = _inserts(empty, free & (~masked | heads), question)
     return {"masked": masked, "layers/span": numbered(masked, heads), "layers/insert": inserts}
 
@@ -45,7 +45,7 @@ def _lengths(question: Question) -> tuple[NDArray[np.int64], Bools]:
     """(B, T) lengths that add up to the number of each row, and which of them are used."""
     odds = odds_of(question.mask.lengths or LENGTHS)
     number = question.number
-    tries = int(number.max(initial=0)) + 8
+    tries = int(number.max(initial=0)) // 2 + 8
     while True:
         lengths = drawn(odds, question.draw.bits("mask.length", tries))
         reached = np.cumsum(lengths, axis=1)
@@ -59,7 +59,7 @@ def _lengths(question: Question) -> tuple[NDArray[np.int64], Bools]:
 
 def _inserts(number: NDArray[np.int64], stays: Bools, question: Question) -> NDArray[np.int32]:
     """(B, L) how many of `number` (B,) further tokens go before each token that stays: every arrangement alike."""
-    survivors = np.count_nonzero(stays, axis=1)
+    survivors = counted(stays)
     number = np.where(survivors > 0, number, 0)
     places = np.maximum(survivors + number - 1, 0)
     width = stays.shape[1]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.rng import Draw, UInt32
-from cloze.rows import Rows, where
+from cloze.rows import Rows, before, counted, where
 
 if TYPE_CHECKING:
     from cloze.exercises.mask import Mask
@@ -122,9 +122,8 @@ def words_of(free: Bools, word_start: Bools) -> Words:
     """The words among the free tokens and where they stand."""
     starts, word, sizes = sized(free, word_start)
     count, words = sizes.shape
-    row, column = where(starts)
     first = np.full((count, words), free.shape[1], np.int64)
-    first[row, word[row, column]] = column
+    first[sizes > 0] = where(starts)[1]
     stop = first + sizes
     ends = np.ones((count, words), bool)  # no word follows without a gap
     ends[:, :-1] = first[:, 1:] != stop[:, :-1]
@@ -135,10 +134,9 @@ def words_of(free: Bools, word_start: Bools) -> Words:
 
 def columns_of(chosen: Bools) -> Ints:
     """(B, M) the columns of the true places of each row in order; what lies beyond their number is 0."""
-    row, column = where(chosen)
-    number = np.bincount(row, minlength=len(chosen))
+    column, number = where(chosen)[1], counted(chosen)
     columns = np.zeros((len(chosen), max(int(number.max(initial=0)), 1)), np.int64)
-    columns[row, slots(number)] = column
+    columns[before(number, columns.shape[1])] = column
     return columns
 
 
@@ -152,7 +150,7 @@ def numbered(masked: Bools, begins: Bools) -> NDArray[np.int32]:
     begins = begins & masked
     begins[:, 0] |= masked[:, 0]
     begins[:, 1:] |= masked[:, 1:] & ~masked[:, :-1]
-    return np.where(masked, np.cumsum(begins, axis=1, dtype=np.int32), np.int32(0))
+    return np.cumsum(begins, axis=1, dtype=np.int32) * masked
 
 
 def covered(starts: tuple[Ints, Ints], stops: tuple[Ints, Ints], shape: tuple[int, ...]) -> Ints:
