@@ -1,10 +1,15 @@
-"""Rows per second per core of the BERT exercise at 128 tokens, by block size. One thread, no torch.
+"""Rows per second per core of exercises at 128 tokens, BERT's above all, by block size. One thread, no torch.
 
-    python benchmarks/exercises.py
+    python benchmarks/exercises.py [--feeding STEPS]
 
 Prints the best of many short runs, since what else the machine does can only slow them, and writes
 benchmarks/results/exercises_<machine>_<date>.csv. Goals (the issue that asked for them): 120,000 rows/s in blocks of 32,
 300,000 in blocks of 256; floors 60,000 and 150,000.
+
+With `--feeding` it trains instead: `pretrain bert`, 4 layers, width 256, rows of 128 tokens, batch 32, vocabulary about 8k, on
+a store of Python's own documentation, on one thread, and says what share of the processor's time making the batches took, and
+what each part of that. Two threads at best halve the step, which doubles the share. Writes
+benchmarks/results/feeding_<machine>_<date>.csv. Goal: under 1 %.
 """
 
 from __future__ import annotations
@@ -13,52 +18,85 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import argparse
 import ctypes
+import json
+import tempfile
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from results import write_results
 
 from cloze.exercises import Exercise, TokenFacts
+from cloze.exercises.answer import Answer
+from cloze.exercises.boundaries import Boundaries
 from cloze.exercises.corrupt import Corrupt
+from cloze.exercises.delete import Delete
 from cloze.exercises.exercise import Placed
 from cloze.exercises.frame import Frame
 from cloze.exercises.mask import Mask
 from cloze.exercises.pair import Pair
+from cloze.exercises.permutation import Permutation
+from cloze.exercises.permute import Permute
 from cloze.exercises.predict import Predict
+from cloze.exercises.rotate import Rotate
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 
 
-def passages(count: int, wants: frozenset[str], width: int = 125) -> Rows:
-    """Passages as the source gives them, with what is wanted: 100…125 tokens in sentences of about 20, each with a distractor."""
+def passages(count: int, wants: frozenset[str], width: int) -> Rows:
+    """Passages as the source gives them, with what is wanted: full but for at most 25 tokens, sentences of 20, a distractor."""
     g = np.random.default_rng(0)
     columns = np.broadcast_to(np.arange(width, dtype=np.int32), (count, width))
     own = {
-        "tokens": g.integers(5, 8000, (count, width)).astype(np.int32),
-        "length": g.integers(100, width + 1, count).astype(np.int32),
+        "tokens": g.integers(5, 7900, (count, width)).astype(np.int32),
+        "length": g.integers(width - 25, width + 1, count).astype(np.int32),
         "sentence": np.ascontiguousarray(columns // 20),
         "word_start": g.random((count, width)) < 0.7,
     }
     both = {**own, **{f"distractor.{k}": v for k, v in own.items()}}
-    return Rows({name: both[name] for name in wants})
+    return Rows({name: both[name] for name in wants if name in both})
 
 
-def bert(unit: str) -> Exercise:
-    """BERT's exercise: pair, frame, mask 15 %, 80/10/10, predict."""
-    facts = TokenFacts(
-        8000, {"[CLS]": 2, "[SEP]": 3, "[MASK]": 4}, np.arange(5, 8000, dtype=np.int32), lambda text: []
-    )
-    edits = [
-        Pair(), Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=facts), Mask(unit=unit, of="all", most=20),  # type: ignore[arg-type]
-        Corrupt(tokenizer=facts), Predict(),
-    ]
-    return Exercise([Placed(edit) for edit in edits], 128)
+FACTS = TokenFacts(
+    8000, {"[PAD]": 0, "[CLS]": 2, "[BOS]": 2, "[SEP]": 3, "[EOS]": 3, "[MASK]": 4}, np.arange(5, 7900, dtype=np.int32),
+    lambda text: [], np.arange(7900, 8000, dtype=np.int32),
+)
+
+
+def exercises() -> dict[str, list[Any]]:
+    """The edits of BERT (pair, frame, mask 15 %, 80/10/10, predict) and of others, as their recipes have them."""
+    def bert(unit: str) -> list[Any]:
+        return [
+            Pair(), Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=FACTS), Mask(unit=unit, of="all", most=20),  # type: ignore[arg-type]
+            Corrupt(tokenizer=FACTS), Predict(),
+        ]
+
+    ends = Frame("{A} [EOS]", tokenizer=FACTS)
+    return {
+        "bert token": bert("token"), "bert whole_word": bert("whole_word"),
+        "spanbert": [Frame("[CLS] {A} [SEP]", tokenizer=FACTS), Mask(unit="span", rounding="up"),
+                     Corrupt(per="span", tokenizer=FACTS), Predict(), Boundaries(most=15)],
+        "xlnet": [Frame("{A} [SEP] [CLS]", tokenizer=FACTS), Mask(unit="spaced", one_in=6, of="all", window="half"), Predict(),
+                  Permutation(window="half")],
+        "t5": [Mask(unit="alternating"), Answer(what="spans", tokenizer=FACTS),
+               Corrupt(infill="sentinels", mask=1.0, random=0.0, keep=0.0, tokenizer=FACTS), ends],
+        "bart": [Answer(frame="[BOS] {A} [EOS]", start="[EOS]", tokenizer=FACTS), Permute(),
+                 Mask(unit="infill", rate=0.3, rounding="up"),
+                 Corrupt(infill="one_mask", mask=0.9, random=0.1, keep=0.0, tokenizer=FACTS), Delete(rate=0.0), Rotate(rate=0.0),
+                 Frame("[BOS] {A} [EOS]", tokenizer=FACTS)],
+    }
+
+
+GOALS = {("bert token", 32): 120_000, ("bert token", 256): 300_000, ("bert whole_word", 256): 100_000}
 
 
 def rate(exercise: Exercise, block: int, runs: int = 500) -> float:
     """Rows per second: the best of many runs, each shorter than a turn of the scheduler."""
-    rows, numbers = passages(block, exercise.wants), Draw(row_keys(1, "main", 0, items=np.arange(block)))
+    rows, numbers = passages(block, exercise.wants, exercise.room), Draw(row_keys(1, "main", 0, items=np.arange(block)))
     best = float("inf")
     for _ in range(runs):
         start = time.perf_counter()
@@ -74,17 +112,65 @@ def keep_memory() -> None:
         library.mallopt(option, 1 << 30)
 
 
+def clocked(holder: Any, name: str, spent: dict[str, list[float]]) -> None:
+    """Have a function or method note the processor's seconds of each of its calls."""
+    inner: Callable[..., Any] = getattr(holder, name)
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start = time.thread_time()
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            spent.setdefault(name, []).append(time.thread_time() - start)
+            spent.setdefault("process", []).append(time.process_time())
+
+    setattr(holder, name, timed)
+
+
+def feeding(steps: int) -> None:
+    """Train, and print what share of the processor's time of all steps went into batches; plans of epochs count."""
+    from train_cpu import BATCH, HEADS, LAYERS, LENGTH, WIDTH, prepare
+
+    from cloze.assembly.run import pretrain
+    from cloze.batching import Data, Feed, data
+    from cloze.corpus.passages import BoundPassages
+
+    spent: dict[str, list[float]] = {}
+    parts = {"all": (Data, "next"), "gathering": (BoundPassages, "read"), "exercise": (Exercise, "__call__"),
+             "collating": (Feed, "laid_out"), "tensors": (data, "to_batch")}
+    shape = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "inner": 4 * WIDTH, "longest": LENGTH}
+    changed = [f"network.transformer.{k}={v}" for k, v in shape.items()]
+    changed += [f"schedule.1.set.length={LENGTH}", f"training.batch={BATCH}", "training.held_out=0"]
+    for holder, name in parts.values():
+        clocked(holder, name, spent)
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(Path(folder))
+        pretrain("bert", corpus=Path(folder) / "store", out=Path(folder) / "run", budget=f"{steps} steps", overrides=changed,
+                 device="cpu", report=lambda line: None)
+    step = (spent["process"][-1] - spent["process"][0]) / steps
+    record: dict[str, Any] = {"threads": os.environ["OMP_NUM_THREADS"], "steps": steps, "step_us": round(step * 1e6)}
+    record |= {f"{label}_us": round(sum(spent[name]) / steps * 1e6) for label, (_, name) in parts.items()}
+    record["share"] = round(sum(spent["next"]) / steps / step, 6)
+    print(json.dumps(record))
+    write_results("feeding", [record])
+
+
 def main() -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--feeding", type=int, metavar="STEPS", help="train so long and say what share feeding takes")
+    asked = parser.parse_args()
     keep_memory()
+    if asked.feeding:
+        feeding(asked.feeding)
+        return
     records = []
-    for unit, goals in (("token", {32: 120_000, 256: 300_000}), ("whole_word", {256: 100_000})):
+    for name, edits in exercises().items():
+        exercise = Exercise([Placed(edit) for edit in edits], 128)
         for block in (1, 32, 256, 1024):
-            measured = rate(bert(unit), block)
-            records.append({"exercise": f"bert {unit}", "block": block, "rows_per_second": round(measured),
-                            "goal": goals.get(block, "")})
-            print(f"bert {unit:>10}  block {block:>5}: {measured:>10,.0f} rows/s per core"
-                  + (f"  (goal {goals[block]:,})" if block in goals else ""))
+            measured, goal = rate(exercise, block), GOALS.get((name, block))
+            records.append({"exercise": name, "block": block, "rows_per_second": round(measured), "goal": goal or ""})
+            print(f"{name:>15}  block {block:>5}: {measured:>10,.0f} rows/s per core" + (f"  (goal {goal:,})" if goal else ""))
     write_results("exercises", records)
 
 
