@@ -51,9 +51,9 @@ class GloveEngine:
         network: Any = next(iter(run.step.networks.values()))
         return "" if network.bias is not None else "the network has no biases"
 
-    def require(self) -> None:
-        """Raise `MissingExtra` without numba."""
-        require_numba("training GloVe in compiled code")
+    def require(self) -> str:
+        """A word of compiling the first time. Raises `MissingExtra` without numba."""
+        return require_numba("training GloVe in compiled code")
 
     def begin(self, session: Session) -> GloveWorker:
         """The worker of a session."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cloze.errors import MissingExtra, RecipeError
@@ -11,6 +12,9 @@ from cloze.training.run import Run
 
 if TYPE_CHECKING:
     from cloze.training.session import Session
+
+
+_COMPILED = Path(__file__).parent / "kernels" / "__pycache__"  # where numba keeps what it has made, with an index in .nbi
 
 
 class Worker(Protocol):
@@ -33,8 +37,8 @@ class Engine(Protocol):
     def fits(self, run: Run) -> str:
         """Why this run cannot be trained so, in a few words; empty if it can. Nothing is imported or changed for it."""
 
-    def require(self) -> None:
-        """Raise `MissingExtra` where a package is missing."""
+    def require(self) -> str:
+        """What to tell the user before it begins, if anything. Raises `MissingExtra` where a package is missing."""
 
     def begin(self, session: Session) -> Worker:
         """The worker of a session that has just begun or been resumed."""
@@ -63,21 +67,23 @@ def choose(run: Run, processes: int) -> Choice:
         reasons[name] = "several processes train" if processes > 1 else engine.fits(run)
         if not reasons[name]:
             try:
-                engine.require()
+                return Choice(engine, engine.require())
             except MissingExtra as missing:
                 if wanted == "compiled":
                     raise
                 return Choice(None, f"hint: the loop trains this recipe, slowly. {missing}")
-            return Choice(engine)
     if wanted == "compiled":
         told = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
         raise RecipeError(f"training.engine: compiled, but no compiled engine fits this recipe.\n{told}\n  Write `engine: auto`.")
     return Choice(None)
 
 
-def require_numba(purpose: str) -> None:
-    """Raise `MissingExtra` where numba is missing."""
+def require_numba(purpose: str) -> str:
+    """What to tell the user of compiled code that is not there yet; raises `MissingExtra` where numba is missing."""
     try:
         import numba  # noqa: F401
     except ImportError:
         raise MissingExtra("numba", "fast", purpose) from None
+    if any(_COMPILED.glob("*.nbi")):
+        return ""
+    return "hint: the code of this engine is compiled now, which takes a minute or two; later runs begin at once."

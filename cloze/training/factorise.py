@@ -48,8 +48,9 @@ class FactoriseEngine:
             return f"the objective is of {objective.of}, the source of the other"
         return "the network has biases" if network.bias is not None else ""
 
-    def require(self) -> None:
+    def require(self) -> str:
         """Nothing but torch is needed."""
+        return ""
 
     def begin(self, session: Session) -> FactoriseWorker:
         """The worker of a session: reads the matrix."""

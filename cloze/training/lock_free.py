@@ -78,9 +78,9 @@ class LockFree:
             return "the recipe has phases"
         return "" if choose_device(run.device).type == "cpu" else "the device is not the processor"
 
-    def require(self) -> None:
-        """Raise `MissingExtra` without numba."""
-        require_numba("training word vectors in compiled code")
+    def require(self) -> str:
+        """A word of compiling the first time. Raises `MissingExtra` without numba."""
+        return require_numba("training word vectors in compiled code")
 
     def begin(self, session: Session) -> LockFreeWorker:
         """The worker of a session."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,23 @@ def test_left_to_itself_a_run_without_numba_is_trained_by_the_loop_and_says_so(
     assert any("the loop trains this recipe, slowly" in line for line in said)
     first = json.loads((tmp_path / "run" / "cloze" / "log.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert first["event"] == "start"
+
+
+def test_a_first_run_says_that_it_compiles_and_a_later_one_does_not(
+    pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("numba")
+    kept = tmp_path / "compiled"
+    kept.mkdir()
+    monkeypatch.setattr("cloze.training.engine._COMPILED", kept)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    first: list[str] = []
+    pretrain(report=first.append)
+    (kept / "exact.train.nbi").touch()
+    later: list[str] = []
+    shutil.rmtree(tmp_path / "run")
+    pretrain(report=later.append)
+    assert [any("is compiled now" in line for line in lines) for lines in (first, later)] == [True, False]
 
 
 def test_engines_are_for_one_process(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
