@@ -12,9 +12,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-#: How every kernel is compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised.
+#: How every kernel is compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised. Without `_nrt`,
+#: numba's counting of references, which took half the time of a window; so nothing may be allocated there (rows copied whole too).
 OPTIONS: dict[str, Any] = {
-    "nogil": True, "fastmath": True, "error_model": "numpy", "boundscheck": False, "cache": True,
+    "nogil": True, "fastmath": True, "error_model": "numpy", "boundscheck": False, "cache": True, "_nrt": False,
 }
 #: And what kernels are made of: a call would hand over every array field by field, half the time of a small window.
 INNER: dict[str, Any] = {**OPTIONS, "forceinline": True}
