@@ -13,7 +13,9 @@ import numba
 import numpy as np
 
 from cloze.training.kernels.draws import GOLDEN, OPTIONS, mix
-from cloze.training.kernels.lines import LOSS_EVERY, keep_words, prepare, room_for, words_around
+from cloze.training.kernels.lines import (
+    LOSS_EVERY, fetch_subwords, fetch_words, keep_words, prepare, room_for, words_around,
+)
 from cloze.training.kernels.parts import ASK_CONTEXT, ASK_TOGETHER, GROUP, Job
 from cloze.training.kernels.rows import add_row, add_steps, learn, loss_of, move_rows, products_to_steps, take_mean, take_products
 
@@ -122,6 +124,10 @@ def train_lines(
         if together and count > 1:
             asked, state = prepare(kept[0], answers, True, outputs, work, turn, state)
         for centre in range(count):
+            if len(subwords.starts) == 0:
+                fetch_words(inputs, kept, count, centre, windows.radius)
+            else:
+                fetch_subwords(inputs, subwords, kept, count, centre + 1 + (0 if of_centre else windows.radius))
             state += GOLDEN
             pairs = words_around(kept, count, centre, mix(state), windows.radius, windows.shrinks, words)
             if pairs == 0:

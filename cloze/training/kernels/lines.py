@@ -91,3 +91,11 @@ def fetch_words(inputs: Any, kept: Any, count: Any, centre: Any, radius: Any) ->
     first = centre + radius + 1
     for place in range(0 if centre == 0 else first, min(first + 1, count)):
         fetch_row(inputs, kept[place])
+
+
+@numba.njit(**INNER)
+def fetch_subwords(inputs: Any, subwords: Any, kept: Any, count: Any, place: Any) -> None:
+    """Ask for the input rows of the word at a place of the line, where there is one."""
+    if place < count:
+        for spot in range(subwords.starts[kept[place]], subwords.starts[kept[place] + 1]):
+            fetch_row(inputs, subwords.rows[spot])
