@@ -12,8 +12,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-#: How every kernel is compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised. Without `_nrt`,
-#: numba's counting of references, which took half the time of a window; so nothing may be allocated there (rows copied whole too).
+#: How every kernel is compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised. `_nrt` off: no
+#: references are counted, which took half the time of a window; so compiled code may allocate nothing, nor copy slices.
 OPTIONS: dict[str, Any] = {
     "nogil": True, "fastmath": True, "error_model": "numpy", "boundscheck": False, "cache": True, "_nrt": False,
 }

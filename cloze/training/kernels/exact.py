@@ -14,7 +14,13 @@ import numpy as np
 
 from cloze.training.kernels.draws import GOLDEN, OPTIONS, mix
 from cloze.training.kernels.lines import (
-    LOSS_EVERY, fetch_subwords, fetch_words, keep_words, prepare, room_for, words_around,
+    LOSS_EVERY,
+    fetch_subwords,
+    fetch_words,
+    keep_words,
+    prepare,
+    room_for,
+    words_around,
 )
 from cloze.training.kernels.parts import ASK_CONTEXT, ASK_TOGETHER, GROUP, Job
 from cloze.training.kernels.rows import add_row, add_steps, learn, loss_of, move_rows, products_to_steps, take_mean, take_products
