@@ -12,9 +12,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-#: How every kernel is compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised.
+#: How every kernel is compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised. `_nrt` off: no
+#: references are counted, which took half the time of a window; so compiled code may allocate nothing, nor copy slices.
 OPTIONS: dict[str, Any] = {
-    "nogil": True, "fastmath": True, "error_model": "numpy", "boundscheck": False, "cache": True,
+    "nogil": True, "fastmath": True, "error_model": "numpy", "boundscheck": False, "cache": True, "_nrt": False,
 }
 #: And what kernels are made of: a call would hand over every array field by field, half the time of a small window.
 INNER: dict[str, Any] = {**OPTIONS, "forceinline": True}

@@ -13,8 +13,16 @@ import numba
 import numpy as np
 
 from cloze.training.kernels.draws import GOLDEN, OPTIONS, mix
-from cloze.training.kernels.lines import LOSS_EVERY, keep_words, longest_line, prepare, words_around
-from cloze.training.kernels.parts import ASK_CONTEXT, ASK_TOGETHER, GROUP
+from cloze.training.kernels.lines import (
+    LOSS_EVERY,
+    fetch_subwords,
+    fetch_words,
+    keep_words,
+    prepare,
+    room_for,
+    words_around,
+)
+from cloze.training.kernels.parts import ASK_CONTEXT, ASK_TOGETHER, GROUP, Job
 from cloze.training.kernels.rows import add_row, add_steps, learn, loss_of, move_rows, products_to_steps, take_mean, take_products
 
 
@@ -99,12 +107,18 @@ def ask_for_centre(
     return state
 
 
-@numba.njit(**OPTIONS)
 def train_exact(
-    job: Any, windows: Any, answers: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
+    job: Job, windows: Any, answers: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
 ) -> None:
-    """Train on the lines of a job (`parts.Job`), in place; arguments as those of `shared.train_shared`."""
-    kept = np.empty(longest_line(job.lengths), np.int64)
+    """Train on the lines of a job, in place; arguments as those of `shared.train_shared`."""
+    train_lines(room_for(job.lengths), job, windows, answers, subwords, inputs, outputs, work, curve, totals)
+
+
+@numba.njit(**OPTIONS)
+def train_lines(
+    kept: Any, job: Any, windows: Any, answers: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
+) -> None:
+    """`train_exact` with room for the kept words of a line."""
     words = work.words
     together = windows.ask == ASK_TOGETHER
     of_centre = windows.ask == ASK_CONTEXT and len(subwords.starts) > 0
@@ -116,6 +130,10 @@ def train_exact(
         if together and count > 1:
             asked, state = prepare(kept[0], answers, True, outputs, work, turn, state)
         for centre in range(count):
+            if len(subwords.starts) == 0:
+                fetch_words(inputs, kept, count, centre, windows.radius)
+            else:
+                fetch_subwords(inputs, subwords, kept, count, centre + 1 + (0 if of_centre else windows.radius))
             state += GOLDEN
             pairs = words_around(kept, count, centre, mix(state), windows.radius, windows.shrinks, words)
             if pairs == 0:

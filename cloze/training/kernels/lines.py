@@ -6,6 +6,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from cloze.training.kernels.draws import GOLDEN, INNER, OPTIONS, below, draw, high, mix
 from cloze.training.kernels.lanes import fetch
@@ -16,13 +17,9 @@ LOSS_EVERY = 64
 _TRIES = 8  # after so many draws of the answer itself a negative is left out
 
 
-@numba.njit(**OPTIONS)
-def longest_line(lengths: Any) -> Any:
-    """The longest of a job's lines, at least 1."""
-    longest = np.int64(1)
-    for line in range(len(lengths)):
-        longest = max(longest, np.int64(lengths[line]))
-    return longest
+def room_for(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Room for the kept words of the longest of some lines: compiled code takes no memory of its own."""
+    return np.empty(int(lengths.max(initial=1)), np.int64)
 
 
 @numba.njit(**OPTIONS)
@@ -94,3 +91,11 @@ def fetch_words(inputs: Any, kept: Any, count: Any, centre: Any, radius: Any) ->
     first = centre + radius + 1
     for place in range(0 if centre == 0 else first, min(first + 1, count)):
         fetch_row(inputs, kept[place])
+
+
+@numba.njit(**INNER)
+def fetch_subwords(inputs: Any, subwords: Any, kept: Any, count: Any, place: Any) -> None:
+    """Ask for the input rows of the word at a place of the line, where there is one."""
+    if place < count:
+        for spot in range(subwords.starts[kept[place]], subwords.starts[kept[place] + 1]):
+            fetch_row(inputs, subwords.rows[spot])

@@ -175,7 +175,8 @@ def learn(
         add_steps(outputs, rows, 0, inputs, words, count, work.products, inputs, words)
     else:  # the second group must not see what the first one changed
         for j in range(count):
-            work.copies[j, :] = inputs[words[j]]
+            for block in range(inputs.shape[1] // LANES):
+                store(work.copies, j, block * LANES, load(inputs, words[j], block * LANES))
         for group in range(groups):
             add_steps(outputs, rows, group, work.copies, work.count_up, count, work.products, inputs, words)
 

@@ -15,18 +15,25 @@ import numba
 import numpy as np
 
 from cloze.training.kernels.draws import GOLDEN, OPTIONS, mix
-from cloze.training.kernels.lines import LOSS_EVERY, fetch_words, keep_words, longest_line, prepare, words_around
+from cloze.training.kernels.lines import LOSS_EVERY, fetch_words, keep_words, prepare, room_for, words_around
+from cloze.training.kernels.parts import Job
 from cloze.training.kernels.rows import learn
 
 
-@numba.njit(**OPTIONS)
-def train_shared(job: Any, windows: Any, answers: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any) -> None:
-    """Train on the lines of a job (`parts.Job`), in place.
+def train_shared(job: Job, windows: Any, answers: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any) -> None:
+    """Train on the lines of a job, in place.
 
     `inputs` and `outputs` (V, width) float32, the width a multiple of LANES. `totals` (4,) float64 gains words read, pairs
     trained, and loss and number of the pairs whose loss was taken.
     """
-    kept = np.empty(longest_line(job.lengths), np.int64)
+    train_lines(room_for(job.lengths), job, windows, answers, inputs, outputs, work, curve, totals)
+
+
+@numba.njit(**OPTIONS)
+def train_lines(
+    kept: Any, job: Any, windows: Any, answers: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
+) -> None:
+    """`train_shared` with room for the kept words of a line."""
     for line in range(len(job.starts)):
         state, rate = job.keys[line], job.rates[line]
         count, state = keep_words(job.tokens, job.starts[line], job.lengths[line], windows.keep, kept, state)
