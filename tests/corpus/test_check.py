@@ -95,6 +95,8 @@ def test_the_command_builds_languages_words_layers_and_pairs(tmp_path: Path) -> 
     built = run.invoke(app, arguments)
     assert built.exit_code == 0, built.output
     assert Store.open(tmp_path / "pairs").pairs
-    assert isinstance(run.invoke(app, [*arguments, "--languages"]).exception, CorpusError)
-    assert isinstance(run.invoke(app, [*arguments, "--words", "jeba"]).exception, RecipeError)
-    assert isinstance(run.invoke(app, [*arguments, "--annotate", "names.txt"]).exception, RecipeError)
+    again = [*arguments, "--overwrite"]
+    refused = run.invoke(app, [*again, "--languages"]).exception
+    assert isinstance(refused, CorpusError) and "leave out --languages" in str(refused)
+    assert isinstance(run.invoke(app, [*again, "--words", "jeba"]).exception, RecipeError)
+    assert isinstance(run.invoke(app, [*again, "--annotate", "names.txt"]).exception, RecipeError)
