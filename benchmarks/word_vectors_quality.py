@@ -3,6 +3,7 @@
     python benchmarks/word_vectors_quality.py [--systems skipgram cbow fasttext] [--seeds 3] [--epochs 5] [--threads 2]
     python benchmarks/word_vectors_quality.py --systems cbow --set network.spread=1.0
     python benchmarks/word_vectors_quality.py --language zh --megabytes 40 --systems skipgram cbow
+    python benchmarks/word_vectors_quality.py --systems glove --peer GloVe/build
 
 Text is English Wikipedia and books, lower-cased; or Chinese Wikipedia in the words of jieba, judged by `wordsim_zh_cwe`. Both
 sides' vectors are judged here by the same few lines: Spearman's correlation (times 100) on the twelve sets of `wordsim_en`,
@@ -10,7 +11,8 @@ over the pairs whose words both sides know, their number stated; analogies of `a
 most frequent words, questions with other words left out, their number stated. The judgement of a finished run is a line in
 results/word_vectors_quality.jsonl and is not made again (reproductions/ledger.py); text and vectors are in `--work`.
 `--set` changes a value of our recipe: gensim begins with the range ±1 / width where word2vec.c has half of it
-(`network.spread`). GloVe (15 passes, windows of 15) has no counterpart there and is judged beside the others.
+(`network.spread`). GloVe (15 passes, windows of 15, counts up to 10) has no counterpart there: `--peer FOLDER` names the compiled
+programs of stanfordnlp/GloVe, which are then its other side; without them it is judged beside the others.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ import argparse
 import lzma
 import os
 import statistics
+import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +54,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--set", action="append", default=[], help="a value of our recipe")
     parser.add_argument("--language", choices=("en", "zh"), default="en")
+    parser.add_argument("--peer", type=Path, help="folder with vocab_count, cooccur, shuffle and glove")
     parser.add_argument("--work", type=Path, default=Path("runs/word-vectors-quality"), help="text and vectors")
     parser.add_argument("--ledger", type=Path, default=ROOT / "benchmarks" / "results" / "word_vectors_quality.jsonl",
                         help="judgements of finished runs, one a line")
@@ -63,7 +68,7 @@ def main() -> None:
         unfinished.rename(text)
     records = []
     for system in arguments.systems:
-        for side in ("gensim", "cloze") if system in SYSTEMS else ("cloze",):
+        for side in sides(arguments, system):
             found = [one(arguments, system, side, seed, text) for seed in range(arguments.seeds)]
             for measure in found[0]:
                 values = [result[measure] for result in found]
@@ -78,6 +83,13 @@ def main() -> None:
         print(write_results("word_vectors_quality", records))
 
 
+def sides(arguments: argparse.Namespace, system: str) -> tuple[str, ...]:
+    """Whose vectors are compared."""
+    if system in SYSTEMS:
+        return ("gensim", "cloze")
+    return ("stanford", "cloze") if arguments.peer else ("cloze",)
+
+
 def one(arguments: argparse.Namespace, system: str, side: str, seed: int, text: Path) -> dict[str, float]:
     """The figures of one run, made or read."""
     ledger = Ledger(arguments.ledger)
@@ -87,7 +99,7 @@ def one(arguments: argparse.Namespace, system: str, side: str, seed: int, text: 
     }  # fmt: skip
     if not ledger.has(run):
         out = arguments.work / "-".join(str(value).replace("/", "_") for value in run.values())
-        vectors = (ours if side == "cloze" else theirs)(arguments, system, seed, text, out)
+        vectors = {"cloze": ours, "gensim": gensim, "stanford": stanford}[side](arguments, system, seed, text, out)
         ledger.add(run, {"judged": (judge if arguments.language == "en" else judge_chinese)(arguments.data, vectors)})
     return dict(ledger.results(**run)[0]["judged"])
 
@@ -131,7 +143,7 @@ def ours(arguments: argparse.Namespace, system: str, seed: int, text: Path, out:
     return units(list(network.spellings), network.vectors().numpy())
 
 
-def theirs(arguments: argparse.Namespace, system: str, seed: int, text: Path, out: Path) -> Vectors:
+def gensim(arguments: argparse.Namespace, system: str, seed: int, text: Path, out: Path) -> Vectors:
     """gensim's vectors."""
     from gensim.models import FastText, Word2Vec
 
@@ -143,6 +155,27 @@ def theirs(arguments: argparse.Namespace, system: str, seed: int, text: Path, ou
         epochs=arguments.epochs, seed=seed + 1,
     )
     return units(model.wv.index_to_key, model.wv.vectors)
+
+
+def stanford(arguments: argparse.Namespace, system: str, seed: int, text: Path, out: Path) -> Vectors:
+    """Vectors of the authors' programs for GloVe, with the settings of the recipe: words and contexts added."""
+    out.mkdir(parents=True, exist_ok=True)
+    words, cells, mixed, made = (out / name for name in ("words.txt", "cells.bin", "mixed.bin", "vectors"))
+
+    def call(program: str, options: str, source: Path | None = None, into: Path | None = None) -> None:
+        with ExitStack() as files:
+            given = None if source is None else files.enter_context(source.open("rb"))
+            taken = None if into is None else files.enter_context(into.open("wb"))
+            subprocess.run([str(arguments.peer / program), *options.split()], stdin=given, stdout=taken, check=True)
+
+    call("vocab_count", "-min-count 5 -verbose 0", text, words)
+    call("cooccur", f"-memory 4 -window-size 15 -verbose 0 -vocab-file {words} -overflow-file {out}/overflow", text, cells)
+    call("shuffle", f"-memory 4 -verbose 0 -seed {seed + 1} -temp-file {out}/mixing", cells, mixed)
+    call("glove", f"-save-file {made} -threads {arguments.threads} -input-file {mixed} -vocab-file {words} -vector-size 100 "
+                  f"-x-max 10 -iter {GLOVE_PASSES} -binary 0 -verbose 1 -seed {seed + 1}")
+    rows = [line.split() for line in made.with_suffix(".txt").read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if row[0] != "<unk>"]
+    return units([row[0] for row in rows], np.array([row[1:] for row in rows], dtype=np.float32))
 
 
 def units(words: list[str], vectors: NDArray[np.float32]) -> Vectors:
