@@ -6,17 +6,23 @@ gradient while they are in the cache (the idea of Liger's fused linear cross-ent
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from cloze.networks.blocks.compiled import has_numba
 from cloze.networks.blocks.fused import linear
 
 _SCORES_HELD = 1 << 25  # scores that exist at once in the dtype of the product
 _SCORES_WIDE = 1 << 18  # scores in float32 at once: 1 MB, what a core's cache holds
+_MANY = 1 << 16  # scores from which on compiled code pays
+_A_THREAD = 1 << 20  # scores that are worth a thread of their own
 
 
 def cross_entropy_sum(
@@ -129,6 +135,9 @@ def _add_losses(
     scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float
 ) -> None:
     """Add loss and right answers to the sums; `into` receives the gradient of the scores, and may be the scores."""
+    if scores.dtype == torch.bfloat16 and scores.numel() >= _MANY and has_numba():
+        _add_compiled(scores, targets, weights, total, right, into, smoothing)
+        return
     step = max(1, _SCORES_WIDE // max(1, scores.shape[1]))
     for start in range(0, len(scores), step):
         part = slice(start, start + step)
@@ -149,3 +158,25 @@ def _add_losses(
             if smoothing:
                 shares -= weight * (smoothing / shares.shape[1])
             into[part] = shares
+
+
+def _add_compiled(
+    scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float
+) -> None:
+    """The same in one visit to each row by compiled code, rows shared out over as many threads as torch has."""
+    from cloze.objectives.cross_entropy_kernels import take_losses
+
+    rows, classes = scores.shape
+    found = np.empty((2, rows))
+    bits = scores.view(torch.int16).numpy()
+    made = np.empty((0, classes), dtype=np.int16) if into is None else into.view(torch.int16).numpy()
+    given = (bits, targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, made, *found)
+    threads = min(torch.get_num_threads(), max(1, scores.numel() // _A_THREAD))
+    borders = [rows * number // threads for number in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:  # makes a thread when it is given work, and not before
+        others = [pool.submit(take_losses, *given, *part) for part in pairwise(borders[1:])]
+        take_losses(*given, 0, borders[1])
+        for other in others:
+            other.result()
+    total += found[0].sum()
+    right += found[1].sum()

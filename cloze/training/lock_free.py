@@ -270,7 +270,7 @@ class _Table:
     """
 
     def __init__(self, parameter: Tensor) -> None:
-        from cloze.training.kernels.lanes import LANES
+        from cloze.lanes import LANES
 
         self.parameter = parameter
         self.width = parameter.shape[1]

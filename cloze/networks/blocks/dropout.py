@@ -11,8 +11,7 @@ fully mixed beforehand, so no two seeds, steps, modules or rows are shifted copi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, lru_cache
-from importlib.util import find_spec
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze import rng
+from cloze.networks.blocks.compiled import has_numba
 from cloze.networks.clock import Clock
 
 LANES = 4  # 16-bit lanes in a 64-bit word
@@ -180,7 +180,7 @@ class Dropout(nn.Module):
         shared = first.dim() > table.dim()
         rows, each = len(first), prod(table.shape if shared else table.shape[1:])
         eager = first.device.type == "cpu" and not torch.compiler.is_compiling()
-        if eager and rows * each >= _MANY and _has_numba():
+        if eager and rows * each >= _MANY and has_numba():
             return self._compiled(table, first, second, numbers, picked)
         table = table if picked is None else table[picked]
         if not eager or rows * each <= _PIECE:
@@ -220,11 +220,6 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         """The rate, for `print(network)`."""
         return f"rate={self.rate}"
-
-
-@cache
-def _has_numba() -> bool:
-    return find_spec("numba") is not None
 
 
 class _DropBits(torch.autograd.Function):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from cloze.networks.blocks.dropout import Places, keep_, kept
+from cloze.networks.blocks.dropout import Places, keep_
 from cloze.networks.blocks.fused import (
     Half,
     _bias_gradient,
@@ -27,6 +27,7 @@ from cloze.networks.blocks.fused import (
     _weight_gradient,
     linear,
 )
+from cloze.networks.blocks.softmax import soften
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,7 @@ class Attend(torch.autograd.Function):
                 memory_cast, b_cast = w_memory.to(dtype), None if b_memory is None else b_memory.to(dtype)
                 key, value = _apart(linear(source, memory_cast, b_cast), 2, sizes.keys, sizes, sizes.read)
             scores = torch.bmm(query, key.transpose(1, 2))
-            if added is not None:
-                scores.view(sizes.batch, sizes.heads, sizes.queries, -1).add_(added)
-            shares = torch.softmax(scores, dim=-1, out=scores if sizes.keep is None else None)
-            used = shares if sizes.keep is None else kept(shares, sizes.keep.view_as(scores), into=scores)
+            shares, used = soften(scores, added, sizes.keep, sizes.heads)
             context = _beside(torch.bmm(used, value)[None], sizes, sizes.asking)
             out_cast, b_cast = _leaving(w_out, b_out, sizes.scale, half, dtype)
             y, normed, mean, spread = _join(x, linear(context, out_cast, b_cast), gain, offset, half, mean, spread)

@@ -12,14 +12,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-#: How every kernel is compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised. `_nrt` off: no
-#: references are counted, which took half the time of a window; so compiled code may allocate nothing, nor copy slices.
-OPTIONS: dict[str, Any] = {
-    "nogil": True, "fastmath": True, "error_model": "numpy", "boundscheck": False, "cache": True, "_nrt": False,
-}
-#: And what kernels are made of: a call would hand over every array field by field, half the time of a small window.
-INNER: dict[str, Any] = {**OPTIONS, "forceinline": True}
-
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)

@@ -12,7 +12,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from cloze.training.kernels.draws import GOLDEN, OPTIONS, mix
+from cloze.lanes import OPTIONS
+from cloze.training.kernels.draws import GOLDEN, mix
 from cloze.training.kernels.lines import (
     LOSS_EVERY,
     fetch_subwords,

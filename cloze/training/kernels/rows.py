@@ -11,8 +11,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from cloze.training.kernels.draws import BORDER, INNER, OPTIONS, squash
-from cloze.training.kernels.lanes import LANES, add_product, divide, load, multiply, spread, store, totals, where_below
+from cloze.lanes import INNER, LANES, OPTIONS, add_product, divide, load, multiply, spread, store, totals, where_below
+from cloze.training.kernels.draws import BORDER, squash
 from cloze.training.kernels.parts import GROUP
 
 

@@ -1,0 +1,57 @@
+"""The compiled form of the loss over rows of scores: each row while it is in the cache. Importing this imports numba."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+from cloze.lanes import (
+    LANES, STRICT, add, add_product, equal, exponential, larger, largest_of, load_half, load_one, spread, store_half,
+    store_one, subtract, total_of,
+)
+
+_LOWEST, _ZERO = np.float32(-np.inf), np.float32(0.0)
+
+
+@numba.njit(**STRICT)
+def take_losses(
+    scores: Any, targets: Any, weights: Any, smoothing: Any, into: Any, losses: Any, right: Any, first: Any, last: Any
+) -> None:
+    """Weighted loss, and weight where the target alone is best, of rows first … last - 1 of bfloat16 scores (M, C) as int16.
+
+    `into` receives their gradient: it may be the scores, or empty. `targets` int64, `weights` float32, `losses` and `right`
+    float64, (M,) all.
+    """
+    classes = scores.shape[1]
+    for row in range(first, last):
+        top, sum_ = spread(_LOWEST), spread(_ZERO)
+        for at in range(0, classes, LANES):
+            x = load_half(scores, row, at, classes - at, _LOWEST)
+            top = larger(x, top)
+            if smoothing > 0.0:
+                sum_ = add(sum_, load_half(scores, row, at, classes - at, _ZERO))
+        best = largest_of(top)
+        top = spread(best)
+        chosen = load_one(scores, row, targets[row])
+        right[row] = 0.0
+        if chosen == best:
+            like = spread(_ZERO)
+            for at in range(0, classes, LANES):
+                like = add(like, equal(load_half(scores, row, at, classes - at, _LOWEST), top))
+            right[row] = weights[row] * (total_of(like) < 1.5)
+        total = spread(_ZERO)
+        for at in range(0, classes, LANES):
+            total = add(total, exponential(subtract(load_half(scores, row, at, classes - at, _LOWEST), top)))
+        mass = np.float64(total_of(total))
+        meant = chosen * (1.0 - smoothing) + total_of(sum_) / classes * smoothing
+        losses[row] = weights[row] * (math.log(mass) + best - meant)
+        if len(into):
+            share, even = spread(np.float32(weights[row] / mass)), spread(np.float32(-weights[row] * smoothing / classes))
+            for at in range(0, classes, LANES):
+                x = exponential(subtract(load_half(scores, row, at, classes - at, _LOWEST), top))
+                store_half(into, row, at, classes - at, add_product(even, x, share))
+            whole = math.exp(np.float64(chosen - best)) / mass + smoothing - 1.0 - smoothing / classes
+            store_one(into, row, targets[row], np.float32(weights[row] * whole))

@@ -1,0 +1,61 @@
+"""The summed loss over many scores: compiled code and torch's passes agree."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from cloze.objectives import cross_entropy
+
+
+def both(monkeypatch: pytest.MonkeyPatch, scores: Tensor, targets: Tensor, weights: Tensor, smoothing: float) -> list[list[Tensor]]:
+    """Loss, right answers and gradient, by torch's passes in float64 and by compiled code, in place and apart."""
+    pytest.importorskip("numba")
+    found = []
+    for many, given, apart in ((1 << 60, scores.double(), True), (1, scores.clone(), False), (1, scores, True)):
+        monkeypatch.setattr(cross_entropy, "_MANY", many)
+        total, right = torch.zeros((), dtype=torch.float64), torch.zeros(())
+        into = torch.empty_like(given) if apart else given
+        cross_entropy._add_losses(given, targets, weights.to(torch.promote_types(given.dtype, torch.float32)), total, right, into, smoothing)
+        found.append([total, right.double(), into.double()])
+    return found
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("classes", [3, 16, 101, 8001])
+@pytest.mark.parametrize("share", [1 << 60, 200])
+def test_compiled_losses_are_the_losses(
+    classes: int, smoothing: float, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(classes)
+    monkeypatch.setattr(cross_entropy, "_A_THREAD", share)  # on one thread, or on as many as torch has
+    scores = (3 * torch.randn(13, classes)).bfloat16()
+    targets, weights = torch.randint(0, classes, (13,)), torch.tensor([0.0, 1.0, 0.5] * 4 + [2.0])
+    targets[:2] = classes - 1
+    scores[3:6].scatter_(1, targets[3:6, None], 40.0)
+    scores[5, (targets[5] + 1) % classes] = 40.0  # a tie is not right
+    (total, right, gradient), *compiled = both(monkeypatch, scores, targets, weights, smoothing)
+    for loss, hits, made in compiled:
+        torch.testing.assert_close(loss, total, rtol=1e-6, atol=1e-6)
+        assert hits == right
+        torch.testing.assert_close(made, gradient, rtol=2**-8, atol=1e-6)
+
+
+def test_compiled_losses_add_up_in_the_same_order_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, targets = torch.randn(64, 300).bfloat16(), torch.arange(64)
+    found = set()
+    for share in (1 << 60, 1):
+        monkeypatch.setattr(cross_entropy, "_A_THREAD", share)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+        total, right = both(monkeypatch, scores, targets, torch.ones(64), 0.0)[1][:2]
+        found.add((total.item(), right.item()))
+    assert len(found) == 1
+
+
+def test_scores_of_minus_infinity_have_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = torch.zeros(2, 40).bfloat16()
+    scores[:, 10:] = float("-inf")
+    for total, _, gradient in both(monkeypatch, scores, torch.tensor([0, 9]), torch.ones(2), 0.0):
+        assert total.item() == pytest.approx(2 * torch.tensor(10.0).log().item(), abs=1e-6)
+        assert (gradient[:, 10:] == 0).all() and gradient[0, 0].item() == pytest.approx(-0.9, abs=0.004)
