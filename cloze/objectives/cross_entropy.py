@@ -21,6 +21,7 @@ from cloze.networks.blocks.fused import linear
 
 _SCORES_HELD = 1 << 25  # scores that exist at once in the dtype of the product
 _SCORES_WIDE = 1 << 18  # scores in float32 at once: 1 MB, what a core's cache holds
+_ROWS = 64  # rows of many are a multiple of this
 _MANY = 1 << 16  # scores from which on compiled code pays
 _A_THREAD = 1 << 20  # scores that are worth a thread of their own
 
@@ -94,7 +95,8 @@ class _VocabularyLoss(torch.autograd.Function):
             table_cast = table.to(dtype)
             bias_cast = None if bias is None else bias.to(dtype)
             total, right = _zero_sums(dtype)
-            weights = _weights(weights, len(rows), total.dtype)
+            count = len(rows)
+            rows, targets, weights = _evened(rows, targets, _weights(weights, count, total.dtype))
             d_rows = torch.empty_like(rows) if gradient else None
             d_table = torch.zeros_like(table) if gradient and not len(rows) else None  # else the first block's own
             d_bias = torch.zeros_like(bias) if gradient and bias is not None else None
@@ -110,7 +112,7 @@ class _VocabularyLoss(torch.autograd.Function):
                     d_table = product.to(table.dtype) if d_table is None else d_table.add_(product)
                 if d_bias is not None:
                     d_bias += (scores.new_ones(1, len(scores)) @ scores).view(-1)
-        ctx.save_for_backward(d_rows, d_table, d_bias)
+        ctx.save_for_backward(None if d_rows is None else d_rows[:count], d_table, d_bias)
         ctx.mark_non_differentiable(right)
         return total, right
 
@@ -120,6 +122,12 @@ class _VocabularyLoss(torch.autograd.Function):
         d_rows, d_table, d_bias = ctx.saved_tensors
         scale = float(gradient)
         return d_rows * scale, d_table * scale, None if d_bias is None else d_bias * scale, None, None, None, None
+
+
+def _evened(rows: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """With rows of weight 0 to a multiple of `_ROWS`: scores are the largest block of memory, and then of one of few sizes."""
+    more = -len(rows) % _ROWS if len(rows) > _ROWS else 0
+    return F.pad(rows, (0, 0, 0, more)), F.pad(targets, (0, more)), F.pad(weights, (0, more))
 
 
 def _zero_sums(dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -29,22 +29,32 @@ from cloze.networks.blocks.fused import (
 )
 from cloze.networks.blocks.softmax import soften
 
+#: Tokens without their padding are as many as the text has, and glibc fits no new block into the gap of a slightly smaller one:
+#: memory grew to three times what a step needs. Multiples of this are few enough, and waste one row in a hundred.
+_ROWS = 64
+
 
 @dataclass(frozen=True)
 class Real:
-    """The tokens of rows (B, L) that are not padding, in order: row and position of each, and its flat place, (M,)."""
+    """The tokens of rows (B, L) that are not padding, in order: row and position of each, and its flat place, (M,).
+
+    Those behind the first `count` repeat the last, to make M one of few numbers: they are never read, and get no gradient.
+    """
 
     places: Places
     flat: Tensor
     batch: int
     length: int
+    count: int
     _indices: dict[tuple[str, int, int], Tensor] = field(default_factory=dict, repr=False)  # of all layers of a stack
 
     @classmethod
     def of(cls, block: Tensor) -> Real:
         """Of blocks (B, L), 0 at padding."""
         flat = (block > 0).flatten().nonzero().view(-1)
-        return cls(Places(flat // block.shape[1], flat % block.shape[1]), flat, *block.shape)
+        count = len(flat)
+        flat = torch.cat([flat, flat[-1:].expand(-count % _ROWS)])
+        return cls(Places(flat // block.shape[1], flat % block.shape[1]), flat, *block.shape, count)
 
     @classmethod
     def of_places(cls, places: Places, batch: int) -> tuple[Real, Tensor]:
@@ -55,7 +65,7 @@ class Real:
         slot = torch.arange(len(places.row)) - (counts.cumsum(0) - counts)[places.row]
         flat = places.row * most + slot
         positions = torch.zeros(batch * most, dtype=torch.long).index_copy_(0, flat, places.position)
-        return cls(Places(places.row, slot), flat, batch, most), positions.view(batch, most)
+        return cls(Places(places.row, slot), flat, batch, most, len(flat)), positions.view(batch, most)
 
     def gather(self, x: Tensor) -> Tensor:
         """(B, L, D) to (M, D)."""
@@ -63,7 +73,8 @@ class Real:
 
     def spread(self, rows: Tensor) -> Tensor:
         """(M, D) to (B, L, D), zero at padding."""
-        made = rows.new_zeros(self.batch * self.length, rows.shape[1]).index_copy(0, self.flat, rows)
+        made = rows.new_zeros(self.batch * self.length, rows.shape[1])
+        made = made.index_copy(0, self.flat[: self.count], rows[: self.count])
         return made.view(self.batch, self.length, -1)
 
     def apart(self, x: Tensor, kinds: int, heads: int) -> Tensor:
@@ -71,11 +82,10 @@ class Real:
 
         With one row more than tokens, (M + 1, ·), padding holds that row.
         """
-        count = len(self.flat)
-        key = ("apart" if len(x) == count else "padded", kinds, heads)
+        key = ("apart" if len(x) == len(self.flat) else "padded", kinds, heads)
         if key not in self._indices:
             row = self.flat.new_full((self.batch * self.length,), len(x) - 1)
-            row[self.flat] = torch.arange(count)
+            row[self.flat[: self.count]] = torch.arange(self.count)
             index = row.view(1, self.batch, 1, self.length) * (kinds * heads)
             index = index + torch.arange(kinds).view(-1, 1, 1, 1) * heads + torch.arange(heads).view(-1, 1)
             self._indices[key] = index.flatten().to(torch.int32)
@@ -83,14 +93,16 @@ class Real:
         return made.view(kinds, self.batch * heads, self.length, -1)
 
     def beside(self, x: Tensor, heads: int) -> Tensor:
-        """(kinds, B·H, L, W) to (M, kinds·H·W): what `apart` takes apart."""
+        """(kinds, B·H, L, W) to (M, kinds·H·W), what `apart` takes apart; zeros behind the first `count`."""
         kinds, _, length, width = x.shape
         key = ("beside", kinds, heads)
         if key not in self._indices:
             first = self.places.row * (heads * length) + self.places.position
             index = first.view(-1, 1, 1) + torch.arange(kinds).view(-1, 1) * (self.batch * heads * length)
             self._indices[key] = (index + torch.arange(heads) * length).flatten().to(torch.int32)
-        return x.view(-1, width).index_select(0, self._indices[key]).view(-1, kinds * heads * width)
+        made = x.view(-1, width).index_select(0, self._indices[key]).view(-1, kinds * heads * width)
+        made[self.count :] = 0
+        return made
 
 
 class Sequences(NamedTuple):
