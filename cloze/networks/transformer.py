@@ -15,6 +15,7 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, Places, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
 from cloze.networks.blocks.initial import Initial, draw, initialise
+from cloze.networks.blocks.fused_attention import ROWS
 from cloze.networks.blocks.layer import Activation, TransformerLayer
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.sharing import Repeat, share
@@ -272,10 +273,14 @@ class Transformer(nn.Module):
             torch.cuda.manual_seed(rng.fold(*self.clock.numbers, self.embedding_dropout.key) >> 1)
 
     def _last_layer_at(self, x: Tensor, sight: Sight, chosen: Tensor) -> Tensor:
-        """The last layer and the final norm at the chosen flat places; zero elsewhere."""
+        """The last layer and the final norm at the chosen flat places and a few more; zero elsewhere."""
         batch, length, width = x.shape
         marked = torch.zeros(batch * length, dtype=torch.bool)
         marked[chosen] = True
+        more = -int(marked.sum()) % ROWS
+        free = (~marked).nonzero().view(-1)
+        if len(chosen) and more <= len(free):  # evenly, so that no row of the batch asks at many more places than others
+            marked[free[torch.arange(more) * len(free) // more]] = True
         flat = marked.nonzero().view(-1)  # distinct places: a place named twice must not get its gradient twice
         places = Places(flat // length, flat % length)
         rows = self.layers[-1](x, sight.seen, places=places, where=sight.where)

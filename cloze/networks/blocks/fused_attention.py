@@ -31,7 +31,8 @@ from cloze.networks.blocks.softmax import soften
 
 #: Tokens without their padding are as many as the text has, and glibc fits no new block into the gap of a slightly smaller one:
 #: memory grew to three times what a step needs. Multiples of this are few enough, and waste one row in a hundred.
-_ROWS = 64
+ROWS = 64
+_SLOTS = 8  # and of this the places that ask in a row
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Real:
         """Of blocks (B, L), 0 at padding."""
         flat = (block > 0).flatten().nonzero().view(-1)
         count = len(flat)
-        flat = torch.cat([flat, flat[-1:].expand(-count % _ROWS)])
+        flat = torch.cat([flat, flat[-1:].expand(-count % ROWS)])
         return cls(Places(flat // block.shape[1], flat % block.shape[1]), flat, *block.shape, count)
 
     @classmethod
@@ -61,7 +62,7 @@ class Real:
         """Places that ask, ascending and distinct, side by side in rows of their own, (B, K); and the position that each of
         these had, that of the row's first token where a row has fewer."""
         counts = torch.bincount(places.row, minlength=batch)
-        most = max(1, int(counts.max()))
+        most = -(-max(1, int(counts.max())) // _SLOTS) * _SLOTS
         slot = torch.arange(len(places.row)) - (counts.cumsum(0) - counts)[places.row]
         flat = places.row * most + slot
         positions = torch.zeros(batch * most, dtype=torch.long).index_copy_(0, flat, places.position)
