@@ -1,20 +1,21 @@
 """Training on a CPU, side by side with transformers: tokens per second of whole steps, data loading included.
 
-    python benchmarks/train_cpu.py [--systems bert gpt2 electra] [--dropout 0.1 0] [--rounds 3] [--seconds 40]
+    python benchmarks/train_cpu.py [--systems bert gpt2 electra] [--dropout 0.1 0] [--rounds 3] [--seconds 40] [--allocator plain]
 
 Shape: 4 layers, width 256, rows of 128 tokens, batch 32, vocabulary about 8k, AdamW, clipping at 1. Ours is `pretrain` as a
 user runs it, on a token store. The peer of `bert` (masked language modelling) is transformers' `Trainer` with
 `DataCollatorForLanguageModeling` over the same ids; for `gpt2` and `electra`, which have no such trainer (ELECTRA) or to
 leave the trainer's own cost out, it is a plain loop over transformers' classes. Each peer runs in float32, bfloat16
 autocast and bfloat16 with `torch.compile`; the best counts. Every side runs in a process of its own, in turn, round by
-round, under the same allocator: jemalloc where it is installed, else glibc told to keep its memory. The first third of each
-run's time is thrown away (compilation, first touches). Ratios within one run count; absolute numbers depend on the machine.
+round, under the same allocator: glibc told to keep its memory, which is what `pretrain` does by itself; with `--allocator
+FILE` another library (libjemalloc.so.2, libtcmalloc_minimal.so.4); with `--allocator plain` the peer has glibc as it comes.
+The first third of each run's time is thrown away (compilation, first touches). Ratios within one run count; absolute numbers
+depend on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes.util
 import json
 import os
 import statistics
@@ -36,7 +37,7 @@ def main() -> None:
     """Run every side in turn and print one line per system and dropout rate."""
     asked = parse()
     if asked.side:
-        print("RATE", run_side(asked.side, asked.system, asked.rate, Path(asked.work), asked.seconds))
+        print("RATE", run_side(asked.side, asked.system, asked.rate, Path(asked.work), asked.seconds, asked.allocator))
         return
     with tempfile.TemporaryDirectory() as folder:
         work = Path(asked.work or folder)
@@ -56,6 +57,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=40.0, help="of each side in each round")
     parser.add_argument("--work", help="folder that keeps the token store")
+    parser.add_argument("--allocator", default="kept", help="kept, plain, or a library for both sides")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--system", help=argparse.SUPPRESS)
     parser.add_argument("--rate", type=float, help=argparse.SUPPRESS)
@@ -84,41 +86,42 @@ def compare(system: str, rate: float, asked: argparse.Namespace, work: Path) -> 
     rates: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(asked.rounds):
         for side in sides:
-            rates[side].append(in_a_process(side, system, rate, work, asked.seconds))
+            rates[side].append(in_a_process(side, system, rate, work, asked.seconds, asked.allocator))
     middle = {side: statistics.median(found) for side, found in rates.items()}
     best = max(asked.peers, key=lambda side: middle[side])
     record = {
-        "system": system, "dropout": rate, **{side: round(value) for side, value in middle.items()}, "best_peer": best,
+        "system": system, "dropout": rate, "allocator": Path(asked.allocator).name,
+        **{side: round(value) for side, value in middle.items()}, "best_peer": best,
         "ratio": round(middle["ours"] / middle[best], 2), "load": round(os.getloadavg()[0], 1),
     }
     print(json.dumps(record), flush=True)
     return record
 
 
-def in_a_process(side: str, system: str, rate: float, work: Path, seconds: float) -> float:
-    """One side in a fresh process, under the allocator that all sides share."""
+def in_a_process(side: str, system: str, rate: float, work: Path, seconds: float, allocator: str) -> float:
+    """One side in a fresh process."""
     command = [sys.executable, __file__, "--side", side, "--system", system, "--rate", str(rate), "--work", str(work)]
-    command += ["--seconds", str(seconds)]
-    done = subprocess.run(command, env=same_allocator(), capture_output=True, text=True)
+    command += ["--seconds", str(seconds), "--allocator", allocator]
+    done = subprocess.run(command, env=preloading(allocator), capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RATE")]
     if not lines:
         raise SystemExit(f"{side} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return float(lines[-1].split()[1])
 
 
-def same_allocator() -> dict[str, str]:
-    """The environment of every side: jemalloc where it is installed."""
-    jemalloc = ctypes.util.find_library("jemalloc")
-    return {**os.environ, **({"LD_PRELOAD": jemalloc} if jemalloc else {})}
+def preloading(allocator: str) -> dict[str, str]:
+    """The environment of a side: a library loaded first where one is named."""
+    return {**os.environ, **({} if allocator in ("kept", "plain") else {"LD_PRELOAD": allocator})}
 
 
-def run_side(side: str, system: str, rate: float, work: Path, seconds: float) -> float:
+def run_side(side: str, system: str, rate: float, work: Path, seconds: float, allocator: str) -> float:
     """Tokens per second of one side."""
     from cloze.training.hardware import keep_memory
 
-    keep_memory()
     if side == "ours":
         return ours(system, rate, work, seconds)
+    if allocator != "plain":
+        keep_memory()
     if system == "bert":
         return trainer(side, rate, work, seconds)
     return loop(side, system, rate, work, seconds)

@@ -1,6 +1,7 @@
 """XLNet, T5 and BART on a CPU beside loops over transformers' classes, and packed rows beside padded ones.
 
-    python benchmarks/train_family.py [--systems xlnet t5 bart packing] [--peers fp32 bf16 bf16+compile] [--rounds 3] [--ahead]
+    python benchmarks/train_family.py [--systems xlnet t5 bart packing] [--peers fp32 bf16 bf16+compile] [--rounds 3]
+                                      [--ahead] [--allocator LIBRARY]
 
 Shape and manner of `train_cpu.py`: 4 layers (T5 and BART: 4 and 4), width 256, rows of 128 tokens, batch 32, vocabulary 8k,
 AdamW and clipping on both sides, each side in a process of its own in turn, the first third of the time thrown away.
@@ -59,6 +60,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=30.0, help="of each side in each round")
     parser.add_argument("--ahead", action="store_true", help="XLNet's peer reads batches that were collated beforehand")
     parser.add_argument("--work", help="folder that keeps the token stores")
+    parser.add_argument("--allocator", default="kept", help="glibc told to keep its memory, or a library for both sides")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--system", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -92,7 +94,7 @@ def compare(system: str, asked: argparse.Namespace, work: Path) -> dict[str, Any
     middle = {side: statistics.median(found) for side, found in rates.items()}
     best = max(sides[1:], key=lambda side: middle[side])
     record = {
-        "system": system, "unit": "real tokens/s" if system == "packing" else "rows/s",
+        "system": system, "allocator": Path(asked.allocator).name, "unit": "real tokens/s" if system == "packing" else "rows/s",
         **{side: round(value, 1) for side, value in middle.items()}, "best_peer": best,
         "ratio": round(middle[sides[0]] / middle[best], 2), "load": round(os.getloadavg()[0], 1),
     }
@@ -104,7 +106,7 @@ def in_a_process(side: str, system: str, asked: argparse.Namespace, work: Path) 
     """One side in a fresh process, under the allocator that all sides share."""
     command = [sys.executable, __file__, "--side", side, "--system", system, "--work", str(work)]
     command += ["--seconds", str(asked.seconds), *(["--ahead"] if asked.ahead else [])]
-    done = subprocess.run(command, env=train_cpu.same_allocator(), capture_output=True, text=True)
+    done = subprocess.run(command, env=train_cpu.preloading(asked.allocator), capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RATE")]
     if not lines:
         raise SystemExit(f"{side} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")

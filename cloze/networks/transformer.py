@@ -14,8 +14,8 @@ from cloze import rng
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, Places, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
-from cloze.networks.blocks.initial import Initial, draw, initialise
 from cloze.networks.blocks.fused_attention import ROWS
+from cloze.networks.blocks.initial import Initial, draw, initialise
 from cloze.networks.blocks.layer import Activation, TransformerLayer
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.sharing import Repeat, share

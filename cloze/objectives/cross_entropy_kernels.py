@@ -9,8 +9,21 @@ import numba
 import numpy as np
 
 from cloze.lanes import (
-    LANES, STRICT, add, add_product, equal, exponential, larger, largest_of, load_half, load_one, spread, store_half,
-    store_one, subtract, total_of,
+    LANES,
+    STRICT,
+    add,
+    add_product,
+    equal,
+    exponential,
+    larger,
+    largest_of,
+    load_half,
+    load_one,
+    spread,
+    store_half,
+    store_one,
+    subtract,
+    total_of,
 )
 
 _LOWEST, _ZERO = np.float32(-np.inf), np.float32(0.0)

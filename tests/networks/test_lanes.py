@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 numba = pytest.importorskip("numba")
 
 from cloze.lanes import (  # noqa: E402
-    LANES, STRICT, exponential, keep_lanes, largest_of, load, load_half, load_one, spread, store, store_half, store_one,
+    LANES,
+    STRICT,
+    exponential,
+    keep_lanes,
+    largest_of,
+    load,
+    load_half,
+    load_one,
+    spread,
+    store,
+    store_half,
+    store_one,
     total_of,
 )
 

@@ -9,7 +9,9 @@ from torch import Tensor
 from cloze.objectives import cross_entropy
 
 
-def both(monkeypatch: pytest.MonkeyPatch, scores: Tensor, targets: Tensor, weights: Tensor, smoothing: float) -> list[list[Tensor]]:
+def both(
+    monkeypatch: pytest.MonkeyPatch, scores: Tensor, targets: Tensor, weights: Tensor, smoothing: float
+) -> list[list[Tensor]]:
     """Loss, right answers and gradient, by torch's passes in float64 and by compiled code, in place and apart."""
     pytest.importorskip("numba")
     found = []
@@ -17,7 +19,8 @@ def both(monkeypatch: pytest.MonkeyPatch, scores: Tensor, targets: Tensor, weigh
         monkeypatch.setattr(cross_entropy, "_MANY", many)
         total, right = torch.zeros((), dtype=torch.float64), torch.zeros(())
         into = torch.empty_like(given) if apart else given
-        cross_entropy._add_losses(given, targets, weights.to(torch.promote_types(given.dtype, torch.float32)), total, right, into, smoothing)
+        shares = weights.double() if given.dtype == torch.float64 else weights
+        cross_entropy._add_losses(given, targets, shares, total, right, into, smoothing)
         found.append([total, right.double(), into.double()])
     return found
 

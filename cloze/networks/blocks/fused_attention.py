@@ -55,7 +55,8 @@ class Real:
         flat = (block > 0).flatten().nonzero().view(-1)
         count = len(flat)
         flat = torch.cat([flat, flat[-1:].expand(-count % ROWS)])
-        return cls(Places(flat // block.shape[1], flat % block.shape[1]), flat, *block.shape, count)
+        batch, length = block.shape
+        return cls(Places(flat // length, flat % length), flat, batch, length, count)
 
     @classmethod
     def of_places(cls, places: Places, batch: int) -> tuple[Real, Tensor]:

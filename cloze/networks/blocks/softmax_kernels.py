@@ -8,8 +8,21 @@ import numba
 import numpy as np
 
 from cloze.lanes import (
-    LANES, STRICT, add, exponential, keep_lanes, larger, largest_of, load, load_half, multiply, spread, store, store_half,
-    subtract, total_of,
+    LANES,
+    STRICT,
+    add,
+    exponential,
+    keep_lanes,
+    larger,
+    largest_of,
+    load,
+    load_half,
+    multiply,
+    spread,
+    store,
+    store_half,
+    subtract,
+    total_of,
 )
 
 _LOWEST, _ZERO, _ONE = np.float32(-np.inf), np.float32(0.0), np.float32(1.0)

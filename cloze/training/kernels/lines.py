@@ -8,8 +8,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.training.kernels.draws import GOLDEN, below, draw, high, mix
 from cloze.lanes import INNER, OPTIONS, fetch
+from cloze.training.kernels.draws import GOLDEN, below, draw, high, mix
 from cloze.training.kernels.parts import GROUP, LINE
 
 #: The loss is taken at every so manieth centre of a line: often enough to be read, too seldom to cost.

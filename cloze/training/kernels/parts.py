@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.training.kernels.draws import alias_table, coarse_table, thresholds
 from cloze.lanes import LANES
+from cloze.training.kernels.draws import alias_table, coarse_table, thresholds
 
 #: Output rows that stay in registers together; those of an answer are padded to a multiple.
 GROUP = 6
