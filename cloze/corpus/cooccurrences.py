@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.corpus.cells import VERSION, CellPlan, Cells, CellWriter
 from cloze.corpus.pair_counting import counted, has_numba, threads_here
-from cloze.corpus.passages import split_documents
+from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
 from cloze.corpus.store import Store
 from cloze.corpus.word_stretches import Unit, number_of_words, stretches
@@ -93,11 +93,11 @@ class BoundCooccurrences:
     ) -> None:
         self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
         self.held_out = held_out
-        parts = split_documents(store.documents, held_out)
-        self.documents = parts[part]
+        self.documents = running_text(store, held_out, part)
         self.scale = 1.0
         if part == "held_out" and len(self.documents):
-            self.scale = number_of_words(store, parts["train"]) / max(number_of_words(store, self.documents), 1)
+            trained = number_of_words(store, running_text(store, held_out, "train"))
+            self.scale = trained / max(number_of_words(store, self.documents), 1)
 
     @property
     def gives(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
-from cloze.corpus.passages import split_documents
+from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
 from cloze.corpus.store import Store
 from cloze.corpus.word_stretches import Unit
@@ -78,7 +78,7 @@ class BoundTermDocuments:
         self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
         self._roles = np.zeros(store.vocab_size, np.bool_)
         self._roles[list(store.header["roles"].values())] = True
-        documents = split_documents(store.documents, held_out)[part]
+        documents = running_text(store, held_out, part)
         if source.unit == "document":
             bounds = store.document_starts
             start, stop = bounds[documents], bounds[documents + 1]

@@ -12,6 +12,7 @@ from cloze.decoding.sampling import Sampling
 from cloze.errors import UserError
 
 _NEVER = -1.0e9  # the score of what cannot be chosen, as in transformers
+_MOST = 1_000  # beams: what each of them holds is memory
 
 
 class Writer(Protocol):
@@ -75,8 +76,8 @@ class Beams:
     early: bool | Literal["never"] = False
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise UserError(f"beams {self.count}: expected at least 1.")
+        if not 1 <= self.count <= _MOST:
+            raise UserError(f"beams {self.count}: expected 1 to {_MOST:,}.")
 
 
 def sample(

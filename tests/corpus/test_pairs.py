@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cloze.corpus import Pairs, Passages, Store, Streams
+from cloze.corpus import Cooccurrences, Pairs, Passages, Store, Streams, TermDocuments
 from cloze.corpus.build import build_store, build_store_from_texts, train_tokenizer_from
 from cloze.corpus.readers.pairs import find_pairs, read_pairs
 from cloze.corpus.report import Report
@@ -135,8 +135,9 @@ def test_pairs_of_languages_are_smoothed(tmp_path: Path) -> None:
 
 
 def test_running_text_and_pairs_are_not_mistaken_for_each_other(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="with the source pairs"):
-        Passages().bind(store, seed=1, entry="main")
+    for source in (Passages(), Cooccurrences(), TermDocuments()):
+        with pytest.raises(CorpusError, match="with the source pairs"):
+            source.bind(store, seed=1, entry="main")
     with pytest.raises(CorpusError, match="with the source pairs"):
         Streams().bind(store, seed=1, entry="main", lanes=2)
     plain = build_store_from_texts(["The cat sleeps."] * 3, store.tokenizer(), tmp_path / "plain")

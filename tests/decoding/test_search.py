@@ -154,8 +154,9 @@ def test_prompts_of_several_lengths_are_continued_by_beams(checkpoint: Make) -> 
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(UserError, match="beams 0"):
-        Beams(0)
+    for count in (0, 1_001):
+        with pytest.raises(UserError, match=f"beams {count}: expected 1 to 1,000"):
+            Beams(count)
     with pytest.raises(UserError, match="min-tokens -1"):
         Limits(min_tokens=-1)
 

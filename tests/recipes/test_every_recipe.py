@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -61,27 +59,22 @@ def test_it_trains_thirty_steps_on_a_sample(name: str, tmp_path: Path, capsys: p
     assert (tmp_path / "run" / "model.safetensors").is_file() or (tmp_path / "run" / "cloze" / "network.safetensors").is_file()
 
 
-@cache
-def opened(name: str) -> tuple[Recipe, dict[str, Store], Tokenizer, dict[str, object]]:
+def opened(name: str, folder: Path) -> tuple[Recipe, dict[str, Store], Tokenizer, dict[str, object]]:
     """A recipe at its smallest, with the stores of its samples."""
     recipe = load_recipe(name, size="tiny", overrides=small(name))
     named = binds(recipe)
     corpus = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--corpus"]
     others = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--bind"]
     paths = bound_paths(recipe, corpus, others)
-    folder = _folders.setdefault(name, TemporaryDirectory(prefix="cloze-sample-"))
     stores, tokenizer = open_stores(
-        recipe, paths, Path(folder.name), tokenizer=None, text_format="auto", seed=0, say=lambda text: None
+        recipe, paths, folder, tokenizer=None, text_format="auto", seed=0, say=lambda text: None
     )
     return recipe, stores, tokenizer, make_tables(recipe, stores)
 
 
-_folders: dict[str, TemporaryDirectory[str]] = {}
-
-
 @pytest.mark.parametrize("name", recipe_names())
-def test_it_learns_one_batch_by_heart(name: str) -> None:
-    recipe, stores, tokenizer, tables = opened(name)
+def test_it_learns_one_batch_by_heart(name: str, tmp_path: Path) -> None:
+    recipe, stores, tokenizer, tables = opened(name, tmp_path)
     store = next(iter(stores.values()))
     step = build_step(recipe, vocab_size=tokenizer.size, seed=0, tables=tables, store=store, tokenizer=tokenizer)
     data = build_data(recipe, stores, step, tokenizer, seed=0, tables=tables)
