@@ -124,12 +124,12 @@ def by_gensim(text: Path, processes: int) -> dict[str, float]:
 def by_cloze(text: Path, processes: int, *, compiled: bool) -> dict[str, float]:
     """The vocabulary and the store."""
     from cloze.corpus.build import build_store, train_tokenizer_from
-    from cloze.text import Normalise, TextSpec, Words, numbering
+    from cloze.text import Normalise, TextSpec, Words, counting, numbering, word_encoder
 
     if compiled:
         numbering.ChunkNumbers(marks=False, fold=False, most=10).scan(b"a b", 0, 10)  # loads the compiled code
     else:
-        numbering.available = lambda: False
+        word_encoder.has_numba = counting.has_numba = lambda: False
         processes = 1  # workers are processes of their own, which would find the extra
     spec = TextSpec(Normalise(), Words(split="whitespace"))
     out = text.parent / "store"

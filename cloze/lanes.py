@@ -16,17 +16,17 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
+from cloze.compiled import options
+
 #: Floats per register: 16 where the processor has AVX-512, else 8.
 LANES = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
 #: How every kernel is compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised. `_nrt` off: no
 #: references are counted, which took half the time of a window; so compiled code may allocate nothing, nor copy slices.
-OPTIONS: dict[str, Any] = {
-    "nogil": True, "fastmath": True, "error_model": "numpy", "boundscheck": False, "cache": True, "_nrt": False,
-}
+OPTIONS = options(fastmath=True, error_model="numpy", _nrt=False)
 #: And what kernels are made of: a call would hand over every array field by field, half the time of a small window.
-INNER: dict[str, Any] = {**OPTIONS, "forceinline": True}
+INNER = {**OPTIONS, "forceinline": True}
 #: Where a kernel meets infinities on purpose: masked scores.
-STRICT: dict[str, Any] = {**OPTIONS, "fastmath": {"reassoc", "contract"}}
+STRICT = {**OPTIONS, "fastmath": {"reassoc", "contract"}}
 
 _WORD, _HALF = ir.IntType(32), ir.IntType(16)
 _VECTOR, _WORDS, _HALVES = (ir.VectorType(kind, LANES) for kind in (ir.FloatType(), _WORD, _HALF))

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.compiled import has_numba
 from cloze.corpus.cells import VERSION, CellPlan, Cells, CellWriter
-from cloze.corpus.pair_counting import counted, has_numba, threads_here
+from cloze.corpus.pair_counting import counted, threads_here
 from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
 from cloze.corpus.store import Store

@@ -44,15 +44,6 @@ def threads_here() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def has_numba() -> bool:
-    """Whether the compiled path can be taken."""
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 # ---- compiled --------------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from cloze.compiled import options
+
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
@@ -34,7 +36,7 @@ def _add(key: Any, weight: Any, keys: Any, sums: Any, used: Any) -> Any:
     sums[at] += weight
 
 
-@numba.njit(nogil=True, cache=True, boundscheck=False)
+@numba.njit(**options())
 def count(
     ids: Any, left: Any, begin: Any, weights: Any, vocab_size: Any, symmetric: Any, me: Any, threads: Any, keys: Any, sums: Any,
     used: Any, limit: Any,
@@ -57,7 +59,7 @@ def count(
     return len(ids)
 
 
-@numba.njit(nogil=True, cache=True, boundscheck=False)
+@numba.njit(**options())
 def rehash(old_keys: Any, old_sums: Any, keys: Any, sums: Any, used: Any) -> None:
     """Move every entry into a larger table."""
     for at in range(len(old_keys)):
@@ -65,7 +67,7 @@ def rehash(old_keys: Any, old_sums: Any, keys: Any, sums: Any, used: Any) -> Non
             _add(old_keys[at], old_sums[at], keys, sums, used)
 
 
-@numba.njit(nogil=True, cache=True, boundscheck=False)
+@numba.njit(**options())
 def taken(keys: Any, sums: Any, number: Any) -> Any:
     """The entries of a table, `number` of them, by ascending key: keys and sums. Sorts by eleven bits at a time."""
     found, weighed = np.empty(number, np.uint64), np.empty(number, np.float64)
@@ -94,7 +96,7 @@ def taken(keys: Any, sums: Any, number: Any) -> Any:
     return found, weighed
 
 
-@numba.njit(nogil=True, cache=True, boundscheck=False)
+@numba.njit(**options())
 def tally(keys: Any, vocab_size: Any, tile: Any, across: Any, symmetric: Any, sizes: Any) -> None:
     """Count the cells of pairs by tile."""
     size = np.uint64(vocab_size)
@@ -106,7 +108,7 @@ def tally(keys: Any, vocab_size: Any, tile: Any, across: Any, symmetric: Any, si
             sizes[(column // tile) * across + row // tile] += 1
 
 
-@numba.njit(nogil=True, cache=True, boundscheck=False)
+@numba.njit(**options())
 def place(
     keys: Any, sums: Any, vocab_size: Any, tile: Any, across: Any, symmetric: Any, following: Any, rows: Any, columns: Any,
     counts: Any,

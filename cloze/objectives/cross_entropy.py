@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from cloze.networks.blocks.compiled import has_numba
+from cloze.compiled import has_numba
 from cloze.networks.blocks.fused import linear
 
 _SCORES_HELD = 1 << 25  # scores that exist at once in the dtype of the product

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from cloze.compiled import has_numba
 from cloze.text import numbering
 from cloze.text.cuts import LINE_END
 from cloze.text.tokenizer import readable
@@ -30,7 +31,7 @@ class ChunkCounter:
         self._lower = lower
         self._pattern = re.compile(_MARKS if marks else _SPACES)
         self._plain: Counter[bytes] = Counter()
-        self._left = _PLAIN_BYTES if numbering.available() else None
+        self._left = _PLAIN_BYTES if has_numba() else None
         self._numbers = numbering.ChunkNumbers(marks=marks, fold=lower, most=most)
 
     def add(self, lines: list[str]) -> None:

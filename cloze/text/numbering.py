@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import string
 from functools import cache
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +19,6 @@ Int64 = NDArray[np.int64]
 
 _WHITE, _WORD, _MARK, _END = 0, 1, 2, 3
 _SMALLEST = 1 << 12
-
-
-def available() -> bool:
-    """Whether the package that compiles the scan is installed."""
-    return find_spec("numba") is not None
 
 
 class Scanned(NamedTuple):

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from cloze.compiled import options
+
 _LONGEST = 15
 _EIGHT = 8
 
 
-@njit(cache=True, inline="always")
+@njit(**options(inline="always"))
 def _slot_of(low: Any, high: Any, last: Any) -> Any:
     mixed = (low * np.uint64(0x9E3779B97F4A7C15)) ^ (high * np.uint64(0xC2B2AE3D27D4EB4F))
     mixed ^= mixed >> np.uint64(32)
@@ -20,7 +22,7 @@ def _slot_of(low: Any, high: Any, last: Any) -> Any:
     return np.int64(mixed & np.uint64(last))
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@njit(**options())
 def scan(
     raw: Any, at: int, classes: Any, fold: Any, keys: Any, counts: Any, slots: Any, used: int,
     numbers: Any, done: int, long: Any, longs: int, lines: Any, ended: int,
@@ -76,7 +78,7 @@ def scan(
     return at, done, longs, ended, used
 
 
-@njit(cache=True, nogil=True)
+@njit(**options())
 def place(keys: Any, slots: Any, used: int) -> None:
     """Put the first `used` keys into empty slots. Keys of reserved numbers are zero and never looked up."""
     last = len(slots) - 1
@@ -89,7 +91,7 @@ def place(keys: Any, slots: Any, used: int) -> None:
         slots[slot] = number
 
 
-@njit(cache=True, nogil=True)
+@njit(**options())
 def measure(numbers: Any, count: Any, before: Any) -> int:
     """How many ids come before each chunk, into `before`; the sum."""
     total = 0
@@ -100,7 +102,7 @@ def measure(numbers: Any, count: Any, before: Any) -> int:
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(**options())
 def gather(numbers: Any, place: Any, before: Any, pool: Any, ids: Any) -> None:
     """The ids of every chunk, copied from the pool to where they come."""
     for i in range(len(numbers)):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.compiled import has_numba
 from cloze.text import numbering
 from cloze.text.chunks import ChunkEncoder, Lines, blocks_of_lines, joined
 from cloze.text.cuts import BertCutter, cut_white_space, cutter_for
@@ -22,7 +23,7 @@ _BYTES_PER_LONG = 200
 
 def encoder_for(tokenizer: Tokenizer, *, memory_mb: int, compiled: bool) -> ChunkEncoder | WordEncoder:
     """The fastest encoder for a tokenizer; `compiled` where the text is large enough to pay for loading the compiler."""
-    if compiled and numbering.available() and WordEncoder.fits(tokenizer):
+    if compiled and has_numba() and WordEncoder.fits(tokenizer):
         return WordEncoder(tokenizer, memory_mb)
     return ChunkEncoder(tokenizer, memory_mb=memory_mb)
 

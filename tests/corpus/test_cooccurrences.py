@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cloze.compiled import has_numba
 from cloze.corpus import Store
 from cloze.corpus.cells import CellPlan, Cells, shuffled
 from cloze.corpus.cooccurrences import Cooccurrences, count_cells
-from cloze.corpus.pair_counting import counted, has_numba
+from cloze.corpus.pair_counting import counted
 from cloze.corpus.spill import Keys, Runs, Sums
 from cloze.corpus.word_stretches import stretches
 from cloze.corpus.writer import StoreWriter

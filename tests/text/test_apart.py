@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloze.compiled import has_numba
 from cloze.errors import CheckpointError, RecipeError
 from cloze.text import (
     Annotations,
@@ -23,7 +24,6 @@ from cloze.text import (
     Tokenizer,
     WordPiece,
     Words,
-    numbering,
     train,
 )
 from cloze.text.apart import set_apart
@@ -75,7 +75,7 @@ def test_every_encoder_gives_the_ids_of_the_text_set_apart(tokenizers: dict[str,
         clean = [line.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for line in lines]
         expected = [bare.encode(set_apart(Dictionary(), line).text).ids.tolist() for line in clean]
         encoders = [ChunkEncoder(tokenizer, memory_mb=1)]
-        if numbering.available():
+        if has_numba():
             encoders.append(WordEncoder(tokenizer, memory_mb=1))  # type: ignore[arg-type]
         for encoder in encoders:
             found = encoder.encode_lines(lines)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.errors import CorpusError, RecipeError
-from cloze.text import Normalise, TextSpec, Tokenizer, Words, numbering, train
+from cloze.text import Normalise, TextSpec, Tokenizer, Words, train
 from cloze.text.counting import ChunkCounter
 from cloze.text.words import count_words
 from tests.text.conftest import CHINESE, ENGLISH
@@ -118,7 +118,7 @@ def test_the_library_default_reads_special_spellings_only_in_templates() -> None
 def test_the_counter_counts_all_chunks_whatever_their_length(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if compiled:
         pytest.importorskip("numba")
-    monkeypatch.setattr(numbering, "available", lambda: compiled)
+    monkeypatch.setattr("cloze.text.counting.has_numba", lambda: compiled)
     monkeypatch.setattr("cloze.text.counting._PLAIN_BYTES", 0)
     counter = ChunkCounter(marks=True, lower=True)
     counter.add(["The cat, the CAT.", "pneumonoultramicroscopic " * 2, "猫 the exactlyfifteen"])
@@ -136,7 +136,7 @@ def test_the_counter_counts_all_chunks_whatever_their_length(compiled: bool, mon
 def test_a_full_dictionary_forgets_rare_words_and_says_so(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if compiled:
         pytest.importorskip("numba")
-    monkeypatch.setattr(numbering, "available", lambda: compiled)
+    monkeypatch.setattr("cloze.text.counting.has_numba", lambda: compiled)
     monkeypatch.setattr("cloze.text.counting._PLAIN_BYTES", 0)
     counter = ChunkCounter(marks=True, lower=False, most=100)
     for round in range(20):

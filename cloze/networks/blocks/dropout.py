@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze import rng
-from cloze.networks.blocks.compiled import has_numba
+from cloze.compiled import has_numba
 from cloze.networks.clock import Clock
 
 LANES = 4  # 16-bit lanes in a 64-bit word

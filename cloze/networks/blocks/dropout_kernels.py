@@ -7,6 +7,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from cloze.compiled import options
+
 _HALF = np.int64(32)
 _LANE = np.int64(16)
 _LAST = np.int64(15)
@@ -14,7 +16,7 @@ _BITS = np.int64(0x0001000100010001)
 _FULL = np.int64(0xFFFF)
 
 
-@numba.njit(nogil=True, cache=True, boundscheck=False)
+@numba.njit(**options())
 def decide(table: Any, picked: Any, first: Any, second: Any, factor: Any, tops: Any, below: Any, made: Any) -> None:
     """made[r] of the words table[picked[r]] and the keys of row r; four lanes a word.
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cloze.networks.blocks.compiled import has_numba
+from cloze.compiled import has_numba
 from cloze.networks.blocks.dropout import kept
 
 _MANY = 1 << 16  # scores from which on compiled code pays
