@@ -67,8 +67,8 @@ def allocator_hint(device: torch.device) -> str | None:
     if device.type != "cpu" or allocator() != "system" or not sys.platform.startswith("linux"):
         return None
     return (
-        "hint: training on a CPU is often faster under jemalloc or tcmalloc: install one and start with "
-        "LD_PRELOAD=<path to libjemalloc.so.2>"
+        "hint: training on a CPU is often faster under tcmalloc: install it and start with "
+        "LD_PRELOAD=<path to libtcmalloc_minimal.so.4>"
     )
 
 
