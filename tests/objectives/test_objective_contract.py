@@ -192,6 +192,20 @@ def test_blocks_of_scores_give_the_same_loss_and_gradient(monkeypatch: pytest.Mo
         torch.testing.assert_close(torch.autograd.grad(total * 0.5, (rows, table, bias)), tuple(g * 0.5 for g in expected))
 
 
+def test_rows_that_even_the_number_of_rows_out_count_for_nothing() -> None:
+    torch.manual_seed(0)
+    for count in (65, 128, 130):
+        rows = torch.randn(count, 5, dtype=torch.double, requires_grad=True)
+        table = torch.randn(9, 5, dtype=torch.double, requires_grad=True)
+        bias, targets = torch.randn(9, dtype=torch.double, requires_grad=True), torch.randint(0, 9, (count,))
+        plain = torch.nn.functional.cross_entropy(rows @ table.t() + bias, targets, reduction="sum")
+        total, right = vocabulary_loss(rows, table, bias, targets, None)
+        torch.testing.assert_close(total, plain)
+        assert right == ((rows @ table.t() + bias).argmax(1) == targets).sum()
+        given = (rows, table, bias)
+        torch.testing.assert_close(torch.autograd.grad(total, given), torch.autograd.grad(plain, given))
+
+
 @pytest.mark.parametrize("smoothing", [0.1, 0.5])
 def test_smoothing_gives_its_share_of_an_answer_to_all_classes_alike(smoothing: float) -> None:
     torch.manual_seed(0)
