@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks.dropout import keep_, kept
+from cloze.networks.blocks.handing import bits, pays
 from cloze.networks.blocks.norm import RootMeanSquare
 
 
@@ -205,7 +206,7 @@ def _activate(x: Tensor, kind: str) -> Tensor:
     if kind == "relu":
         return torch.relu(x)
     if kind == "gelu_tanh" and x.dtype == torch.bfloat16:
-        return _look_up(x, _tanh_tables()[0])
+        return _gelu_tanh(x)
     return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 
@@ -214,9 +215,29 @@ def _activate_backward(gradient: Tensor, x: Tensor, kind: str) -> Tensor:
     if kind == "relu":
         return torch.ops.aten.threshold_backward.grad_input(gradient, x, 0, grad_input=gradient)
     if kind == "gelu_tanh" and x.dtype == torch.bfloat16:
-        return gradient.mul_(_look_up(x, _tanh_tables()[1]))
+        return _gelu_tanh_backward(gradient, x)
     form = "tanh" if kind == "gelu_tanh" else "none"
     return torch.ops.aten.gelu_backward.grad_input(gradient, x, approximate=form, grad_input=gradient)
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    """By compiled code, or by a look-up; both in less than half the time of torch's tanh."""
+    if not pays(x):
+        return _look_up(x, _tanh_tables()[0])
+    from cloze.networks.blocks.gelu_kernels import gelu_tanh
+
+    made = torch.empty_like(x)
+    gelu_tanh(bits(x, x.numel()), bits(made, x.numel()))
+    return made
+
+
+def _gelu_tanh_backward(gradient: Tensor, x: Tensor) -> Tensor:
+    if not pays(x):
+        return gradient.mul_(_look_up(x, _tanh_tables()[1]))
+    from cloze.networks.blocks.gelu_kernels import gelu_tanh_back
+
+    gelu_tanh_back(bits(x, x.numel()), bits(gradient, x.numel()))
+    return gradient
 
 
 @lru_cache(maxsize=1)

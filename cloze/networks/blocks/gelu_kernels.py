@@ -1,0 +1,65 @@
+"""GELU's tanh form and its way back over bfloat16 numbers, one pass each. Importing this imports numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from cloze.lanes import (
+    INNER,
+    LANES,
+    STRICT,
+    add,
+    add_product,
+    divide,
+    exponential,
+    load_half,
+    multiply,
+    spread,
+    store_half,
+    subtract,
+    where_below,
+)
+
+_ZERO, _ONE, _FAR = np.float32(0.0), np.float32(1.0), np.float32(30.0)
+#: tanh(√(2/π) (x + 0.044715 x³)) = 2 σ(2 √(2/π) (x + 0.044715 x³)) - 1
+_LINE, _CUBE = np.float32(2 * 0.7978845608028654), np.float32(2 * 0.7978845608028654 * 0.044715)
+_BEND = np.float32(3 * 2 * 0.7978845608028654 * 0.044715)
+
+
+@numba.njit(**INNER)
+def _share(x: Any, square: Any) -> Any:
+    """σ of the cubic, for |x| up to 30: beyond it is 0 or 1 in any case, and its argument too large for `exponential`."""
+    down = multiply(x, add_product(spread(-_LINE), square, spread(-_CUBE)))
+    most = spread(np.float32(80.0))
+    one = spread(_ONE)
+    return divide(one, add(one, exponential(where_below(down, most, down, most))))
+
+
+@numba.njit(**STRICT)
+def gelu_tanh(numbers: Any, out: Any) -> None:
+    """out = GELU(numbers), bits of bfloat16 (1, N) as int16."""
+    count, far = numbers.shape[1], spread(_FAR)
+    near, zero = spread(-_FAR), spread(_ZERO)
+    for at in range(0, count, LANES):
+        x = load_half(numbers, 0, at, count - at, _ZERO)
+        bound = where_below(x, far, where_below(near, x, x, near), far)
+        made = multiply(x, _share(bound, multiply(bound, bound)))
+        store_half(out, 0, at, count - at, where_below(near, x, made, zero))
+
+
+@numba.njit(**STRICT)
+def gelu_tanh_back(numbers: Any, gradient: Any) -> None:
+    """The gradient of GELU's output becomes that of its input, both (1, N)."""
+    count, far = numbers.shape[1], spread(_FAR)
+    near, one = spread(-_FAR), spread(_ONE)
+    for at in range(0, count, LANES):
+        x = load_half(numbers, 0, at, count - at, _ZERO)
+        x = where_below(x, far, where_below(near, x, x, near), far)
+        square = multiply(x, x)
+        share = _share(x, square)
+        steep = multiply(multiply(x, add_product(spread(_LINE), square, spread(_BEND))), subtract(one, share))
+        slope = multiply(share, add(one, steep))
+        store_half(gradient, 0, at, count - at, multiply(slope, load_half(gradient, 0, at, count - at, _ZERO)))

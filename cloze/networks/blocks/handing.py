@@ -1,0 +1,24 @@
+"""Handing bfloat16 tensors to compiled code: when that pays, and as what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloze.compiled import has_numba
+
+_MANY = 1 << 16  # numbers from which on it pays
+_FEW_THREADS = 2  # with more of them torch's own passes are faster than one in compiled code
+
+
+def pays(x: Tensor) -> bool:
+    """Whether one pass of compiled code over `x` is faster than torch's passes."""
+    many = x.dtype == torch.bfloat16 and x.numel() >= _MANY and torch.get_num_threads() <= _FEW_THREADS
+    return many and x.is_contiguous() and has_numba()
+
+
+def bits(x: Tensor, width: int) -> Any:
+    """The bits of a contiguous tensor as rows of `width` int16, in its memory; a mask of int16 as it is."""
+    return x.view(torch.int16).view(-1, width).numpy()
