@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class ClozeError(Exception):
@@ -66,6 +67,19 @@ class MissingExtra(UserError):
             f"{purpose} needs the package {package}, which is not installed.\n"
             f'  Install it with: pip install "cloze[{extra}]"'
         )
+
+
+def beside(missing: Path) -> str:
+    """A sentence on what is in the folder of a path that is not there; nothing where it holds much, and nothing alike."""
+    if not missing.parent.is_dir():
+        return f"The folder {missing.parent} is not there either."
+    names = sorted(path.name for path in missing.parent.iterdir())
+    close = get_close_matches(missing.name, names, n=3, cutoff=0.55)
+    if close:
+        return f"Did you mean {' or '.join(repr(name) for name in close)}?"
+    if len(names) > 16:
+        return ""
+    return f"In its folder: {', '.join(names)}." if names else "Its folder is empty."
 
 
 def nearest(given: str, known: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from cloze.corpus.report import Oddities
-from cloze.errors import CorpusError, MissingExtra, nearest
+from cloze.errors import CorpusError, MissingExtra, beside
 
 STDIN = "-"
 PYTHON_DOCS = "python-docs"
@@ -111,9 +111,7 @@ def _expand(given: str, odd: Oddities) -> list[str]:
         if not files:
             raise CorpusError(f"{given}: no file matches this pattern.")
         return files
-    siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-    hint = nearest(path.name, siblings) if siblings else f"The folder {path.parent} is not there either."
-    raise CorpusError(f"{given}: no such file or folder. {hint}")
+    raise CorpusError(f"{given}: no such file or folder. {beside(path)}".rstrip())
 
 
 def _folder(folder: Path, odd: Oddities) -> list[str]:

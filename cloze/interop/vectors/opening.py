@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from cloze.corpus.readers.files import TextFile
-from cloze.errors import CheckpointError, nearest
+from cloze.errors import CheckpointError, beside
 from cloze.interop.vectors.binary import read_binary
 from cloze.interop.vectors.fasttext import FastText, is_fasttext, read_fasttext
 from cloze.interop.vectors.text import read_text, sizes_of
@@ -55,9 +55,8 @@ _NAMES = {"text": "vectors as text", "word2vec-binary": "word2vec's binary file"
 def kind_of(path: Path) -> Kind:
     """What a file holds, by its first bytes. A file that holds no vectors is a `CheckpointError`."""
     if not path.exists():
-        others = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        hint = nearest(path.name, others) if others else "Its folder is missing too."
-        raise CheckpointError(f"{path}: there is no such file or folder; expected vectors or a checkpoint. {hint}")
+        what = f"{path}: there is no such file or folder; expected vectors or a checkpoint."
+        raise CheckpointError(f"{what} {beside(path)}".rstrip())
     with TextFile(str(path)).open() as stream:
         start = stream.read(_LOOKED_AT)
     if not start.strip():
