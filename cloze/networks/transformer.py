@@ -14,7 +14,7 @@ from cloze import rng
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, Places, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
-from cloze.networks.blocks.fused_attention import ROWS
+from cloze.networks.blocks.even import rows_to_add
 from cloze.networks.blocks.initial import Initial, draw, initialise
 from cloze.networks.blocks.layer import Activation, TransformerLayer
 from cloze.networks.blocks.norm import Normalisation, make_norm
@@ -277,9 +277,9 @@ class Transformer(nn.Module):
         batch, length, width = x.shape
         marked = torch.zeros(batch * length, dtype=torch.bool)
         marked[chosen] = True
-        more = -int(marked.sum()) % ROWS
+        more = rows_to_add(int(marked.sum()))
         free = (~marked).nonzero().view(-1)
-        if len(chosen) and more <= len(free):  # evenly, so that no row of the batch asks at many more places than others
+        if 0 < more <= len(free):  # evenly, so that no row of the batch asks at many more places than others
             marked[free[torch.arange(more) * len(free) // more]] = True
         flat = marked.nonzero().view(-1)  # distinct places: a place named twice must not get its gradient twice
         places = Places(flat // length, flat % length)

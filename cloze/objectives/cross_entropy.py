@@ -16,13 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from cloze.compiled import has_numba
+from cloze.networks.blocks.even import rows_to_add
 from cloze.networks.blocks.fused import linear
+from cloze.networks.blocks.handing import bits, can_be_handed
 
 _SCORES_HELD = 1 << 25  # scores that exist at once in the dtype of the product
 _SCORES_WIDE = 1 << 18  # scores in float32 at once: 1 MB, what a core's cache holds
-_ROWS = 64  # rows of many are a multiple of this
-_MANY = 1 << 16  # scores from which on compiled code pays
 _A_THREAD = 1 << 20  # scores that are worth a thread of their own
 
 
@@ -125,8 +124,8 @@ class _VocabularyLoss(torch.autograd.Function):
 
 
 def _evened(rows: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """With rows of weight 0 to a multiple of `_ROWS`: scores are the largest block of memory, and then of one of few sizes."""
-    more = -len(rows) % _ROWS if len(rows) > _ROWS else 0
+    """With rows of weight 0 to an even number: scores are the largest block of memory, and then of one of few sizes."""
+    more = rows_to_add(len(rows))
     return F.pad(rows, (0, 0, 0, more)), F.pad(targets, (0, more)), F.pad(weights, (0, more))
 
 
@@ -143,7 +142,7 @@ def _add_losses(
     scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float
 ) -> None:
     """Add loss and right answers to the sums; `into` receives the gradient of the scores, and may be the scores."""
-    if scores.dtype == torch.bfloat16 and scores.numel() >= _MANY and has_numba():
+    if can_be_handed(scores):
         _add_compiled(scores, targets, weights, total, right, into, smoothing)
         return
     step = max(1, _SCORES_WIDE // max(1, scores.shape[1]))
@@ -176,9 +175,8 @@ def _add_compiled(
 
     rows, classes = scores.shape
     found = np.empty((2, rows))
-    bits = scores.view(torch.int16).numpy()
-    made = np.empty((0, classes), dtype=np.int16) if into is None else into.view(torch.int16).numpy()
-    given = (bits, targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, made, *found)
+    made = np.empty((0, classes), dtype=np.int16) if into is None else bits(into, classes)
+    given = (bits(scores, classes), targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, made, *found)
     threads = min(torch.get_num_threads(), max(1, scores.numel() // _A_THREAD))
     borders = [rows * number // threads for number in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:  # makes a thread when it is given work, and not before

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from cloze.networks import Transformer
-from cloze.networks.blocks.fused_attention import ROWS, Real
+from cloze.networks import EncoderDecoder, Transformer
+from cloze.networks.blocks import even
+from cloze.networks.blocks.even import ROWS, rows_to_add
+from cloze.networks.blocks.fused_attention import Real
 from cloze.networks.clock import Clock
+
+
+@pytest.fixture(autouse=True)
+def evened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows are evened out like many."""
+    monkeypatch.setattr(even, "_FEW", 1)
 
 
 def block_of(*lengths: int) -> torch.Tensor:
@@ -63,3 +72,25 @@ def test_places_that_nobody_asked_for_change_no_gradient() -> None:
         assert (one is None) == (other is None)
         if one is not None:
             torch.testing.assert_close(one, other)
+
+
+def test_few_rows_stay_as_they_are_and_many_grow_by_an_eighth_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert [rows_to_add(count) for count in (0, 1, 65, 511, 512, 513, 4095)] == [0, 0, 0, 0, 0, 63, 1]
+    assert Real.of(block_of(50, 20, 3)).count == len(Real.of(block_of(50, 20, 3)).flat) == 73
+
+
+def test_rows_that_are_added_change_nothing_in_an_encoder_and_a_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    network = EncoderDecoder(layers=1, width=16, heads=2, vocab_size=30, dropout=0.2, clock=Clock()).double().train()
+    source, target = torch.randint(0, 30, (3, 9)), torch.randint(0, 30, (3, 7))
+    found = []
+    for few in (1, 1 << 40):
+        monkeypatch.setattr(even, "_FEW", few)
+        made = network(
+            want=frozenset({"decoder_hidden"}), tokens=source, decoder_tokens=target, block=block_of(9, 4, 6),
+            decoder_block=block_of(3, 7, 5),
+        )["decoder_hidden"]
+        found.append([made, *torch.autograd.grad((made**2).sum(), list(network.parameters()), allow_unused=True)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cloze.networks.blocks import handing
 from cloze.objectives import cross_entropy
 
 
@@ -16,7 +17,7 @@ def both(
     pytest.importorskip("numba")
     found = []
     for many, given, apart in ((1 << 60, scores.double(), True), (1, scores.clone(), False), (1, scores, True)):
-        monkeypatch.setattr(cross_entropy, "_MANY", many)
+        monkeypatch.setattr(handing, "_MANY", many)
         total, right = torch.zeros((), dtype=torch.float64), torch.zeros(())
         into = torch.empty_like(given) if apart else given
         shares = weights.double() if given.dtype == torch.float64 else weights
@@ -62,3 +63,13 @@ def test_scores_of_minus_infinity_have_no_share(monkeypatch: pytest.MonkeyPatch)
     for total, _, gradient in both(monkeypatch, scores, torch.tensor([0, 9]), torch.ones(2), 0.0):
         assert total.item() == pytest.approx(2 * torch.tensor(10.0).log().item(), abs=1e-6)
         assert (gradient[:, 10:] == 0).all() and gradient[0, 0].item() == pytest.approx(-0.9, abs=0.004)
+
+
+def test_scores_that_do_not_stand_one_behind_the_other_are_read_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(handing, "_MANY", 1)
+    torch.manual_seed(0)
+    whole, targets = torch.randn(40, 9).bfloat16(), torch.randint(0, 40, (9,))
+    total, _ = cross_entropy.cross_entropy_sum(whole.t(), targets, None)
+    wanted, _ = cross_entropy.cross_entropy_sum(whole.t().contiguous(), targets, None)
+    torch.testing.assert_close(total, wanted)

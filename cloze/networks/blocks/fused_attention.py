@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks.dropout import Places, keep_
+from cloze.networks.blocks.even import rows_to_add
 from cloze.networks.blocks.fused import (
     Half,
     _bias_gradient,
@@ -29,10 +30,7 @@ from cloze.networks.blocks.fused import (
 )
 from cloze.networks.blocks.softmax import soften
 
-#: Tokens without their padding are as many as the text has, and glibc fits no new block into the gap of a slightly smaller one:
-#: memory grew to three times what a step needs. Multiples of this are few enough, and waste one row in a hundred.
-ROWS = 64
-_SLOTS = 8  # and of this the places that ask in a row
+_SLOTS = 8  # places that ask in a row are a multiple of this
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Real:
         """Of blocks (B, L), 0 at padding."""
         flat = (block > 0).flatten().nonzero().view(-1)
         count = len(flat)
-        flat = torch.cat([flat, flat[-1:].expand(-count % ROWS)])
+        flat = torch.cat([flat, flat[-1:].expand(rows_to_add(count))])
         batch, length = block.shape
         return cls(Places(flat // length, flat % length), flat, batch, length, count)
 

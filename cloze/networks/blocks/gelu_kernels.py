@@ -38,26 +38,30 @@ def _share(x: Any, square: Any) -> Any:
     return divide(one, add(one, exponential(where_below(down, most, down, most))))
 
 
+@numba.njit(**INNER)
+def _near(x: Any) -> Any:
+    """`x`, or ±30 where it is farther out."""
+    low, high = spread(-_FAR), spread(_FAR)
+    return where_below(x, high, where_below(low, x, x, low), high)
+
+
 @numba.njit(**STRICT)
 def gelu_tanh(numbers: Any, out: Any) -> None:
     """out = GELU(numbers), bits of bfloat16 (1, N) as int16."""
-    count, far = numbers.shape[1], spread(_FAR)
-    near, zero = spread(-_FAR), spread(_ZERO)
+    count = numbers.shape[1]
     for at in range(0, count, LANES):
         x = load_half(numbers, 0, at, count - at, _ZERO)
-        bound = where_below(x, far, where_below(near, x, x, near), far)
-        made = multiply(x, _share(bound, multiply(bound, bound)))
-        store_half(out, 0, at, count - at, where_below(near, x, made, zero))
+        near = _near(x)
+        made = multiply(x, _share(near, multiply(near, near)))
+        store_half(out, 0, at, count - at, where_below(spread(-_FAR), x, made, spread(_ZERO)))
 
 
 @numba.njit(**STRICT)
 def gelu_tanh_back(numbers: Any, gradient: Any) -> None:
     """The gradient of GELU's output becomes that of its input, both (1, N)."""
-    count, far = numbers.shape[1], spread(_FAR)
-    near, one = spread(-_FAR), spread(_ONE)
+    count, one = numbers.shape[1], spread(_ONE)
     for at in range(0, count, LANES):
-        x = load_half(numbers, 0, at, count - at, _ZERO)
-        x = where_below(x, far, where_below(near, x, x, near), far)
+        x = _near(load_half(numbers, 0, at, count - at, _ZERO))
         square = multiply(x, x)
         share = _share(x, square)
         steep = multiply(multiply(x, add_product(spread(_LINE), square, spread(_BEND))), subtract(one, share))

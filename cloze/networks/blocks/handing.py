@@ -9,14 +9,18 @@ from torch import Tensor
 
 from cloze.compiled import has_numba
 
-_MANY = 1 << 16  # numbers from which on it pays
+_MANY = 1 << 16  # numbers from which on the call is small beside the work
 _FEW_THREADS = 2  # with more of them torch's own passes are faster than one in compiled code
 
 
+def can_be_handed(x: Tensor) -> bool:
+    """Whether compiled code is there for `x`: many bfloat16 numbers, one behind the other."""
+    return x.dtype == torch.bfloat16 and x.numel() >= _MANY and x.is_contiguous() and has_numba()
+
+
 def pays(x: Tensor) -> bool:
-    """Whether one pass of compiled code over `x` is faster than torch's passes."""
-    many = x.dtype == torch.bfloat16 and x.numel() >= _MANY and torch.get_num_threads() <= _FEW_THREADS
-    return many and x.is_contiguous() and has_numba()
+    """Whether a pass of compiled code over `x` on one core is faster than torch's passes on all."""
+    return torch.get_num_threads() <= _FEW_THREADS and can_be_handed(x)
 
 
 def bits(x: Tensor, width: int) -> Any:
