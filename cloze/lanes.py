@@ -321,6 +321,17 @@ def subtract(typing: Any, left: Any, right: Any) -> Any:
 
 
 @intrinsic
+def unless_nan(typing: Any, value: Any, made: Any) -> Any:
+    """`made`, but `value` in the lanes where that is not a number: products are compiled as if there were none such."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value, made = arguments
+        return builder.select(builder.fcmp_unordered("uno", value, value), value, made)
+
+    return _LANES(_LANES, _LANES), generate
+
+
+@intrinsic
 def larger(typing: Any, left: Any, right: Any) -> Any:
     """The larger of both, lane by lane; right where one of them is not a number."""
 

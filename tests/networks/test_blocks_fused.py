@@ -109,3 +109,12 @@ def test_gelu_is_the_tanh_form_for_every_bfloat16(compiled: bool, monkeypatch: p
     reference = torch.ops.aten.gelu_backward(torch.ones_like(x).double(), x.double(), approximate="tanh")
     reference = torch.where(x.abs() > 1e4, (x > 0).double(), reference)
     assert (slope - reference).abs().le(0.004 * reference.abs() + 1e-6).all()
+
+
+def test_compiled_gelu_hides_nothing_that_is_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(handing, "_MANY", 1)
+    monkeypatch.setattr(handing, "_FEW_THREADS", 1 << 10)
+    x = torch.tensor([float("nan"), 1.0, float("nan")]).bfloat16()
+    assert _activate(x, "gelu_tanh").isnan().tolist() == [True, False, True]
+    assert _activate_backward(torch.ones_like(x), x, "gelu_tanh").isnan().tolist() == [True, False, True]

@@ -66,3 +66,10 @@ def test_without_compiled_code_the_numbers_are_near(dropped: bool, monkeypatch: 
     for one, other in zip(fast, soften(scores.clone(), added, keep, 3), strict=True):
         torch.testing.assert_close(one, other, rtol=0.05, atol=0)
         assert torch.equal(one == 0, other == 0)
+
+
+def test_a_row_with_what_is_not_a_number_is_none(compiled: None) -> None:
+    scores = torch.zeros(3, 2, 20).bfloat16()
+    scores[1, 0, 17] = float("nan")
+    shares, _ = soften(scores, None, None, 3)
+    assert shares.isnan().any(-1).tolist() == [[False, False], [True, False], [False, False]]

@@ -73,3 +73,10 @@ def test_scores_that_do_not_stand_one_behind_the_other_are_read_right(monkeypatc
     total, _ = cross_entropy.cross_entropy_sum(whole.t(), targets, None)
     wanted, _ = cross_entropy.cross_entropy_sum(whole.t().contiguous(), targets, None)
     torch.testing.assert_close(total, wanted)
+
+
+def test_a_score_that_is_not_a_number_makes_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = torch.zeros(2, 40).bfloat16()
+    scores[1, 33] = float("nan")
+    for total, _, _ in both(monkeypatch, scores, torch.tensor([0, 9]), torch.ones(2), 0.0):
+        assert total.isnan()

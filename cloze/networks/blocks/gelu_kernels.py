@@ -20,6 +20,7 @@ from cloze.lanes import (
     spread,
     store_half,
     subtract,
+    unless_nan,
     where_below,
 )
 
@@ -42,7 +43,7 @@ def _share(x: Any, square: Any) -> Any:
 def _near(x: Any) -> Any:
     """`x`, or ±30 where it is farther out."""
     low, high = spread(-_FAR), spread(_FAR)
-    return where_below(x, high, where_below(low, x, x, low), high)
+    return where_below(x, low, low, where_below(high, x, high, x))
 
 
 @numba.njit(**STRICT)
@@ -53,7 +54,7 @@ def gelu_tanh(numbers: Any, out: Any) -> None:
         x = load_half(numbers, 0, at, count - at, _ZERO)
         near = _near(x)
         made = multiply(x, _share(near, multiply(near, near)))
-        store_half(out, 0, at, count - at, where_below(spread(-_FAR), x, made, spread(_ZERO)))
+        store_half(out, 0, at, count - at, unless_nan(x, where_below(x, spread(-_FAR), spread(_ZERO), made)))
 
 
 @numba.njit(**STRICT)
@@ -61,9 +62,10 @@ def gelu_tanh_back(numbers: Any, gradient: Any) -> None:
     """The gradient of GELU's output becomes that of its input, both (1, N)."""
     count, one = numbers.shape[1], spread(_ONE)
     for at in range(0, count, LANES):
-        x = _near(load_half(numbers, 0, at, count - at, _ZERO))
-        square = multiply(x, x)
-        share = _share(x, square)
-        steep = multiply(multiply(x, add_product(spread(_LINE), square, spread(_BEND))), subtract(one, share))
-        slope = multiply(share, add(one, steep))
+        x = load_half(numbers, 0, at, count - at, _ZERO)
+        near = _near(x)
+        square = multiply(near, near)
+        share = _share(near, square)
+        steep = multiply(multiply(near, add_product(spread(_LINE), square, spread(_BEND))), subtract(one, share))
+        slope = unless_nan(x, multiply(share, add(one, steep)))
         store_half(gradient, 0, at, count - at, multiply(slope, load_half(gradient, 0, at, count - at, _ZERO)))
