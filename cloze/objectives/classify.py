@@ -25,17 +25,21 @@ class Classify(Answers):
     `reading` is the name of what is read: `hidden` (B, L, D), where places are flat indices into B*L, or `summary`
     (E, D), where they are examples. A head with one output is asked yes or no (binary cross-entropy). With `everywhere`
     the answers need no places: every position that is not padding is asked, one target per position, (B*L,).
-    `smoothing` is the share of an answer that all classes get alike. Metrics: `correct`.
+    `smoothing` is the share of an answer that all classes get alike; `z_loss` weighs the square of the logarithm of the
+    softmax's denominator while training (see `token_prediction`). Metrics: `correct`.
     """
 
     def __init__(
-        self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False, smoothing: float = 0.0
+        self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False, smoothing: float = 0.0,
+        z_loss: float = 0.0,
     ) -> None:
         super().__init__(set=set)
         self.head = head
         if not 0.0 <= smoothing < 1.0:
             raise RecipeError(f"smoothing: {smoothing} is not a share of an answer. Expected 0 <= smoothing < 1.")
-        self.smoothing = smoothing
+        if not z_loss >= 0.0:
+            raise RecipeError(f"z_loss: {z_loss} is no weight. Expected 0 or more, such as 1e-4.")
+        self.smoothing, self.z_loss = smoothing, z_loss
         self.everywhere = everywhere
         self.reads = (reading,)
         self.at: tuple[str, ...] = (self.places,)
@@ -69,7 +73,7 @@ class Classify(Answers):
         targets = batch[self.targets].long()
         weights = self._weights(batch)
         if logits.dim() == 2:
-            total, correct = cross_entropy_sum(logits, targets, weights, self.smoothing)
+            total, correct = cross_entropy_sum(logits, targets, weights, self.smoothing, self._z_loss)
             return Loss(total, {"correct": correct})
         losses = F.binary_cross_entropy_with_logits(_wide(logits), targets.to(_wide(logits).dtype), reduction="none")
         correct = ((logits.detach() > 0) == (targets > 0)).float()
@@ -83,8 +87,13 @@ class Classify(Answers):
             return self.loss(self.scores(readings, batch), batch)
         rows = self.head.transform_rows(self.rows(readings, batch))
         targets, weights = batch[self.targets].long(), self._weights(batch)
-        total, correct = vocabulary_loss(rows, self.head.weight, self.head.bias, targets, weights, self.smoothing)
+        table, bias = self.head.weight, self.head.bias
+        total, correct = vocabulary_loss(rows, table, bias, targets, weights, self.smoothing, self._z_loss)
         return Loss(total, {"correct": correct})
+
+    @property
+    def _z_loss(self) -> float:
+        return self.z_loss if self.training else 0.0
 
     def _weights(self, batch: Batch) -> Tensor | None:
         if self.weights in batch:

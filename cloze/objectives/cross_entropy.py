@@ -26,18 +26,21 @@ _A_THREAD = 1 << 20  # scores that are worth a thread of their own
 
 
 def cross_entropy_sum(
-    scores: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float = 0.0
+    scores: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float = 0.0, z_loss: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Weighted sums over the M rows of (M, C): the loss, and the rows whose one best class is the target.
 
-    `smoothing` gives that share of every answer's weight to all classes alike (Szegedy et al., 2016, §7).
+    `smoothing` gives that share of every answer's weight to all classes alike (Szegedy et al., 2016, §7). `z_loss` times the
+    square of the logarithm of the softmax's denominator is added to every row's loss (Mesh TensorFlow's `z_loss`).
     """
     if scores.device.type == "cpu" and not torch.compiler.is_compiling():
         gradient = torch.is_grad_enabled() and scores.requires_grad
-        total, right = _ScoresLoss.apply(scores, targets, weights, gradient, smoothing)
+        total, right = _ScoresLoss.apply(scores, targets, weights, gradient, smoothing, z_loss)
         return total, right
     wide = scores if scores.dtype == torch.float64 else scores.float()
     losses = F.cross_entropy(wide, targets, reduction="none", label_smoothing=smoothing)
+    if z_loss:
+        losses = losses + z_loss * wide.logsumexp(1).square()
     with torch.no_grad():
         right = ((wide >= wide.gather(1, targets[:, None])).sum(1) == 1).float()
     if weights is not None:
@@ -46,16 +49,17 @@ def cross_entropy_sum(
 
 
 def vocabulary_loss(
-    rows: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None, smoothing: float = 0.0
+    rows: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None, smoothing: float = 0.0,
+    z_loss: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """`cross_entropy_sum` of `rows` (M, E) times `table` (V, E) plus `bias` (V)."""
     if rows.device.type != "cpu" or torch.compiler.is_compiling():
-        return cross_entropy_sum(F.linear(rows, table, bias), targets, weights, smoothing)
+        return cross_entropy_sum(F.linear(rows, table, bias), targets, weights, smoothing, z_loss)
     if torch.is_autocast_enabled("cpu"):
         rows = rows.to(torch.get_autocast_dtype("cpu"))
     wanting = (tensor.requires_grad for tensor in (rows, table, bias) if tensor is not None)  # any may be frozen
     gradient = torch.is_grad_enabled() and any(wanting)
-    total, right = _VocabularyLoss.apply(rows, table, bias, targets, weights, gradient, smoothing)
+    total, right = _VocabularyLoss.apply(rows, table, bias, targets, weights, gradient, smoothing, z_loss)
     return total, right
 
 
@@ -64,12 +68,12 @@ class _ScoresLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, targets: Tensor, weights: Tensor | None, gradient: bool, smoothing: float
+        ctx: Any, scores: Tensor, targets: Tensor, weights: Tensor | None, gradient: bool, smoothing: float, z_loss: float
     ) -> tuple[Tensor, Tensor]:
         total, right = _zero_sums(scores.dtype)
         d_scores = torch.empty_like(scores) if gradient else None
         shares = _weights(weights, len(scores), total.dtype)
-        _add_losses(scores, targets, shares, total, right, d_scores, smoothing)
+        _add_losses(scores, targets, shares, total, right, d_scores, smoothing, z_loss)
         ctx.save_for_backward(d_scores)
         ctx.mark_non_differentiable(right)
         return total, right
@@ -78,7 +82,7 @@ class _ScoresLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (d_scores,) = ctx.saved_tensors
-        return d_scores * float(gradient), None, None, None, None
+        return d_scores * float(gradient), None, None, None, None, None
 
 
 class _VocabularyLoss(torch.autograd.Function):
@@ -87,7 +91,7 @@ class _VocabularyLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, rows: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor | None, gradient: bool,
-        smoothing: float,
+        smoothing: float, z_loss: float,
     ) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", enabled=False):
             dtype = rows.dtype
@@ -104,7 +108,7 @@ class _VocabularyLoss(torch.autograd.Function):
                 part = slice(start, start + held)
                 scores = linear(rows[part], table_cast, bias_cast)
                 into = scores if gradient else None
-                _add_losses(scores, targets[part], weights[part], total, right, into, smoothing)
+                _add_losses(scores, targets[part], weights[part], total, right, into, smoothing, z_loss)
                 if d_rows is not None:
                     torch.mm(scores, table_cast, out=d_rows[part])
                     product = scores.t() @ rows[part]
@@ -120,7 +124,8 @@ class _VocabularyLoss(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_rows, d_table, d_bias = ctx.saved_tensors
         scale = float(gradient)
-        return d_rows * scale, d_table * scale, None if d_bias is None else d_bias * scale, None, None, None, None
+        d_bias = None if d_bias is None else d_bias * scale
+        return d_rows * scale, d_table * scale, d_bias, None, None, None, None, None
 
 
 def _evened(rows: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -139,11 +144,12 @@ def _weights(weights: Tensor | None, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def _add_losses(
-    scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float
+    scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float,
+    z_loss: float,
 ) -> None:
     """Add loss and right answers to the sums; `into` receives the gradient of the scores, and may be the scores."""
     if can_be_handed(scores):
-        _add_compiled(scores, targets, weights, total, right, into, smoothing)
+        _add_compiled(scores, targets, weights, total, right, into, smoothing, z_loss)
         return
     step = max(1, _SCORES_WIDE // max(1, scores.shape[1]))
     for start in range(0, len(scores), step):
@@ -158,9 +164,10 @@ def _add_losses(
         if smoothing:
             chosen = chosen * (1 - smoothing) + wide.mean(1, keepdim=True) * smoothing
         shares = torch.softmax(wide, 1)  # one pass; the largest share is one over the sum of exponentials
-        total -= ((chosen - top + shares.amax(1, keepdim=True).log()) * weight).sum()
+        log_sum = top - shares.amax(1, keepdim=True).log()
+        total += ((log_sum - chosen + z_loss * log_sum.square()) * weight).sum()
         if into is not None:
-            shares *= weight
+            shares *= weight * (1 + 2 * z_loss * log_sum)
             shares.scatter_add_(1, target, weight * (smoothing - 1))
             if smoothing:
                 shares -= weight * (smoothing / shares.shape[1])
@@ -168,7 +175,8 @@ def _add_losses(
 
 
 def _add_compiled(
-    scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float
+    scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float,
+    z_loss: float,
 ) -> None:
     """The same in one visit to each row by compiled code, rows shared out over as many threads as torch has."""
     from cloze.objectives.cross_entropy_kernels import take_losses
@@ -176,7 +184,7 @@ def _add_compiled(
     rows, classes = scores.shape
     found = np.empty((2, rows))
     made = np.empty((0, classes), dtype=np.int16) if into is None else bits(into, classes)
-    given = (bits(scores, classes), targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, made, *found)
+    given = (bits(scores, classes), targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, z_loss, made, *found)
     threads = min(torch.get_num_threads(), max(1, scores.numel() // _A_THREAD))
     borders = [rows * number // threads for number in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:  # makes a thread when it is given work, and not before

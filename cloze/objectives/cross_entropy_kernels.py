@@ -31,7 +31,8 @@ _LOWEST, _ZERO = np.float32(-np.inf), np.float32(0.0)
 
 @numba.njit(**STRICT)
 def take_losses(
-    scores: Any, targets: Any, weights: Any, smoothing: Any, into: Any, losses: Any, right: Any, first: Any, last: Any
+    scores: Any, targets: Any, weights: Any, smoothing: Any, z_loss: Any, into: Any, losses: Any, right: Any, first: Any,
+    last: Any,
 ) -> None:
     """Weighted loss, and weight where the target alone is best, of rows first … last - 1 of bfloat16 scores (M, C) as int16.
 
@@ -60,11 +61,13 @@ def take_losses(
             total = add(total, exponential(subtract(load_half(scores, row, at, classes - at, _LOWEST), top)))
         mass = np.float64(total_of(total))
         meant = chosen * (1.0 - smoothing) + total_of(sum_) / classes * smoothing
-        losses[row] = weights[row] * (math.log(mass) + best - meant)
+        log_sum = math.log(mass) + best
+        losses[row] = weights[row] * (log_sum - meant + z_loss * log_sum * log_sum)
         if len(into):
-            share, even = spread(np.float32(weights[row] / mass)), spread(np.float32(-weights[row] * smoothing / classes))
+            held = (1.0 + 2.0 * z_loss * log_sum) / mass
+            share, even = spread(np.float32(weights[row] * held)), spread(np.float32(-weights[row] * smoothing / classes))
             for at in range(0, classes, LANES):
                 x = exponential(subtract(load_half(scores, row, at, classes - at, _LOWEST), top))
                 store_half(into, row, at, classes - at, add_product(even, x, share))
-            whole = math.exp(np.float64(chosen - best)) / mass + smoothing - 1.0 - smoothing / classes
+            whole = math.exp(np.float64(chosen - best)) * held + smoothing - 1.0 - smoothing / classes
             store_one(into, row, targets[row], np.float32(weights[row] * whole))

@@ -26,6 +26,7 @@ def token_prediction(
     norm_epsilon: float = 1e-12,
     scale: bool = False,
     smoothing: float = 0.0,
+    z_loss: float = 0.0,
     sampled: int | None = None,
     most: int | None = None,
     set: str = "main",
@@ -41,7 +42,9 @@ def token_prediction(
     `get_masked_lm_output`). `tie` takes the network's token table as output weights (Press & Wolf, 2017). GPT-2: no
     transform, tied, no bias. `scale` multiplies the rows by the table's width to the power -1/2 before the table (T5 v1.0,
     whose tied table is drawn with deviation 1). `smoothing` is label smoothing over all ids (0.1 in sequence to sequence
-    fine-tuning). Without `biases` the dense map and its norm have no offsets (ModernBERT).
+    fine-tuning). `z_loss` times the squared logarithm of the softmax's denominator joins every answer's loss while training,
+    which keeps scores near 0 (1e-4 in T5's configurations, from Mesh TensorFlow); held-out losses are without it. Without
+    `biases` the dense map and its norm have no offsets (ModernBERT).
 
     `sampled` trains by a sample of so many ids and `most` asks for the most frequent ids alone, the rest being [UNK], as ELMo
     does (see `SampledPrediction`); both want ids sorted by frequency, as the tokenizer `words` gives them.
@@ -52,21 +55,23 @@ def token_prediction(
         raise ValueError("token_prediction: tie is true, but the network it reads has no token table")
     rows = vocab_size if most is None else min(most, vocab_size)
     if sampled is not None or most is not None:
-        _check_sampled(most, smoothing, tied=tie)
+        _check_sampled(most, smoothing, z_loss, tied=tie)
     head = VocabularyHead(
         width=width, vocab_size=rows, transform=transform, table=table if tie else None, bias=bias,
         norm_epsilon=norm_epsilon, scale=scale, biases=biases,
     )
     if sampled is None and rows == vocab_size:
-        return Classify(head, set=set, smoothing=smoothing)
+        return Classify(head, set=set, smoothing=smoothing, z_loss=z_loss)
     return SampledPrediction(
         head, set=set, sampled=sampled, rows=rows, vocab_size=vocab_size, unknown=unknown_id(spellings), clock=clock or Clock()
     )
 
 
-def _check_sampled(most: int | None, smoothing: float, *, tied: bool) -> None:
+def _check_sampled(most: int | None, smoothing: float, z_loss: float, *, tied: bool) -> None:
     if smoothing:
         raise RecipeError("token_prediction: smoothing gives a share to every id, which a sample or `most` leaves out; write 0.")
+    if z_loss:
+        raise RecipeError("token_prediction: z_loss needs the scores of all ids, which a sample or `most` leaves out; write 0.")
     if most is not None and (most < 2 or tied):
         raise RecipeError(
             f"token_prediction.most: {most} with tie: {str(tied).lower()}; expected at least 2 ids, and output rows of their own."

@@ -11,7 +11,8 @@ from cloze.objectives import cross_entropy
 
 
 def both(
-    monkeypatch: pytest.MonkeyPatch, scores: Tensor, targets: Tensor, weights: Tensor, smoothing: float
+    monkeypatch: pytest.MonkeyPatch, scores: Tensor, targets: Tensor, weights: Tensor, smoothing: float,
+    z_loss: float = 0.0,
 ) -> list[list[Tensor]]:
     """Loss, right answers and gradient, by torch's passes in float64 and by compiled code, in place and apart."""
     pytest.importorskip("numba")
@@ -21,16 +22,16 @@ def both(
         total, right = torch.zeros((), dtype=torch.float64), torch.zeros(())
         into = torch.empty_like(given) if apart else given
         shares = weights.double() if given.dtype == torch.float64 else weights
-        cross_entropy._add_losses(given, targets, shares, total, right, into, smoothing)
+        cross_entropy._add_losses(given, targets, shares, total, right, into, smoothing, z_loss)
         found.append([total, right.double(), into.double()])
     return found
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("smoothing", "z_loss"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.01), (0.1, 0.01)])
 @pytest.mark.parametrize("classes", [3, 16, 101, 8001])
 @pytest.mark.parametrize("share", [1 << 60, 200])
 def test_compiled_losses_are_the_losses(
-    classes: int, smoothing: float, share: int, monkeypatch: pytest.MonkeyPatch
+    classes: int, smoothing: float, z_loss: float, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(classes)
     monkeypatch.setattr(cross_entropy, "_A_THREAD", share)  # on one thread, or on as many as torch has
@@ -39,7 +40,7 @@ def test_compiled_losses_are_the_losses(
     targets[:2] = classes - 1
     scores[3:6].scatter_(1, targets[3:6, None], 40.0)
     scores[5, (targets[5] + 1) % classes] = 40.0  # a tie is not right
-    (total, right, gradient), *compiled = both(monkeypatch, scores, targets, weights, smoothing)
+    (total, right, gradient), *compiled = both(monkeypatch, scores, targets, weights, smoothing, z_loss)
     for loss, hits, made in compiled:
         torch.testing.assert_close(loss, total, rtol=1e-6, atol=1e-6)
         assert hits == right
@@ -80,3 +81,23 @@ def test_a_score_that_is_not_a_number_makes_no_loss(monkeypatch: pytest.MonkeyPa
     scores[1, 33] = float("nan")
     for total, _, _ in both(monkeypatch, scores, torch.tensor([0, 9]), torch.ones(2), 0.0):
         assert total.isnan()
+
+
+def test_z_loss_is_the_squared_log_sum_of_dense_scores_times_its_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    torch.manual_seed(0)
+    given, targets, weights = torch.randn(9, 37).bfloat16() + 2, torch.randint(0, 37, (9,)), torch.rand(9)
+    dense = given.double().requires_grad_()
+    answers = dense.logsumexp(1) - dense.gather(1, targets[:, None])[:, 0] + 0.3 * dense.logsumexp(1) ** 2
+    wanted = (answers * weights).sum()
+    (gradient,) = torch.autograd.grad(wanted, dense)
+    ways = [(torch.float64, 1 << 60, True), (torch.float64, 1 << 60, False), (torch.bfloat16, 1 << 60, False)]
+    for dtype, many, other_device in (*ways, (torch.bfloat16, 1, False)):
+        monkeypatch.setattr(handing, "_MANY", many)
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda other=other_device: other)
+        scores = given.clone().to(dtype).requires_grad_()
+        loss, _ = cross_entropy.cross_entropy_sum(scores, targets, weights, z_loss=0.3)
+        loss.backward()
+        torch.testing.assert_close(loss.double(), wanted, rtol=1e-6, atol=0)
+        assert scores.grad is not None
+        torch.testing.assert_close(scores.grad.double(), gradient, rtol=2**-7 if dtype == torch.bfloat16 else 1e-5, atol=1e-6)

@@ -30,6 +30,7 @@ def vocabulary(**changed: Any) -> Classify:
 MAKERS: dict[str, Callable[[], Classify]] = {
     "token_prediction": vocabulary,
     "smoothed": lambda: vocabulary(smoothing=0.1),
+    "with z-loss": lambda: vocabulary(z_loss=0.5),
     "scaled": lambda: vocabulary(transform=None, bias=False, scale=True),
     "untied": lambda: vocabulary(transform=None, tie=False, bias=False),
     "relation_prediction": lambda: relation_prediction(classes=3, width=WIDTH, clock=Clock()).double(),
@@ -219,6 +220,20 @@ def test_smoothing_gives_its_share_of_an_answer_to_all_classes_alike(smoothing: 
     torch.testing.assert_close(torch.autograd.grad(total, (rows, table)), expected)
     with pytest.raises(RecipeError, match="smoothing"):
         vocabulary(smoothing=1.0)
+
+
+def test_z_loss_weighs_the_squared_log_sum_in_training_and_not_in_held_out_losses() -> None:
+    penalised, plain = (vocabulary(z_loss=weight) for weight in (0.5, 0.0))
+    plain.load_state_dict(penalised.state_dict())
+    plain.head._tied = penalised.head._tied
+    readings, batch = example(plain, rows=2, answers=4)
+    with torch.no_grad():
+        log_sum = plain.scores(readings, batch).logsumexp(1)
+        expected = plain(readings, batch).total + 0.5 * log_sum.square().sum()
+        torch.testing.assert_close(penalised(readings, batch).total, expected)
+        assert penalised.eval()(readings, batch).total == plain.eval()(readings, batch).total
+    with pytest.raises(RecipeError, match="z_loss: -1.0 is no weight"):
+        vocabulary(z_loss=-1.0)
 
 
 def test_scaled_rows_meet_the_table_divided_by_the_root_of_its_width() -> None:

@@ -114,6 +114,7 @@ def test_no_answers_give_a_zero_that_is_connected() -> None:
 def test_what_does_not_go_together_is_refused() -> None:
     for settings, said in (
         ({"sampled": 0}, "expected 1 or more"), ({"sampled": 4, "smoothing": 0.1}, "smoothing"), ({"most": 1}, "at least 2"),
+        ({"sampled": 4, "z_loss": 1e-4}, "z_loss needs the scores of all ids"),
         ({"most": 5, "tie": True, "table": torch.nn.Embedding(SIZE, WIDTH)}, "output rows of their own"),
     ):
         with pytest.raises(RecipeError, match=said):
