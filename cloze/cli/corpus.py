@@ -26,8 +26,14 @@ Format = Annotated[
     str,
     typer.Option(
         "--format",
-        help="blank, book, line, sentence, wiki, jsonl or parquet (default: detected by file), or pairs: parallel text, a "
-        "table with a header of two languages or aligned files such as news.en and news.fr.",
+        help="blank, book, line, sentence, wiki, jsonl, csv, tsv or parquet (default: detected by file), or pairs: parallel "
+        "text, a table with a header of two languages or aligned files such as news.en and news.fr.",
+    ),
+]
+Column = Annotated[
+    str | None,
+    typer.Option(
+        "--text", help="The column or key with the text, of tables and records; without a header, its number. Default: text."
     ),
 ]
 
@@ -44,6 +50,7 @@ def build(
     ] = None,
     size: Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")] = None,
     text_format: Format = "auto",
+    column: Column = None,
     languages: Annotated[
         bool, typer.Option("--languages", help="The paths are a folder or file per language, or one folder of these.")
     ] = False,
@@ -66,6 +73,7 @@ def build(
     """Encode text into a store that any recipe with the same tokenizer can use."""
     from cloze.corpus.build import build_store, train_tokenizer_from
     from cloze.corpus.check import as_json as to_json
+    from cloze.corpus.readers.formats import with_column
     from cloze.corpus.writer import check_out
     from cloze.errors import CorpusError
     from cloze.text import Tokenizer
@@ -73,6 +81,7 @@ def build(
     check_out(out, replace=overwrite)
     if languages and text_format == "pairs":
         raise CorpusError("--format pairs has its languages from its files: leave out --languages.")
+    text_format = with_column(text_format, column)
     if tokenizer is not None and (recipe is not None or size is not None):
         raise CorpusError("--tokenizer is a finished tokenizer: leave out --recipe and --size, or leave out --tokenizer.")
     say = (lambda line: None) if as_json else typer.echo
@@ -103,14 +112,17 @@ def build(
 def check(
     paths: Paths,
     text_format: Format = "auto",
+    column: Column = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what is odd in a corpus without building it; of a store, compare every checksum."""
     from cloze.corpus.check import as_json as to_json
     from cloze.corpus.check import check_corpus, check_store
     from cloze.corpus.check_pairs import check_pairs
+    from cloze.corpus.readers.formats import with_column
     from cloze.corpus.store import Store
 
+    text_format = with_column(text_format, column)
     if len(paths) == 1 and Store.is_store(paths[0]):
         header = check_store(paths[0])
         if as_json:

@@ -16,6 +16,9 @@ def command(
     epoch: Annotated[int, typer.Option(min=0, help="Which epoch to look at: dynamic masks differ between epochs.")] = 0,
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the text.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="How the text marks documents; default: detected.")] = "auto",
+    column: Annotated[
+        str | None, typer.Option("--text", help="The column or key with the text, of tables and records; default: text.")
+    ] = None,
     binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
@@ -27,12 +30,14 @@ def command(
     from cloze.assembly.binding import bound_paths, make_tables, open_stores
     from cloze.assembly.examples import examples
     from cloze.assembly.load import load_recipe
+    from cloze.corpus.readers.formats import with_column
 
     plan = load_recipe(recipe, overrides=overrides or [])
     with tempfile.TemporaryDirectory(prefix="cloze-peek-") as folder:
         named = bound_paths(plan, corpus, binds or [])
         stores, chosen = open_stores(
-            plan, named, Path(folder), tokenizer=tokenizer, text_format=text_format, seed=seed, say=lambda text: None
+            plan, named, Path(folder), tokenizer=tokenizer, text_format=with_column(text_format, column), seed=seed,
+            say=lambda text: None,
         )
         tables = make_tables(plan, stores)
         shown = examples(plan, stores, chosen, tables=tables, rows=rows, length=length, epoch=epoch, seed=seed)

@@ -25,8 +25,11 @@ def command(
     ] = None,
     init: Annotated[Path | None, typer.Option(help="Begin with the weights of this checkpoint.")] = None,
     text_format: Annotated[
-        str, typer.Option("--format", help="blank, line, sentence, wiki, jsonl or parquet; default: detected.")
+        str, typer.Option("--format", help="blank, line, sentence, wiki, jsonl, csv, tsv or parquet; default: detected.")
     ] = "auto",
+    column: Annotated[
+        str | None, typer.Option("--text", help="The column or key with the text, of tables and records; default: text.")
+    ] = None,
     binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
@@ -37,12 +40,13 @@ def command(
 ) -> None:
     """Pre-train a recipe on a corpus within a budget. A folder that holds a run of the same recipe is resumed."""
     from cloze.assembly.run import pretrain
+    from cloze.corpus.readers.formats import with_column
     from cloze.errors import UserError, nearest
 
     if strategy not in ("ddp", "fsdp"):
         raise UserError(f"--strategy {strategy}: no such strategy. {nearest(strategy, ('ddp', 'fsdp'))}")
     pretrain(
         recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
-        held_out=held_out, init=init, text_format=text_format, binds=binds or [], seed=seed, device=device, extend=extend,
-        with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
+        held_out=held_out, init=init, text_format=with_column(text_format, column), binds=binds or [], seed=seed,
+        device=device, extend=extend, with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
     )

@@ -41,12 +41,13 @@ def build_store(
 ) -> Store:
     """Encode a corpus into a store at `out`, which appears only when it is whole.
 
-    `format`: "auto", one of `readers.detect.FORMATS`, or "pairs" for parallel text (see `readers.pairs`). `languages`: the
-    paths are a folder per language, or one folder of these; every document keeps its language. `annotations`: words of a
-    segmenter and layers, kept with the ids. `workers`: processes; None takes one per core, and none besides this one for a
-    small corpus. `report` is told formats, counts and odd things line by line; `progress` bytes done and in all (None where
-    unknown). Nothing is truncated. Memory does not depend on the size of the corpus. Raises `CorpusError` for input that is
-    missing, empty, binary, in another encoding or badly paired, `RunError` if the disk is full.
+    `format`: "auto", one of `readers.formats.FORMATS` ("csv:review" names the column with the text), or "pairs" for parallel
+    text (see `readers.pairs`). `languages`: the paths are a folder per language, or one folder of these; every document keeps
+    its language. `annotations`: words of a segmenter and layers, kept with the ids. `workers`: processes; None takes one per
+    core, and none besides this one for a small corpus. `report` is told formats, counts and odd things line by line;
+    `progress` bytes done and in all (None where unknown). Nothing is truncated. Memory does not depend on the size of the
+    corpus. Raises `CorpusError` for input that is missing, empty, binary, in another encoding or badly paired, `RunError` if
+    the disk is full.
     """
     account = Report()
     names, blocks, total = _corpus(paths, format, languages, account)

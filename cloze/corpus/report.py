@@ -86,6 +86,7 @@ class Faults:
     undecodable: int = 0
     records: int = 0
     bad_records: int = 0
+    column: str = "text"
 
     def check(self) -> None:
         """Raise `CorpusError` if more than one per cent of the file cannot be read as what it was taken for."""
@@ -97,8 +98,8 @@ class Faults:
             )
         if self.bad_records > max(1, self.records * _TOLERATED):
             raise CorpusError(
-                f"{self.path}: {self.bad_records:,} of {self.records:,} lines are not JSON objects with a text field named "
-                f'"text".\n  Rename the field, or give --format line to read the lines as they are.'
+                f"{self.path}: {self.bad_records:,} of {self.records:,} lines are not JSON objects with a text called "
+                f'"{self.column}".\n  Name the field with --text NAME, or read the lines as they are with --format line.'
             )
 
 

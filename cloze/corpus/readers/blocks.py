@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cloze.corpus.readers.detect import SAMPLE, check_format, check_text, find_layout
+from cloze.corpus.readers.detect import SAMPLE, check_text, find_layout
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
+from cloze.corpus.readers.formats import COLUMN, Wanted, no_column, wanted
+from cloze.corpus.readers.tables import column_of
 from cloze.corpus.report import Report
 from cloze.errors import CorpusError, MissingExtra
 
@@ -38,6 +40,8 @@ class Block:
     last: bool              # the last of its file: whatever document is open ends here
     broken: bool = False    # it ends within a line, which the next block goes on with
     languages: tuple[int, ...] = ()  # the number of its language, or of the languages of both sides
+    column: str = COLUMN    # the key of JSON lines that holds the text
+    lines: list[int] | None = None   # where each text of a table begins; None: one line each, from `line` on
 
     @property
     def bytes(self) -> int:
@@ -47,11 +51,11 @@ class Block:
 
 def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, size: int = BLOCK) -> Iterator[Block]:
     """The blocks of a corpus in order. Formats and odd things found on the way go into `report`."""
-    check_format(format)
+    asked = wanted(format)
     files = find_files(paths, report.odd)
     some = False
     for file in files:
-        for block in _file_blocks(file, format, report, size, alone=len(files) == 1):
+        for block in _file_blocks(file, asked, report, size, alone=len(files) == 1):
             some = True
             yield block
     if not some:
@@ -64,14 +68,14 @@ def corpus_size(paths: Sequence[str | Path]) -> int | None:
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def _file_blocks(file: TextFile, format: str, report: Report, size: int, *, alone: bool) -> Iterator[Block]:
+def _file_blocks(file: TextFile, asked: Wanted, report: Report, size: int, *, alone: bool) -> Iterator[Block]:
     name = "standard input" if file.path == STDIN else file.path
     if file.path == PYTHON_DOCS:
         yield from _python_docs(report, size)
         return
-    if format == "parquet" or (format == "auto" and file.ending == ".parquet"):
-        report.add_file(name, "parquet", "by its ending" if format == "auto" else "as asked for")
-        yield from _parquet(file.path, size)
+    if asked.format == "parquet" or (asked.format == "auto" and file.ending == ".parquet"):
+        report.add_file(name, "parquet", "by its ending" if asked.format == "auto" else "as asked for")
+        yield from _parquet(file.path, size, asked.column)
         return
     with file.open() as stream:
         sample = _read_exactly(stream, SAMPLE)
@@ -82,12 +86,17 @@ def _file_blocks(file: TextFile, format: str, report: Report, size: int, *, alon
             return
         if sample.startswith(b"PAR1"):
             report.add_file(name, "parquet", "by its first bytes")
-            yield from _parquet(file.path, size)
+            yield from _parquet(file.path, size, asked.column)
             return
         check_text(sample, name)
-        layout = find_layout(sample, name, format)
+        layout = find_layout(sample, name, asked, file.ending)
         report.add_file(name, *layout)
-        yield from _cut(stream, sample, name, layout.format, report, size)
+        if layout.format in ("csv", "tsv"):
+            yield from _table(stream, sample, name, layout.format, asked.column, size)
+            return
+        for block in _cut(stream, sample, name, layout.format, report, size):
+            block.column = asked.column
+            yield block
 
 
 def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Report, size: int) -> Iterator[Block]:
@@ -166,7 +175,21 @@ def _read_exactly(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _parquet(path: str, size: int) -> Iterator[Block]:
+def _table(stream: IO[bytes], sample: bytes, name: str, format: str, column: str, size: int) -> Iterator[Block]:
+    texts: list[str] = []
+    lines: list[int] = []
+    waiting = 0
+    for line, text in column_of(stream, name, format, column, begin=sample):
+        texts.append(text)
+        lines.append(line)
+        waiting += len(text)
+        if waiting >= size:
+            yield Block(name, format, texts, lines[0], last=False, lines=lines)
+            texts, lines, waiting = [], [], 0
+    yield Block(name, format, texts, lines[0] if lines else 1, last=True, lines=lines)
+
+
+def _parquet(path: str, size: int, column: str) -> Iterator[Block]:
     try:
         import pyarrow
         import pyarrow.parquet as parquet
@@ -174,11 +197,14 @@ def _parquet(path: str, size: int) -> Iterator[Block]:
         raise MissingExtra("pyarrow", "parquet", f"reading {path}") from None
     try:
         table: Any = parquet.ParquetFile(path)
-        if "text" not in table.schema_arrow.names:
-            raise CorpusError(f"{path}: no column named text; it has: {', '.join(table.schema_arrow.names)}.")
+        if column not in table.schema_arrow.names:
+            raise no_column(path, column, table.schema_arrow.names)
+        kind = table.schema_arrow.field(column).type
+        if str(kind) not in ("string", "large_string", "string_view"):
+            raise CorpusError(f"{path}: the column {column!r} holds {kind}, expected text.\n  Name another: --text NAME")
         texts: list[str] = []
         number, waiting = 1, 0
-        for batch in table.iter_batches(batch_size=1024, columns=["text"]):
+        for batch in table.iter_batches(batch_size=1024, columns=[column]):
             for value in batch.column(0).to_pylist():
                 texts.append(value or "")
                 waiting += len(texts[-1])

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from cloze.errors import CorpusError, nearest
+from cloze.corpus.readers.formats import COLUMN, Wanted, no_column
+from cloze.corpus.readers.tables import even
+from cloze.errors import CorpusError
 from cloze.text.sentences import split_sentences
 
-Format = Literal["blank", "book", "line", "sentence", "wiki", "jsonl", "parquet"]
-FORMATS: tuple[str, ...] = get_args(Format)
 SAMPLE = 1 << 16
 
 _LAST_MARK = re.compile(r"[.!?…。！？；:：][\"'”’»）)」』\]]*\s*$")
+_TABLES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
+_OBJECT = re.compile(r'\s*\{\s*"[^"\n]*"\s*:')
+_ARRAY = re.compile(r'\s*\[\s*(\{\s*"|"[^"\n]*"\s*[,\]])')
+_SPREAD = re.compile(r'\s*\{[^\S\n]*\n\s*"[^"\n]*"\s*:')  # an object over several lines
+_MARKUP = re.compile(r"\s*<(\?xml|!doctype|html)[\s>]", re.IGNORECASE)
+_HEADER = re.compile(r'"?[A-Za-z_][\w.-]*"?(,"?[A-Za-z_][\w.-]*"?)+')
 _BOMS = {b"\xff\xfe\x00\x00": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -22,13 +28,6 @@ class Layout(NamedTuple):
 
     format: str
     why: str
-
-
-def check_format(format: str) -> str:
-    """The format itself if it is known or "auto"; else a `CorpusError`."""
-    if format != "auto" and format not in FORMATS:
-        raise CorpusError(f"format {format!r} is unknown. {nearest(format, ('auto', *FORMATS))}")
-    return format
 
 
 def check_text(sample: bytes, path: str) -> None:
@@ -40,7 +39,7 @@ def check_text(sample: bytes, path: str) -> None:
     if controls > len(sample) * 0.01:
         raise CorpusError(
             f"{path}: a binary file, not text ({controls:,} control bytes in its first {len(sample):,}).\n"
-            f"  Expected UTF-8 text, JSONL or Parquet, also as .gz, .xz, .zst or .bz2."
+            f"  Expected UTF-8 text, JSON lines, CSV, TSV or Parquet, also as .gz, .xz, .zst or .bz2."
         )
     bad = sample.decode("utf-8", "ignore").encode()
     lost = len(sample) - len(bad)
@@ -48,14 +47,16 @@ def check_text(sample: bytes, path: str) -> None:
         raise _other_encoding(path, _guess(sample))
 
 
-def find_layout(sample: bytes, path: str, format: str) -> Layout:
-    """The layout of a file by its first bytes, or the one asked for."""
-    if format != "auto":
-        return Layout(format, "as asked for")
-    if sample.startswith(b"PAR1"):
-        return Layout("parquet", "by its first bytes")
+def find_layout(sample: bytes, path: str, asked: Wanted, ending: str = "") -> Layout:
+    """The layout of a file by its first bytes and the ending of its name, or the one asked for.
+
+    What has a structure that is not read, or no column of the name, is a `CorpusError`: its syntax must not become text.
+    """
+    if asked.format != "auto":
+        return Layout(asked.format, "as asked for")
     text = sample.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    if len(sample) >= SAMPLE:
+    whole = len(sample) < SAMPLE
+    if not whole:
         text = text[: text.rfind("\n") + 1] or text  # the last line is cut
     lines = text.split("\n")
     full = [line for line in lines if line.strip()]
@@ -63,9 +64,45 @@ def find_layout(sample: bytes, path: str, format: str) -> Layout:
         return Layout("blank", "nothing to go by")
     if full[0].lstrip().startswith("<doc ") and full[0].rstrip().endswith(">"):
         return Layout("wiki", "begins with <doc …>")
-    if full[0].lstrip().startswith("{") and _is_record(full[0]):
-        return Layout("jsonl", "its first line is a JSON object with a text field")
-    return _prose_layout(lines, full)
+    found = _structured(text, full, path, asked, ending, whole=whole)
+    if found is None and asked.column != COLUMN:
+        raise CorpusError(f"{path}: running text, which has no column {asked.column!r}. Leave out --text for this file.")
+    return found or _prose_layout(lines, full)
+
+
+def _structured(text: str, full: list[str], path: str, asked: Wanted, ending: str, *, whole: bool) -> Layout | None:
+    """The layout of records or of a table; None for running text."""
+    record = _record(full[0])
+    if record is not None:
+        if not isinstance(record.get(asked.column), str):
+            raise no_column(f"{path}:1", asked.column, [name for name, value in record.items() if isinstance(value, str)])
+        return Layout("jsonl", f"its first line is a JSON object; the text is its {asked.column!r}")
+    if len(full) == 1 and not whole and _OBJECT.match(full[0]):  # one record, longer than the sample
+        return Layout("jsonl", f"begins as a JSON object; the text is its {asked.column!r}")
+    if ending in _TABLES:
+        return Layout(_TABLES[ending], f"by its ending; the text is in the column {asked.column!r}")
+    if ending in (".jsonl", ".ndjson", ".json") or _ARRAY.match(text) or _SPREAD.match(text):
+        raise CorpusError(
+            f"{path}:1: expected JSON lines, an object on every line, found {full[0][:60]!r}.\n"
+            "  An array becomes JSON lines with: jq -c '.[]' IN > OUT. Text that is no JSON is read with --format line."
+        )
+    if _MARKUP.match(text):
+        raise CorpusError(
+            f"{path}:1: HTML or XML, whose tags would be learned as text.\n"
+            "  Take the text out first, or read the file as it is with --format blank."
+        )
+    rows = full[:200]
+    for separator, format in (("\t", "tsv"), (",", "csv")):
+        if (format == "csv" and not _HEADER.fullmatch(rows[0])) or not even(rows, separator):
+            continue
+        header = [name.strip() for name in rows[0].split(separator)]
+        if asked.column in header or asked.column.isdecimal():
+            return Layout(format, f"its lines are the rows of a table; the text is in the column {asked.column!r}")
+        raise CorpusError(
+            f"{no_column(f'{path}:1', asked.column, header)}, or its number where no line names the columns.\n"
+            "  Lines that are no rows of a table are read with --format line."
+        )
+    return None
 
 
 def is_wrapped(lines: list[str]) -> bool:
@@ -94,12 +131,15 @@ def _prose_layout(lines: list[str], full: list[str]) -> Layout:
     return Layout("blank", "blank lines end documents")
 
 
-def _is_record(line: str) -> bool:
+def _record(line: str) -> dict[str, Any] | None:
+    """A line as a JSON object; None for any other line."""
+    if not line.lstrip().startswith("{"):
+        return None
     try:
         record = json.loads(line)
-    except ValueError:
-        return '"text"' in line[:4096]  # a record longer than the sample
-    return isinstance(record, dict) and isinstance(record.get("text"), str)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def _guess(sample: bytes) -> str:

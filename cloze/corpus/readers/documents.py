@@ -30,7 +30,8 @@ def read_documents(
 ) -> Iterator[Document]:
     """The documents of files, folders, globs, "-" (standard input) or "python-docs", in order and in constant memory.
 
-    `format` is one of `readers.detect.FORMATS`, or "auto" to find it out file by file. Empty documents are left out and
+    `format` is one of `readers.formats.FORMATS`, or "auto" to find it out file by file; `FORMAT:COLUMN` names the column or
+    key of records and tables that holds the text ("text" otherwise). Empty documents are left out and
     noted in `report`, with everything else that is odd. Raises `CorpusError` for what cannot be read as text.
     """
     account = Report() if report is None else report
@@ -66,7 +67,7 @@ def add_faults(sum_: Faults, more: Faults) -> Faults:
         return more
     return Faults(
         sum_.path, sum_.bytes + more.bytes, sum_.undecodable + more.undecodable, sum_.records + more.records,
-        sum_.bad_records + more.bad_records,
+        sum_.bad_records + more.bad_records, more.column,
     )
 
 

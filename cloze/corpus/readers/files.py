@@ -128,7 +128,8 @@ def _folder(folder: Path, odd: Oddities) -> list[str]:
     if not taken:
         raise CorpusError(
             f"{folder}: holds no text file ({len(inside)} other files).\n"
-            f"  Expected .txt, .jsonl or .parquet, or files without an ending, also as {', '.join(_PACKED)}."
+            f"  Expected .txt, .jsonl or .parquet, or files without an ending, also as {', '.join(_PACKED)}. "
+            "Tables (.csv, .tsv) are read when they are named: 'FOLDER/*.csv' --text COLUMN"
         )
     return taken
 

@@ -43,14 +43,14 @@ def parse_block(block: Block, *, spaces: bool = True, cut: bool = True) -> Parse
     time, for those who only look at words.
     """
     split = _barely_cut if not cut else _split_keeping_spaces if spaces else split_sentences
-    odd, faults = Oddities(), Faults(block.path, block.bytes)
+    odd, faults = Oddities(), Faults(block.path, block.bytes, column=block.column)
     if block.format == PAIRS:
         assert isinstance(block.data, list)
         documents = [block.data[i : i + 2] for i in range(0, len(block.data), 2)]
         return Parsed(documents, list(range(block.line, block.line + len(documents))), False, False, odd, faults)
     if isinstance(block.data, list):
         documents = [prose(text, split) for text in block.data]
-        lines = list(range(block.line, block.line + len(documents)))
+        lines = block.lines if block.lines is not None else list(range(block.line, block.line + len(documents)))
         return Parsed(documents, lines, False, False, odd, faults)
     text = _decode(block, odd, faults)
     if block.format == "jsonl":
@@ -155,8 +155,8 @@ def _jsonl(
             continue
         faults.records += 1
         try:
-            found = json.loads(row)["text"]
-        except (ValueError, KeyError, TypeError):
+            found = json.loads(row)[block.column]
+        except (ValueError, KeyError, TypeError, RecursionError):
             found = None
         if not isinstance(found, str):
             faults.bad_records += 1

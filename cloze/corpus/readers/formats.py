@@ -1,0 +1,46 @@
+"""The formats of text files, and how a user names one: `csv`, `jsonl:content`, `auto:3`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, get_args
+
+from cloze.errors import CorpusError, nearest
+
+Format = Literal["blank", "book", "line", "sentence", "wiki", "jsonl", "csv", "tsv", "parquet"]
+FORMATS: tuple[str, ...] = get_args(Format)
+STRUCTURED = frozenset({"jsonl", "csv", "tsv", "parquet"})
+COLUMN = "text"
+
+
+class Wanted(NamedTuple):
+    """A format that was asked for ("auto": find it out), and the column or key that holds the text."""
+
+    format: str
+    column: str = COLUMN
+
+
+def wanted(given: str) -> Wanted:
+    """Reads `FORMAT` or `FORMAT:COLUMN`; a `CorpusError` for what is not known or has no columns."""
+    format, _, column = given.partition(":")
+    if format not in ("auto", *FORMATS):
+        raise CorpusError(f"--format {format}: no such format. {nearest(format, ('auto', *FORMATS))}")
+    if column and format not in ("auto", *STRUCTURED):
+        raise CorpusError(
+            f"--text {column}: a file read as {format} has no columns; expected --format auto, {', '.join(sorted(STRUCTURED))}."
+        )
+    return Wanted(format, column or COLUMN)
+
+
+def with_column(format: str, column: str | None) -> str:
+    """A format and a column in one word, as `wanted` reads it."""
+    return f"{format}:{column}" if column else format
+
+
+def no_column(place: str, column: str, columns: Iterable[str]) -> CorpusError:
+    """What to say when the named column is not there."""
+    known = [name if len(name) <= 40 else name[:39] + "…" for name in columns]
+    shown = ", ".join(known[:20]) + (" …" if len(known) > 20 else "") or "none"
+    close = nearest(column, known)
+    hint = f"{close} " if close.startswith("Did") else ""
+    return CorpusError(f"{place}: no column {column!r}; it has: {shown}.\n  {hint}Name the column with the text: --text NAME")

@@ -1,0 +1,151 @@
+"""Text from a column of a table (CSV, TSV), row by row in constant memory.
+
+The first line names the columns; a file without such a line is read by number, `--text 2`. In CSV `"` quotes a cell and `""`
+is a quote (RFC 4180). In TSV a quote is a letter like any other, unless the header line itself is quoted.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, NamedTuple, cast
+
+from cloze.corpus.readers.formats import no_column
+from cloze.errors import CorpusError
+
+_LONGEST_CELL = 64 << 20
+_LONGEST_ROW = 64 << 20  # characters
+
+
+class Cell(NamedTuple):
+    """The text of one row and the line where the row begins, from 1."""
+
+    line: int
+    text: str
+
+
+def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: bytes = b"") -> Iterator[Cell]:
+    """The cells of a column. `begin` are bytes already read from the stream.
+
+    A row that is wider or narrower than the first, a quote that is not closed and bytes that are not UTF-8 are `CorpusError`s
+    with their line: a table that is read wrongly from one row on would be trained on in silence.
+    """
+    text = io.TextIOWrapper(cast(IO[bytes], _Joined(begin, stream)), encoding="utf-8-sig", newline="")
+    rows = _rows(_Lines(text, name), name, format)
+    first = next(rows, None)
+    if first is None:
+        raise CorpusError(f"{name}: no row; expected a header line and rows below it.")
+    header = [cell.strip() for cell in first[1]]
+    if column in header:
+        place = header.index(column)
+    elif column.isdecimal() and 1 <= int(column) <= len(header):
+        place = int(column) - 1
+        yield Cell(first[0], first[1][place])
+    else:
+        raise no_column(f"{name}:1", column, header)
+    width = len(header)
+    for line, cells in rows:
+        if len(cells) != width:
+            raise CorpusError(
+                f"{name}:{line}: {len(cells)} cells, expected {width} as in the first row.\n"
+                "  A stray separator or quote? Quote cells that hold a separator, or write JSON lines."
+            )
+        yield Cell(line, cells[place])
+
+
+def _rows(lines: _Lines, name: str, format: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the number of their first line; blank lines are passed over."""
+    if (first := next(lines, None)) is None:
+        return
+    options: dict[str, Any] = {"delimiter": "\t" if format == "tsv" else _comma(first)}
+    if format == "tsv" and not first.startswith('"'):
+        options["quoting"] = csv.QUOTE_NONE
+    lines.put_back(first)
+    csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.reader(lines, strict=True, **options)
+    line = 1
+    try:
+        for cells in reader:
+            lines.row_ends()
+            if cells:
+                yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise CorpusError(f"{name}:{line}: not {format.upper()}: {error}. A quote that is not closed?") from None
+
+
+def _comma(header: str) -> str:
+    """`;` where the header line has no comma: spreadsheets write it in half of Europe."""
+    return ";" if ";" in header and "," not in header else ","
+
+
+class _Lines:
+    """Lines of a table with their ends, so that quoted cells keep theirs; a row of many megabytes is refused, not held."""
+
+    def __init__(self, text: IO[str], name: str) -> None:
+        self._text = text
+        self._name = name
+        self._waiting: list[str] = []
+        self._number = self._row = 0
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        if self._waiting:
+            return self._waiting.pop()
+        try:
+            line = self._text.readline(_LONGEST_ROW)
+        except UnicodeDecodeError:
+            raise CorpusError(
+                f"{self._name}:{self._number + 1}: not UTF-8 here or soon after.\n"
+                f"  Convert it first: iconv -f LATIN1 -t UTF-8 {self._name} > OUT"
+            ) from None
+        if not line:
+            raise StopIteration
+        self._number += 1
+        self._row += len(line)
+        if self._row >= _LONGEST_ROW:
+            raise CorpusError(
+                f"{self._name}:{self._number}: a row of more than {_LONGEST_ROW >> 20} MB. A quote that is not closed?"
+            )
+        return line.replace("\0", "") if "\0" in line else line
+
+    def put_back(self, line: str) -> None:
+        """The next line will be this one."""
+        self._waiting.append(line)
+
+    def row_ends(self) -> None:
+        """What follows is another row."""
+        self._row = 0
+
+
+
+class _Joined(io.RawIOBase):
+    """Bytes that were read already, then the stream they came from."""
+
+    def __init__(self, begin: bytes, stream: IO[bytes]) -> None:
+        self._begin = begin
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._begin or self._stream.read(len(buffer))
+        self._begin = data[len(buffer) :]
+        data = data[: len(buffer)]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def even(lines: Sequence[str], separator: str) -> bool:
+    """Whether these lines look like the rows of one table: three or more, all with as many cells as the first, two or more."""
+    reader = csv.reader((line + "\n" for line in lines), delimiter=separator)
+    try:
+        widths = [len(cells) for cells in reader if cells]
+    except csv.Error:
+        return False
+    # The last row may be cut within a quoted cell.
+    return len(widths) >= 3 and len(set(widths[:-1])) == 1 and widths[0] > 1 and (separator == "," or widths[-1] == widths[0])
