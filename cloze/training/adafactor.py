@@ -9,10 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from cloze.registry import register
-from cloze.training.sharding import is_sharded, whole
-
-#: Modules that keep several matrices of the published models stacked in one: each is a matrix of its own here too.
-_STACKED = {"projections": 3, "memory": 2}
+from cloze.training.sharding import spread, whole
+from cloze.training.stacked import stacked
 
 
 @register("optimizer", "adafactor")
@@ -44,8 +42,7 @@ class Adafactor:
         stacks: dict[int, list[nn.Parameter]] = {}
         for name, parameter in parameters:
             if parameter.requires_grad:
-                module = name.split(".")[-2] if "." in name else ""
-                stacks.setdefault(_STACKED.get(module, 1), []).append(parameter)
+                stacks.setdefault(stacked(name), []).append(parameter)
         made = [{"params": stack, "stacked": count, "lr": 0.0} for count, stack in stacks.items()]
         return _AdafactorOptimizer(made, self.options)
 
@@ -60,7 +57,7 @@ class _AdafactorOptimizer(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     change = self._change(parameter, group)
-                    parameter.add_(_spread(change, parameter), alpha=-group["lr"])
+                    parameter.add_(spread(change, parameter), alpha=-group["lr"])
 
     def _change(self, parameter: nn.Parameter, group: Mapping[str, Any]) -> Tensor:
         """The update in units of the rate, whole."""
@@ -94,13 +91,3 @@ def _mixed(state: dict[str, Any], key: str, new: Tensor, mixing: Tensor) -> Tens
 def _size(x: Tensor) -> Tensor:
     """The root mean square of each stacked matrix or vector, shaped to divide `x` (N, …)."""
     return x.square().flatten(1).mean(1).sqrt().view(-1, *[1] * (x.dim() - 1)) if x.dim() > 1 else x.abs()
-
-
-def _spread(change: Tensor, parameter: nn.Parameter) -> Tensor:
-    """The part of a whole update that belongs to a parameter, which may be sharded."""
-    if not is_sharded(parameter):
-        return change
-    from torch.distributed.tensor import distribute_tensor
-
-    sharded: Any = parameter
-    return distribute_tensor(change, sharded.device_mesh, sharded.placements, src_data_rank=None)

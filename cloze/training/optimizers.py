@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from cloze.registry import register
 from cloze.training import adafactor, averaged  # noqa: F401  they register themselves
-from cloze.training.sharding import whole
+from cloze.training.sharding import spread, whole
+from cloze.training.stacked import stacked
 
 Decay = Literal["matrices", "all"]
 Named = Iterable[tuple[str, nn.Parameter]]
@@ -144,22 +145,35 @@ class XlmAdam:
 @register("optimizer", "lamb")
 @dataclass(frozen=True, kw_only=True)
 class Lamb(Moments):
-    """LAMB as in ALBERT's code: BERT's Adam, each matrix's update scaled by ‖θ‖ / ‖u‖ (You et al., 2020, alg. 2).
+    """LAMB (You et al., 2020, alg. 2): Adam's step u, decay included, times ‖θ‖ / ‖u‖, which is 1 where either norm is 0.
 
-    No ratio for biases and norms, and 1 where either norm is 0; no bias correction and no bounds on the ratio.
+    The defaults are ALBERT's code: no bias correction, no ratio for biases and norms (`ratio: matrices`), no bound on it.
+    NEZHA's code has `bias_correction`, a ratio for every tensor (`ratio: all`) and `largest_ratio: 10`. Queries, keys and
+    values, stacked here, have a ratio each, as in both.
     """
 
     epsilon: float = 1e-6
+    bias_correction: bool = False
+    ratio: Literal["matrices", "all"] = "matrices"
+    largest_ratio: float | None = None
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
-        made = self.groups(parameters)
-        return _LambOptimizer(made, betas=self.betas, epsilon=self.epsilon)
+        named = list(parameters)
+        stacks = {id(parameter): stacked(name) for name, parameter in named}
+        made: list[dict[str, Any]] = []
+        for group in self.groups(named):
+            parts: dict[int, list[nn.Parameter]] = {}
+            for parameter in group["params"]:
+                parts.setdefault(stacks[id(parameter)], []).append(parameter)
+            made += [{**group, "params": part, "stacked": count} for count, part in parts.items()]
+        return _LambOptimizer(made, self)
 
 
 class _LambOptimizer(torch.optim.Optimizer):
-    def __init__(self, made: list[dict[str, Any]], *, betas: tuple[float, float], epsilon: float) -> None:
-        super().__init__(made, {"betas": betas, "epsilon": epsilon})
+    def __init__(self, made: list[dict[str, Any]], spec: Lamb) -> None:
+        super().__init__(made, {})
+        self.spec = spec
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -170,18 +184,39 @@ class _LambOptimizer(torch.optim.Optimizer):
                     self._update(parameter, parameter.grad, group)
 
     def _update(self, parameter: nn.Parameter, gradient: Tensor, group: Mapping[str, Any]) -> None:
-        state = self.state[parameter]
+        spec, state = self.spec, self.state[parameter]
         if not state:
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        (first, second), mean, square = group["betas"], state["exp_avg"], state["exp_avg_sq"]
+        (first, second), mean, square = spec.betas, state["exp_avg"], state["exp_avg_sq"]
         mean.lerp_(gradient, 1 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-        update = mean / square.sqrt().add_(group["epsilon"])
+        if spec.bias_correction:
+            state["step"] = state.get("step", torch.zeros((), device=parameter.device)) + 1
+            mean, square = mean / (1 - first ** state["step"]), square / (1 - second ** state["step"])
+        update = mean / square.sqrt().add_(spec.epsilon)
         update.add_(parameter, alpha=group["weight_decay"])
-        if parameter.dim() > 1:
-            size, change = (whole(torch.linalg.vector_norm(tensor)) for tensor in (parameter, update))
-            update.mul_(torch.where((size > 0) & (change > 0), size / change, torch.ones_like(size)))
+        if spec.ratio == "all" or parameter.dim() > 1:
+            update.mul_(self._ratio(parameter, update, group["stacked"]))
         parameter.add_(update, alpha=-group["lr"])
+
+    def _ratio(self, parameter: Tensor, update: Tensor, count: int) -> Tensor:
+        """‖θ‖ / ‖u‖, one number; of stacked tensors a column with that of each in its rows."""
+        size, change = _norms(parameter, count), _norms(update, count)
+        ratio = torch.where((size > 0) & (change > 0), size / change, torch.ones_like(size))
+        if self.spec.largest_ratio is not None:
+            ratio = ratio.clamp(max=self.spec.largest_ratio)
+        if count == 1:
+            return ratio[0]
+        rows = ratio.repeat_interleave(len(parameter) // count)
+        return spread(rows.view(-1, *[1] * (parameter.dim() - 1)), parameter)
+
+
+def _norms(tensor: Tensor, count: int) -> Tensor:
+    """The norms of `count` tensors stacked along the first axis, (count,); a collective where they are sharded."""
+    if count == 1:
+        return whole(torch.linalg.vector_norm(tensor)).view(1)
+    rows = tensor if tensor.dim() == 1 else torch.linalg.vector_norm(tensor, dim=list(range(1, tensor.dim())))
+    return torch.linalg.vector_norm(whole(rows).view(count, -1), dim=1)
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:

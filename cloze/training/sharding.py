@@ -16,3 +16,13 @@ def whole(tensor: Any) -> Tensor:
     """The tensor itself, or all of a sharded one: then a collective."""
     found: Tensor = tensor.full_tensor() if is_sharded(tensor) else tensor
     return found
+
+
+def spread(change: Tensor, parameter: Tensor) -> Tensor:
+    """The part of a whole tensor that belongs to this rank's part of a parameter; all of it where that is not sharded."""
+    if not is_sharded(parameter):
+        return change
+    from torch.distributed.tensor import distribute_tensor
+
+    sharded: Any = parameter
+    return distribute_tensor(change, sharded.device_mesh, sharded.placements, src_data_rank=None)

@@ -42,6 +42,79 @@ def test_lamb_moves_a_matrix_by_the_rate_times_its_own_norm() -> None:
     assert moved(Lamb(weight_decay=0.0), steps=1) == pytest.approx([0.1 / math.sqrt(0.001)], rel=1e-4)
 
 
+def stepped(spec: OptimizerSpec, weight: list[float], gradients: list[list[float]], rate: float = 0.1) -> list[float]:
+    """A 1 × n matrix after these gradients."""
+    parameter = nn.Parameter(torch.tensor([weight], dtype=torch.float64))
+    optimizer = spec.build([("weight", parameter)])
+    optimizer.param_groups[0]["lr"] = rate
+    for gradient in gradients:
+        parameter.grad = torch.tensor([gradient], dtype=torch.float64)
+        optimizer.step()
+    return parameter[0].tolist()
+
+
+def test_lamb_measures_the_step_with_its_decay() -> None:
+    weight, gradient, decay = [3.0, 4.0], [0.5, -2.0], 0.5
+    change = [0.1 * g / (math.sqrt(0.001) * abs(g) + 1e-6) + decay * w for w, g in zip(weight, gradient, strict=True)]
+    ratio = 5.0 / math.hypot(*change)
+    expected = [w - 0.1 * ratio * c for w, c in zip(weight, change, strict=True)]
+    assert stepped(Lamb(weight_decay=decay), weight, [gradient]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_lamb_with_bias_correction_divides_both_moments_by_what_they_lack() -> None:
+    weight, means, squares = [3.0, 4.0], [0.0, 0.0], [0.0, 0.0]
+    gradients = [[0.5, -2.0], [1.0, 1.0], [-0.25, 3.0]]
+    expected = list(weight)
+    for number, gradient in enumerate(gradients, 1):
+        means = [0.9 * m + 0.1 * g for m, g in zip(means, gradient, strict=True)]
+        squares = [0.999 * v + 0.001 * g * g for v, g in zip(squares, gradient, strict=True)]
+        change = [
+            m / (1 - 0.9**number) / (math.sqrt(v / (1 - 0.999**number)) + 1e-6) + 0.01 * w
+            for m, v, w in zip(means, squares, expected, strict=True)
+        ]
+        ratio = math.hypot(*expected) / math.hypot(*change)
+        expected = [w - 0.1 * ratio * c for w, c in zip(expected, change, strict=True)]
+    assert stepped(Lamb(bias_correction=True), weight, gradients) == pytest.approx(expected, rel=1e-6)
+
+
+def test_lamb_gives_vectors_a_ratio_only_when_told_and_bounds_it() -> None:
+    def bias_after(spec: Lamb) -> float:
+        bias = nn.Parameter(torch.full((2,), 30.0, dtype=torch.float64))
+        optimizer = spec.build([("bias", bias)])
+        optimizer.param_groups[0]["lr"] = 0.1
+        bias.grad = torch.ones_like(bias)
+        optimizer.step()
+        return bias[0].item()
+
+    step = 0.1 / (math.sqrt(0.001) + 1e-6)
+    assert bias_after(Lamb()) == pytest.approx(30.0 - 0.1 * step)
+    assert bias_after(Lamb(ratio="all")) == pytest.approx(30.0 - 0.1 * 30.0)
+    assert bias_after(Lamb(ratio="all", largest_ratio=5.0)) == pytest.approx(30.0 - 0.1 * 5.0 * step)
+
+
+@pytest.mark.parametrize("spec", [Lamb(weight_decay=0.1), Lamb(ratio="all", bias_correction=True, largest_ratio=10.0)])
+def test_lamb_moves_stacked_projections_like_the_tensors_they_stack(spec: Lamb) -> None:
+    torch.manual_seed(1)
+    stacked, apart = nn.ModuleDict({"projections": nn.Linear(4, 12)}), nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+    with torch.no_grad():
+        for part, scale in zip(apart, (0.1, 1.0, 5.0), strict=True):
+            part.weight.mul_(scale)
+        stacked["projections"].weight.copy_(torch.cat([part.weight for part in apart]))
+        stacked["projections"].bias.copy_(torch.cat([part.bias for part in apart]))
+    optimizers = [spec.build(module.named_parameters()) for module in (stacked, apart)]
+    for _ in range(2):
+        gradient, offset = torch.randn(12, 4), torch.randn(12)
+        stacked["projections"].weight.grad, stacked["projections"].bias.grad = gradient, offset
+        for number, part in enumerate(apart):
+            part.weight.grad, part.bias.grad = gradient[4 * number : 4 * number + 4], offset[4 * number : 4 * number + 4]
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = 0.01
+            optimizer.step()
+    torch.testing.assert_close(stacked["projections"].weight, torch.cat([part.weight for part in apart]))
+    torch.testing.assert_close(stacked["projections"].bias, torch.cat([part.bias for part in apart]))
+
+
 def test_gpt_adam_decays_by_the_corrected_step() -> None:
     assert moved(GptAdam(weight_decay=0.0)) == pytest.approx([1.0] * 5, abs=1e-6)
     place, expected = 2.0, []
