@@ -1,0 +1,47 @@
+"""How named recipes train, where their authors' code does something that its paper does not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from cloze.assembly.build import built
+from cloze.assembly.load import load_recipe
+
+
+def optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
+    """The optimiser of a recipe over a module, at a rate of 0.1."""
+    spec: Any = built(load_recipe(name).training.optimizer)
+    made: torch.optim.Optimizer = spec.build(module.named_parameters())
+    for group in made.param_groups:
+        group["lr"] = 0.1
+    return made
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["roberta", "roberta-doc-sentences", "roberta-segment-pair", "roberta-sentence-pair", "camembert", "robbert", "spanbert"],
+)
+def test_what_was_trained_in_fairseq_decays_biases_and_norms_too(name: str) -> None:
+    norm = nn.LayerNorm(2)
+    made = optimizer(name, norm)
+    for parameter in norm.parameters():
+        nn.init.constant_(parameter, 3.0)
+        parameter.grad = torch.zeros_like(parameter)
+    made.step()
+    assert [value for p in norm.parameters() for value in p.tolist()] == pytest.approx([3.0 * (1 - 0.1 * 0.01)] * 4)
+
+
+def test_nezha_scales_the_step_of_a_bias_by_its_norm_but_never_by_more_than_ten() -> None:
+    dense = nn.Linear(2, 1)
+    with torch.no_grad():
+        dense.weight.copy_(torch.tensor([[30.0, 40.0]]))
+        dense.bias.fill_(2.0)
+    made = optimizer("nezha", dense)
+    dense.weight.grad, dense.bias.grad = torch.tensor([[1.0, 1.0]]), torch.tensor([1.0])
+    made.step()  # bias-corrected, the first step is 1 for each weight, and 0.01 of a matrix's weights are added for its decay
+    assert dense.bias.item() == pytest.approx(2.0 - 0.1 * 2.0 * 1.0, rel=1e-5)
+    assert dense.weight[0].tolist() == pytest.approx([30.0 - 0.1 * 10 * 1.3, 40.0 - 0.1 * 10 * 1.4], rel=1e-5)
