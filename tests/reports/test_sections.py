@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -79,6 +80,47 @@ def test_runs_are_compared_at_the_budget_that_all_of_them_reached(tmp_path: Path
     columns, rows = sections.comparison(runs)
     assert "at 400 k tokens" in columns and "at 21 s" in columns
     assert all(row[columns.index("at 400 k tokens")] != "–" for row in rows)
+
+
+def straight(folder: Path) -> Path:
+    """A run of 40 records, 10 steps apart: its loss falls from 8.0 by 0.1 a record; a step is one token and two seconds."""
+    (folder / "cloze").mkdir(parents=True)
+    records: list[dict[str, object]] = [
+        {"event": "train", "step": 10 * n, "tokens": 10 * n, "seconds": 20.0 * n, "loss": 8.1 - 0.1 * n, "learning_rate": 1e-3,
+         "objectives": {"token_prediction": 8.1 - 0.1 * n}, "grad_norm": 1.0, "tokens_per_second": 0.5, "mfu": 0.4}
+        for n in range(1, 41)
+    ]  # fmt: skip
+    for n in (20, 40):
+        records.append({"event": "held_out", "step": 10 * n, "tokens": 10 * n, "seconds": 20.0 * n, "loss": 9.0 - 0.1 * n})
+    (folder / "cloze" / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "cloze" / "recipe.yaml").write_text("name: straight\n")
+    return folder
+
+
+def test_the_training_loss_of_a_report_is_that_of_the_end_and_the_held_out_loss_the_last(tmp_path: Path) -> None:
+    run = read_run(straight(tmp_path / "run"))
+    figures = {name: (value, remark) for name, value, remark in sections.key_figures(run)}
+    assert figures["training loss"] == ("4.150", "from 8.000 at step 10")  # the mean of 4.2 and 4.1, the last twentieth
+    assert figures["held-out loss"] == ("5.000", "best 5.000")
+    columns, (row,) = sections.comparison([run])
+    assert row[columns.index("training loss")] == "4.150" and row[columns.index("held-out loss")] == "5.000"
+
+
+def test_curves_stand_over_the_axis_that_the_figure_names(tmp_path: Path) -> None:
+    run = read_run(straight(tmp_path / "run"))
+    tokens, seconds = sections.loss_figures([run])
+    assert "tokens" in tokens.title and "time" in seconds.title
+    for axis, last in (("tokens", 400.0), ("seconds", 800.0)):
+        faint, line = sections.curves([run], axis, "loss")
+        assert faint.points[0] == (last / 40, 8.0) and faint.points[-1] == (last, pytest.approx(4.1))
+        assert line.points[-1][0] == last
+        (held_out,) = sections.held_out_curves([run], axis)
+        assert held_out.points == [(last / 2, 7.0), (last, 5.0)]
+    assert 'data-x="0,400,' in tokens.svg and 'data-x="0,800,' in seconds.svg
+    details = {figure.title: figure.svg for figure in sections.detail_figures([run])}
+    assert details.keys() == {"Tokens per second", "Learning rate", "Gradient norm", "Share of the matrix rate"}
+    assert {title for title, svg in details.items() if 'data-x="0,400,' in svg} == {"Learning rate", "Gradient norm"}
+    assert 'data-y="0,0.00' in details["Learning rate"]
 
 
 @pytest.mark.parametrize(

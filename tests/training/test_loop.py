@@ -13,11 +13,13 @@ import pytest
 import torch
 from tiny import Numbers, bert, electra, tiny_run, weights
 
+from cloze.batching import Cursor
 from cloze.errors import BudgetError, CheckpointError, RunError
 from cloze.networks.blocks.dropout import dropouts, name_dropouts
 from cloze.training.loop import train
-from cloze.training.optimizers import BertAdam, Lamb
+from cloze.training.optimizers import AdamW, BertAdam, Lamb
 from cloze.training.phases import Phase
+from cloze.training.rates import Linear
 from cloze.training.run import Record
 from cloze.training.step import Step, Weighted
 
@@ -93,6 +95,71 @@ def test_accumulation_gives_the_same_losses(tmp_path: Path, build: Any) -> None:
     for whole, parts in zip(events(tmp_path / "whole"), events(tmp_path / "parts"), strict=True):
         assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-5)
         assert parts["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)
+
+
+def by_hand(step: Step, data: Numbers, *, steps: int, clip: float, peak: float, entries: tuple[str, ...]) -> dict[str, Any]:
+    """What the loop promises, written out with torch alone: its update rule, clock, clipping, means and held-out losses."""
+    own = [p for p in step.parameters() if p.requires_grad]
+    groups = [{"params": [p for p in own if p.dim() > 1], "weight_decay": 0.01},
+              {"params": [p for p in own if p.dim() <= 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-8)
+    cursors = dict.fromkeys(entries, Cursor())
+    found: dict[str, Any] = {"losses": [], "norms": []}
+
+    def lossed(entry: str, micro: Any, number: int, at: int, share: float) -> dict[str, Any]:
+        step.clock.set(seed=0, step=at, first_row=micro.first_row + (number << 32), share=share)
+        return {f"{entry}/{name}": made for name, made in step(entry, micro.batch, None).items()}
+
+    def count(entry: str, micros: Any) -> dict[str, float]:
+        each = [step.count(entry, micro.batch) for micro in micros]
+        return {f"{entry}/{name}": sum(float(one[name]) for one in each) for name in each[0]}
+
+    step.train()
+    for number in range(steps):
+        share, total = number / steps, torch.zeros(())
+        for place, entry in enumerate(entries):
+            micros, cursors[entry] = data.next(entry, cursors[entry])
+            counts = count(entry, micros)
+            for micro in micros:
+                for name, made in lossed(entry, micro, place, number, share).items():
+                    total = total + made.total / counts[name]
+        shown = float(total.detach())
+        total.backward()
+        norm = torch.sqrt(sum((p.grad.double() ** 2).sum() for p in own))
+        for p in own:
+            p.grad *= min(1.0, clip / float(norm))
+        for group in optimizer.param_groups:
+            group["lr"] = peak * (1 - share)
+        optimizer.step()
+        optimizer.zero_grad()
+        found["losses"].append(shown)
+        found["norms"].append(float(norm))
+    step.eval()
+    with torch.no_grad():
+        kept = []
+        for entry in entries:
+            micros = list(data.held_out(entry))
+            counts = count(entry, micros)
+            made = [lossed(entry, micro, 0, 0, 1.0) for micro in micros]
+            kept.append(sum(float(one[name].total) / counts[name] for one in made for name in one))
+    return found | {"held_out": kept, "weights": [p.detach().clone() for p in own]}
+
+
+def test_the_loop_is_the_plain_loop_with_dropout_clipping_accumulation_and_entries_in_one_update(tmp_path: Path) -> None:
+    made, twin, clip = mixture(dropout=0.2), mixture(dropout=0.2), 0.4
+    run = tiny_run(
+        tmp_path, step=made, data=Numbers(micro=4), mixing="all", budget="5steps", rate=Linear(1e-2),
+        optimizer=AdamW(betas=(0.9, 0.999), epsilon=1e-8, weight_decay=0.01), training={"log_every": 1, "clip": clip},
+    )
+    train(run)
+    plain = by_hand(twin, Numbers(micro=4), steps=5, clip=clip, peak=1e-2, entries=("both", "alone"))
+    assert min(plain["norms"]) > 2 * clip  # or clipping would not be tested
+    records = events(tmp_path)
+    assert [record["loss"] for record in records] == pytest.approx(plain["losses"], rel=1e-5)
+    assert [record["grad_norm"] for record in records] == pytest.approx(plain["norms"], rel=1e-4)
+    assert [record["loss"] for record in events(tmp_path, "held_out")][-2:] == pytest.approx(plain["held_out"], rel=1e-4)
+    for ours, theirs in zip((p for p in made.parameters() if p.requires_grad), plain["weights"], strict=True):
+        assert torch.allclose(ours, theirs, atol=2e-5)
 
 
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
@@ -210,9 +277,9 @@ def test_a_phase_may_change_dropouts_and_a_resumed_run_has_them_bit_for_bit(tmp_
     assert all(first) and not any(second)
 
 
-def mixture() -> Step:
+def mixture(dropout: float = 0.1) -> Step:
     """Two entries over one network: both objectives, and relation prediction alone."""
-    step = bert()
+    step = bert(dropout=dropout)
     (whole,) = step.entries["main"]
     alone = type(whole)("main", "main", objectives=whole.objectives[1:])
     made = Step(
