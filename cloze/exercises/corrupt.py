@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
 from cloze.exercises.facts import TokenFacts, needed
+from cloze.exercises.units.question import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw, UInt32, below
 from cloze.rows import Inserted, Rows, listed, where
@@ -26,7 +27,8 @@ class Corrupt:
     (`frequency`, SpanBERT).
 
     `infill` shortens the row: a span becomes one token, `one_mask` (BART, by the odds of mask and random; empty spans, too)
-    or a sentinel of its own (`sentinels`, T5). What `masked` was is gone then, so `answer` comes before.
+    or a sentinel of its own (`sentinels`, T5). Of the empty spans of a row, the share `random`, rounded up, shows a random token
+    (fairseq `add_insertion_noise`). What `masked` was is gone then, so `answer` comes before.
 
     Differs: random tokens are uniform over the ordinary ids; the authors' code draws special ids too.
     """
@@ -137,7 +139,7 @@ class Corrupt:
             number = before[at, column]
             at, first = np.repeat(at, number), np.repeat((stop - size)[at, column], number)
             place = first + np.arange(len(at)) - np.repeat(np.cumsum(number) - number, number)
-            inserted = Inserted(at * index.shape[1] + place, self._fillers(facts, draw, "corrupt.empty", at, place))
+            inserted = Inserted(at * index.shape[1] + place, self._empty_fillers(facts, draw, at, place))
         kept = rows.having(tokens=tokens).without("masked", "layers/span", "layers/insert")
         return kept.splice(index, length, inserted)
 
@@ -154,3 +156,16 @@ class Corrupt:
         masks = draw.bits_at(name, row, column) < self.mask * 2.0**32
         words = draw.bits_at(f"{name}.random", row, column)
         return np.where(masks, np.int32(facts.role("[MASK]")), self._any(facts, words))
+
+    def _empty_fillers(
+        self, facts: TokenFacts, draw: Draw, row: NDArray[Any], column: NDArray[Any]
+    ) -> NDArray[np.int32]:
+        """What stands for each empty span, listed row by row: in each row a fixed number of them is random."""
+        number = np.bincount(row)
+        turn = np.lexsort((draw.bits_at("corrupt.empty", row, column), row))
+        place = np.empty(len(row), np.int64)
+        place[turn] = slots(number)
+        shown = np.full(len(row), facts.role("[MASK]"), np.int32)
+        swap = place < np.ceil(number * self.random - 1e-9)[row]
+        shown[swap] = self._any(facts, draw.bits_at("corrupt.empty.random", row[swap], column[swap]))
+        return shown

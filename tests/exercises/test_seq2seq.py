@@ -178,9 +178,23 @@ def test_bart_masks_word_by_word_and_draws_some_masks_as_random_tokens():
     assert (marked["masked"][:, ::2] == marked["masked"][:, 1::2]).all()
     out = Corrupt(mask=0.9, random=0.1, keep=0, infill="one_mask", tokenizer=FACTS)(marked, draw(3000))
     inside = np.arange(out["tokens"].shape[1]) < out["length"][:, None]
-    filled = (out["tokens"] == MASK) & inside
-    spans = marked["layers/span"].max(1).sum() + marked["layers/insert"].sum()
-    assert abs(filled.sum() / spans - 0.9) < 0.01
+    filled = ((out["tokens"] == MASK) & inside).sum()
+    spans, empty = marked["layers/span"].max(1).sum(), marked["layers/insert"].sum(1)
+    assert abs((filled - (empty - np.ceil(empty / 10)).sum()) / spans - 0.9) < 0.01
+
+
+def test_bart_shows_a_tenth_of_the_empty_spans_of_a_row_rounded_up_as_random_tokens():
+    empty = np.arange(26)
+    rows = text(26, 40).having_all({
+        "masked": np.zeros((26, 40), bool), "layers/span": np.zeros((26, 40), np.int32),
+        "layers/insert": (np.arange(40) == 7) * empty[:, None],
+    })
+    out = Corrupt(mask=0.9, random=0.1, keep=0, infill="one_mask", tokenizer=FACTS)(rows, draw(26))
+    shown = out["tokens"][:, 7:40]
+    assert (out["length"] == 40 + empty).all()
+    assert ((shown == MASK).sum(1) == empty - np.ceil(empty / 10)).all()
+    places = [np.flatnonzero(row[:count] != MASK) for row, count in zip(shown, empty, strict=True)]
+    assert len(set(np.concatenate(places[11:]).tolist())) > 8  # anywhere among them
 
 
 def mass(length=64, **mask):
