@@ -35,7 +35,7 @@ class TransformerXL(nn.Module):
     the embedding adaptive (Baevski & Auli, 2019): rare ids get narrower vectors. Gains of norms begin around one with
     `deviation`, as in the authors' code. Parameters: `embeddings.*`, `content_bias`, `distance_bias`, `layers.*`.
 
-    Differs: a lane begins with no memory; the authors' code begins with one of zeros, which is attended to.
+    A lane begins without memory, as in the authors' PyTorch code; their TensorFlow code begins with zeros, which are attended to.
 
     >>> network = TransformerXL(layers=1, width=8, heads=2, memory=4, vocab_size=10, clock=Clock()).eval()
     >>> states = network(want=frozenset({"hidden", "carry"}), tokens=torch.zeros(2, 5, dtype=torch.long))

@@ -34,7 +34,8 @@ class TwoStream(nn.Module):
     `reversed` were read from their end, so their distances are negated. `relative_segments: false` leaves the segments out.
 
     Differs: a query that sees nothing takes nothing (the authors' average over all keys would show it its own answer);
-    dropout in the sinusoids of distances is the same for all rows of a step.
+    dropout in the sinusoids of distances is the same for all rows of a step; a lane begins without memory, where the authors'
+    begins with zeros, which are attended to.
 
     >>> network = TwoStream(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tokens, order = torch.zeros(1, 3, dtype=torch.long), torch.tensor([[0, 2, 1]])
