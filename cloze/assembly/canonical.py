@@ -66,6 +66,8 @@ def identity(recipe: Recipe) -> dict[str, Any]:
     optimizer, rate = (builder_of(part.kind, part.name) for part in (recipe.training.optimizer, recipe.training.rate))
     listening = getattr(optimizer, "listens", False) or listens(rate)
     aside = RECORD_ONLY - {"evaluate_every"} if listening else RECORD_ONLY
+    inner = [value.arguments for value in recipe.training.rate.arguments.values() if isinstance(value, PartSpec)]
+    aside -= {"steps"} if any(arguments.get("warmup_steps") for arguments in inner) else set()
     training = {key: value for key, value in whole["training"].items() if key not in aside}
     name, arguments = next(iter(training["rate"].items()))
     if recipe.training.steps and arguments.get("warmup_steps"):

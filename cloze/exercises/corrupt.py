@@ -24,7 +24,7 @@ class Corrupt:
 
     Gives `tokens` as shown and keeps `original`. `per: word` and `per: span` (SpanBERT) make one draw for all masked pieces
     of a word or of a span. `replacements` are `uniform` over the ordinary ids, or drawn as often as the corpus has them
-    (`frequency`, SpanBERT).
+    (`frequency`, SpanBERT); `frequent` draws from the ids below that number alone (CharacterBERT).
 
     `infill` shortens the row: a span becomes one token, `one_mask` (BART, by the odds of mask and random; empty spans, too)
     or a sentinel of its own (`sentinels`, T5). Of the empty spans of a row, the share `random`, rounded up, shows a random token
@@ -38,6 +38,7 @@ class Corrupt:
     keep: float = 0.1
     per: Literal["token", "word", "span"] = "token"
     replacements: Literal["uniform", "frequency"] = "uniform"
+    frequent: int | None = None
     infill: Literal["one_mask", "sentinels"] | None = None
     tokenizer: Given[TokenFacts | None] = None
     counts: Given[NDArray[np.int64] | None] = field(default=None, repr=False, compare=False)
@@ -84,7 +85,7 @@ class Corrupt:
         np.copyto(shown, facts.role("[MASK]"), where=masks)
         if self.random:
             swap = (masks ^ (coin < (self.mask + self.random) * 2.0**32)).nonzero()[0]
-            shown[swap] = self._any(facts, draw.bits_at("corrupt.random", row[swap], column[swap]))
+            shown[swap] = self._any(draw.bits_at("corrupt.random", row[swap], column[swap]))
         tokens = original.copy()
         tokens.reshape(-1)[at] = shown
         return rows.having(tokens=tokens, original=original)
@@ -98,18 +99,32 @@ class Corrupt:
         starts = np.where(rows["word_start"], np.arange(rows["tokens"].shape[1]), 0)
         return np.asarray(np.maximum.accumulate(starts, axis=1)[row, column])
 
-    def _any(self, facts: TokenFacts, bits: UInt32) -> NDArray[np.int32]:
+    def _any(self, bits: UInt32) -> NDArray[np.int32]:
         """Random ordinary ids."""
+        ordinary = self._ordinary
         if self.replacements == "uniform":
-            return facts.ordinary[below(bits, len(facts.ordinary))]
-        return facts.ordinary[np.searchsorted(self._shares, bits, side="right")]
+            return ordinary[below(bits, len(ordinary))]
+        return ordinary[np.searchsorted(self._shares, bits, side="right")]
+
+    @cached_property
+    def _ordinary(self) -> NDArray[np.int32]:
+        """The ids that random tokens are drawn from."""
+        ordinary = needed(self.tokenizer, "corrupt").ordinary
+        if self.frequent is None:
+            return ordinary
+        found = ordinary[ordinary < self.frequent]
+        if not len(found):
+            raise RecipeError(
+                f"corrupt.frequent: {self.frequent} leaves no id to draw from; the smallest ordinary one is {ordinary.min()}."
+            )
+        return found
 
     @cached_property
     def _shares(self) -> NDArray[np.float64]:
         """Borders in [0, 2³²) between the ordinary ids, by how often each occurs."""
         if self.counts is None:
             raise RecipeError("corrupt: replacements by frequency need the counts of the corpus; give it counts=… (V,).")
-        counts = self.counts[needed(self.tokenizer, "corrupt").ordinary].astype(np.float64)
+        counts = self.counts[self._ordinary].astype(np.float64)
         if not counts.sum() > 0:
             raise RecipeError("corrupt: replacements by frequency, but no ordinary token occurs in the corpus.")
         return np.asarray(np.cumsum(counts)[:-1] / counts.sum() * 2.0**32)
@@ -155,7 +170,7 @@ class Corrupt:
         """What stands for each span: `[MASK]` or a random token."""
         masks = draw.bits_at(name, row, column) < self.mask * 2.0**32
         words = draw.bits_at(f"{name}.random", row, column)
-        return np.where(masks, np.int32(facts.role("[MASK]")), self._any(facts, words))
+        return np.where(masks, np.int32(facts.role("[MASK]")), self._any(words))
 
     def _empty_fillers(
         self, facts: TokenFacts, draw: Draw, row: NDArray[Any], column: NDArray[Any]
@@ -167,5 +182,5 @@ class Corrupt:
         place[turn] = slots(number)
         shown = np.full(len(row), facts.role("[MASK]"), np.int32)
         swap = place < np.ceil(number * self.random - 1e-9)[row]
-        shown[swap] = self._any(facts, draw.bits_at("corrupt.empty.random", row[swap], column[swap]))
+        shown[swap] = self._any(draw.bits_at("corrupt.empty.random", row[swap], column[swap]))
         return shown

@@ -40,8 +40,9 @@ class Mask:
     authors of BERT count (google-research/bert `create_pretraining_data.py`). `rounding` is to the `nearest` number, at
     least one; `up` (SpanBERT, BART); `stochastic`, ⌊rate·n + u⌋ as in RoBERTa (fairseq); `independent`, every unit by a coin
     of its own (XLM, ERNIE). `most` caps the number. `spare` names what is never chosen: `special` tokens, the `first` token
-    (XLM), or `none`, as in fairseq. `static` masks are made by the source, which leaves the epoch out of the address of its
-    rows.
+    (XLM), or `none`, as in fairseq; with `frequent` also every token but the ids below that number, the most frequent where
+    ids are sorted by frequency (CharacterBERT masks the 100,000 words of its output alone). `static` masks are made by the
+    source, which leaves the epoch out of the address of its rows.
     """
 
     unit: UnitName | list[str] = "token"
@@ -58,6 +59,7 @@ class Mask:
     start: dict[str, float] | None = None
     power: float = 0.0
     window: Literal["row", "half"] | int = "row"
+    frequent: int | None = None
     counts: Given[NDArray[np.int64] | None] = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +77,8 @@ class Mask:
             raise RecipeError(f"mask: mean must be above 0, got {self.mean}.")
         if self.start is not None and (set(self.start) - {"first", "last"} or sum(self.start.values()) > 1 + 1e-9):
             raise RecipeError(f"mask: start gives odds to first and last that add up to at most 1, got {self.start}.")
+        if self.frequent is not None and self.frequent < 1:
+            raise RecipeError(f"mask: frequent is the number of ids that may be chosen, 1 or more, got {self.frequent}.")
         self._check_use()
         if self.lengths is not None:
             odds_of(self.lengths)
@@ -132,6 +136,8 @@ class Mask:
             free &= ~rows["special"]
         elif self.spare == "first":
             free[:, 0] = False
+        if self.frequent is not None:
+            free &= rows["tokens"] < self.frequent
         return free
 
     def _number(self, base: NDArray[Any], draw: Draw) -> Ints:

@@ -11,16 +11,22 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
-from typing import Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from cloze.errors import RecipeError
-from cloze.registry import register
+from cloze.registry import Part, register
 
 
 class Rate(Protocol):
     """A learning rate as a function of the share spent."""
 
     def __call__(self, share: float, nominal_steps: int | None = None) -> float: ...
+
+
+if TYPE_CHECKING:
+    RatePart = Rate
+else:
+    RatePart = Part["rate"]
 
 
 class Warmup:
@@ -90,6 +96,49 @@ class Linear:
         if rising < 1.0 and self.decay != "product":
             return self.peak * rising
         return (self.floor + (self.peak - self.floor) * left) * rising
+
+
+@register("rate", "polynomial")
+class Polynomial:
+    """Up to `peak`, then `peak` · (1 - share)^`power`: not a way down from the peak, but what is left of the whole budget.
+
+    With `power: 0.5` what LAMB was published with for BERT (NVIDIA's code, `PolyWarmUpScheduler`, degree 0.5): the rate drops
+    where the warm-up ends.
+
+    >>> Polynomial(1e-2, warmup=0.5)(0.75)
+    0.005
+    """
+
+    def __init__(self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0, power: float = 0.5) -> None:
+        if not power > 0:
+            raise RecipeError(f"training.rate.polynomial.power: {power}. Expected a number above 0, such as 0.5.")
+        self.peak, self.power = peak, power
+        self.warmup = Warmup(warmup_steps, warmup)
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        rising = self.warmup.factor(share, nominal_steps)
+        return self.peak * (rising if rising < 1.0 else max(1.0 - share, 0.0) ** self.power)
+
+
+@register("rate", "in_turn")
+class InTurn:
+    """`first` until the share `at` of the budget is spent, then `second`: each as if its stretch were a budget of its own.
+
+    What a system that was trained in two runs, the second at another length, does to its rate.
+
+    >>> InTurn(Linear(1.0), Linear(0.5), at=0.8)(0.9)
+    0.25
+    """
+
+    def __init__(self, first: RatePart, second: RatePart, *, at: float) -> None:
+        if not 0 < at < 1:
+            raise RecipeError(f"training.rate.in_turn.at: {at} is no share of the budget. Expected 0 < at < 1.")
+        self.first, self.second, self.at = first, second, at
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        begin, end, rate = (0.0, self.at, self.first) if share < self.at else (self.at, 1.0, self.second)
+        steps = None if nominal_steps is None else round(nominal_steps * (end - begin))
+        return rate((share - begin) / (end - begin), steps)
 
 
 @register("rate", "cosine")

@@ -47,6 +47,26 @@ def text(count, length):
     })
 
 
+def test_frequent_tokens_alone_are_masked_and_replace_each_other(passages, draw, facts):
+    rows = framed(passages, draw, facts)
+    frequent = int(np.median(rows["tokens"]))
+    masked = Mask(rate=0.3, of="all", frequent=frequent)(rows, draw(64))
+    hidden = rows["tokens"][masked["masked"]]
+    assert len(hidden) > 100 and hidden.max() < frequent
+    eligible = np.count_nonzero((rows["tokens"] < frequent) & ~rows["special"] & framed_text(rows), axis=1)
+    wanted = np.maximum(np.rint(0.3 * rows["length"]), 1)
+    assert (masked["masked"].sum(1) == np.minimum(wanted, eligible)).all()
+    shown = Corrupt(mask=0.0, random=1.0, keep=0.0, frequent=200, tokenizer=facts)(masked, draw(64))
+    drawn_ids = shown["tokens"][masked["masked"]]
+    assert set(drawn_ids.tolist()) <= set(range(5, 200)) and len(set(drawn_ids.tolist())) > 100
+    with pytest.raises(RecipeError, match="corrupt.frequent: 5 leaves no id"):
+        Corrupt(frequent=5, tokenizer=facts)(masked, draw(64))
+
+
+def framed_text(rows):
+    return np.arange(rows["tokens"].shape[1]) < rows["length"][:, None]
+
+
 def test_geometric_lengths_are_those_of_spanbert(draw):
     odds = odds_of({"geometric": {"p": 0.2, "longest": 10}})
     published = [0.2241, 0.1792, 0.1434, 0.1147, 0.0918, 0.0734, 0.0587, 0.0470, 0.0376, 0.0301]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.assembly.build import built
+from cloze.assembly.build import build_step, built
 from cloze.assembly.load import load_recipe
 
 
@@ -45,3 +45,29 @@ def test_nezha_scales_the_step_of_a_bias_by_its_norm_but_never_by_more_than_ten(
     made.step()  # bias-corrected, the first step is 1 for each weight, and 0.01 of a matrix's weights are added for its decay
     assert dense.bias.item() == pytest.approx(2.0 - 0.1 * 2.0 * 1.0, rel=1e-5)
     assert dense.weight[0].tolist() == pytest.approx([30.0 - 0.1 * 10 * 1.3, 40.0 - 0.1 * 10 * 1.4], rel=1e-5)
+
+
+def test_character_bert_predicts_the_words_it_masks_through_a_head_like_berts() -> None:
+    recipe = load_recipe("character-bert", size="tiny")
+    entry = recipe.entries["main"]
+    head = next(objective.part for _, objective in entry.objectives())
+    limits = {e.part.arguments["frequent"] for e in entry.exercise if e.part.name in ("mask", "corrupt")}
+    assert limits == {head.arguments["most"]} == {100_000}
+    step = build_step(recipe, vocab_size=100_010, device="meta")
+    shapes = {name: tuple(p.shape) for name, p in step.objectives["token_prediction"].named_parameters()}
+    width = step.networks["main"].width
+    assert shapes == {
+        "head.dense.weight": (width, width), "head.dense.bias": (width,),
+        "head.norm.weight": (width,), "head.norm.bias": (width,),
+        "head.bias": (100_000,), "head.output.weight": (100_000, width),
+    }
+
+
+def test_character_bert_trains_in_two_runs_with_a_rate_each() -> None:
+    training = load_recipe("character-bert").training
+    rate: Any = built(training.rate)
+    at = 7038 / 8601
+    assert rate(at * 0.2844) == pytest.approx(6e-3 * (1 - 0.2843) ** 0.5, rel=1e-3)
+    assert rate(at * 0.2842) == pytest.approx(6e-3, rel=1e-3)
+    assert rate(at + 1e-6) < 1e-4 and rate(at + (1 - at) * 0.1279) == pytest.approx(4e-3, rel=2e-3)
+    assert rate(1.0) == 0.0

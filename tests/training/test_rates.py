@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from cloze.batching.deck import Deck
 from cloze.errors import RecipeError
 from cloze.training.phases import Phase, phase_at, phases_from_shares
-from cloze.training.rates import Constant, Cosine, InverseSquareRoot, Linear, WarmupStableDecay
+from cloze.training.rates import Constant, Cosine, InTurn, InverseSquareRoot, Linear, Polynomial, WarmupStableDecay
 
 RATES = [
     Linear(1.0, warmup=0.1), Linear(1.0, warmup=0.1, decay="from_start"), Linear(1.0, warmup=0.1, decay="product"),
-    Cosine(1.0, warmup=0.1), WarmupStableDecay(1.0, warmup=0.1),
+    Cosine(1.0, warmup=0.1), WarmupStableDecay(1.0, warmup=0.1), Polynomial(1.0, warmup=0.1),
+    InTurn(Polynomial(1.0, warmup=0.1), Linear(0.5, warmup=0.1), at=0.8),
 ]
 
 
@@ -30,6 +31,21 @@ def test_a_rate_starts_at_zero_and_ends_fully_decayed(rate: Linear) -> None:
 def test_rates_stay_between_zero_and_the_peak(share: float) -> None:
     for rate in [*RATES, Constant(1.0), InverseSquareRoot(1.0, warmup=0.1)]:
         assert 0.0 <= rate(share) <= 1.0 + 1e-12
+
+
+def test_a_polynomial_rate_is_what_is_left_of_the_budget_to_its_power() -> None:
+    rate = Polynomial(6e-3, warmup=0.2843)
+    assert rate(0.14215) == pytest.approx(3e-3)
+    assert rate(0.75) == pytest.approx(6e-3 * 0.5)
+
+
+def test_rates_in_turn_take_their_stretches_for_whole_budgets() -> None:
+    rate = InTurn(Polynomial(6e-3, warmup=0.5), Linear(4e-3, warmup_steps=100), at=0.8)
+    assert [rate(share, 1000) for share in (0.2, 0.6, 0.8, 0.85, 0.9, 0.95)] == pytest.approx(
+        [3e-3, 6e-3 * 0.5, 0.0, 2e-3, 4e-3, 2e-3]
+    )
+    with pytest.raises(RecipeError, match="0 < at < 1"):
+        InTurn(Constant(1.0), Constant(1.0), at=1.0)
 
 
 def test_warmup_steps_count_the_recipes_own_steps() -> None:
