@@ -10,7 +10,11 @@ import typer
 
 if TYPE_CHECKING:
     from cloze.decoding.minimal_pairs import Preference
+    from cloze.decoding.perplexity import Perplexity
+    from cloze.decoding.pointer_cache import Pointer
     from cloze.decoding.scoring import Score
+    from cloze.decoding.stream_scoring import Recall
+    from cloze.decoding.windows import Windows
 
 
 def command(
@@ -20,103 +24,187 @@ def command(
     field: Annotated[str, typer.Option(help="The field or column with the text.")] = "text",
     target: Annotated[str, typer.Option(help="The one with the answer, if it answers texts.")] = "target",
     columns: Annotated[str | None, typer.Option(help="Columns of a file without a header: a,b,c.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, a folder, a .tar.xz.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pairs of every file.")] = None,
-    language: Annotated[str | None, typer.Option(help="Of a network with several; default: the first.")] = None,
+    language: Annotated[str | None, typer.Option(help="Of several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     order: Annotated[str | None, typer.Option(help="open, left_to_right or source_to_target.")] = None,
-    pointer: Annotated[int | None, typer.Option(min=1, help="Remember so many tokens of the texts before.")] = None,
-    pointer_scale: Annotated[float | None, typer.Option(help="Of --pointer: how sharply it compares, usually 1.")] = None,
+    stride: Annotated[int | None, typer.Option(help="Tokens between windows; default: half.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens of a window; default: all.")] = None,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts and answers that are too long.")] = False,
+    pointer: Annotated[int | None, typer.Option(min=1, help="Mix in a cache of so many tokens.")] = None,
+    pointer_scale: Annotated[float | None, typer.Option(help="Of --pointer: its sharpness, usually 1.")] = None,
     pointer_share: Annotated[float | None, typer.Option(min=0, help="Of --pointer: its share, usually 0.1.")] = None,
-    memory: Annotated[int | None, typer.Option(min=0, help="Texts are one stream: remember so many tokens.")] = None,
+    memory: Annotated[int | None, typer.Option(min=0, help="One stream: remember so many tokens.")] = None,
     clamp: Annotated[int | None, typer.Option(min=1, help="Of --memory: greatest distance told apart.")] = None,
     same_length: Annotated[bool, typer.Option("--same-length", help="Of --memory: every token sees as many.")] = False,
-    segment: Annotated[int | None, typer.Option(min=1, help="Of --memory: tokens read at once, usually 128.")] = None,
-    perplexity: Annotated[bool, typer.Option("--perplexity", help="One figure for all texts.")] = False,
+    segment: Annotated[int | None, typer.Option(min=1, help="Of a stream: tokens read at once, usually 128.")] = None,
+    ends: Annotated[bool, typer.Option("--ends", help="Of a stream: [EOS] behind texts counts too.")] = False,
+    perplexity: Annotated[bool, typer.Option("--perplexity", help="Of all texts, per token, word, byte.")] = False,
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Score sentences, or count how often the acceptable sentence of a pair scores higher (a tie counts as a failure).
+    """Score texts, or count how often the acceptable sentence of a pair scores higher (a tie counts as a failure).
 
-    The score is the log-probability for a left-to-right network, the pseudo-log-likelihood (each token masked alone) for
-    a masked one, and the summed log-probability that each token is original for a discriminator. A network that answers
-    (t5, bart, mass; unilm with --order source_to_target) gives the log-probability of an answer, its end included: lines
-    are TEXT<tab>ANSWER, files .tsv, .csv and .jsonl have columns text and target.
+    Log-probability, left to right; pseudo-log-likelihood (each token masked alone); of a discriminator the log-probability
+    that each token is original. Long texts are scored in overlapping windows. A network that answers (t5, bart; unilm with
+    --order source_to_target) scores the answer: TEXT<tab>ANSWER.
     """
-    from cloze.decoding.texts import gather
-    from cloze.errors import UserError
-
     _check(pairs, bool(texts or file), pointer, memory, perplexity=perplexity)
-    _check_beside(pointer, (pointer_scale, pointer_share), memory, (clamp, segment, same_length or None))
+    _check_beside(pointer, (pointer_scale, pointer_share), memory, (clamp, same_length or None))
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.pointer_cache import Pointer
-    from cloze.decoding.progress import Progress
-    from cloze.decoding.reader import Reader, prediction_head
-    from cloze.decoding.scoring import check_order, method_of, score
+    from cloze.decoding.reader import Reader
+    from cloze.decoding.scoring import check_order
     from cloze.decoding.sequence import answers
-    from cloze.decoding.stream_scoring import Recall, score_stream
+    from cloze.decoding.windows import Windows
     from cloze.tasks.finetune import as_dtype
 
     sizes = {"scale": pointer_scale, "share": pointer_share}
     cache = None if pointer is None else Pointer(pointer, **{name: value for name, value in sizes.items() if value is not None})
-    recall = None if memory is None else Recall(memory, clamp, same_length, segment or 128)
-    chosen = _pairs(pairs, limit) if pairs is not None else []
+    chosen = _pairs(pairs, limit) if pairs is not None else None
     loaded = load_checkpoint(checkpoint, device)
     check_order(loaded, order)
     reader = Reader.of(loaded, order=order, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
-    if pairs is not None:
-        from cloze.decoding.minimal_pairs import prefer
-
-        method, head = method_of(loaded, order)
-        with Progress(2 * len(chosen), "sentences") as progress:
-            found = prefer(reader, head, chosen, method=method, report=progress)
-        _print_preferences(found, method, as_json)
-        return
-    if answers(reader):
-        from cloze.decoding.answer_scoring import score_answers
-
-        if cache or recall:
-            raise UserError("--pointer and --memory are for texts that follow each other; this network scores answers to texts.")
+    windows = Windows(max_length, stride)
+    if chosen is not None:
+        _score_pairs(loaded, reader, order, chosen, windows, as_json)
+    elif answers(reader):
+        _check_answers(cache, memory, segment, windows, ends=ends)
         given, told = _told(texts or [], file, field, target, columns)
-        with Progress(len(given), "texts") as progress:
-            head = prediction_head(loaded, verb="score")
-            scores = score_answers(reader, head, given, told, report=progress)
-        asked = [{"text": text, "target": answer} for text, answer in zip(given, told, strict=True)]
-        _print(asked, scores, "log_probability", perplexity, as_json)
-        return
-    if columns is not None:
-        raise UserError("--columns names text and answer in a file; this network scores texts alone. Leave it out.")
+        _score_answers(loaded, reader, given, told, truncate=truncate, perplexity=perplexity, as_json=as_json)
+    else:
+        given = _alone(texts or [], file, field, columns, truncate)
+        recall = _recall(reader, cache, memory, clamp, segment, windows, same_length=same_length, ends=ends)
+        _score_texts(loaded, reader, order, given, windows, recall, cache, (ends, perplexity, as_json))
+
+
+def _score_pairs(loaded: Any, reader: Any, order: str | None, chosen: list[Any], windows: Windows, as_json: bool) -> None:
+    from cloze.decoding.minimal_pairs import prefer
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.scoring import method_of
+
     method, head = method_of(loaded, order)
-    given = gather(texts or [], file, field=field)
+    with Progress(2 * len(chosen), "sentences") as progress:
+        found = prefer(reader, head, chosen, method=method, windows=windows, report=progress)
+    _print_preferences(found, method, as_json)
+
+
+def _score_answers(
+    loaded: Any, reader: Any, given: list[str], told: list[str], *, truncate: bool, perplexity: bool, as_json: bool
+) -> None:
+    from cloze.decoding.answer_scoring import score_answers
+    from cloze.decoding.perplexity import Perplexity
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.reader import prediction_head
+
+    with Progress(len(given), "texts") as progress:
+        head = prediction_head(loaded, verb="score")
+        scores = score_answers(reader, head, given, told, truncate=truncate, report=progress)
+    cut = [one.cut for one in scores if one.cut]
+    if cut:
+        typer.echo(f"cut: {sum(cut)} tokens of {len(cut)} of {len(scores)} texts and answers did not fit", err=True)
+    if perplexity:
+        _print_perplexity(Perplexity.of(told, scores), "log_probability", as_json)
+    else:
+        asked = [{"text": text, "target": answer} for text, answer in zip(given, told, strict=True)]
+        _print(asked, told, scores, "log_probability", as_json)
+
+
+def _score_texts(
+    loaded: Any, reader: Any, order: str | None, given: list[str], windows: Windows, recall: Recall | None,
+    cache: Pointer | None, shown: tuple[bool, bool, bool],
+) -> None:
+    from cloze.decoding.perplexity import Perplexity
+    from cloze.decoding.progress import Progress
+    from cloze.decoding.scoring import method_of, score
+    from cloze.decoding.stream_scoring import score_stream
+    from cloze.errors import UserError
+
+    method, head = method_of(loaded, order)
+    ends, perplexity, as_json = shown
+    if perplexity and method == "originality":
+        raise UserError("--perplexity is for networks that predict tokens; a discriminator only judges them. Leave it out.")
     with Progress(len(given), "texts") as progress:
         if recall is not None:
-            scores = score_stream(reader, head, given, method=method, recall=recall, report=progress)
+            scores = score_stream(
+                reader, head, given, method=method, recall=recall, pointer=cache, ends=ends, report=progress
+            )
         else:
-            scores = score(reader, head, given, method=method, pointer=cache, report=progress)
-    _print([{"text": text} for text in given], scores, method, perplexity, as_json)
+            scores = score(reader, head, given, method=method, windows=windows, pointer=cache, report=progress)
+    if perplexity:
+        _print_perplexity(Perplexity.of(given, scores, ends=ends), method, as_json)
+    else:
+        _print([{"text": text} for text in given], given, scores, method, as_json)
+
+
+def _recall(
+    reader: Any, cache: Pointer | None, memory: int | None, clamp: int | None, segment: int | None, windows: Windows, *,
+    same_length: bool, ends: bool,
+) -> Recall | None:
+    """How the texts are read as one stream: if a memory is asked for, or a pointer for a network that has a memory; else None."""
+    from cloze.decoding.stream_scoring import Recall, remembers
+    from cloze.errors import UserError
+
+    if memory is None and not (cache is not None and remembers(reader.network)):
+        if segment is not None or ends:
+            raise UserError(
+                "--segment and --ends are for texts that are read as one stream. Give --memory too, such as --memory 640, or "
+                "--pointer with a network that remembers."
+            )
+        return None
+    if windows.max_length is not None or windows.stride is not None:
+        raise UserError("--stride and --max-length are for texts read alone; of a stream --segment tokens are read at once.")
+    return Recall(memory, clamp, same_length, segment or 128)
+
+
+def _alone(given: list[str], file: str | None, field: str, columns: str | None, truncate: bool) -> list[str]:
+    """The texts of a network that scores texts and not answers."""
+    from cloze.decoding.texts import gather
+    from cloze.errors import UserError
+
+    if columns is not None:
+        raise UserError("--columns names text and answer in a file; this network scores texts alone. Leave it out.")
+    if truncate:
+        raise UserError("--truncate cuts answers and what they answer; this network scores texts alone, whole. Leave it out.")
+    return gather(given, file, field=field)
 
 
 def _check(pairs: Path | None, texts: bool, pointer: int | None, memory: int | None, *, perplexity: bool) -> None:
-    """Refuse options that go ill together."""
+    """Refuse options that contradict each other."""
     from cloze.errors import UserError
 
     if pairs is not None and texts:
         raise UserError("give --pairs or texts, not both.")
-    if (pairs is not None) + (pointer is not None) + (memory is not None) > 1:
+    if pairs is not None and (pointer is not None or memory is not None):
         raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Give one of them.")
     if pairs is not None and perplexity:
         raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Give one of them.")
 
 
 def _check_beside(pointer: int | None, cached: Sequence[object], memory: int | None, reading: Sequence[object]) -> None:
-    """Refuse what says how a pointer or a memory works where there is none: it would change nothing."""
+    """Refuse options of a pointer or a memory where there is none: they would change nothing."""
     from cloze.errors import UserError
 
     if pointer is None and any(value is not None for value in cached):
         raise UserError("--pointer-scale and --pointer-share say how --pointer works; give that too, such as --pointer 500.")
     if memory is None and any(value is not None for value in reading):
-        raise UserError("--clamp, --same-length and --segment say how --memory is read; give that too, such as --memory 640.")
+        raise UserError("--clamp and --same-length say how --memory is read; give that too, such as --memory 640.")
+
+
+def _check_answers(cache: object, memory: int | None, segment: int | None, windows: Windows, *, ends: bool) -> None:
+    """Refuse what is for texts that follow each other, or for long ones."""
+    from cloze.errors import UserError
+
+    if cache or memory is not None or segment is not None or ends:
+        raise UserError(
+            "--pointer, --memory, --segment and --ends are for texts that follow each other; this network scores answers."
+        )
+    if windows.max_length is not None or windows.stride is not None:
+        raise UserError(
+            "--stride and --max-length divide a long text; this network scores answers to texts, which --truncate cuts."
+        )
 
 
 def _told(given: list[str], file: str | None, field: str, target: str, columns: str | None) -> tuple[list[str], list[str]]:
@@ -139,23 +227,33 @@ def _told(given: list[str], file: str | None, field: str, target: str, columns: 
     return table.column(field, "--field"), table.column(target, "--target")
 
 
-def _print(asked: list[dict[str, str]], scores: Sequence[Score], method: str, perplexity: bool, as_json: bool) -> None:
+def _print(asked: list[dict[str, str]], scored: list[str], scores: Sequence[Score], method: str, as_json: bool) -> None:
     import json
-    from math import exp
 
-    if perplexity:
-        total, tokens = sum(one.score for one in scores), sum(one.tokens for one in scores)
-        found = exp(min(-total / tokens, 700.0)) if tokens else None
-        record = {"perplexity": found, "score": total, "tokens": tokens, "texts": len(scores), "method": method}
-        shown = "unknown" if found is None else f"{found:.4f}"
-        print(json.dumps(record) if as_json else f"perplexity {shown} over {tokens} tokens of {len(scores)} texts ({method})")
-        return
-    for words, one in zip(asked, scores, strict=True):
+    from cloze.decoding.perplexity import Perplexity
+
+    for words, text, one in zip(asked, scored, scores, strict=True):
         if as_json:
-            record = {**words, "score": one.score, "tokens": one.tokens, "cut": one.cut, "method": method}
-            print(json.dumps(record, ensure_ascii=False))
+            figures = Perplexity.of([text], [one]).record()
+            kept = {name: figures[name] for name in ("score", "tokens", "unknown", "words", "bytes", "characters")}
+            print(json.dumps({**words, **kept, "cut": one.cut, "method": method}, ensure_ascii=False))
         else:
             print("\t".join([f"{one.score:.4f}", str(one.tokens), *words.values()]))
+
+
+def _print_perplexity(found: Perplexity, method: str, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        print(json.dumps({**found.record(), "method": method}))
+        return
+    shown = {name: "unknown" if value is None else f"{value:.4f}" for name, value in found.record().items()}
+    lost = f", {found.unknown} of them [UNK]," if found.unknown else ""
+    print(f"perplexity {shown['perplexity']} over {found.token} tokens{lost} of {found.texts} texts ({method})")
+    print(f"per word   {shown['word_perplexity']} over {found.word} words")
+    print(f"per byte   {shown['byte_perplexity']} over {found.byte} bytes: {shown['bits_per_byte']} bits per byte")
+    bits = shown["bits_per_character"]
+    print(f"per character {shown['character_perplexity']} over {found.character} characters: {bits} bits per character")
 
 
 def _pairs(path: Path, limit: int | None) -> list[Any]:

@@ -30,6 +30,7 @@ def score_answers(
     texts: Sequence[str],
     targets: Sequence[str],
     *,
+    truncate: bool = False,
     rows: int = 64,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Score]:
@@ -37,15 +38,20 @@ def score_answers(
 
     Unlike the score of a text alone it counts the end, without which any beginning of a target would be at least as probable,
     and whatever else is written in answering (BART writes the first token of its template). `[MASK]` and other literals in a
-    text have their meaning, as for `generate`, and so have sentinels in a target (T5). `cut` counts the tokens of both that did
-    not fit.
+    text have their meaning, as for `generate`, and so have sentinels in a target (T5). What is longer than the network
+    reads is a `UserError`, unless `truncate` cuts it; `cut` then counts the tokens of both that did not fit.
     """
     form = form_of(reader)
     made, lost = [], []
-    for text, target in zip(texts, targets, strict=True):
+    for number, (text, target) in enumerate(zip(texts, targets, strict=True), start=1):
         ids, asked_ids = (np.asarray(reader.tokenizer.encode_template(one).ids, np.int32) for one in (text, target))
         asked, cut = form.target(asked_ids)
         source = form.source(ids, room=len(asked))
+        if cut + source.cut and not truncate:
+            raise UserError(
+                f"text {number}, {text[:40]!r}: {source.cut} of its {len(ids)} tokens and {cut} of the {len(asked_ids)} of its "
+                f"answer do not fit, this network reads at most {reader.longest} at once.\n  Shorten them, or give --truncate."
+            )
         made.append(_Row(source, asked))
         lost.append(cut + source.cut)
     sums = [0.0] * len(made)

@@ -37,9 +37,35 @@ class Framed:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def spelled(self, start: int, stop: int) -> NDArray[np.int16] | None:
+        """The characters of a stretch, None where all of it is known."""
+        found = None if self.characters is None else self.characters[start:stop]
+        return found if found is not None and found.any() else None
+
     def with_ids(self, ids: Ids) -> Framed:
         """The same layout showing other ids."""
         return Framed(ids, self.segments, self.part, self.cut)
+
+    def behind(self, token: int) -> Framed:
+        """The row behind one more token, which is of no text."""
+        spelled = None if self.characters is None else np.insert(self.characters, 0, 0, axis=0)
+        ids, segments, part = (np.insert(x, 0, y) for x, y in ((self.ids, token), (self.segments, 0), (self.part, -1)))
+        return Framed(ids, segments, part, self.cut, spelled)
+
+    def take(self, columns: NDArray[np.int64]) -> Framed:
+        """The row of some of its tokens, in that order; nothing counts as cut."""
+        spelled = None if self.characters is None else self.characters[columns]
+        return Framed(self.ids[columns], self.segments[columns], self.part[columns], 0, spelled)
+
+
+def joined(rows: Sequence[Framed]) -> Framed:
+    """Rows behind each other as one."""
+    size = max((row.characters.shape[1] for row in rows if row.characters is not None), default=0)
+    spelled = [np.zeros((len(row), size), np.int16) if row.characters is None else row.characters for row in rows]
+    return Framed(
+        _join([row.ids for row in rows]), _join([row.segments for row in rows]), _join([row.part for row in rows]),
+        sum(row.cut for row in rows), np.concatenate(spelled) if size else None,
+    )
 
 
 class Layout:

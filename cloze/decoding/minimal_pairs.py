@@ -13,6 +13,7 @@ from typing import Any
 from cloze.decoding.reader import Reader
 from cloze.decoding.scoring import Method, score
 from cloze.decoding.texts import is_json_lines, json_lines, string_field
+from cloze.decoding.windows import Windows
 from cloze.errors import TaskError
 
 GOOD, BAD = "sentence_good", "sentence_bad"
@@ -99,10 +100,17 @@ def _records(where: str, raw: bytes) -> Iterator[tuple[str, int, dict[str, Any]]
 
 
 def prefer(
-    reader: Reader, head: Any, pairs: Sequence[Pair], *, method: Method, report: Callable[[int], None] = lambda done: None
+    reader: Reader,
+    head: Any,
+    pairs: Sequence[Pair],
+    *,
+    method: Method,
+    windows: Windows = Windows(),  # noqa: B008
+    report: Callable[[int], None] = lambda done: None,
 ) -> list[Preference]:
     """Accuracy for every file, in the order of the files. Identical sentences tie exactly and count as failures."""
-    scores = score(reader, head, [s for pair in pairs for s in (pair.good, pair.bad)], method=method, report=report)
+    texts = [s for pair in pairs for s in (pair.good, pair.bad)]
+    scores = score(reader, head, texts, method=method, windows=windows, report=report)
     counts: dict[str, list[int]] = {}
     for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True):
         count = counts.setdefault(pair.file, [0, 0, 0])

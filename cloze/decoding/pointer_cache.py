@@ -17,8 +17,11 @@ class Pointer:
     """How much the last words count (Grave et al., "Improving Neural Language Models with a Continuous Cache", 2017, eq. 2-3).
 
     p(w) = (1 - share) p_network(w) + share · Σ over the last `window` tokens that were w of softmax(scale · h_i · h), where h_i
-    is the state that the token was predicted from. AWD-LSTM's code (pointer.py): 3785 tokens, scale 0.66 and share 0.13 for
-    WikiText-2; 500, 1.0 and 0.1 for the Penn Treebank. Without any token before, p is the network's.
+    is the state that the token was predicted from. Until `window` tokens have been read p is the network's, as in AWD-LSTM's code
+    (salesforce/awd-lstm-lm, pointer.py): 3785 tokens, scale 0.66 and share 0.13 for WikiText-2; 500, 1.0 and 0.1 for the Penn
+    Treebank.
+
+    Differs: that code waits for one token more, and mixes nothing into the first token of each piece of 5,000.
     """
 
     window: int = 500
@@ -40,6 +43,14 @@ class PointerCache:
         self._states: Tensor | None = None
         self._tokens: Tensor | None = None
 
+    def require(self, tokens: int) -> None:
+        """A `UserError` if so many tokens never fill the window, so that nothing would be mixed."""
+        if tokens <= self.pointer.window:
+            raise UserError(
+                f"--pointer {self.pointer.window}: nothing is mixed before so many tokens have been read, and the "
+                f"texts have {tokens}.\n  Give a smaller number, or more text."
+            )
+
     def mix(self, found: Tensor, states: Tensor, tokens: Tensor) -> Tensor:
         """log p of `tokens` (T,), which follow each other, from the network's own (T,) and the states (T, D) that predict
         them; they are remembered for what comes next."""
@@ -54,11 +65,12 @@ class PointerCache:
             place = torch.arange(before + start, before + stop, device=states.device)[:, None]
             column = torch.arange(first, before + stop, device=states.device)[None]
             seen = (column < place) & (column >= place - window)
+            full = place[:, 0] >= window
             scores = self.pointer.scale * (states[start:stop] @ keys[first : before + stop].t())
             shares = torch.softmax(scores.masked_fill(~seen, -torch.inf), dim=1)
             same = (known[first : before + stop][None] == tokens[start:stop, None]) & seen
             copied = torch.where(same, shares, 0.0).sum(1).double()
             whole = (1 - self.pointer.share) * found[start:stop].double().exp() + self.pointer.share * copied
-            mixed.append(torch.where(seen.any(1), whole.log(), found[start:stop].double()))
+            mixed.append(torch.where(full, whole.log(), found[start:stop].double()))
         self._states, self._tokens = keys[-window:], known[-window:]
         return torch.cat(mixed) if mixed else found.double()

@@ -20,6 +20,7 @@ from cloze.decoding.completing import Completing, completes
 from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
 from cloze.networks import Cache
+from cloze.networks.blocks.characters import Characters
 from cloze.objectives.adaptive import AdaptiveHead
 from cloze.objectives.heads import VocabularyHead
 from cloze.objectives.output_words import OutputWords
@@ -177,12 +178,19 @@ class Reader:
         bound = min((n for n in (longest, self.longest) if n is not None), default=None)
         first = self.ids(texts)
         if others is None:
-            framed = [self.single([a], longest=bound) for a in first]
-        else:
-            framed = [self.pair([a, b], longest=bound) for a, b in zip(first, self.ids(others), strict=True)]
+            return self._spelled([self.single([a], longest=bound) for a in first], [texts])
+        framed = [self.pair([a, b], longest=bound) for a, b in zip(first, self.ids(others), strict=True)]
+        return self._spelled(framed, [texts, others])
+
+    def whole(self, texts: Sequence[str]) -> list[Framed]:
+        """Texts as framed examples of whatever length, longer than the network reads if they are."""
+        return self._spelled([self.single([ids]) for ids in self.ids(texts)], [texts])
+
+    def _spelled(self, framed: list[Framed], parts: Sequence[Sequence[str]]) -> list[Framed]:
         if "characters" not in self.network.takes:
             return framed
-        return spelled(framed, [texts] if others is None else [texts, others], self.tokenizer, self.network.per_word)
+        per_word = next(part.per_word for part in self.network.modules() if isinstance(part, Characters))
+        return spelled(framed, parts, self.tokenizer, per_word)
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text, without a frame."""
@@ -293,10 +301,14 @@ class Reader:
         made = getattr(self.network, "cache", None)
         return Cache(len(self.network.depth_groups()) - 1) if made is None else made()
 
-    def continued(self, tokens: Tensor, start: int, segment: int = 0) -> Batch:
-        """A batch of tokens (B, L) of one segment that stand at the positions from `start` on."""
+    def continued(
+        self, tokens: Tensor, start: int, segment: int = 0, *, characters: NDArray[np.int16] | None = None
+    ) -> Batch:
+        """A batch of tokens (B, L) of one segment that stand at the positions from `start` on; `characters` (L, C) spell them."""
         positions = torch.arange(start, start + tokens.shape[1], device=tokens.device).expand_as(tokens)
         further = {f"inputs/{name}": torch.full_like(tokens, number) for name, number in self.inputs.items()}
+        if characters is not None:
+            further["characters"] = torch.from_numpy(characters).long().to(tokens.device).expand(len(tokens), -1, -1)
         return Batch({"tokens": tokens, "positions": positions, "segments": torch.full_like(tokens, segment), **further})
 
     def scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, places: Tensor) -> Tensor:

@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cloze.batch import Batch
-from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.pointer_cache import Pointer, PointerCache
 from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind, orders_of, refuse_answering
+from cloze.decoding.windows import Window, Windows
 from cloze.errors import CheckpointError, UserError
 
 Method = Literal["log_probability", "pseudo_log_likelihood", "originality"]
@@ -28,11 +29,15 @@ Method = Literal["log_probability", "pseudo_log_likelihood", "originality"]
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a text, the number of tokens it is the sum over, and how many tokens were cut off."""
+    """The score of a text, the number of tokens it is the sum over, how many of those are [UNK], and how many were cut off.
+
+    Texts are never cut; `cut` counts what did not fit of an answer and of the text it answers.
+    """
 
     score: float
     tokens: int
     cut: int = 0
+    unknown: int = 0
 
     @property
     def per_token(self) -> float:
@@ -46,8 +51,15 @@ def method_of(loaded: Checkpoint, order: str | None = None) -> tuple[Method, Any
     check_order(loaded, order)
     kinds = heads_by_kind(loaded)
     if "token_prediction" in kinds:
-        left_to_right = (order or orders_of(loaded)[0]) == "left_to_right"
-        return "log_probability" if left_to_right else "pseudo_log_likelihood", kinds["token_prediction"]
+        if (order or orders_of(loaded)[0]) == "left_to_right":
+            return "log_probability", kinds["token_prediction"]
+        if "[MASK]" not in loaded.tokenizer.roles:
+            raise UserError(
+                f"{loaded.folder}: this network reads in both directions, so cloze score would hide each token behind [MASK], "
+                "which its tokenizer does not have.\n  Score with a network that reads from left to right, or one trained to "
+                "fill in [MASK]; cloze embed gives this one's vectors."
+            )
+        return "pseudo_log_likelihood", kinds["token_prediction"]
     if "token_labelling" in kinds:
         return "originality", kinds["token_labelling"]
     raise CheckpointError(
@@ -74,13 +86,14 @@ def score(
     method: Method,
     rows: int = 256,
     tokens: int = 8192,
+    windows: Windows = Windows(),  # noqa: B008
     pointer: Pointer | None = None,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Score]:
-    """The score of every text.
+    """The score of every text. A text longer than the network reads is scored in overlapping `windows`, each token once.
 
     `log_probability`: the sum of log P(token | those before it). A text is read after [BOS] where the tokenizer has one,
-    so that its first token counts too.
+    so that its first token counts too; without, and with nothing in its reading before the text, the first token is not scored.
     `pseudo_log_likelihood`: the sum of log P(token | all others), each token masked alone in a row of its own (Salazar et
     al., "Masked Language Model Scoring", 2020, §2). A network with a query stream is asked there for each token, as the last
     of all (XLNet); where tokens are asked one place to the left, a token that stands first is not asked.
@@ -91,125 +104,140 @@ def score(
     Texts with the same tokens are else computed once, so equal texts have equal scores to the last bit. `report` gets the
     number of texts done, those that were repeated included.
     """
-    framed = [_frame(reader, ids, method) for ids in reader.ids(texts)]
+    if pointer is not None and method != "log_probability":
+        raise UserError("a pointer to the words before needs a network that reads from left to right.")
+    framed = [_behind_begin(reader, row, method) for row in reader.whole(texts)]
+    first: dict[tuple[bytes, bytes], int] = {}
+    same = [first.setdefault(_spelling(row), number) for number, row in enumerate(framed)]
     if pointer is not None:
-        if method != "log_probability":
-            raise UserError("a pointer to the words before needs a network that reads from left to right.")
-        return _remembering(reader, head, framed, pointer, report)
-    first: dict[bytes, int] = {}
-    same = [first.setdefault(row.ids.tobytes(), number) for number, row in enumerate(framed)]
-    unique = sorted(first.values())
-    copies = np.bincount(same, minlength=len(framed))
+        same = list(range(len(framed)))
+    asked = {number: _asked(reader, framed[number], method) for number in sorted(set(same))}
+    parts = [one for number, row in asked.items() for one in _windows(reader, framed[number], row, windows, method, number)]
+    done = _Done(parts, np.bincount(same, minlength=len(framed)), report)
+    for number in sorted(set(same) - {one.text for one in parts}):
+        done.empty(number)
     score_rows = {"log_probability": _left_to_right, "pseudo_log_likelihood": _masked, "originality": _original}[method]
+    found = _remembering(reader, head, parts, pointer) if pointer else score_rows(reader, head, parts, rows, tokens)
     sums = np.zeros(len(framed))
-    for number, value in score_rows(reader, head, framed, unique, rows, tokens, lambda n: report(int(copies[n]))):
-        sums[number] += value
-    results = []
-    for number, row in enumerate(framed):
-        counted = int((row.part[1:] == 0).sum() if method == "log_probability" else _asked(reader, row, method).sum())
-        results.append(Score(float(sums[same[number]]), counted, row.cut))
-    return results
+    for number, value, left in found:
+        sums[parts[number].text] += value
+        done(number, left)
+    unknown = reader.tokenizer.roles.get("[UNK]", -1)
+    return [
+        Score(float(sums[one]), int(asked[one].sum()), 0, int((framed[one].ids[asked[one]] == unknown).sum())) for one in same
+    ]
+
+
+class _Done:
+    """Reports texts, repeated ones included, once the last of their windows is scored."""
+
+    def __init__(self, parts: Sequence[Window], copies: NDArray[np.int64], report: Callable[[int], None]) -> None:
+        self.parts, self.copies, self.report = parts, copies, report
+        self.left = np.bincount([one.text for one in parts], minlength=len(copies))
+
+    def __call__(self, number: int, left: int) -> None:
+        """Of a window, `left` places are still to be scored."""
+        text = self.parts[number].text
+        self.left[text] -= left == 0
+        if left == 0 and self.left[text] == 0:
+            self.report(int(self.copies[text]))
+
+    def empty(self, text: int) -> None:
+        """A text of which nothing is asked."""
+        self.report(int(self.copies[text]))
+
+
+def _spelling(row: Framed) -> tuple[bytes, bytes]:
+    return row.ids.tobytes(), b"" if row.characters is None else row.characters.tobytes()
+
+
+def _windows(
+    reader: Reader, row: Framed, asked: NDArray[np.bool_], windows: Windows, method: Method, text: int
+) -> list[Window]:
+    """The windows in which something is asked."""
+    before = len(reader.single.opening)
+    frame = before, reader.single.added - before
+    left_to_right = method == "log_probability"
+    made = windows.over(row, asked, text=text, frame=frame, longest=reader.longest, left_to_right=left_to_right)
+    return [one for one in made if one.asked.any()]
 
 
 def _asked(reader: Reader, row: Framed, method: Method) -> NDArray[np.bool_]:
-    return reader.can_ask(row) if method == "pseudo_log_likelihood" else row.part == 0
+    if method == "pseudo_log_likelihood":
+        return reader.can_ask(row)
+    asked = row.part == 0
+    if method == "log_probability":
+        asked[:1] = False  # nothing stands before it
+    return asked
 
 
-def _frame(reader: Reader, ids: Ids, method: Method) -> Framed:
+def _behind_begin(reader: Reader, row: Framed, method: Method) -> Framed:
+    """The row behind [BOS], if it begins with a token that is to be scored and was read with others before it."""
     begin = reader.tokenizer.roles.get("[BOS]")
-    if method != "log_probability" or begin is None:
-        return reader.single([ids], longest=reader.longest)
-    framed = reader.single([ids], longest=reader.longest)
-    if len(framed) and framed.part[0] == -1:
-        return framed  # the reading itself begins with a token that is not scored
-    framed = reader.single([ids], longest=None if reader.longest is None else reader.longest - 1)
-    return Framed(
-        np.concatenate([[begin], framed.ids]).astype(np.int32),
-        np.concatenate([[0], framed.segments]).astype(np.int32),
-        np.concatenate([[-1], framed.part]).astype(np.int32),
-        framed.cut,
-    )
+    if method != "log_probability" or begin is None or (len(row) and row.part[0] == -1):
+        return row
+    return row.behind(begin)
 
 
-Sums = Iterator[tuple[int, float]]
-Report = Callable[[int], None]
+Sums = Iterator[tuple[int, float, int]]  # the number of a window, what is added to its score, how many places are left
 
 
 @torch.inference_mode()
-def _left_to_right(
-    reader: Reader, head: Any, framed: Sequence[Framed], chosen: Sequence[int], rows: int, tokens: int, report: Report
-) -> Sums:
-    for index in by_length([len(framed[i]) for i in chosen], rows=rows, tokens=tokens):
-        numbers = [chosen[i] for i in index]
-        batch = reader.batch([framed[i] for i in numbers])
+def _left_to_right(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tokens: int) -> Sums:
+    for index in by_length([len(one.row) for one in parts], rows=rows, tokens=tokens):
+        batch = reader.batch([parts[i].row for i in index])
         width = batch["tokens"].shape[1]
-        asked = [row * width + c for row, i in enumerate(numbers) for c in np.flatnonzero(framed[i].part[1:] == 0).tolist()]
-        places = torch.tensor(asked, dtype=torch.int64, device=reader.device)
-        if len(places):
-            targets = batch["tokens"].flatten()[places + 1]
-            found = _log_probabilities(reader, head, batch, places, targets)
-            sums = _by_row(found, places // width, len(numbers))
-            yield from zip(numbers, sums, strict=True)
-        for i in numbers:
-            report(i)
+        places = _places([parts[i].asked for i in index], width, reader.device) - 1
+        targets = batch["tokens"].flatten()[places + 1]
+        found = _log_probabilities(reader, head, batch, places, targets)
+        for i, value in zip(index.tolist(), _by_row(found, places // width, len(index)), strict=True):
+            yield i, value, 0
+
+
+def _places(asked: Sequence[NDArray[np.bool_]], width: int, device: torch.device) -> Tensor:
+    """The flat places of what is asked in rows that are padded to a width."""
+    found = [row * width + column for row, one in enumerate(asked) for column in np.flatnonzero(one).tolist()]
+    return torch.tensor(found, dtype=torch.int64, device=device)
 
 
 @torch.inference_mode()
-def _remembering(reader: Reader, head: Any, framed: Sequence[Framed], pointer: Pointer, report: Report) -> list[Score]:
-    """Scores of texts one after another, mixed with what a cache of the tokens before says."""
-    cache, results = PointerCache(pointer), []
-    for row in framed:
-        batch = reader.batch([row])
-        places = torch.from_numpy(np.flatnonzero(row.part[1:] == 0)).to(reader.device)
-        total = 0.0
-        if len(places):
-            targets = batch["tokens"].flatten()[places + 1]
-            found = _log_probabilities(reader, head, batch, places, targets)
-            states = reader.states(batch, head.reads)[head.reads[0]].flatten(0, 1)[places]
-            total = float(cache.mix(found, states, targets).sum())
-        results.append(Score(total, len(places), row.cut))
-        report(1)
-    return results
+def _remembering(reader: Reader, head: Any, parts: Sequence[Window], pointer: Pointer) -> Sums:
+    """Scores of windows one after another, mixed with what a cache of the tokens before says."""
+    cache = PointerCache(pointer)
+    cache.require(sum(int(one.asked.sum()) for one in parts))
+    for number, one in enumerate(parts):
+        batch = reader.batch([one.row])
+        places = _places([one.asked], len(one.row), reader.device) - 1
+        targets = batch["tokens"].flatten()[places + 1]
+        found = _log_probabilities(reader, head, batch, places, targets)
+        states = reader.states(batch, head.reads)[head.reads[0]].flatten(0, 1)[places]
+        yield number, float(cache.mix(found, states, targets).sum()), 0
 
 
 @torch.inference_mode()
-def _masked(
-    reader: Reader, head: Any, framed: Sequence[Framed], chosen: Sequence[int], rows: int, tokens: int, report: Report
-) -> Sums:
-    asked = {i: np.flatnonzero(reader.can_ask(framed[i])) for i in chosen}
-    owner = np.repeat(chosen, [len(asked[i]) for i in chosen])
-    columns = np.concatenate([asked[i] for i in chosen] or [np.zeros(0, np.int64)])
-    left = np.bincount(owner, minlength=len(framed))
-    for i in chosen:
-        if not left[i]:
-            report(i)
-    lengths = np.array([len(row) for row in framed])
+def _masked(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tokens: int) -> Sums:
+    owner = np.repeat(np.arange(len(parts)), [int(one.asked.sum()) for one in parts])
+    columns = np.concatenate([np.flatnonzero(one.asked) for one in parts] or [np.zeros(0, np.int64)])
+    left = np.bincount(owner, minlength=len(parts))
+    lengths = np.array([len(one.row) for one in parts], np.int64)
     for index in by_length(lengths[owner].tolist(), rows=rows, tokens=tokens):
-        read, at, targets = masked_each(reader, head, [framed[i] for i in owner[index]], columns[index])
+        read, at, targets = masked_each(reader, head, [parts[i].row for i in owner[index]], columns[index])
         found = _log_probabilities(reader, head, read, at, targets)
         for i, value in zip(owner[index].tolist(), found.tolist(), strict=True):
-            yield i, value
             left[i] -= 1
-            if not left[i]:
-                report(i)
+            yield i, value, int(left[i])
 
 
 @torch.inference_mode()
-def _original(
-    reader: Reader, head: Any, framed: Sequence[Framed], chosen: Sequence[int], rows: int, tokens: int, report: Report
-) -> Sums:
-    for index in by_length([len(framed[i]) for i in chosen], rows=rows, tokens=tokens):
-        numbers = [chosen[i] for i in index]
-        batch = reader.batch([framed[i] for i in numbers])
+def _original(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tokens: int) -> Sums:
+    for index in by_length([len(one.row) for one in parts], rows=rows, tokens=tokens):
+        batch = reader.batch([parts[i].row for i in index])
         width = batch["tokens"].shape[1]
-        asked = [row * width + c for row, i in enumerate(numbers) for c in np.flatnonzero(framed[i].part == 0).tolist()]
-        places = torch.tensor(asked, dtype=torch.int64, device=reader.device)
-        if len(places):
-            scores = reader.scores(head, reader.states(batch, head.reads), batch, places)
-            found = F.logsigmoid(-scores) if scores.dim() == 1 else scores.log_softmax(-1)[:, 0]
-            yield from zip(numbers, _by_row(found, places // width, len(numbers)), strict=True)
-        for i in numbers:
-            report(i)
+        places = _places([parts[i].asked for i in index], width, reader.device)
+        scores = reader.scores(head, reader.states(batch, head.reads), batch, places)
+        found = F.logsigmoid(-scores) if scores.dim() == 1 else scores.log_softmax(-1)[:, 0]
+        for i, value in zip(index.tolist(), _by_row(found, places // width, len(index)), strict=True):
+            yield i, value, 0
 
 
 def masked_each(
@@ -221,6 +249,9 @@ def masked_each(
     flat = torch.from_numpy(np.arange(len(framed)) * width + columns).to(reader.device)
     targets = batch["tokens"].flatten()[flat]
     shown = batch["tokens"].flatten().index_fill(0, flat, reader.tokenizer.role("[MASK]")).view_as(batch["tokens"])
+    if "characters" in batch:  # a hidden word is not spelled
+        unspelled = batch["characters"].flatten(0, 1).index_fill(0, flat, 0).view_as(batch["characters"])
+        batch = Batch({**batch, "characters": unspelled}, checked=True)
     read, at = reader.asking(head, reader.showing(batch, shown), flat)
     return read, at, targets
 

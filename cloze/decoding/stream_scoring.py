@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from cloze.decoding.layout import Framed
+from cloze.decoding.layout import Framed, joined
+from cloze.decoding.pointer_cache import Pointer, PointerCache
 from cloze.decoding.reader import Reader
 from cloze.decoding.scoring import Method, Score, log_probabilities, masked_each
 from cloze.errors import UserError
@@ -22,23 +24,24 @@ from cloze.registry import parameters
 class Recall:
     """How much is remembered of the texts before (Dai et al., "Transformer-XL", 2019, §3.2: longer than in training).
 
-    `memory` tokens, 0 for none, and pieces of `segment` tokens are read at once. `clamp` holds distances at most that large and
+    `memory` tokens, 0 for none, None for as many as in training; a recurrent network, whose state has no length, remembers
+    everything unless it is 0. Pieces of `segment` tokens are read at once. `clamp` holds distances at most that large and
     `same_length` lets every token see as many; None and false leave the network as it is. The authors' WikiText-103 script has
     memory 640, clamp 400 and the same length (kimiyoung/transformer-xl).
     """
 
-    memory: int
+    memory: int | None = None
     clamp: int | None = None
     same_length: bool = False
     segment: int = 128
 
     def __post_init__(self) -> None:
-        if self.memory < 0 or self.segment < 1 or (self.clamp is not None and self.clamp < 1):
+        if (self.memory or 0) < 0 or self.segment < 1 or (self.clamp is not None and self.clamp < 1):
             raise UserError(
                 f"memory {self.memory}, segment {self.segment}, clamp {self.clamp}: expected numbers of tokens, of a memory 0 or "
                 "more, of the others at least 1."
             )
-        if self.same_length and not self.memory:
+        if self.same_length and self.memory == 0:
             raise UserError("--same-length is counted in tokens of memory; give --memory a number above 0.")
 
 
@@ -50,39 +53,51 @@ def score_stream(
     *,
     method: Method,
     recall: Recall,
+    pointer: Pointer | None = None,
+    ends: bool = False,
     rows: int = 64,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Score]:
     """The score of every text in the order given, as `score` has it but for what is remembered.
 
     From left to right the texts are one stream, cut into segments whatever their bounds; each stands behind [EOS] where
-    the tokenizer has one ([BOS] else), which is not scored. A network that asks every token as the last of all (XLNet) reads a
-    text at once and remembers those before.
+    the tokenizer has one ([BOS] else). That token is not scored, unless `ends` has every text end with it and counts it to the
+    text before, as the published perplexities of the Penn Treebank and WikiText do. A `pointer` is mixed in (Grave et al., 2017).
+    A network that asks every token as the last of all (XLNet) reads a text at once and remembers those before.
     """
     with remembering(reader.network, recall):
         if not texts:
             return []
         if method == "log_probability":
-            return _from_left(reader, head, texts, recall, report)
+            return _from_left(reader, head, _stream(reader, texts, ends=ends), recall, pointer, report)
+        if pointer is not None or ends:
+            raise UserError("--pointer and --ends are for networks that read from left to right.")
         if method == "pseudo_log_likelihood":
             return _each_last(reader, head, texts, rows, report)
     raise UserError("a discriminator judges the tokens of one text; leave --memory out.")
 
 
+def remembers(network: Any) -> bool:
+    """Whether what a network has read can go on from text to text."""
+    return bool(getattr(network, "carries", False)) or "memory" in parameters(type(network))
+
+
 @contextmanager
 def remembering(network: Any, recall: Recall) -> Iterator[None]:
     """Within: the network's memory is of that length; a `UserError` if it has none, or knows nothing of an option."""
-    changed = {"memory": recall.memory, "reuse": 0, "carries": recall.memory > 0}
+    if not remembers(network):
+        raise UserError(
+            "--memory is for networks that remember what they read before: transformer-xl and xlnet by the token, LSTMs by their "
+            f"state. This one ({type(network).__name__}) does not; leave it out."
+        )
+    known = parameters(type(network))
+    changed: dict[str, Any] = {"reuse": 0}
+    if "memory" in known and recall.memory is not None:
+        changed |= {"memory": recall.memory, "carries": recall.memory > 0}
     changed |= {"clamp": recall.clamp} if recall.clamp is not None else {}
     changed |= {"same_length": True} if recall.same_length else {}
-    known = parameters(type(network)).keys() | {"carries"}
-    if "memory" not in known:
-        raise UserError(
-            f"--memory is for networks that remember what they read before by the token, transformer-xl and xlnet; this one "
-            f"({type(network).__name__}) does not. Leave it out."
-        )
     for name in changed:
-        if name not in known:
+        if name not in {*known, "carries"}:
             raise UserError(f"--{name.replace('_', '-')}: this network ({type(network).__name__}) has no such setting.")
     before = {name: getattr(network, name) for name in changed}
     try:
@@ -94,40 +109,79 @@ def remembering(network: Any, recall: Recall) -> Iterator[None]:
             setattr(network, name, value)
 
 
-def _from_left(
-    reader: Reader, head: Any, texts: Sequence[str], recall: Recall, report: Callable[[int], None]
-) -> list[Score]:
-    """One stream, segment after segment."""
-    framed = [_behind_separator(reader, reader.single([ids])) for ids in reader.ids(texts)]
-    stream = torch.from_numpy(np.concatenate([row.ids for row in framed])).long().to(reader.device)
+@dataclass(frozen=True)
+class _Stream:
+    """Texts as one row: which tokens are scored (L,), to which text each counts (L,), and how many texts there are."""
+
+    row: Framed
+    scored: NDArray[np.bool_]
+    owner: NDArray[np.int64]
+    texts: int
+
+
+def _stream(reader: Reader, texts: Sequence[str], *, ends: bool) -> _Stream:
+    """The texts behind each other; the first token of all, before which nothing stands, is not scored."""
+    framed = [_behind_separator(reader, row) for row in reader.whole(texts)]
     scored = np.concatenate([row.part == 0 for row in framed])
     owner = np.repeat(np.arange(len(framed)), [len(row) for row in framed])
-    sums, done, carry = np.zeros(len(framed)), 0, None
-    for start in range(0, len(stream) - 1, recall.segment):
-        stop = min(start + recall.segment, len(stream) - 1)
-        batch = reader.continued(stream[None, start:stop], start)
+    row = joined(framed)
+    if ends:
+        end = _separator(reader)
+        if end is None:
+            raise UserError("--ends: this network's tokenizer has no [EOS] that could stand behind a text. Leave it out.")
+        starts = np.flatnonzero((row.ids == end) & ~scored)
+        last = Framed(np.array([end], np.int32), np.zeros(1, np.int32), np.full(1, -1, np.int32))
+        row, scored = joined([row, last]), np.append(scored, True)
+        owner = np.append(owner, len(framed) - 1)
+        later = starts[starts > 0]
+        scored[later], owner[later] = True, owner[later - 1]
+    scored[:1] = False
+    return _Stream(row, scored, owner, len(framed))
+
+
+def _separator(reader: Reader) -> int | None:
+    """The token that stands between texts."""
+    roles = reader.tokenizer.roles
+    return next((int(roles[role]) for role in ("[EOS]", "[BOS]") if role in roles), None)
+
+
+def _from_left(
+    reader: Reader, head: Any, stream: _Stream, recall: Recall, pointer: Pointer | None, report: Callable[[int], None]
+) -> list[Score]:
+    """One stream, segment after segment."""
+    ids = torch.from_numpy(stream.row.ids).long().to(reader.device)
+    cache = None if pointer is None else PointerCache(pointer)
+    if cache is not None:
+        cache.require(len(ids) - 1)
+    sums, done, carry = np.zeros(stream.texts), 0, None
+    for start in range(0, len(ids) - 1, recall.segment):
+        stop = min(start + recall.segment, len(ids) - 1)
+        batch = reader.continued(ids[None, start:stop], start, characters=stream.row.spelled(start, stop))
         states = reader.states(batch, {*head.reads, "carry"}, carry=carry)
-        carry = states.pop("carry", None)
-        asked = np.flatnonzero(scored[start + 1 : stop + 1])
+        carry = states.pop("carry", None) if recall.memory != 0 else None
+        scored = stream.scored[start + 1 : stop + 1]
+        asked = np.flatnonzero(scored) if cache is None else np.arange(stop - start)
         places = torch.from_numpy(asked).to(reader.device)
-        found = log_probabilities(reader, head, states, batch, places, stream[start + 1 + places])
-        sums += np.bincount(owner[start + 1 + asked], found.double().cpu().numpy(), len(framed))
-        report(int(owner[stop]) - done)
-        done = int(owner[stop])
-    report(len(framed) - done)
-    first = int(len(framed[0]) > 0 and framed[0].part[0] == 0)  # nothing stands before the first token of all
-    return [Score(float(total), int((row.part == 0).sum()) - (not number and first)) for number, (total, row) in
-            enumerate(zip(sums, framed, strict=True))]
+        targets = ids[start + 1 + places]
+        found = log_probabilities(reader, head, states, batch, places, targets)
+        if cache is not None:
+            found = cache.mix(found, states[head.reads[0]].flatten(0, 1), targets)
+        kept = np.where(scored[asked], found.double().cpu().numpy(), 0.0)
+        sums += np.bincount(stream.owner[start + 1 + asked], kept, stream.texts)
+        now = int(stream.owner[stop])
+        report(now - done)
+        done = now
+    report(stream.texts - done)
+    counts = np.bincount(stream.owner[stream.scored], minlength=stream.texts)
+    unknown = stream.row.ids == reader.tokenizer.roles.get("[UNK]", -1)
+    missing = np.bincount(stream.owner[stream.scored & unknown], minlength=stream.texts)
+    return [Score(float(a), int(b), 0, int(c)) for a, b, c in zip(sums, counts, missing, strict=True)]
 
 
 def _behind_separator(reader: Reader, row: Framed) -> Framed:
     """The row behind a token that stands between texts, if the reading does not begin with one."""
-    roles = reader.tokenizer.roles
-    separator = next((roles[role] for role in ("[EOS]", "[BOS]") if role in roles), None)
-    if separator is None or len(reader.single.opening):
-        return row
-    ids = np.insert(row.ids, 0, separator)
-    return Framed(ids, np.insert(row.segments, 0, 0), np.insert(row.part, 0, -1))
+    separator = _separator(reader)
+    return row if separator is None or len(reader.single.opening) else row.behind(separator)
 
 
 def _each_last(
@@ -136,8 +190,8 @@ def _each_last(
     """Text by text, each token asked in a row of its own, all rows remembering the texts before."""
     results: list[Score] = []
     carry: Mapping[str, Tensor] | None = None
-    for ids in reader.ids(texts):
-        row = reader.single([ids])
+    for row in reader.whole(texts):
+        ids = row.ids[row.part == 0]
         asked, total = np.flatnonzero(reader.can_ask(row)), 0.0
         for start in range(0, len(asked), rows):
             some = asked[start : start + rows]
@@ -145,7 +199,8 @@ def _each_last(
             spread = None if carry is None else {name: x.expand(len(some), *x.shape[1:]) for name, x in carry.items()}
             states = reader.states(read, head.reads, asked=at, carry=spread)
             total += float(log_probabilities(reader, head, states, read, at, targets).double().sum())
-        results.append(Score(total, len(asked), row.cut))
+        unknown = int((row.ids[asked] == reader.tokenizer.roles.get("[UNK]", -1)).sum())
+        results.append(Score(total, len(asked), 0, unknown))
         if len(ids):
             alone = reader.continued(torch.from_numpy(ids).long().to(reader.device)[None], 0)
             carry = reader.states(alone, ("carry",), carry=carry).get("carry")

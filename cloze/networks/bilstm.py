@@ -130,7 +130,6 @@ class BiLSTM(nn.Module):
         table = None if characters is not None else nn.Embedding(vocab_size, self.direction_width)
         read = None if characters is None else CharacterTable(characters, self.direction_width)
         self.embeddings = WordInputs(table, read, WordDropout(0.0, clock))
-        self.per_word = None if characters is None else int(characters.per_word)
         projection = None if self.inner == self.direction_width else self.direction_width
         self.layers: Sequence[BothWays] = nn.ModuleList(  # type: ignore[assignment]
             BothWays(

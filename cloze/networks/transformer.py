@@ -191,11 +191,6 @@ class Transformer(nn.Module):
         """The token table, for heads that tie to it; its width is `embedding_width`. None where words are read by characters."""
         return {} if self.embeddings.characters is not None else {"tokens": self.embeddings.tokens}
 
-    @property
-    def per_word(self) -> int | None:
-        """How many characters a word is read by, None where it is not read by its characters."""
-        return None if self.embeddings.characters is None else self.embeddings.characters.part.per_word
-
     def depth_groups(self) -> list[nn.Module]:
         """Embeddings first, then the layers in order."""
         return [self.embeddings, *self.layers]

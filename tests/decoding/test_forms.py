@@ -170,9 +170,11 @@ def test_scores_of_answers_do_not_depend_on_batches(request: pytest.FixtureReque
 
 
 @pytest.mark.parametrize("name", ["filling", "continuing", "deciding"])
-def test_what_does_not_fit_is_cut_and_counted(request: pytest.FixtureRequest, name: str) -> None:
+def test_what_does_not_fit_is_refused_or_on_demand_cut_and_counted(request: pytest.FixtureRequest, name: str) -> None:
     reader, head = request.getfixturevalue(name)
-    (one,) = score_answers(reader, head, ["cat " * 80], ["dog " * 80])
+    (one,) = score_answers(reader, head, ["cat " * 80], ["dog " * 80], truncate=True)
+    with pytest.raises(UserError, match=r"text 2, 'cat cat .*do not fit.*\n  Shorten them, or give --truncate"):
+        score_answers(reader, head, ["rain", "cat " * 80], ["cat", "dog"])
     assert one.cut > 60 and np.isfinite(one.score) and one.tokens <= reader.longest
 
 

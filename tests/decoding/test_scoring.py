@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from cloze.decoding.minimal_pairs import Pair, overall, prefer, read_pairs
 from cloze.decoding.reader import Reader
 from cloze.decoding.scoring import method_of, score
-from cloze.errors import TaskError
+from cloze.decoding.windows import Windows
+from cloze.errors import TaskError, UserError
 
 Make = Callable[..., Any]
 TEXTS = ["the cat sleeps", "a dog barks; the cat wakes", "", "rain", "the cat sleeps"]
@@ -81,10 +81,96 @@ def test_progress_counts_every_text_once(checkpoint: Make) -> None:
         assert sum(done) == len(TEXTS)
 
 
-def test_a_text_that_is_too_long_says_how_much_was_cut(checkpoint: Make) -> None:
-    for system in ("bert", "gpt2"):
-        (one,) = scored(checkpoint(system), ["cat " * 60])
-        assert one.cut > 0 and one.tokens <= 39 and np.isfinite(one.score)
+WORDS = [(one, other) for one in ("cat", "dog", "mouse") for other in ("sleep", "dream", "bark") * 7]
+LONG = " ".join(f"the {one} {other}s in the garden" for one, other in WORDS)
+
+
+def log_p(loaded: Any, head: str, ids: list[int]) -> torch.Tensor:
+    """log P over the vocabulary (L, V) at every place of one row."""
+    with torch.inference_mode():
+        given = {"order": "left_to_right"} if loaded.order == "left_to_right" else {}
+        hidden = loaded.network(want=frozenset({"hidden"}), tokens=torch.tensor([ids]), **given)["hidden"][0]
+        found: torch.Tensor = loaded.heads[head].head(hidden).log_softmax(-1)
+    return found
+
+
+@pytest.mark.parametrize("stride", [None, 7, 39])
+def test_a_text_ten_times_as_long_as_the_network_equals_a_plain_strided_loop(checkpoint: Make, stride: int | None) -> None:
+    loaded = checkpoint("gpt2")
+    ids = [loaded.tokenizer.role("[BOS]"), *loaded.tokenizer.encode(LONG).ids.tolist()]
+    assert len(ids) > 400
+    total, done = 0.0, 1
+    for begin in range(0, len(ids), stride or 20):
+        window = ids[begin : begin + 40]
+        found = log_p(loaded, "lm", window)
+        for place in range(max(done, begin + 1), begin + len(window)):
+            total += float(found[place - begin - 1, ids[place]])
+        done = begin + len(window)
+        if done == len(ids):
+            break
+    (one,) = scored(loaded, [LONG], windows=Windows(stride=stride))
+    assert one.score == pytest.approx(total, rel=1e-5) and one.tokens == len(ids) - 1 and one.cut == 0
+
+
+def test_each_token_of_a_long_text_is_masked_where_it_has_context_on_both_sides(checkpoint: Make) -> None:
+    loaded, t = checkpoint("bert"), checkpoint("bert").tokenizer
+    ids = t.encode(LONG).ids.tolist()[:100]
+    text = t.decode(ids)
+    assert t.encode(text).ids.tolist() == ids
+    begins, total = [0, 19, 38, 57, 62], 0.0  # of 38 tokens each, as [CLS] and [SEP] take two of 40
+    for place, token in enumerate(ids):
+        begin = min(begins, key=lambda b: abs(place - b - 18.5))
+        row = [t.role("[CLS]"), *ids[begin : begin + 38], t.role("[SEP]")]
+        row[place - begin + 1] = t.role("[MASK]")
+        total += float(log_p(loaded, "mlm", row)[place - begin + 1, token])
+    (one,) = scored(loaded, [text])
+    assert one.score == pytest.approx(total, rel=1e-5) and one.tokens == 100
+
+
+def test_a_frame_stands_around_every_window_and_a_discriminator_judges_all_tokens(checkpoint: Make) -> None:
+    loaded = checkpoint("electra")
+    reader, head = Reader.of(loaded), loaded.heads["rtd"]
+    ids = reader.ids([LONG])[0]
+    begins, total = [*range(0, len(ids) - 10, 10), len(ids) - 10], 0.0
+    assert begins[-1] - begins[-2] not in (0, 10)
+    with torch.inference_mode():
+        batch = reader.batch([reader.single([ids[begin : begin + 10]]) for begin in begins])
+        original = torch.sigmoid(-head.head(reader.states(batch, {"hidden"})["hidden"])[:, 1:-1, 0]).log()
+    for place in range(len(ids)):
+        window = min(range(len(begins)), key=lambda n: abs(place - begins[n] - 4.5))
+        total += float(original[window, place - begins[window]])
+    (one,) = scored(loaded, [LONG], windows=Windows(max_length=12, stride=10))
+    assert one.tokens == len(ids) and one.score == pytest.approx(total, rel=1e-5)
+
+
+def test_windows_that_would_skip_tokens_or_that_no_network_reads_are_refused(checkpoint: Make) -> None:
+    for system, most in (("gpt2", 39), ("bert", 38)):
+        with pytest.raises(UserError, match=rf"--stride {most + 1}: windows hold .* from 1 to {most}\."):
+            scored(checkpoint(system), [LONG], windows=Windows(stride=most + 1))
+    with pytest.raises(UserError, match="--stride 0"):
+        scored(checkpoint("gpt2"), [LONG], windows=Windows(stride=0))
+    with pytest.raises(UserError, match="--max-length 41: this network reads at most 40 tokens"):
+        scored(checkpoint("gpt2"), [LONG], windows=Windows(max_length=41))
+    with pytest.raises(UserError, match="leaves no room for text"):
+        scored(checkpoint("bert"), [LONG], windows=Windows(max_length=2))
+    assert Windows(12, 3).size(None) == 12
+    with pytest.raises(UserError, match="reads a text of any length at once"):
+        Windows(stride=3).size(None)
+
+
+def test_a_network_that_can_hide_no_token_and_reads_both_ways_is_refused_in_words(checkpoint: Make) -> None:
+    loaded = checkpoint("gpt2")
+    loaded.order = "open"
+    with pytest.raises(UserError, match=r"hide each token behind \[MASK\], which its tokenizer does not have"):
+        method_of(loaded)
+
+
+def test_a_long_sentence_of_a_pair_is_scored_whole(checkpoint: Make) -> None:
+    loaded = checkpoint("gpt2")
+    method, head = method_of(loaded)
+    good, bad = scored(loaded, [LONG + " cat", LONG + " mouse"])
+    (found,) = prefer(Reader.of(loaded), head, [Pair("a", LONG + " cat", LONG + " mouse")], method=method)
+    assert good.score != bad.score and (found.right, found.ties) == (int(good.score > bad.score), 0)
 
 
 def test_a_tie_counts_as_a_failure(checkpoint: Make) -> None:

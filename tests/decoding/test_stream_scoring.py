@@ -160,7 +160,7 @@ def test_networks_without_such_a_memory_and_sizes_that_mean_nothing_are_refused(
     checkpoint: Make, two_stream: tuple[Reader, Any]
 ) -> None:
     loaded = checkpoint("gpt2")
-    with pytest.raises(UserError, match=r"--memory is for networks that remember .* \(Transformer\) does not"):
+    with pytest.raises(UserError, match=r"--memory is for networks that remember .* \(Transformer\) does not; leave"):
         score_stream(Reader.of(loaded), loaded.heads["lm"], ["a"], method="log_probability", recall=Recall(4))
     reader, head = two_stream
     with pytest.raises(UserError, match=r"--same-length: this network \(TwoStream\) has no such setting"):

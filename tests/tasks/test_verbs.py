@@ -74,6 +74,41 @@ def test_score_ranks_pairs_and_sentences(cloze: Any, folder: Folder, tmp_path: P
     assert float(value) < 0 and int(tokens) > 0 and text == "the cat"
 
 
+def test_a_long_text_is_scored_whole_and_counted_in_every_unit(cloze: Any, folder: Folder) -> None:
+    text = "the cat sleeps in the garden; " * 40
+    shown = cloze("score", folder("gpt2"), text, "--perplexity", "--stride", 9)
+    found = json.loads(cloze("score", folder("gpt2"), text, "--perplexity", "--stride", 9, "--json").out)
+    (alone,) = [json.loads(cloze("score", folder("gpt2"), text, "--json", "--stride", 9).out)]
+    assert found["score"] == alone["score"] and (found["words"], found["bytes"], found["texts"]) == (240, len(text), 1)
+    assert found["tokens"] == alone["tokens"] > 200 and alone["cut"] == 0
+    assert found["bits_per_byte"] == pytest.approx(-found["score"] / len(text) / np.log(2))
+    assert found["word_perplexity"] == pytest.approx(np.exp(-found["score"] / 240))
+    head, word, byte, character = shown.out.splitlines()
+    assert head == f"perplexity {found['perplexity']:.4f} over {found['tokens']} tokens of 1 texts (log_probability)"
+    assert word == f"per word   {found['word_perplexity']:.4f} over 240 words"
+    assert byte.endswith(f"over {len(text)} bytes: {found['bits_per_byte']:.4f} bits per byte")
+    assert character.endswith(f"{found['bits_per_character']:.4f} bits per character")
+
+
+@pytest.mark.parametrize(
+    ("system", "options", "message"),
+    [
+        ("electra", ["--perplexity"], "--perplexity is for networks that predict tokens"),
+        ("gpt2", ["--truncate"], "--truncate cuts answers"),
+        ("gpt2", ["--ends"], "--segment and --ends are for texts that are read as one stream"),
+        ("gpt2", ["--memory", "4", "--stride", "4"], "--stride and --max-length are for texts read alone"),
+        ("gpt2", ["--stride", "400"], "--stride 400: windows hold"),
+        ("gpt2", ["--memory", "4"], r"This one (Transformer) does not; leave it out."),
+        ("gpt2", ["--clamp", "4"], "give that too, such as --memory 640"),
+    ],
+)  # fmt: skip
+def test_options_of_score_that_would_do_nothing_are_refused(
+    cloze: Any, folder: Folder, system: str, options: list[str], message: str
+) -> None:
+    refused = cloze("score", folder(system), "the cat", *options)
+    assert refused.code == 2 and refused.out == "" and message in refused.err and "Traceback" not in refused.err
+
+
 def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
     train, dev, out = tables / "train.tsv", tables / "dev.tsv", tmp_path / "out"
     line = ["finetune", folder("bert"), "--train", train, "--dev", dev, "--test", dev, "--rate", 0.01, "--epochs", 3]
