@@ -61,7 +61,7 @@ CLASSIFIER = HeadTable(
         Line("head.output.*", "classifier.*", "C D"),
     ),
     objections=lambda head, arguments: encoder.pooled_objections(head, None),
-    arguments=lambda config, tensors: {"classes": int(tensors["classifier.weight"].shape[0]), "pool": True},
+    arguments=encoder.pooled_classifier("classifier.weight"),
 )
 
 
@@ -123,6 +123,7 @@ ALBERT = add(Architecture(
     ),
     tokenizer_class="BertTokenizer",
     reading=encoder.READING,
+    recipe=lambda model: "albert-base",
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     ignored=encoder.IGNORED,
     pooled=True,

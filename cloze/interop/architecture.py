@@ -99,7 +99,8 @@ class Architecture:
     tell; every other argument must have its builder's default; `against(arguments)` says in plain words what else does not
     fit. `legal` are keys of config.json with the only values that
     we understand. `tokens` are keys of config.json that hold an id, with the roles that may stand there, the best first.
-    `ties(config)` says whether the vocabulary's rows are the token table.
+    `ties(config)` says whether the vocabulary's rows are the token table. `recipe(model)` names the recipe that trains such a
+    model, for a folder that does not say how it was trained.
 
     Tensors: `body` are the lines in any case, `further(arguments)` those that depend on the arguments, `segments` the line
     of the segment table (None: it has none), `project` the line between embeddings and layers of different widths.
@@ -121,6 +122,7 @@ class Architecture:
     classes: tuple[ModelClass, ...]
     tokenizer_class: str
     reading: Reading
+    recipe: Callable[[Model], str]
     part: str = "transformer"
     orders: tuple[str, ...] = ("open",)
     order_of: Callable[[Mapping[str, Any]], str] | None = None

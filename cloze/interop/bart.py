@@ -76,6 +76,7 @@ PREDICTION = HeadTable(
     lines=(),
     untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
     repeats={"lm_head.weight": "{base}shared.weight"},
+    read={"": "decoder_hidden"},
     objections=lambda head, arguments: seq2seq.prediction_objections(head, "BART", scaled=False),
     arguments=lambda config, tensors: {"transform": None, "bias": False},
 )
@@ -89,7 +90,7 @@ CLASSIFIER = HeadTable(
         Line("head.output.*", "classification_head.out_proj.*", "C D"),
     ),
     objections=lambda head, arguments: encoder.pooled_objections(head, None),
-    arguments=lambda config, tensors: {"classes": int(tensors["classification_head.out_proj.weight"].shape[0]), "pool": True},
+    arguments=encoder.pooled_classifier("classification_head.out_proj.weight"),
 )
 
 BART = add(Architecture(
@@ -138,6 +139,7 @@ BART = add(Architecture(
     ),
     tokenizer_class="BartTokenizer",
     reading=Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]", "last", start="[SEP]"),
+    recipe=lambda model: "bart-base",
     tokens={
         "bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]"), "decoder_start_token_id": ("[SEP]", "[EOS]"),
     },

@@ -67,7 +67,7 @@ CLASSIFIER = HeadTable(
         Line("head.output.*", "classifier.*", "C D"),
     ),
     objections=lambda head, arguments: encoder.pooled_objections(head, None),
-    arguments=lambda config, tensors: {"classes": int(tensors["classifier.weight"].shape[0]), "pool": True},
+    arguments=encoder.pooled_classifier("classifier.weight"),
 )
 
 BERT = add(Architecture(
@@ -95,6 +95,7 @@ BERT = add(Architecture(
     ),
     tokenizer_class="BertTokenizer",
     reading=encoder.READING,
+    recipe=lambda model: "bert",
     usual=lambda model, kind: 1,
     ignored=encoder.IGNORED,
     pooled=True,

@@ -92,6 +92,7 @@ ELECTRA = add(Architecture(
     ),
     tokenizer_class="ElectraTokenizer",
     reading=encoder.READING,
+    recipe=lambda model: "bert" if any(head.part == "token_prediction" for head in model.heads.values()) else "electra-small",
     usual=_usual,
     ignored=encoder.IGNORED,
 ))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -73,6 +73,11 @@ def prediction_objections(head: Head, arguments: Mapping[str, Any], activation: 
     if "head.bias" not in head.state:
         wrong.append("it has no bias, transformers has one")
     return wrong
+
+
+def pooled_classifier(output: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]:
+    """`HeadTable.arguments` of a classifier with a pooling layer; `output` is the tensor with one row per class."""
+    return lambda config, tensors: {"classes": int(tensors[output].shape[0]), "set": "label", "pool": True}
 
 
 def pooled_objections(head: Head, classes: int | None) -> list[str]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cloze.interop.architecture import add
-from cloze.interop.xlm import XLM
+from cloze.interop.xlm import XLM, recipe_of
 
 FLAUBERT = add(replace(
     XLM,
     name="flaubert",
     title="FlauBERT",
+    recipe=lambda model: recipe_of(model, "flaubert"),
     legal={**XLM.legal, "pre_norm": (False,), "layerdrop": (0.0, 0)},
     classes=tuple(replace(cls, name=cls.name.replace("XLM", "Flaubert")) for cls in XLM.classes),
     tokenizer_class="PreTrainedTokenizerFast",

@@ -57,6 +57,7 @@ GPT = add(Architecture(
     ),
     tokenizer_class="OpenAIGPTTokenizer",
     reading=Reading("{A}", None, "last"),
+    recipe=lambda model: "gpt",
     orders=("left_to_right",),
     read=lambda config: {"inner": 4 * config.get("n_embd", 768)},
     write=lambda arguments, order: {"n_embd": arguments["width"], "afn": "gelu"},

@@ -83,6 +83,7 @@ GPT2 = add(Architecture(
     ),
     tokenizer_class="GPT2Tokenizer",
     reading=Reading("{A}", None, "last"),
+    recipe=lambda model: "gpt2",
     orders=("left_to_right",),
     usual=lambda model, kind: 1,
     tokens={"bos_token_id": ("[BOS]", "[CLS]", "[EOS]"), "eos_token_id": ("[EOS]", "[SEP]", "[BOS]")},

@@ -184,6 +184,7 @@ MODERNBERT = add(Architecture(
     ),
     tokenizer_class="PreTrainedTokenizerFast",
     reading=encoder.READING,
+    recipe=lambda model: "modern",
     read=_read,
     write=_write,
     tokens={

@@ -6,17 +6,21 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from cloze.errors import CheckpointError
+from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.model import Head
 from cloze.interop.read import Imported
 from cloze.text.tokenizer import Tokenizer
 
 
 def base_recipe(imported: Imported) -> str:
-    """The named recipe that such a model is trained by."""
-    parts = {head.part for head in imported.model.heads.values()}
-    if imported.architecture == "electra":
-        return "bert" if "token_prediction" in parts else "electra-small"
-    return imported.architecture or "bert"
+    """The named recipe that such a model is trained by; a network that only cloze knows carries its own recipe."""
+    if imported.architecture is None:
+        raise CheckpointError(
+            f"{imported.folder}: cloze/recipe.yaml is missing, and no other file says how this network was trained.\n"
+            "  The copy is incomplete: copy the whole folder again."
+        )
+    return ARCHITECTURES[imported.architecture].recipe(imported.model)
 
 
 def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -46,6 +50,8 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
     else:
         recipe["network"] = {imported.model.part: arguments}
         _put_heads(recipe, imported.model.heads)
+        if not arguments.get("inputs"):
+            _without_languages(recipe)
     if arguments.get("longest"):
         _shorten(recipe, int(arguments["longest"]))
     return recipe
@@ -69,11 +75,12 @@ def _generator(discriminator: Mapping[str, Any]) -> dict[str, Any]:
 def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
     """Token prediction as the model has it; the pair exercise only with a head that answers it."""
     found = next((head for head in heads.values() if head.part == "token_prediction"), None)
-    pairs = any(head.part == "relation_prediction" and head.argument("set") == "next" for head in heads.values())
+    asked = {head.argument("set") for head in heads.values() if head.part == "relation_prediction"}
+    pairs = any((entry.get("relation_prediction") or {}).get("set", "next") in asked for entry in recipe["objectives"])
     objectives = []
     for objective in recipe["objectives"]:
         if "token_prediction" in objective and found is not None:
-            keys = ("transform", "tie", "bias", "norm_epsilon", "scale")
+            keys = ("transform", "tie", "bias", "biases", "norm_epsilon", "scale")
             arguments = {key: found.argument(key) for key in keys if found.argument(key) is not None}
             kept = {key: value for key, value in (objective["token_prediction"] or {}).items() if key in ("read", "weight")}
             objective = {"token_prediction": {**arguments, **kept}}
@@ -84,6 +91,17 @@ def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
         single = {"frame": recipe["reading"]["single"]}
         rest = [edit for edit in recipe["exercise"] if "pair" not in edit]
         recipe["exercise"] = [single if "frame" in edit else edit for edit in rest]
+
+
+def _without_languages(recipe: dict[str, Any]) -> None:
+    """No language beside the tokens: rows are framed without one, and no corpus is drawn by language."""
+    recipe["exercise"] = [
+        {"frame": edit["frame"]["template"]} if isinstance(edit.get("frame"), dict) and "inputs" in edit["frame"] else edit
+        for edit in recipe["exercise"]
+    ]
+    passages = recipe.get("corpus", {}).get("passages")
+    if isinstance(passages, dict):
+        passages.pop("languages", None)
 
 
 def _shorten(recipe: dict[str, Any], longest: int) -> None:

@@ -47,7 +47,7 @@ CLASSIFIER = HeadTable(
         Line("head.output.*", "classifier.out_proj.*", "C D"),
     ),
     objections=lambda head, arguments: encoder.pooled_objections(head, None),
-    arguments=lambda config, tensors: {"classes": int(tensors["classifier.out_proj.weight"].shape[0]), "pool": True},
+    arguments=encoder.pooled_classifier("classifier.out_proj.weight"),
 )
 
 
@@ -78,6 +78,7 @@ ROBERTA = add(Architecture(
     ),
     tokenizer_class="RobertaTokenizer",
     reading=Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]", "first"),
+    recipe=lambda model: "roberta",
     usual=lambda model, kind: 2 if kind == "byte_bpe" and not model.arguments["segments"] else 0,
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     ignored=encoder.IGNORED,

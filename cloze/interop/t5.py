@@ -89,6 +89,7 @@ PREDICTION = HeadTable(
     lines=(),
     untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
     repeats={"lm_head.weight": "{base}shared.weight"},
+    read={"": "decoder_hidden"},
     objections=_prediction,
     arguments=lambda config, tensors: {"transform": None, "bias": False, "scale": _ties(config)},
 )
@@ -132,6 +133,7 @@ T5 = add(Architecture(
     ),
     tokenizer_class="T5Tokenizer",
     reading=Reading("{A} [EOS]", "{A} [EOS] {B} [EOS]", "last", start="[PAD]"),
+    recipe=lambda model: "t5-v1.1-base" if model.arguments["gated"] else "t5-base",
     tokens={"eos_token_id": ("[EOS]", "[SEP]"), "decoder_start_token_id": ("[PAD]",)},
     generates=True,
 ))

@@ -176,6 +176,7 @@ TRANSFO_XL = add(Architecture(
     ),
     tokenizer_class="PreTrainedTokenizerFast",
     reading=Reading("{A}", None, "last"),
+    recipe=lambda model: "transformer-xl",
     part="transformer_xl",
     orders=("left_to_right",),
     read=_read,

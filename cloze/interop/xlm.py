@@ -15,7 +15,7 @@ from typing import Any
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import AUTO, PIPELINE, ROLE, summary_objections
 from cloze.interop.mapping import STACKED, Line
-from cloze.interop.model import Head, Reading
+from cloze.interop.model import Head, Model, Reading
 
 
 def _prediction(head: Head) -> list[str]:
@@ -77,6 +77,13 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
 
 def _languages(arguments: Mapping[str, Any]) -> int:
     return int((arguments.get("inputs") or {}).get("language", 0))
+
+
+def recipe_of(model: Model, single: str) -> str:
+    """The recipe of such a model: by its order and its languages, `single` where it reads one language in both directions."""
+    if model.order == "left_to_right":
+        return "xlm-15-clm"
+    return "xlm-15-mlm" if _languages(model.arguments) else single
 
 
 def _against(arguments: Mapping[str, Any]) -> list[str]:
@@ -142,6 +149,7 @@ XLM = add(Architecture(
     ),
     tokenizer_class="XLMTokenizer",
     reading=Reading("[BOS] {A} [SEP]", "[BOS] {A} [SEP] {B} [SEP]", "first"),
+    recipe=lambda model: recipe_of(model, "xlm-en"),
     orders=("open", "left_to_right"),
     order_of=lambda config: "left_to_right" if config.get("causal", False) else "open",
     read=_read,

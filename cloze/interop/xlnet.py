@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import AUTO, PIPELINE, ROLE
-from cloze.interop.encoder import pooled_objections
 from cloze.interop.mapping import Facts, Line, Move
 from cloze.interop.model import Head, Reading
 
@@ -80,8 +80,8 @@ CLASSIFIER = HeadTable(
         Line("head.pool.*", "sequence_summary.summary.*", "D D"),
         Line("head.output.*", "logits_proj.*", "C D"),
     ),
-    objections=lambda head, arguments: pooled_objections(head, None),
-    arguments=lambda config, tensors: {"classes": int(tensors["logits_proj.weight"].shape[0]), "pool": True},
+    objections=lambda head, arguments: encoder.pooled_objections(head, None),
+    arguments=encoder.pooled_classifier("logits_proj.weight"),
 )
 
 
@@ -161,6 +161,7 @@ XLNET = add(Architecture(
     ),
     tokenizer_class="XLNetTokenizer",
     reading=Reading("{A} [SEP] [CLS]", "{A} [SEP] {B} [SEP] [CLS]", "last"),
+    recipe=lambda model: "xlnet-base",
     part="two_stream",
     orders=("open",),
     read=_read,

@@ -52,13 +52,14 @@ _made: dict[str, Tokenizer] = {}
 
 
 def tokenizer(kind: str) -> Tokenizer:
-    """A tokenizer of a few hundred pieces: wordpiece, roberta, gpt2 or unigram."""
+    """A tokenizer of a few hundred pieces: wordpiece, roberta, gpt2, unigram or t5."""
     if kind not in _made:
         trainer = {
             "wordpiece": WordPiece(size=150),
             "roberta": ByteBPE(size=320, special=dict(ROBERTA_LITERALS)),
             "gpt2": ByteBPE(size=310, special=dict(GPT2_LITERALS)),
             "unigram": Unigram(size=100),
+            "t5": Unigram(size=110, special={"[PAD]": "<pad>", "[EOS]": "</s>", "[UNK]": "<unk>"}, sentinels=10),
         }[kind]
         _made[kind] = train(TextSpec(tokenizer=trainer), TEXTS)
     return _made[kind]

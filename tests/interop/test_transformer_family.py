@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.assembly.load import load_recipe
+from cloze.cli.main import main
 from cloze.errors import CheckpointError
 from cloze.interop import ARCHITECTURES, Card, Reading, complete, export_folder, import_folder
 
@@ -36,7 +38,8 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 def made(systems: ModuleType, name: str, **changed: Any) -> Any:
     arguments, order, head = SYSTEMS[name]
     parts = {"lm": ("token_prediction", head)}
-    kind, reading = ("gpt2", CAUSAL) if name == "openai-gpt" else ("wordpiece", ENCODER)
+    kind = {"openai-gpt": "gpt2", "xlm": "unigram", "flaubert": "unigram"}.get(name, "wordpiece")
+    reading = CAUSAL if name == "openai-gpt" else ENCODER
     hint = name if name == "flaubert" else None  # in its shape an XLM
     return systems.build({**arguments, **changed}, order, parts, systems.tokenizer(kind), reading, hint)
 
@@ -137,3 +140,23 @@ def test_a_head_that_modernberts_classifier_is_not_stays_with_cloze(
         for key, tensor in system.objectives["class"].state_dict().items():
             assert torch.equal(back.state[key], tensor), key
     assert words in said[0]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_import_writes_a_recipe_of_its_kind(systems: ModuleType, tmp_path: Path, name: str) -> None:
+    write(tmp_path / "source", made(systems, name))
+    shutil.rmtree(tmp_path / "source" / "cloze")
+    assert main(["import", str(tmp_path / "source"), "--out", str(tmp_path / "out")]) == 0
+    expected = {"openai-gpt": "gpt", "albert": "albert-base", "xlm": "xlm-15-mlm", "modernbert": "modern"}
+    assert load_recipe(tmp_path / "out").paper == load_recipe(expected.get(name, name)).paper
+
+
+def test_a_causal_xlm_without_languages_gets_the_causal_recipe_without_them(systems: ModuleType, tmp_path: Path) -> None:
+    system = made(systems, "xlm", inputs=None)
+    system.order = "left_to_right"
+    write(tmp_path / "source", system)
+    shutil.rmtree(tmp_path / "source" / "cloze")
+    assert main(["import", str(tmp_path / "source"), "--out", str(tmp_path / "out")]) == 0
+    recipe = load_recipe(tmp_path / "out").canonical()
+    assert recipe["order"] == "left_to_right" and "language" not in json.dumps(recipe["exercise"])
+    assert "languages" not in recipe["corpus"]["passages"]

@@ -1,0 +1,79 @@
+"""`cloze import` and the verbs after it, on folders that transformers wrote: every architecture that transformers 5 has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from cloze.assembly.load import load_recipe
+from cloze.cli.main import main
+from cloze.interop import ARCHITECTURES
+
+pytestmark = pytest.mark.parity
+
+TWELVE = ("bert", "roberta", "albert", "electra", "xlm", "flaubert", "xlnet", "modernbert", "openai-gpt", "gpt2", "t5", "bart")
+FILL = ("bert", "roberta", "albert", "xlm", "flaubert", "xlnet", "modernbert")
+WRITE = ("openai-gpt", "gpt2", "t5", "bart")
+ANSWER = ("t5", "bart")
+RECIPES = {
+    "bert": "BERT:", "roberta": "RoBERTa:", "albert": "ALBERT:", "electra": "ELECTRA:", "xlm": "Cross-lingual",
+    "flaubert": "FlauBERT:", "xlnet": "XLNet:", "modernbert": "Smarter", "openai-gpt": "Improving Language Understanding",
+    "gpt2": "Language Models are Unsupervised", "t5": "Exploring the Limits", "bart": "BART:",
+}  # fmt: skip
+
+
+def test_the_verb_is_tried_with_every_architecture_that_transformers_5_has(foreign: ModuleType) -> None:
+    assert set(TWELVE) == set(foreign.KINDS) == set(ARCHITECTURES) - {"nezha", "transfo-xl"}
+
+
+@pytest.mark.parametrize("name", TWELVE)
+def test_an_imported_folder_predicts_as_transformers_does_and_every_verb_reads_it(
+    systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, out = foreign.KINDS[name], tmp_path / "out"
+    pieces = systems.tokenizer(kind.tokenizer)
+    model = foreign.model_of(kind, pieces)
+    source = foreign.save(model, pieces, tmp_path / "source")
+    assert main(["import", str(source), "--out", str(out)]) == 0
+    foreign.assert_equal(model, out, **({"langs": 0} if name == "xlm" else {}))
+    assert (load_recipe(out).paper or "").startswith(RECIPES[name])  # and legal, since it was read
+    text = "The cat sleeps.\tA dog." if name in ANSWER else "The cat sleeps."
+    for arguments in [
+        ["score", str(out), text], ["embed", str(out), "The cat sleeps.", "--out", str(tmp_path / "vectors.npy")],
+        *([["fill", str(out), "The cat [MASK] on the mat."]] if name in FILL else []),
+        *([["generate", str(out), "The cat", "--tokens", "2"]] if name in WRITE else []),
+    ]:  # fmt: skip
+        assert main(arguments) == 0, (arguments, capsys.readouterr())
+
+
+@pytest.mark.parametrize("name", [name for name in TWELVE if name != "t5"])
+def test_an_imported_classifier_is_one_again_in_transformers(
+    systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import transformers
+
+    kind = foreign.KINDS[name]
+    pieces = systems.tokenizer(kind.tokenizer)
+    model = foreign.model_of(kind, pieces, cls=kind.classifier, num_labels=2)
+    source = foreign.save(model, pieces, tmp_path / "source")
+    assert main(["import", str(source), "--out", str(tmp_path / "out")]) == 0
+    assert "transformers opens the folder without" not in capsys.readouterr().out
+    languages = {"langs": 0} if name == "xlm" else {}
+    foreign.assert_equal(model, tmp_path / "out", **languages)
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    assert type(again).__name__ == kind.classifier
+    foreign.assert_equal(again, source, **languages)
+
+
+@pytest.mark.parametrize("name", ["albert", "xlnet", "modernbert", "t5"])
+def test_an_imported_folder_is_fine_tuned(systems: ModuleType, foreign: ModuleType, tmp_path: Path, name: str) -> None:
+    kind = foreign.KINDS[name]
+    pieces = systems.tokenizer(kind.tokenizer)
+    foreign.save(foreign.model_of(kind, pieces), pieces, tmp_path / "source")
+    assert main(["import", str(tmp_path / "source"), "--out", str(tmp_path / "out")]) == 0
+    (tmp_path / "train.tsv").write_text("text\tlabel\nThe cat sleeps\tcat\nA dog barks\tdog\n" * 2)
+    files = ["--train", str(tmp_path / "train.tsv"), "--dev", str(tmp_path / "train.tsv"), "--out", str(tmp_path / "tuned")]
+    assert main(["finetune", str(tmp_path / "out"), *files, "--epochs", "1", "--length", "16"]) == 0
+    assert main(["predict", str(tmp_path / "tuned"), str(tmp_path / "train.tsv")]) == 0
