@@ -83,6 +83,13 @@ def _groups(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
     return (*lines, Line("project.*", "{base}encoder.embedding_hidden_mapping_in.*", "D E"))
 
 
+def _read(config: Mapping[str, Any]) -> dict[str, Any]:
+    layers, groups = config.get("num_hidden_layers", 12), config.get("num_hidden_groups", 1)
+    if groups > layers:
+        raise ValueError(f"num_hidden_groups is {groups} for {layers} layers; some groups would never be read.")
+    return {}
+
+
 def _settings() -> tuple[Setting, ...]:
     """Those of the encoders; transformers' defaults are the xxlarge model's."""
     own = {"activation": "gelu_new", "dropout": 0.0, "attention_dropout": 0.0}
@@ -123,6 +130,7 @@ ALBERT = add(Architecture(
     ),
     tokenizer_class="BertTokenizer",
     reading=encoder.READING,
+    read=_read,
     recipe=lambda model: "albert-base",
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     ignored=encoder.IGNORED,

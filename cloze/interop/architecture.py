@@ -51,10 +51,11 @@ class HeadTable:
 
     `role` names it among the architecture's classes; `sign` are tensors that, all present, show it in a file. `lines` hold
     whether tied or not; `tied` and `untied` are added to them. `repeats` (tied) and `copies` (untied) name tensors that
-    merely repeat another one: never needed in a file; copies are written because transformers looks for them.
+    merely repeat another one: never needed in a file; copies are written because transformers looks for them. `shares` are
+    untied tensors that transformers takes from the token table where a file lacks them.
     `objections(head, network arguments)` says in plain words why a head of that part does not fit. `read` binds its readings to
-    states, as in `Head`. `keys` are those of config.json that belong to the head, with the value that is meant; the
-    architecture's `legal` has their others, transformers' default first.
+    states, as in `Head`. `keys` are those of config.json that belong to the head, with the value that is meant, which is also
+    transformers' default; with another value the head is a different one, which cloze does not have.
     """
 
     role: str
@@ -67,6 +68,7 @@ class HeadTable:
     untied: tuple[Line, ...] = ()
     repeats: Mapping[str, str] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
+    shares: tuple[str, ...] = ()
     read: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,14 +101,15 @@ class Architecture:
     tell; every other argument must have its builder's default; `against(arguments)` says in plain words what else does not
     fit. `legal` are keys of config.json with the only values that
     we understand. `tokens` are keys of config.json that hold an id, with the roles that may stand there, the best first.
+    `beware(arguments)` says in plain words where transformers reads such a model in another way unless it is told.
     `ties(config)` says whether the vocabulary's rows are the token table. `recipe(model)` names the recipe that trains such a
     model, for a folder that does not say how it was trained.
 
     Tensors: `body` are the lines in any case, `further(arguments)` those that depend on the arguments, `segments` the line
     of the segment table (None: it has none), `project` the line between embeddings and layers of different widths.
     `counts(arguments)` says how far each of `{i}`, `{j}` runs, `sizes(arguments)` gives letters beside those of `facts`.
-    `copies` are names under which files repeat the token table, `ignored` buffers in old files, `blank` buffers that say
-    nothing while they are zero. `shifted`: positions begin
+    `copies` are names under which files repeat the token table, `ignored` buffers in old files, `blank` buffers that must be
+    zero because our network lacks them. `shifted`: positions begin
     after the id of [PAD]. `pooled`: the class without heads has a pooling layer. `generates`: transformers generates with it.
     """
 
@@ -130,6 +133,7 @@ class Architecture:
     read: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: {}
     write: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda arguments, order: {}
     against: Callable[[Mapping[str, Any]], list[str]] = lambda arguments: []
+    beware: Callable[[Mapping[str, Any]], list[str]] = lambda arguments: []
     ties: Callable[[Mapping[str, Any]], bool] = lambda config: bool(config.get("tie_word_embeddings", True))
     tokens: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"bos_token_id": (), "eos_token_id": ()})
     further: Callable[[Mapping[str, Any]], tuple[Line, ...]] = lambda arguments: ()

@@ -72,6 +72,11 @@ def prediction_objections(head: Head, arguments: Mapping[str, Any], activation: 
         wrong.append("the epsilon of its norm differs from the network's, transformers has one for both")
     if "head.bias" not in head.state:
         wrong.append("it has no bias, transformers has one")
+    if not head.argument("tie") and arguments.get("embedding_width", arguments["width"]) != arguments["width"]:
+        wrong.append(
+            f"its output rows are its own and as wide as the layers ({arguments['width']}), transformers has rows as wide as "
+            f"the embeddings ({arguments['embedding_width']})"
+        )
     return wrong
 
 

@@ -146,6 +146,7 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: ReadsText | No
     for setting in choice.architecture.settings:
         if isinstance(model.arguments[setting.ours], Mapping) and setting.is_number:
             remarks.append(f"{setting.ours} follows a schedule; config.json says 0.0.")
+    remarks += choice.architecture.beware(model.arguments)
     title = choice.architecture.title
     others = [order for order in getattr(reading, "orders", ()) if order not in choice.architecture.orders]
     if others:

@@ -165,7 +165,6 @@ MODERNBERT = add(Architecture(
     assumed={"initial": "truncated", "residual_scaling": True, "position_deviation": None, "segments": 0},
     legal={
         "norm_bias": (False,), "classifier_bias": (False,), "decoder_bias": (True,), "classifier_activation": ("gelu",),
-        "classifier_pooling": ("cls", "mean"),
     },
     base="model.",
     body=(

@@ -129,9 +129,9 @@ def _model(
     facts = architecture.facts(arguments, config.get("vocab_size", 30522), base=base, pad=pad)
     place = str(folder / WEIGHTS)
     _fold_segments(tensors, architecture, arguments, base, place)
+    _drop_copies(architecture, tensors, base, place)
     network = to_ours(architecture.rows(arguments), tensors, facts, place)
-    remarks += _drop_copies(architecture, tensors, network, base)
-    found, said = _heads(architecture, config, tensors, network, facts, place)
+    found, said = _heads(architecture, config, tensors, network, arguments, facts, place)
     remarks += said
     heads = _own_names(found, own, folder)
     for pattern in architecture.ignored:
@@ -143,6 +143,7 @@ def _model(
         remarks.append(f"carried along, but used by no part of cloze: {names}.")
     spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
     order = own["order"] if own is not None else _order(config, architecture)
+    remarks += architecture.beware(arguments)
     beside, tables = ((), {}) if own is None else _beside(folder, own)
     languages = () if own is None else tuple(own.get("languages", ()))
     return Model(arguments, order, network, heads, architecture.part, spare, beside, tables, languages), remarks
@@ -244,29 +245,47 @@ def _heads(
     config: Mapping[str, Any],
     tensors: dict[str, Tensor],
     network: Mapping[str, Tensor],
+    arguments: Mapping[str, Any],
     facts: Facts,
     place: str,
 ) -> tuple[dict[str, tuple[HeadTable, Head]], list[str]]:
     """The heads whose signs are in the file, each by its table."""
-    tie = architecture.ties(config)
     heads: dict[str, tuple[HeadTable, Head]] = {}
     remarks: list[str] = []
     for table in architecture.heads:
+        tie = architecture.ties(config)
         if tie:
-            remarks += _drop_repeats(table, tensors, network, facts)
+            tie, said = _drop_repeats(table, tensors, network, facts, place)
+        else:
+            said = _share(table, architecture, config, tensors, network)
+        remarks += said
         if not _present(table, architecture, config, tensors, facts, tie):
             continue
-        arguments = table.arguments(config, tensors)
+        other = _other_head(table, config)
+        if other:
+            remarks.append(f"{other}, so this head is left out.")
+            continue
+        own = table.arguments(config, tensors)
         if table.part == "token_prediction":
-            arguments["tie"] = tie
+            own["tie"] = tie
         if not tie:
             for copy, source in table.copies.items():  # 4.57 shares the two and keeps the copy's name alone
                 kept = tensors.pop(copy, None)
                 if kept is not None:
                     tensors.setdefault(source, kept)
-        state = to_ours(table.rows(tie), tensors, facts.sized(C=arguments.get("classes", 0)), place)
-        heads[table.role] = (table, Head(table.part, arguments, state))
-    return heads, remarks
+        state = to_ours(table.rows(tie), tensors, facts.sized(C=own.get("classes", 0)), place)
+        head = Head(table.part, own, state)
+        for reason in table.objections(head, arguments):
+            raise CheckpointError(f"{place}: the head {table.role} cannot be read: {reason}.")
+        heads[table.role] = (table, head)
+    return heads, remarks or _absent(architecture, config, heads)
+
+
+def _absent(architecture: Architecture, config: Mapping[str, Any], heads: Mapping[str, Any]) -> list[str]:
+    """A remark on a class whose head the file does not hold."""
+    names = config.get("architectures") or ()
+    named = [cls for cls in architecture.classes if cls.name in names and cls.roles - heads.keys()]
+    return [f"config.json names {cls.name}, and the file lacks its head ({', '.join(sorted(cls.roles))})." for cls in named[:1]]
 
 
 def _present(
@@ -278,42 +297,86 @@ def _present(
     tie: bool,
 ) -> bool:
     if not table.rows(tie):  # nothing but the tied table: the class says whether the model predicts
-        without = {cls.name for cls in architecture.classes if table.role not in cls.roles}
-        return not without.intersection(config.get("architectures") or ())
-    if any(config.get(key, architecture.legal[key][0]) != value for key, value in table.keys.items()):
-        return False
+        return _class_predicts(table, architecture, config)
     return all(name.replace("{base}", facts.base) in tensors for name in table.sign)
 
 
+def _class_predicts(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:
+    """Whether the folder's class has this head; one that names no class may have it."""
+    without = {cls.name for cls in architecture.classes if table.role not in cls.roles}
+    return not without.intersection(config.get("architectures") or ())
+
+
+def _other_head(table: HeadTable, config: Mapping[str, Any]) -> str:
+    """What of config.json makes the head another one than ours, in words; empty when it is ours."""
+    wrong = [
+        f"{key} is {config[key]!r}, where cloze has {meant!r}"
+        for key, meant in table.keys.items()
+        if config.get(key, meant) != meant and (config[key] or meant)
+    ]
+    return f"config.json: {'; '.join(wrong)} in the head {table.role}" if wrong else ""
+
+
+def _share(
+    table: HeadTable,
+    architecture: Architecture,
+    config: Mapping[str, Any],
+    tensors: dict[str, Tensor],
+    network: Mapping[str, Tensor],
+) -> list[str]:
+    """Give an untied head that the file lacks the token table's values, where transformers does so too."""
+    absent = [name for name in table.shares if name not in tensors]
+    if not absent or not _class_predicts(table, architecture, config):
+        return []
+    tensors.update({name: network["embeddings.tokens.weight"].clone() for name in absent})
+    return [
+        f"{absent[0]} is not in the file: transformers uses the token table in its place, here it is a copy of that table, "
+        "which training changes on its own."
+    ]
+
+
 def _drop_repeats(
-    table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], facts: Facts
-) -> list[str]:
-    """Take out copies of tied tensors; transformers ignores them too, but a copy that differs is worth a word."""
-    remarks = []
+    table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], facts: Facts, place: str
+) -> tuple[bool, list[str]]:
+    """Take out copies of tied tensors. Returns whether the head is tied: in transformers 5 one with other rows is not."""
     for name, source in table.repeats.items():
-        copy = tensors.pop(name, None)
+        copy = tensors.get(name)
         origin = network.get("embeddings.tokens.weight") if "{base}" in source else tensors.get(source)
-        if copy is not None and origin is not None and not torch.equal(copy, origin):
-            remarks.append(
-                f"{name} differs from the tensor it is tied to by config.json (tie_word_embeddings) and was left out."
-            )
-    return remarks
-
-
-def _drop_copies(
-    architecture: Architecture, tensors: dict[str, Tensor], network: Mapping[str, Tensor], base: str
-) -> list[str]:
-    """Take out the token table's other names, and buffers of zeros."""
-    remarks = []
-    for name in architecture.blank:
-        if name in tensors and not bool(tensors[name].any()):
+        if copy is None or origin is None:
+            continue
+        if torch.equal(copy, origin):
             del tensors[name]
-    for pattern in architecture.copies:
-        name = pattern.replace("{base}", base)
-        copy = tensors.pop(name, None)
-        if copy is not None and not torch.equal(copy, network["embeddings.tokens.weight"]):
-            remarks.append(f"{name} differs from the token table, which transformers uses in its place, and was left out.")
-    return remarks
+        elif not table.untied or "{base}" not in source:
+            raise CheckpointError(
+                f"{place}: {name} differs from {source.replace('{base}', facts.base)}; cloze's network has one tensor for "
+                "both, so this model cannot be imported."
+            )
+        else:
+            return False, [
+                f"{name} differs from {source.replace('{base}', facts.base)}, although config.json ties the two "
+                "(tie_word_embeddings): both are kept, as transformers 5 does."
+            ]
+    return True, []
+
+
+def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: str, place: str) -> None:
+    """Take out the token table's other names, whichever of them the file holds, and buffers of zeros."""
+    for name in architecture.blank:
+        if name in tensors and bool(tensors.pop(name).any()):
+            raise CheckpointError(f"{place}: {name} is not zero; cloze's network has none, so this model cannot be imported.")
+    if not architecture.copies:
+        return
+    line = next(line for line in architecture.body if line.ours == "embeddings.tokens.weight")
+    names = [str(name).replace("{base}", base) for name in (line.theirs, *architecture.copies)]
+    held = {name: tensors.pop(name) for name in names if name in tensors}
+    for name, rows in held.items():
+        first, expected = next(iter(held.items()))
+        if not torch.equal(rows, expected):
+            raise CheckpointError(
+                f"{place}: {name} differs from {first}; cloze's network has one table of tokens for both, so this model "
+                "cannot be imported."
+            )
+        tensors[names[0]] = rows
 
 
 def _own_names(

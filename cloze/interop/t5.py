@@ -89,6 +89,7 @@ PREDICTION = HeadTable(
     lines=(),
     untied=(Line("head.output.weight", "lm_head.weight", "V D"),),
     repeats={"lm_head.weight": "{base}shared.weight"},
+    shares=("lm_head.weight",),
     read={"": "decoder_hidden"},
     objections=_prediction,
     arguments=lambda config, tensors: {"transform": None, "bias": False, "scale": _ties(config)},

@@ -48,6 +48,7 @@ CLASSIFIER = HeadTable(
         "classes": int(tensors["sequence_summary.summary.weight"].shape[0]), "set": "label", "reading": "summary",
         "transform": None,
     },
+    keys={"summary_type": "first", "summary_use_proj": True, "summary_activation": None, "summary_proj_to_labels": True},
 )
 
 
@@ -98,6 +99,12 @@ def _against(arguments: Mapping[str, Any]) -> list[str]:
     if inputs and (set(inputs) != {"language"} or inputs["language"] < 2):
         wrong.append(f"inputs is {dict(inputs)}, transformers' XLM has two or more languages or no further inputs")
     return wrong
+
+
+def _beware(arguments: Mapping[str, Any]) -> list[str]:
+    if not _languages(arguments):
+        return []
+    return ["transformers adds a language's vector only where it is given `langs`; cloze reads language 0 unless told another."]
 
 
 def _tables(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
@@ -155,6 +162,7 @@ XLM = add(Architecture(
     read=_read,
     write=_write,
     against=_against,
+    beware=_beware,
     tokens={
         "bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]"), "mask_token_id": ("[MASK]",),
         "mask_index": ("[MASK]",), "unk_index": ("[UNK]",),

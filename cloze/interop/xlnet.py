@@ -82,6 +82,7 @@ CLASSIFIER = HeadTable(
     ),
     objections=lambda head, arguments: encoder.pooled_objections(head, None),
     arguments=encoder.pooled_classifier("logits_proj.weight"),
+    keys={"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"},
 )
 
 

@@ -204,3 +204,17 @@ def test_a_classifier_with_more_or_less_in_front_of_it_than_transformers_has_sta
     (remark,) = write(tmp_path, made)
     assert words in remark
     assert_same(made, import_folder(tmp_path), by_name=True)
+
+
+def test_untied_rows_of_a_narrow_generator_stay_beside_the_folder_with_the_reason(systems: ModuleType, tmp_path: Path) -> None:
+    """transformers' untied ELECTRA has rows as wide as the embeddings, ours as wide as the layers."""
+    made = systems.build(
+        {**systems.BASE, "embedding_width": 8}, "open", {"mlm": ("token_prediction", {"transform": "gelu", "tie": False})},
+        systems.tokenizer("wordpiece"), systems.BERT_READING, "electra",
+    )  # fmt: skip
+    remarks = export_folder(
+        tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("x"), architecture="electra"
+    )
+    assert "its output rows are its own and as wide as the layers (16)" in remarks[0]
+    back = import_folder(tmp_path)
+    assert torch.equal(back.model.heads["mlm"].state["head.output.weight"], made.objectives["mlm"].head.output.weight)

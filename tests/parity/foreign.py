@@ -87,9 +87,8 @@ def save(model: Any, pieces: Any, folder: Path) -> Path:
     return folder
 
 
-def ours(folder: Path) -> dict[str, Tensor]:
+def ours(loaded: Any) -> dict[str, Tensor]:
     """The scores of every head for `TEXTS`, one text at a time, read as the verbs read them; by the head's kind."""
-    loaded = cloze.load(folder)
     reader = Reader.of(loaded)
     found: dict[str, list[Tensor]] = {}
     for text in TEXTS:
@@ -119,9 +118,9 @@ def asked(reader: Reader, head: Any, batch: Batch) -> Tensor:
     return torch.tensor([length - 2]) if alone else torch.arange(length)
 
 
-def theirs(model: Any, folder: Path, **fields: int) -> dict[str, Tensor]:
+def theirs(model: Any, loaded: Any, **fields: int) -> dict[str, Tensor]:
     """The same of transformers' model on the same ids; `fields` are further ids, one for all tokens (`langs`)."""
-    reader = Reader.of(cloze.load(folder))
+    reader = Reader.of(loaded)
     found: dict[str, list[Tensor]] = {}
     for text in TEXTS:
         batch = with_targets(reader.batch(reader.encode([text])), reader)
@@ -135,7 +134,7 @@ def theirs(model: Any, folder: Path, **fields: int) -> dict[str, Tensor]:
         with torch.no_grad():
             output = model(**given)
         for kind, scores in _named(output, model).items():
-            found.setdefault(kind, []).append(scores.flatten(0, -2) if scores.dim() > 2 else scores.flatten() if kind == "token_labelling" else scores)
+            found.setdefault(kind, []).append(scores.flatten(0, 1) if kind.startswith("token") else scores)
     return {kind: torch.cat(rows) for kind, rows in found.items()}
 
 
@@ -153,7 +152,8 @@ def _named(output: Any, model: Any) -> dict[str, Tensor]:
 
 def assert_equal(model: Any, folder: Path, **fields: int) -> None:
     """Every head of theirs has one of ours with the same scores, and none of ours is missing there."""
-    mine, others = ours(folder), theirs(model, folder, **fields)
+    loaded = cloze.load(folder)
+    mine, others = ours(loaded), theirs(model, loaded, **fields)
     if "classifier" in others:  # of whichever part it is made here
         (only,) = mine
         mine = {"classifier": mine[only]}

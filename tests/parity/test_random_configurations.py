@@ -1,0 +1,109 @@
+"""Models of others, of configurations drawn at random: our scores are transformers', or the folder is refused in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cloze.errors import CheckpointError
+from cloze.interop import import_folder
+
+pytestmark = pytest.mark.parity
+
+ENCODER = {
+    "hidden_size": [16, 32], "num_attention_heads": [1, 2, 4], "num_hidden_layers": [1, 3], "intermediate_size": [8, 40],
+    "hidden_act": ["gelu", "relu", "gelu_new", "gelu", "silu"], "layer_norm_eps": [1e-12, 1e-5, 0.1],
+    "type_vocab_size": [1, 2, 3], "tie_word_embeddings": [True, True, False],
+}  # fmt: skip
+SUMMARY = {
+    "summary_type": ["first", "last", "mean"], "summary_use_proj": [True, True, False], "summary_activation": [None, "tanh"],
+}  # fmt: skip
+XLM = {
+    "emb_dim": [16, 32], "n_heads": [1, 4], "n_layers": [1, 3], "gelu_activation": [True, False], "causal": [False, True],
+    "sinusoidal_embeddings": [False, True], "layer_norm_eps": [1e-12, 0.1], "tie_word_embeddings": [True, False], "asm": [False],
+    **SUMMARY,
+}  # fmt: skip
+GPT = {"n_embd": [16, 32], "n_head": [1, 2, 4], "n_layer": [1, 3], "layer_norm_epsilon": [1e-5, 0.1],
+       "tie_word_embeddings": [True, False]}  # fmt: skip
+DRAWN: dict[str, dict[str, list[Any]]] = {
+    "bert": ENCODER,
+    "roberta": ENCODER,
+    "albert": {**ENCODER, "tie_word_embeddings": [True], "embedding_size": [8, 16], "num_hidden_groups": [1, 2],
+               "inner_group_num": [1, 1, 2]},
+    "electra": {**ENCODER, "embedding_size": [8, 16, 32]},
+    "xlm": {**XLM, "n_langs": [1, 3], "use_lang_emb": [True, False]},
+    "flaubert": {**XLM, "n_langs": [1], "pre_norm": [False], "layerdrop": [0.0]},
+    "xlnet": {"d_model": [16, 32], "n_head": [1, 4], "n_layer": [1, 3], "ff_activation": ["gelu", "relu"], "clamp_len": [-1, 3],
+              "same_length": [False, False, True], "attn_type": ["bi", "bi", "uni"], "mem_len": [None, 4],
+              "layer_norm_eps": [1e-12, 0.1], "tie_word_embeddings": [True, False], **SUMMARY,
+              "summary_type": ["last", "last", "first", "mean"],
+              "summary_activation": ["tanh", "tanh", "relu", ""]},
+    "modernbert": {"hidden_size": [16, 32], "num_attention_heads": [1, 2], "num_hidden_layers": [1, 4], "norm_eps": [1e-5, 0.1],
+                   "hidden_activation": ["gelu", "relu"], "global_attn_every_n_layers": [1, 2, 3], "local_attention": [4, 8],
+                   "attention_bias": [False, True], "mlp_bias": [False, True], "norm_bias": [False, True],
+                   "classifier_pooling": ["cls", "mean"], "tie_word_embeddings": [True, False]},
+    "openai-gpt": {**GPT, "afn": ["gelu", "gelu", "relu"]},
+    "gpt2": {**GPT, "n_inner": [None, 24], "activation_function": ["gelu_new", "gelu", "relu"],
+             "scale_attn_weights": [True, True, False], "scale_attn_by_inverse_layer_idx": [False, False, True]},
+    "t5": {"d_model": [16, 32], "num_heads": [1, 3], "d_kv": [4, 8], "num_layers": [1, 2], "num_decoder_layers": [1, 3],
+           "feed_forward_proj": ["relu", "gated-gelu", "gated-relu", "gelu_new"], "relative_attention_num_buckets": [8, 32],
+           "relative_attention_max_distance": [12, 128], "tie_word_embeddings": [True, False]},
+    "bart": {"d_model": [16, 32], "encoder_attention_heads": [1, 2], "decoder_attention_heads": [2, 2, 1],
+             "encoder_layers": [1, 2], "decoder_layers": [1, 3], "scale_embedding": [False, True],
+             "activation_function": ["gelu", "relu", "gelu_new"], "tie_word_embeddings": [True, True, False]},
+}  # fmt: skip
+
+
+@st.composite
+def configurations(draw: Any, names: tuple[str, ...]) -> tuple[str, bool, dict[str, Any], bool]:
+    """An architecture, whether it classifies, its configuration, and whether buffers hold something."""
+    name = draw(st.sampled_from(names))
+    values = {key: draw(st.sampled_from(choices)) for key, choices in DRAWN[name].items()}
+    return name, name != "t5" and draw(st.booleans()), values, draw(st.integers(0, 3)) == 0
+
+
+def judge(systems: ModuleType, foreign: ModuleType, folder: Path, drawn: tuple[str, bool, dict[str, Any], bool]) -> str:
+    """`equal`, `remarked` where a head is left out with a word, or `refused`; anything else fails."""
+    name, classifies, values, filled = drawn
+    kind = foreign.KINDS[name]
+    pieces = systems.tokenizer(kind.tokenizer)
+    model = foreign.model_of(kind, pieces, cls=kind.classifier if classifies else None, **values)
+    for buffer, tensor in model.named_buffers():
+        if filled and buffer == "final_logits_bias":
+            tensor.copy_(torch.linspace(-1, 1, tensor.numel())[None])
+    foreign.save(model, pieces, folder)
+    try:
+        imported = import_folder(folder)
+    except CheckpointError as error:
+        assert str(folder) in str(error) and len(str(error)) > len(str(folder)) + 30
+        return "refused"
+    if not imported.model.heads:
+        assert any("head" in remark or "carried along" in remark for remark in imported.remarks), drawn
+        return "remarked"
+    languages = {"langs": 0} if values.get("n_langs", 1) > 1 and values.get("use_lang_emb", True) else {}
+    foreign.assert_equal(model, folder, **languages)
+    return "equal"
+
+
+@pytest.mark.parametrize("names", [
+    ("bert", "roberta", "albert", "electra"), ("xlm", "flaubert", "xlnet", "modernbert"), ("openai-gpt", "gpt2", "t5", "bart"),
+])  # fmt: skip
+def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
+    systems: ModuleType, foreign: ModuleType, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    found: Counter[str] = Counter()
+
+    @settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(configurations(names))
+    def each(drawn: tuple[str, bool, dict[str, Any], bool]) -> None:
+        found[judge(systems, foreign, tmp_path / str(sum(found.values())), drawn)] += 1
+
+    each()
+    assert found["equal"] >= 5 and sum(found.values()) >= 20, found
