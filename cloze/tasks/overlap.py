@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections import Counter
 from collections.abc import Sequence
 
@@ -11,12 +12,27 @@ from cloze.errors import TaskError
 #: Ideographs, kana and Thai letters: their words are not written apart, so each counts alone.
 _ALONE = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"[{_ALONE}]|[^\\W{_ALONE}]+")
-_ARTICLES = frozenset({"a", "an", "the"})
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_APART = re.compile(f"([{_ALONE}])")
+#: What an answer loses: the punctuation of ASCII, as in the published script, and that of ideographic writing.
+_PUNCTUATION = re.compile(
+    f"[{re.escape(string.punctuation)}\\u3001-\\u3003\\u3008-\\u3011\\u3014-\\u301f"
+    "\\uff01-\\uff0f\\uff1a-\\uff20\\uff3b-\\uff40\\uff5b-\\uff65]"
+)
 
 
 def words(text: str) -> list[str]:
-    """The words that F1 and ROUGE compare: lower case, punctuation left out."""
+    """The words that ROUGE compares: lower case, punctuation left out."""
     return _WORD.findall(text.lower().replace("_", " "))
+
+
+def answer_words(text: str) -> list[str]:
+    """The words of an answer, as SQuAD's evaluation script takes them: lower case, ASCII punctuation deleted, no articles.
+
+    Deleting joins what it stood between: `don't` is dont, `U.S.` is us, `3.5` is 35, `well-known` is wellknown.
+    """
+    plain = _ARTICLES.sub(" ", _PUNCTUATION.sub("", text.lower()))
+    return _APART.sub(r" \1 ", plain).split()
 
 
 def exact(written: str, wanted: str) -> float:
@@ -25,11 +41,11 @@ def exact(written: str, wanted: str) -> float:
 
 
 def f1(written: str, wanted: str) -> float:
-    """F1 of the words that both have, without articles (Rajpurkar et al., SQuAD, 2016, §6); 1 if both have none.
+    """F1 of the words that both have (Rajpurkar et al., SQuAD, 2016, §6, and its evaluation script); 1 if both have none.
 
-    Differs: ideographs and the parts of a hyphenated word are words of their own, where the published script glues them.
+    Differs: ideographs are words of their own and their punctuation is deleted too, where the script splits at spaces alone.
     """
-    ours, theirs = ([word for word in words(text) if word not in _ARTICLES] for text in (written, wanted))
+    ours, theirs = answer_words(written), answer_words(wanted)
     if not ours or not theirs:
         return float(ours == theirs)
     return _f1((Counter(ours) & Counter(theirs)).total(), len(ours), len(theirs))

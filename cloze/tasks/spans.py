@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 Span = tuple[int, int, str]
+_PREFIXES = {"B": "B", "I": "I", "E": "E", "S": "S", "U": "S", "L": "E"}
 
 
 def spans(labels: Sequence[str]) -> set[Span]:
     """The spans of one text as (first word, word behind the last, kind).
 
-    `O` is no part of any. B- and S- begin a span; I- and E- go on with one of their kind that B- or I- left open, and else begin
-    one, as the CoNLL-2000 evaluation has it. A label without such a prefix, as in tags of parts of speech, is a span of its own.
+    `O` is no part of any. B- and S- begin a span; I- and E- continue one of their kind that B- or I- left open, and otherwise
+    begin one, as the CoNLL-2000 evaluation has it. BILOU's U- is S- and its L- is E-.
+    A label without such a prefix, as in tags of parts of speech, is a span of its own.
 
     >>> sorted(spans(["B-PER", "I-PER", "O", "I-LOC", "NOUN"]))
     [(0, 2, 'PER'), (3, 4, 'LOC'), (4, 5, 'NOUN')]
@@ -20,7 +22,9 @@ def spans(labels: Sequence[str]) -> set[Span]:
     start, open_kind = 0, None
     for place, label in enumerate([*labels, "O"]):
         prefix, dash, kind = label.partition("-")
-        if not dash or prefix not in ("B", "I", "E", "S"):
+        if dash and prefix in _PREFIXES:
+            prefix = _PREFIXES[prefix]
+        else:
             prefix, kind = "S", label
         goes_on = prefix in ("I", "E") and kind == open_kind
         if not goes_on:

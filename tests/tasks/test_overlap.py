@@ -37,11 +37,16 @@ def test_rouge_counts_a_repeated_word_as_often_as_the_rarer_text_has_it() -> Non
 def test_f1_leaves_out_articles_case_and_punctuation() -> None:
     assert f1("The Cat, sat!", "a cat sat") == 1.0
     assert f1("the big cat", "cat sat") == pytest.approx(2 * 1 / (2 + 2))
+    assert f1("don't", "dont") == 1.0 and f1("the U.S. army", "US army") == 1.0 and f1("3.5", "35") == 1.0
+    assert f1("3.5", "3 5") == 0.0 and f1("do n't", "don't") == 0.0 and f1("well-known man", "well known man") == 2 / 5
+    assert f1("It's Anna's, isn't it?", "isnt its annas it") == 1.0
+    assert f1("“cat”", "cat") == 0.0  # the published script deletes the punctuation of ASCII alone
     assert f1("the", "an") == 1.0 and f1("", "cat") == 0.0 and f1("dog", "cat") == 0.0
 
 
 def test_ideographs_are_words_of_their_own() -> None:
     assert words("我爱NLP_2、カナ") == ["我", "爱", "nlp", "2", "カ", "ナ"]
+    assert f1("我，爱你。", "我爱「你」！") == 1.0
     assert f1("我爱你", "我恨你") == pytest.approx(2 / 3)
 
 

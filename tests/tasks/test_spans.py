@@ -13,6 +13,9 @@ from cloze.tasks.spans import span_f1, spans
     ("I-PER I-PER O I-LOC", {(0, 2, "PER"), (3, 4, "LOC")}),  # I- begins where nothing of its kind is open
     ("B-PER I-LOC", {(0, 1, "PER"), (1, 2, "LOC")}),
     ("B-PER I-PER E-PER S-LOC I-LOC", {(0, 3, "PER"), (3, 4, "LOC"), (4, 5, "LOC")}),
+    ("B-PER I-PER L-PER U-LOC L-LOC", {(0, 3, "PER"), (3, 4, "LOC"), (4, 5, "LOC")}),  # BILOU
+    ("U-PER U-PER O L-PER L-PER", {(0, 1, "PER"), (1, 2, "PER"), (3, 4, "PER"), (4, 5, "PER")}),
+    ("L'avion U -PER", {(0, 1, "L'avion"), (1, 2, "U"), (2, 3, "-PER")}),
     ("NOUN NOUN VERB", {(0, 1, "NOUN"), (1, 2, "NOUN"), (2, 3, "VERB")}),  # without a prefix each stands for itself
     ("O O", set()),
 ])  # fmt: skip
