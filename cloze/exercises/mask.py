@@ -33,23 +33,23 @@ class Mask:
     `exercises/units`. `lengths` are those of n-grams and spans, counted in words unless `words` is false; `count` limits
     n-grams by number; `power` makes frequent tokens rarer (XLM).
 
-    `window: half` or a number of tokens (MASS for summaries: 64): each half or stretch of the row gets its due of the number,
-    chosen by itself (XLNet: 42 and 43 of 85).
+    `window: half` or a number of tokens that may be chosen (MASS for summaries: 64): each half or stretch of the row gets its due
+    of the number, chosen by itself (XLNet: 43 and 42 of 85).
 
     `of` says what the share is counted of: `ordinary` tokens, or `all` tokens of the row, special ones included, as the
     authors of BERT count (google-research/bert `create_pretraining_data.py`). `rounding` is to the `nearest` number, at
-    least one; `up` (SpanBERT, BART); `stochastic`, ⌊rate·n + u⌋ as in RoBERTa (fairseq); `independent`, every unit by a coin
-    of its own (XLM, ERNIE). `most` caps the number. `spare` names what is never chosen: `special` tokens, the `first` token
-    (XLM), or `none`, as in fairseq; with `frequent` also every token but the ids below that number, the most frequent where
-    ids are sorted by frequency (CharacterBERT masks the 100,000 words of its output alone). `static` masks are made by the
-    source, which leaves the epoch out of the address of its rows.
+    least one; `up` (SpanBERT, BART); `down` (MASS), which may be none; `stochastic`, ⌊rate·n + u⌋ as in RoBERTa (fairseq);
+    `independent`, every unit by a coin of its own (XLM, ERNIE). `most` caps the number. `spare` names what is never chosen:
+    `special` tokens, the `first` token (XLM), or `none`, as in fairseq; with `frequent` also every token but the ids below that
+    number, the most frequent where ids are sorted by frequency (CharacterBERT masks the 100,000 words of its output alone).
+    `static` masks are made by the source, which leaves the epoch out of the address of its rows.
     """
 
     unit: UnitName | list[str] = "token"
     rate: float = 0.15
     of: Literal["ordinary", "all"] = "ordinary"
     most: int | None = None
-    rounding: Literal["nearest", "up", "stochastic", "independent"] = "nearest"
+    rounding: Literal["nearest", "up", "down", "stochastic", "independent"] = "nearest"
     spare: Literal["special", "first", "none"] = "special"
     lengths: LengthLaw | None = None
     words: bool = True
@@ -146,6 +146,8 @@ class Mask:
             number = np.maximum(base // self.one_in, 1)
         elif self.rounding == "stochastic":
             number = np.floor(wanted + draw.uniform("mask.round"))
+        elif self.rounding == "down":
+            number = np.floor(wanted + 1e-9)
         else:
             number = np.maximum(np.rint(wanted) if self.rounding == "nearest" else np.ceil(wanted - 1e-9), 1)
         return (number if self.most is None else np.minimum(number, self.most)).astype(np.int64)

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
+from typing import Any
 
-from cloze.assembly.build import build_step, built
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cloze.assembly.build import build_step, built, edits_of, first_length
+from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.run import phases_of, with_dropouts
+from cloze.exercises import Exercise, TokenFacts
+from cloze.exercises.frame import split_template
+from cloze.networks.blocks.dropout import Dropout
+from cloze.rng import Draw, row_keys
+from cloze.rows import Rows
+
+ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]")
+FACTS = TokenFacts(
+    size=5000, roles={role: number for number, role in enumerate(ROLES)}, ordinary=np.arange(10, 5000, dtype=np.int32),
+    read=lambda text: [],
+)
+SEP, MASK, EOD = (FACTS.roles[role] for role in ("[SEP]", "[MASK]", "[EOD]"))
+
+
+def examples(recipe: Recipe, entry: str, arrays: dict[str, NDArray[Any]], count: int) -> tuple[Exercise, Rows]:
+    """An entry's exercise, and what it makes of `count` rows of its source."""
+    store: Any = SimpleNamespace(counts=lambda: np.ones(FACTS.size, np.int64))
+    edits = edits_of(recipe, recipe.entries[entry], FACTS, store=store, tables={})
+    exercise = Exercise(edits, first_length(recipe))
+    return exercise, exercise(Rows(arrays), Draw(row_keys(7, entry, 0, items=np.arange(count))))
 
 
 def named(name: str, *changes: str) -> Recipe:
@@ -34,3 +60,46 @@ def test_gpt3_reaches_a_tenth_of_its_rate_after_260_of_300_billion_tokens_and_st
     assert steps is not None and abs(steps * recipe.training.batch * 2048 / 300e9 - 1) < 0.001
     at = [rate(tokens / 300, steps) for tokens in (0.375, 130.1875, 260, 261, 280, 300)]
     assert at == pytest.approx([6e-4, 3.3e-4, 6e-5, 6e-5, 6e-5, 6e-5], rel=1e-3)
+
+
+def test_mass_hides_half_of_every_64_tokens_and_asks_for_them_where_they_stand() -> None:
+    """microsoft/MASS, MASS-summarization, `masked_dataset.py`."""
+    text = np.arange(20, 532, dtype=np.int32) + np.zeros((60, 1), np.int32)
+    text[:, 100] = SEP
+    _, out = examples(named("mass"), "main", {"tokens": text, "length": np.full(60, 512, np.int32)}, 60)
+    assert "crossing" not in out and (out["decoder_length"] == 7 * 32 + 31).all()
+    asked = out["decoder_positions"] + 1
+    stretches = np.bincount(((asked - 1) // 64 + 8 * np.arange(60)[:, None]).ravel()).reshape(60, 8)
+    assert (stretches == [32] * 7 + [31]).all() and asked.min() > 0
+    assert (np.diff(asked, axis=1) > 1).sum() <= 7 * 60  # one fragment each
+    begins = asked[:, 0]
+    assert begins.min() < 4 and begins.max() > 30  # anywhere alike
+    assert (np.take_along_axis(text, asked, 1) == out["targets/main"]).all()
+    assert (np.take_along_axis(text, asked - 1, 1) == out["decoder_tokens"]).all()  # each read where it stands
+    hidden = np.zeros((60, 512), bool)
+    np.put_along_axis(hidden, asked, True, 1)
+    assert (out["tokens"][~hidden] == text[~hidden]).all() and abs((out["tokens"][hidden] == MASK).mean() - 0.8) < 0.02
+    assert 45 < (out["targets/main"] == SEP).sum() < 59  # of 60: the end of a document is learned, most often in mid-stretch
+
+
+def test_mass_writes_a_text_at_the_positions_at_which_it_learned_to() -> None:
+    recipe = named("mass")
+    text = np.full((40, 130), 20, np.int32)
+    _, out = examples(recipe, "main", {"tokens": text, "length": np.full(40, 130, np.int32)}, 40)
+    kinds = [kind for kind, _ in split_template(recipe.reading.single)]
+    assert recipe.reading.start == "[SEP]" and kinds[0] == "part"
+    # Behind the start at position 0 the decoder writes what stands at position 1: so it was trained, and so a target is framed.
+    assert out["decoder_positions"].min() == 0 == kinds.index("part")
+
+
+def test_mass_trains_as_its_authors_command_says() -> None:
+    """microsoft/MASS, MASS-summarization, `README.md` and `s2s_model.py` (transformer_mass_base)."""
+    recipe = load_recipe("mass")
+    rate, steps, found = built(recipe.training.rate), recipe.training.steps, check_recipe(recipe)
+    assert (recipe.training.batch, steps, recipe.training.clip) == (4096, 125_000, None)
+    assert [rate(step / 125_000, steps) for step in (5000, 10_000, 67_500, 125_000)] == pytest.approx([2.5e-4, 5e-4, 2.5e-4, 0])
+    optimizer = built(recipe.training.optimizer)
+    assert (optimizer.betas, optimizer.epsilon, optimizer.weight_decay, optimizer.decay) == ((0.9, 0.98), 1e-6, 0.01, "all")
+    step = build_step(named("mass"), vocab_size=50, device="meta")
+    assert {module.rate for module in step.modules() if isinstance(module, Dropout)} == {0.1} and not recipe.schedule
+    assert found.networks["main"] + sum(found.heads.values()) == 123_468_288  # the README says 123 million

@@ -147,7 +147,6 @@ def test_what_the_folder_does_not_say_to_transformers_is_said(trained: tuple[str
     expected = {
         "gpt-bert": "transformers has no architecture for this network",
         "infoword": "contrast: transformers' BERT has no such head",
-        "mass": "token_prediction: it has a bias, transformers' BART has none",
         "spanbert": "span_boundary: transformers' BERT has no such head",
         "unilm": "transformers' BERT has no class with such a head beside token_prediction",
         "zen": "the network is 'zen', and transformers has no class of that kind",
