@@ -1,28 +1,26 @@
-"""Vector registers in compiled code: a numba type that holds `LANES` floats, and the few operations the kernels need.
+"""Vector registers in compiled code: a numba type that holds some floats, and the few operations the kernels need.
 
 The compiler vectorises plain loops over one row by itself. It does not where several rows must stay in registers while a
 loop over other rows runs, nor the last numbers of a row, which in a short row are most of it; there the kernels say so with
 these. `load` and `store` take a row of a contiguous float32 matrix and a column that is a multiple of `LANES`, `load_half`
-and `store_half` the bits of a bfloat16 matrix, as int16, and how many of its numbers are left. Importing this imports numba.
+and `store_half` the bits of a bfloat16 matrix, as int16, and how many of its numbers are left. `load_eight` and
+`spread_eight` make registers of eight on every processor; what takes registers takes both. Importing this imports numba.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-from cloze.compiled import options
+from cloze.kernel import LANES
 
-#: Floats per register: 16 where the processor has AVX-512, else 8.
-LANES = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
-#: How every kernel is compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised. `_nrt` off: no
+#: How kernels are compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised. `_nrt` off: no
 #: references are counted, which took half the time of a window; so compiled code may allocate nothing, nor copy slices.
-OPTIONS = options(fastmath=True, error_model="numpy", _nrt=False)
+OPTIONS: dict[str, Any] = {"fastmath": True, "error_model": "numpy", "_nrt": False}
 #: And what kernels are made of: a call would hand over every array field by field, half the time of a small window.
 INNER = {**OPTIONS, "forceinline": True}
 #: Where a kernel meets infinities on purpose: masked scores.
@@ -35,40 +33,46 @@ _EXACT = ("contract",)
 
 
 class Lanes(types.Type):
-    """One register."""
+    """One register of `count` floats."""
 
-    def __init__(self) -> None:
-        super().__init__(name=f"Lanes({LANES})")
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(name=f"Lanes({count})")
 
 
-_LANES = Lanes()
+_LANES, _EIGHT = Lanes(LANES), Lanes(8)
 
 
 @register_model(Lanes)
 class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _VECTOR)
+        super().__init__(manager, kind, _vector(kind))
 
 
-def _address(context: Any, builder: Any, matrix: Any, array: Any, row: Any, column: Any) -> Any:
-    """A pointer to the register-wide piece of a matrix of float32 or int16: no bounds, no negative indices."""
+def _vector(kind: Lanes) -> Any:
+    """The vector that a register is."""
+    return ir.VectorType(ir.FloatType(), kind.count)
+
+
+def _address(context: Any, builder: Any, matrix: Any, array: Any, row: Any, column: Any, kind: Any = _HALVES) -> Any:
+    """A pointer to a piece of `kind` of a matrix of float32 or int16: no bounds, no negative indices."""
     made = context.make_array(matrix)(context, builder, array)
     stride = cgutils.unpack_tuple(builder, made.strides)[0]
     start = builder.ptrtoint(made.data, stride.type)
     start = builder.add(start, builder.mul(row, stride))
     start = builder.add(start, builder.mul(column, ir.Constant(stride.type, matrix.dtype.bitwidth // 8)))
-    return builder.inttoptr(start, (_VECTOR if matrix.dtype == types.float32 else _HALVES).as_pointer())
+    return builder.inttoptr(start, kind.as_pointer())
 
 
 def _same(kind: Any, value: Any) -> Any:
     """A constant with one number in every lane."""
-    return ir.Constant(kind, [value] * LANES)
+    return ir.Constant(kind, [value] * kind.count)
 
 
 def _everywhere(builder: Any, kind: Any, value: Any) -> Any:
     """A register with one number in every lane."""
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(_WORD, 0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), _same(_WORDS, 0))
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), _same(ir.VectorType(_WORD, kind.count), 0))
 
 
 def _within(builder: Any, count: Any) -> Any:
@@ -102,36 +106,46 @@ def _full(builder: Any, count: Any) -> Any:
     return builder.icmp_signed(">=", count, ir.Constant(count.type, LANES))
 
 
-@intrinsic
-def load(typing: Any, matrix: Any, row: Any, column: Any) -> Any:
-    """matrix[row, column : column + LANES]."""
+def _loading(kind: Lanes) -> Any:
+    @intrinsic
+    def load(typing: Any, matrix: Any, row: Any, column: Any) -> Any:
+        """matrix[row, column : column + the floats of a register]."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_address(context, builder, signature.args[0], *arguments), align=4)
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.load(_address(context, builder, signature.args[0], *arguments, kind=_vector(kind)), align=4)
 
-    return _LANES(matrix, types.int64, types.int64), generate
+        return kind(matrix, types.int64, types.int64), generate
+
+    return load
+
+
+def _spreading(kind: Lanes) -> Any:
+    @intrinsic
+    def spread(typing: Any, value: Any) -> Any:
+        """A register with one number in every lane."""
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return _everywhere(builder, _vector(kind), arguments[0])
+
+        return kind(types.float32), generate
+
+    return spread
+
+
+load, load_eight = _loading(_LANES), _loading(_EIGHT)
+spread, spread_eight = _spreading(_LANES), _spreading(_EIGHT)
 
 
 @intrinsic
 def store(typing: Any, matrix: Any, row: Any, column: Any, value: Any) -> Any:
-    """matrix[row, column : column + LANES] = value."""
+    """matrix[row, column : column + the floats of a register] = value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _address(context, builder, signature.args[0], *arguments[:3])
-        builder.store(arguments[3], pointer, align=4)
+        *place, value = arguments
+        builder.store(value, _address(context, builder, signature.args[0], *place, kind=value.type), align=4)
         return context.get_dummy_value()
 
-    return types.void(matrix, types.int64, types.int64, _LANES), generate
-
-
-@intrinsic
-def spread(typing: Any, value: Any) -> Any:
-    """A register with one number in every lane."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _everywhere(builder, _VECTOR, arguments[0])
-
-    return _LANES(types.float32), generate
+    return types.void(matrix, types.int64, types.int64, value), generate
 
 
 @intrinsic
@@ -141,7 +155,7 @@ def add_product(typing: Any, sum_: Any, left: Any, right: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fadd(arguments[0], builder.fmul(arguments[1], arguments[2], flags=_FLAGS), flags=_FLAGS)
 
-    return _LANES(_LANES, _LANES, _LANES), generate
+    return sum_(sum_, sum_, sum_), generate
 
 
 @intrinsic
@@ -151,7 +165,7 @@ def multiply(typing: Any, left: Any, right: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fmul(*arguments, flags=_FLAGS)
 
-    return _LANES(_LANES, _LANES), generate
+    return left(left, left), generate
 
 
 @intrinsic
@@ -161,7 +175,7 @@ def divide(typing: Any, left: Any, right: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fdiv(*arguments, flags=_FLAGS)
 
-    return _LANES(_LANES, _LANES), generate
+    return left(left, left), generate
 
 
 @intrinsic
@@ -171,35 +185,30 @@ def where_below(typing: Any, left: Any, right: Any, below: Any, otherwise: Any) 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.select(builder.fcmp_ordered("<", *arguments[:2]), *arguments[2:])
 
-    return _LANES(_LANES, _LANES, _LANES, _LANES), generate
+    return left(left, left, left, left), generate
 
 
 @intrinsic
 def totals(typing: Any, v0: Any, v1: Any, v2: Any, v3: Any, v4: Any, v5: Any) -> Any:
-    """A register whose first six lanes are the sums over the lanes of six; the others hold some of the same sums.
+    """A register of eight whose first six lanes are the sums over the lanes of six; the others hold some of the same sums.
 
-    By a tree of pairs, which takes 21 instructions where six sums by themselves take 50.
+    By a tree of pairs, which takes 15 instructions where six sums by themselves take 42.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         def folded(left: Any, right: Any, first: list[int], second: list[int]) -> Any:
-            kind = ir.VectorType(ir.IntType(32), LANES)
+            kind = ir.VectorType(_WORD, 8)
             parts = (builder.shuffle_vector(left, right, ir.Constant(kind, places)) for places in (first, second))
             return builder.fadd(*parts, flags=_FLAGS)
 
-        quarters = range(0, LANES, 4)  # what the processor shuffles within
-        near = [[q + place for q in quarters for place in (a, LANES + a, a + 1, LANES + a + 1)] for a in (0, 2)]
-        far = [[q + place for q in quarters for place in (a, a + 1, LANES + a, LANES + a + 1)] for a in (0, 2)]
+        quarters = (0, 4)  # what the processor shuffles within
+        near = [[q + place for q in quarters for place in (a, 8 + a, a + 1, 9 + a)] for a in (0, 2)]
+        far = [[q + place for q in quarters for place in (a, a + 1, 8 + a, 9 + a)] for a in (0, 2)]
         first, second, third = (folded(*arguments[i : i + 2], *near) for i in (0, 2, 4))
         four, two = folded(first, second, *far), folded(third, third, *far)
-        half = LANES // 2
-        lower, upper = [*range(half), *range(LANES, LANES + half)], [*range(half, LANES), *range(LANES + half, 2 * LANES)]
-        found = folded(four, two, lower, upper)
-        if LANES == 16:  # now quarters 0 and 1 belong to the first four, 2 and 3 to the other two
-            found = folded(found, found, [*range(4), *range(8, 12)] * 2, [*range(4, 8), *range(12, 16)] * 2)
-        return found
+        return folded(four, two, [*range(4), *range(8, 12)], [*range(4, 8), *range(12, 16)])
 
-    return _LANES(*[_LANES] * 6), generate
+    return _EIGHT(*[_EIGHT] * 6), generate
 
 
 @intrinsic

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
+
+if os.environ.get("CLOZE_NUMBA") == "off":
+    sys.modules["numba"] = None  # type: ignore[assignment]  # then nothing imports it by another way
 
 ROOT = Path(__file__).resolve().parent.parent
 

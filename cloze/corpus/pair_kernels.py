@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from cloze.compiled import options
+from cloze.kernel import kernel
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
@@ -36,7 +36,7 @@ def _add(key: Any, weight: Any, keys: Any, sums: Any, used: Any) -> Any:
     sums[at] += weight
 
 
-@numba.njit(**options())
+@kernel()
 def count(
     ids: Any, left: Any, begin: Any, weights: Any, vocab_size: Any, symmetric: Any, me: Any, threads: Any, keys: Any, sums: Any,
     used: Any, limit: Any,
@@ -59,7 +59,7 @@ def count(
     return len(ids)
 
 
-@numba.njit(**options())
+@kernel()
 def rehash(old_keys: Any, old_sums: Any, keys: Any, sums: Any, used: Any) -> None:
     """Move every entry into a larger table."""
     for at in range(len(old_keys)):
@@ -67,7 +67,7 @@ def rehash(old_keys: Any, old_sums: Any, keys: Any, sums: Any, used: Any) -> Non
             _add(old_keys[at], old_sums[at], keys, sums, used)
 
 
-@numba.njit(**options())
+@kernel()
 def taken(keys: Any, sums: Any, number: Any) -> Any:
     """The entries of a table, `number` of them, by ascending key: keys and sums. Sorts by eleven bits at a time."""
     found, weighed = np.empty(number, np.uint64), np.empty(number, np.float64)
@@ -96,7 +96,7 @@ def taken(keys: Any, sums: Any, number: Any) -> Any:
     return found, weighed
 
 
-@numba.njit(**options())
+@kernel()
 def tally(keys: Any, vocab_size: Any, tile: Any, across: Any, symmetric: Any, sizes: Any) -> None:
     """Count the cells of pairs by tile."""
     size = np.uint64(vocab_size)
@@ -108,7 +108,7 @@ def tally(keys: Any, vocab_size: Any, tile: Any, across: Any, symmetric: Any, si
             sizes[(column // tile) * across + row // tile] += 1
 
 
-@numba.njit(**options())
+@kernel()
 def place(
     keys: Any, sums: Any, vocab_size: Any, tile: Any, across: Any, symmetric: Any, following: Any, rows: Any, columns: Any,
     counts: Any,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
+from cloze.kernel import LANES, kernel
 from cloze.lanes import (
-    LANES,
     STRICT,
     add,
     add_product,
@@ -29,7 +28,7 @@ from cloze.lanes import (
 _LOWEST, _ZERO = np.float32(-np.inf), np.float32(0.0)
 
 
-@numba.njit(**STRICT)
+@kernel(**STRICT)
 def take_losses(
     scores: Any, targets: Any, weights: Any, smoothing: Any, z_loss: Any, into: Any, losses: Any, right: Any, first: Any,
     last: Any,

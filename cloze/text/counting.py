@@ -75,7 +75,8 @@ class ChunkCounter:
         numbers = self._numbers
         while numbers.full or len(self._plain) > self.most:
             self.forgotten += 1
-            numbers.keep(numbers.counts[: numbers.used] > self.forgotten)
+            if numbers.used:  # none without compiled code
+                numbers.keep(numbers.counts[: numbers.used] > self.forgotten)
             self._plain = Counter(_above(self._plain.items(), self.forgotten))
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.compiled import has_numba
 from cloze.errors import MissingExtra
 from cloze.text.table import LONGEST
 
@@ -141,10 +142,8 @@ class _Kernels(NamedTuple):
 
 @cache
 def _kernels() -> _Kernels:
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        raise MissingExtra("numba", "fast", "scanning words with compiled code") from None
+    if not has_numba():
+        raise MissingExtra("numba", "fast", "scanning words with compiled code")
     from cloze.text import numbering_kernels as made
 
     return _Kernels(made.scan, made.place, made.measure, made.gather)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from cloze.compiled import options
+from cloze.kernel import kernel
 
 _LONGEST = 15
 _EIGHT = 8
 
 
-@njit(**options(inline="always"))
+@kernel(inline="always")
 def _slot_of(low: Any, high: Any, last: Any) -> Any:
     mixed = (low * np.uint64(0x9E3779B97F4A7C15)) ^ (high * np.uint64(0xC2B2AE3D27D4EB4F))
     mixed ^= mixed >> np.uint64(32)
@@ -22,7 +21,7 @@ def _slot_of(low: Any, high: Any, last: Any) -> Any:
     return np.int64(mixed & np.uint64(last))
 
 
-@njit(**options())
+@kernel()
 def scan(
     raw: Any, at: int, classes: Any, fold: Any, keys: Any, counts: Any, slots: Any, used: int,
     numbers: Any, done: int, long: Any, longs: int, lines: Any, ended: int,
@@ -78,7 +77,7 @@ def scan(
     return at, done, longs, ended, used
 
 
-@njit(**options())
+@kernel()
 def place(keys: Any, slots: Any, used: int) -> None:
     """Put the first `used` keys into empty slots. Keys of reserved numbers are zero and never looked up."""
     last = len(slots) - 1
@@ -91,7 +90,7 @@ def place(keys: Any, slots: Any, used: int) -> None:
         slots[slot] = number
 
 
-@njit(**options())
+@kernel()
 def measure(numbers: Any, count: Any, before: Any) -> int:
     """How many ids come before each chunk, into `before`; the sum."""
     total = 0
@@ -102,7 +101,7 @@ def measure(numbers: Any, count: Any, before: Any) -> int:
     return total
 
 
-@njit(**options())
+@kernel()
 def gather(numbers: Any, place: Any, before: Any, pool: Any, ids: Any) -> None:
     """The ids of every chunk, copied from the pool to where they come."""
     for i in range(len(numbers)):

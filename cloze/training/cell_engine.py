@@ -17,10 +17,9 @@ from cloze.networks.word_vectors import WordVectors
 from cloze.objectives import Loss
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
 from cloze.registry import register
-from cloze.training.engine import require_numba
+from cloze.training.engine import on_processor, require_numba
 from cloze.training.interrupt import Interrupt
 from cloze.training.lone import Lone, lone
-from cloze.training.precision import choose_device
 from cloze.training.run import Run
 from cloze.training.session import Session
 from cloze.training.static_optimizers import GloveAdagrad
@@ -38,6 +37,12 @@ class GloveEngine:
     """
 
     name = "glove"
+    processor_only = True
+
+    def meant_for(self, run: Run) -> bool:
+        """Whether it is a regression on co-occurrences."""
+        found = lone(run)
+        return not isinstance(found, str) and isinstance(found.objective, CooccurrenceRegression)
 
     def fits(self, run: Run) -> str:
         """Why this run cannot be trained so; empty if it can."""
@@ -51,9 +56,9 @@ class GloveEngine:
         network: Any = next(iter(run.step.networks.values()))
         return "" if network.bias is not None else "the network has no biases"
 
-    def require(self) -> str:
+    def require(self, run: Run) -> str:
         """A word of compiling the first time. Raises `MissingExtra` without numba."""
-        return require_numba("training GloVe in compiled code")
+        return require_numba("training GloVe in compiled code", lambda: _kernels(run))
 
     def begin(self, session: Session) -> GloveWorker:
         """The worker of a session."""
@@ -61,8 +66,8 @@ class GloveEngine:
 
 
 def unlike(run: Run, source: type, objective: type, *, anywhere: bool = False) -> str:
-    """Why a run is not one network of word vectors, one source of this kind and one objective of that kind, on the processor
-    or `anywhere`."""
+    """Why a run is not one network of word vectors, one source of this kind and one objective of that kind, on the CPU or
+    `anywhere`."""
     found = lone(run)
     if isinstance(found, str):
         return found
@@ -72,7 +77,14 @@ def unlike(run: Run, source: type, objective: type, *, anywhere: bool = False) -
         return f"the objective is not {objective.__name__}"
     if not isinstance(found.network, WordVectors) or found.network.buckets:
         return "the network is not word_vectors without n-grams"
-    return "" if anywhere or choose_device(run.device).type == "cpu" else "the device is not the processor"
+    return "" if anywhere or on_processor(run) else "the device is not the CPU"
+
+
+def _kernels(run: Run) -> tuple[Any, ...]:
+    from cloze.training.kernels.glove import glove
+
+    network: Any = next(iter(run.step.networks.values()))
+    return (glove(network.width),)
 
 
 class GloveWorker:

@@ -76,11 +76,15 @@ class Ranks:
         return nullcontext() if last else cast(AbstractContextManager[None], module.no_sync())
 
 
+def processes() -> int:
+    """How many processes torchrun started, 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @contextmanager
 def join(device: str = "auto", strategy: Strategy = "ddp") -> Iterator[Ranks]:
     """Join the processes that torchrun started (RANK, WORLD_SIZE, LOCAL_RANK) until this one ends, or be alone."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    chosen = choose_device(device)
+    world, chosen = processes(), choose_device(device)
     if world == 1:
         yield Ranks(0, 1, chosen)
         return

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import torch
+
+from cloze.compiled import has_numba
 from cloze.errors import MissingExtra, RecipeError
 from cloze.registry import lookup, names
 from cloze.training.interrupt import Interrupt
+from cloze.training.precision import choose_device
 from cloze.training.run import Run
 
 if TYPE_CHECKING:
     from cloze.training.session import Session
-
-
-_COMPILED = Path(__file__).parent / "kernels" / "__pycache__"  # where numba keeps what it has made, with an index in .nbi
 
 
 class Worker(Protocol):
@@ -32,12 +33,18 @@ class Engine(Protocol):
 
     It reads the live parts of the run (networks, objectives, edits, sources) and writes into the same parameters and
     optimiser state, so that checkpoints, held-out losses and exported folders do not know of it. One process only.
+    `processor_only`: it trains on the CPU, and is so much faster than the loop that device `auto` means the CPU.
     """
+
+    processor_only: bool
+
+    def meant_for(self, run: Run) -> bool:
+        """Whether a user of such a recipe expects this engine, so that a hint names the reason where it does not fit."""
 
     def fits(self, run: Run) -> str:
         """Why this run cannot be trained so, in a few words; empty if it can. Nothing is imported or changed for it."""
 
-    def require(self) -> str:
+    def require(self, run: Run) -> str:
         """What to tell the user before it begins, if anything. Raises `MissingExtra` where a package is missing."""
 
     def begin(self, session: Session) -> Worker:
@@ -45,9 +52,10 @@ class Engine(Protocol):
 
 
 class Choice(NamedTuple):
-    """The engine that is to train a run, None for the loop, and what to tell the user of it."""
+    """The engine that is to train a run, None for the loop; on which device; and what to tell the user of it."""
 
     engine: Engine | None
+    device: str
     hint: str = ""
 
 
@@ -60,30 +68,49 @@ def choose(run: Run, processes: int) -> Choice:
 
     wanted = run.training.engine
     if wanted == "loop":
-        return Choice(None)
-    reasons = {}
+        return Choice(None, run.device)
+    reasons, expected = {}, []
     for name in names("engine"):
         engine: Any = lookup("engine", name)()
         reasons[name] = "several processes train" if processes > 1 else engine.fits(run)
         if not reasons[name]:
             try:
-                return Choice(engine, engine.require())
+                return _taken(engine, run)
             except MissingExtra as missing:
                 if wanted == "compiled":
                     raise
-                return Choice(None, f"hint: the loop trains this recipe, slowly. {missing}")
+                return Choice(None, run.device, f"hint: the loop trains this recipe, slowly. {missing}")
+        if engine.meant_for(run):
+            expected.append(reasons[name])
     if wanted == "compiled":
         told = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
         raise RecipeError(f"training.engine: compiled, but no compiled engine fits this recipe.\n{told}\n  Write `engine: auto`.")
-    return Choice(None)
+    slowly = "hint: the loop trains this recipe, slowly. The compiled engine for it was not taken:"
+    return Choice(None, run.device, f"{slowly} {expected[0]}." if expected else "")
 
 
-def require_numba(purpose: str) -> str:
-    """What to tell the user of compiled code that is not there yet; raises `MissingExtra` where numba is missing."""
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        raise MissingExtra("numba", "fast", purpose) from None
-    if any(_COMPILED.glob("*.nbi")):
+def _taken(engine: Engine, run: Run) -> Choice:
+    hints = [engine.require(run)]
+    elsewhere = engine.processor_only and run.device == "auto"
+    if elsewhere and torch.cuda.is_available():
+        hints.append(
+            "hint: compiled code trains this recipe on the CPU, faster than the loop would on the GPU.\n"
+            "  To train it in the loop on the GPU, give --device cuda."
+        )
+    return Choice(engine, "cpu" if elsewhere else run.device, "\n".join(hint for hint in hints if hint))
+
+
+def on_processor(run: Run) -> bool:
+    """Whether an engine of the CPU may train: the CPU was asked for, or no device was."""
+    return run.device == "auto" or choose_device(run.device).type == "cpu"
+
+
+def require_numba(purpose: str, kernels: Callable[[], tuple[Any, ...]]) -> str:
+    """What to tell the user of `kernels` that are not compiled yet; raises `MissingExtra` where numba is missing."""
+    if not has_numba():
+        raise MissingExtra("numba", "fast", purpose)
+    from cloze.kernel import is_kept
+
+    if is_kept(*kernels()):
         return ""
     return "hint: the code of this engine is compiled now, which takes a minute or two; later runs begin at once."

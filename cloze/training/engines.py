@@ -1,4 +1,4 @@
-"""The engines there are; importing this registers them. None of them imports numba before it begins."""
+"""The engines there are; importing this registers them. None of them imports numba before it is chosen."""
 
 from __future__ import annotations
 

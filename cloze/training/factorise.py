@@ -35,6 +35,12 @@ class FactoriseEngine:
     """
 
     name = "svd"
+    processor_only = False
+
+    def meant_for(self, run: Run) -> bool:
+        """Whether it is a factorisation."""
+        found = lone(run)
+        return not isinstance(found, str) and isinstance(found.objective, Factorisation)
 
     def fits(self, run: Run) -> str:
         """Why this run cannot be trained so; empty if it can."""
@@ -48,7 +54,7 @@ class FactoriseEngine:
             return f"the objective is of {objective.of}, the source of the other"
         return "the network has biases" if network.bias is not None else ""
 
-    def require(self) -> str:
+    def require(self, run: Run) -> str:
         """Nothing but torch is needed."""
         return ""
 

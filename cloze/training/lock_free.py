@@ -29,11 +29,10 @@ from cloze.objectives import Loss
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.registry import register
-from cloze.training.engine import require_numba
+from cloze.training.engine import on_processor, require_numba
 from cloze.training.interrupt import Interrupt
 from cloze.training.lone import lone
 from cloze.training.meter import NotFinite
-from cloze.training.precision import choose_device
 from cloze.training.run import Run
 from cloze.training.session import Session
 from cloze.training.static_optimizers import Sgd
@@ -62,6 +61,14 @@ class LockFree:
     """Trains `word_vectors` on windows of `lines`, by `negative_sampling` or `hierarchical_softmax` with plain `sgd`."""
 
     name = "lock_free"
+    processor_only = True
+
+    def meant_for(self, run: Run) -> bool:
+        """Whether it is word vectors by one of these objectives."""
+        found = lone(run)
+        return not isinstance(found, str) and isinstance(found.network, WordVectors) and isinstance(
+            found.objective, (NegativeSampling, HierarchicalSoftmax)
+        )
 
     def fits(self, run: Run) -> str:
         """Why this run cannot be trained so; empty if it can."""
@@ -76,11 +83,13 @@ class LockFree:
             return "training.clip is set, or training.divide is not nothing"
         if run.phases:
             return "the recipe has phases"
-        return "" if choose_device(run.device).type == "cpu" else "the device is not the processor"
+        return "" if on_processor(run) else "the device is not the CPU"
 
-    def require(self) -> str:
+    def require(self, run: Run) -> str:
         """A word of compiling the first time. Raises `MissingExtra` without numba."""
-        return require_numba("training word vectors in compiled code")
+        shape = shape_of(run)
+        assert not isinstance(shape, str)
+        return require_numba("training word vectors in compiled code", lambda: (_kernel_of(shape),))
 
     def begin(self, session: Session) -> LockFreeWorker:
         """The worker of a session."""
@@ -121,7 +130,7 @@ class LockFreeWorker:
         assert not isinstance(shape, str)
         self.session, self.shape, self.threads = session, shape, threads
         data: Any = session.run.data
-        self.data = data
+        self.data, self.shares = data, _shares(shape)
         self.name = session.name(shape.entry, shape.name)
         self.windows, self.answers, self.subwords = _described(shape)
         # A word that fills its own window is moved by the whole gradient many times: without a border its rows run away.
@@ -194,11 +203,10 @@ class LockFreeWorker:
             raise
 
     def _train(self, job: Job, number: int, totals: NDArray[np.float64]) -> None:
-        from cloze.training.kernels import exact, parts, shared
+        from cloze.training.kernels import exact, shared
 
         inputs, outputs, work = self.inputs.rows, self.outputs.rows, self.works[number]
-        fast = self.windows.shares and self.answers.negatives and self.windows.ask == parts.ASK_CENTRE
-        if fast and not len(self.subwords.starts):
+        if self.shares:
             shared.train_shared(job, self.windows, self.answers, inputs, outputs, work, self.curve, totals)
         else:
             exact.train_exact(
@@ -270,7 +278,7 @@ class _Table:
     """
 
     def __init__(self, parameter: Tensor) -> None:
-        from cloze.lanes import LANES
+        from cloze.training.kernels.parts import LANES
 
         self.parameter = parameter
         self.width = parameter.shape[1]
@@ -296,6 +304,18 @@ class _Table:
             self.rows = self.rows[:0]
             self.parameter.data = self.parameter.data.contiguous()
             self.taken = False
+
+
+def _shares(shape: _Shape) -> bool:
+    """Whether the pairs of a centre share their negatives, so that the fast kernel can train them."""
+    drawn, network = isinstance(shape.objective, NegativeSampling) and shape.objective.share, shape.network
+    return drawn and shape.windows.ask == "centre" and not shape.windows.together and network.subwords is None
+
+
+def _kernel_of(shape: _Shape) -> Any:
+    from cloze.training.kernels import exact, shared
+
+    return shared.train_lines if _shares(shape) else exact.train_lines
 
 
 def _described(shape: _Shape) -> tuple[Any, Any, Any]:

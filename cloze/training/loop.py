@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from cloze.batching import Cursor, MicroBatch
-from cloze.training.distribution import Ranks, join
+from cloze.training.distribution import Ranks, join, processes
 from cloze.training.engine import Choice, choose
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.lock import alone_in
@@ -47,8 +47,9 @@ def train(run: Run) -> Outcome:
         RunError: the loss is not finite, the disk is full, or another process trains in this folder.
     """
     run.check()
-    with join(run.device, run.training.strategy) as ranks:
-        return _train(run, ranks, choose(run, ranks.world))
+    choice = choose(run, processes())
+    with join(choice.device, run.training.strategy) as ranks:
+        return _train(run, ranks, choice)
 
 
 def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-numba = pytest.importorskip("numba")
+pytest.importorskip("numba")
 
-from cloze.lanes import (  # noqa: E402
-    LANES,
+from cloze.kernel import LANES, kernel
+from cloze.lanes import (
     STRICT,
     exponential,
     keep_lanes,
@@ -29,31 +29,31 @@ from cloze.lanes import (  # noqa: E402
 )
 
 
-@numba.njit(**STRICT)
+@kernel(**STRICT)
 def copy(source: Any, out: Any, keep: Any, count: Any) -> None:
     for at in range(0, count, LANES):
         x = keep_lanes(load_half(source, 1, at, count - at, np.float32(0)), keep, 1, at, count - at)
         store_half(out, 1, at, count - at, x)
 
 
-@numba.njit(**STRICT)
+@kernel(**STRICT)
 def one(source: Any, out: Any, column: Any) -> None:
     store_one(out, 1, column, load_one(source, 1, column))
 
 
-@numba.njit(**STRICT)
+@kernel(**STRICT)
 def powers(numbers: Any) -> None:
     for at in range(0, numbers.shape[1], LANES):
         store(numbers, 0, at, exponential(load(numbers, 0, at)))
 
 
-@numba.njit(**STRICT)
+@kernel(**STRICT)
 def summary(source: Any, count: Any, out: Any) -> None:
     x = load_half(source, 0, 0, count, np.float32(-7))
     out[0], out[1] = total_of(x), largest_of(x)
 
 
-@numba.njit(**STRICT)
+@kernel(**STRICT)
 def rounded(number: Any, out: Any) -> None:
     store_half(out, 0, 0, len(out), spread(number))
     store_one(out, 0, out.shape[1] - 1, number)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from cloze.compiled import has_numba
 from cloze.errors import ClozeError, MissingExtra, RecipeError
 
 COMPILED = "training.engine=compiled"
@@ -28,15 +30,19 @@ def pretrain(tmp_path: Path) -> Pretrain:
     quick = ["text.tokenizer.words.min_count=1", "network.width=8", "training.batch=4"]
 
     def start(*values: str, **given: Any) -> Any:
-        return run("word2vec-skipgram", corpus=text, out=tmp_path / "run", budget="2steps", device="cpu",
-                   overrides=[*quick, *values], **given)
+        given = {"device": "cpu", **given}
+        return run("word2vec-skipgram", corpus=text, out=tmp_path / "run", budget="2steps", overrides=[*quick, *values], **given)
 
     return start
 
 
 @pytest.fixture
-def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(sys.modules, "numba", None)
+    has_numba.cache_clear()
+    yield
+    monkeypatch.undo()
+    has_numba.cache_clear()
 
 
 def test_without_numba_a_compiled_run_is_refused_and_leaves_no_folder(
@@ -77,29 +83,70 @@ def test_a_first_run_says_that_it_compiles_and_a_later_one_does_not(
     pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("numba")
-    kept = tmp_path / "compiled"
-    kept.mkdir()
-    monkeypatch.setattr("cloze.training.engine._COMPILED", kept)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    first: list[str] = []
-    pretrain(report=first.append)
-    (kept / "exact.train.nbi").touch()
+    from cloze import kernel
+    from cloze.training.kernels import shared
+
+    said: list[str] = []
+    asked: list[Any] = []
+    monkeypatch.setattr(kernel, "is_kept", lambda *made: asked.extend(made))
+    pretrain("objectives.0.share=true", report=said.append)
+    assert asked[0] is shared.train_lines and any("is compiled now" in line for line in said)
+    monkeypatch.setattr(kernel, "is_kept", lambda *made: True)
     later: list[str] = []
     shutil.rmtree(tmp_path / "run")
     pretrain(report=later.append)
-    assert [any("is compiled now" in line for line in lines) for lines in (first, later)] == [True, False]
+    assert not any("is compiled now" in line for line in later)
+
+
+def test_word_vectors_train_on_the_cpu_of_a_machine_with_a_gpu_and_say_so(
+    pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    said: list[str] = []
+    outcome = pretrain(device="auto", report=said.append)
+    assert outcome.compiled
+    assert any("trains this recipe on the CPU" in line and "--device cuda" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [("training.clip=1.0", "training.clip is set"), ("training.optimizer.momentum=0.9", "the optimizer is not sgd")],
+)
+def test_a_hint_names_why_the_loop_trains_what_a_compiled_engine_could(value: str, reason: str, pretrain: Pretrain) -> None:
+    said: list[str] = []
+    assert not pretrain(value, report=said.append).compiled
+    assert any(line.startswith("hint: the loop trains this recipe, slowly.") and reason in line for line in said)
+
+
+def test_the_device_that_was_asked_for_is_a_reason(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cloze.training.engine import choose
+
+    run = _run_of(pretrain, monkeypatch)
+    asked = dataclasses.replace(run, device="cuda")
+    monkeypatch.setattr("cloze.training.engine.choose_device", torch.device)
+    choice = choose(asked, 1)
+    assert choice.engine is None and choice.device == "cuda" and "not taken: the device is not the CPU" in choice.hint
 
 
 def test_engines_are_for_one_process(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.assembly import run as assembly
+    pytest.importorskip("numba")
     from cloze.training.engine import choose
+
+    run = _run_of(pretrain, monkeypatch)
+    assert choose(run, 1).engine is not None
+    choice = choose(run, 2)
+    assert choice.engine is None and "not taken: several processes train" in choice.hint
+
+
+def _run_of(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The run that `pretrain` would train."""
+    from cloze.assembly import run as assembly
 
     runs: list[Any] = []
     monkeypatch.setattr(assembly, "train", lambda run: (runs.append(run), _done(run))[1])
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     pretrain()
-    (run,) = runs
-    assert choose(run, 1).engine is not None and choose(run, 2).engine is None
+    return runs[0]
 
 
 def _done(run: Any) -> Any:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from cloze.compiled import options
+from cloze.kernel import kernel
 
 _HALF = np.int64(32)
 _LANE = np.int64(16)
@@ -16,7 +15,7 @@ _BITS = np.int64(0x0001000100010001)
 _FULL = np.int64(0xFFFF)
 
 
-@numba.njit(**options())
+@kernel()
 def decide(table: Any, picked: Any, first: Any, second: Any, factor: Any, tops: Any, below: Any, made: Any) -> None:
     """made[r] of the words table[picked[r]] and the keys of row r; four lanes a word.
 

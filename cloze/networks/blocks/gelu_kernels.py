@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from cloze.kernel import LANES, kernel
 from cloze.lanes import (
     INNER,
-    LANES,
     STRICT,
     add,
     add_product,
@@ -30,7 +29,7 @@ _LINE, _CUBE = np.float32(2 * 0.7978845608028654), np.float32(2 * 0.797884560802
 _BEND = np.float32(3 * 2 * 0.7978845608028654 * 0.044715)
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def _share(x: Any, square: Any) -> Any:
     """σ of the cubic, for |x| up to 30: beyond it is 0 or 1 in any case, and its argument too large for `exponential`."""
     down = multiply(x, add_product(spread(-_LINE), square, spread(-_CUBE)))
@@ -39,14 +38,14 @@ def _share(x: Any, square: Any) -> Any:
     return divide(one, add(one, exponential(where_below(down, most, down, most))))
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def _near(x: Any) -> Any:
     """`x`, or ±30 where it is farther out."""
     low, high = spread(-_FAR), spread(_FAR)
     return where_below(x, low, low, where_below(high, x, high, x))
 
 
-@numba.njit(**STRICT)
+@kernel(**STRICT)
 def gelu_tanh(numbers: Any, out: Any) -> None:
     """out = GELU(numbers), bits of bfloat16 (1, N) as int16."""
     count = numbers.shape[1]
@@ -57,7 +56,7 @@ def gelu_tanh(numbers: Any, out: Any) -> None:
         store_half(out, 0, at, count - at, unless_nan(x, where_below(x, spread(-_FAR), spread(_ZERO), made)))
 
 
-@numba.njit(**STRICT)
+@kernel(**STRICT)
 def gelu_tanh_back(numbers: Any, gradient: Any) -> None:
     """The gradient of GELU's output becomes that of its input, both (1, N)."""
     count, one = numbers.shape[1], spread(_ONE)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from cloze.kernel import LANES, kernel
 from cloze.lanes import (
-    LANES,
     STRICT,
     add,
     exponential,
@@ -28,7 +27,7 @@ from cloze.lanes import (
 _LOWEST, _ZERO, _ONE = np.float32(-np.inf), np.float32(0.0), np.float32(1.0)
 
 
-@numba.njit(**STRICT)
+@kernel(**STRICT)
 def soften(scores: Any, added: Any, steps: Any, sizes: Any, keep: Any, used: Any, wide: Any) -> None:
     """Rows of scores (B·H·Q, K) become their softmax, `used` those of its numbers that `keep` lets through.
 

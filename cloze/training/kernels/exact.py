@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from cloze.kernel import kernel
 from cloze.lanes import OPTIONS
 from cloze.training.kernels.draws import GOLDEN, mix
 from cloze.training.kernels.lines import (
@@ -27,7 +27,7 @@ from cloze.training.kernels.parts import ASK_CONTEXT, ASK_TOGETHER, GROUP, Job
 from cloze.training.kernels.rows import add_row, add_steps, learn, loss_of, move_rows, products_to_steps, take_mean, take_products
 
 
-@numba.njit(**OPTIONS)
+@kernel(**OPTIONS)
 def collect(words: Any, first: Any, end: Any, subwords: Any, spots: Any) -> Any:
     """Write the table rows of `words[first:end]` into `spots`; how many."""
     number = np.int64(0)
@@ -43,7 +43,7 @@ def collect(words: Any, first: Any, end: Any, subwords: Any, spots: Any) -> Any:
     return number
 
 
-@numba.njit(**OPTIONS)
+@kernel(**OPTIONS)
 def learn_mean(
     outputs: Any, rows: Any, asked: Any, labels: Any, work: Any, curve: Any, rate: Any, totals: Any, heard: Any
 ) -> None:
@@ -61,7 +61,7 @@ def learn_mean(
         add_steps(outputs, rows, group, work.mean, at, 1, work.products, work.gained, at)
 
 
-@numba.njit(**OPTIONS)
+@kernel(**OPTIONS)
 def ask_mean_of_centre(
     one: Any, words: Any, pairs: Any, windows: Any, answers: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any,
     rate: Any, state: Any, totals: Any, heard: Any,
@@ -83,7 +83,7 @@ def ask_mean_of_centre(
     return state
 
 
-@numba.njit(**OPTIONS)
+@kernel(**OPTIONS)
 def ask_for_centre(
     one: Any, words: Any, pairs: Any, windows: Any, answers: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any,
     rate: Any, state: Any, totals: Any, heard: Any,
@@ -115,7 +115,7 @@ def train_exact(
     train_lines(room_for(job.lengths), job, windows, answers, subwords, inputs, outputs, work, curve, totals)
 
 
-@numba.njit(**OPTIONS)
+@kernel(**OPTIONS)
 def train_lines(
     kept: Any, job: Any, windows: Any, answers: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from cloze.kernel import kernel
 from cloze.lanes import OPTIONS
 
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
@@ -46,7 +47,7 @@ def glove(width: int) -> Any:
     power, rate and clip; `totals` (2,) float64 gains the loss and the squared differences.
     """
 
-    @numba.njit(**OPTIONS)
+    @kernel(**OPTIONS)
     def train(cells: Any, jobs: Any, keys: Any, words: Any, contexts: Any, settings: Any, totals: Any) -> None:
         rows, columns, counts = cells
         w, b, gw, gb = words

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.kernel import kernel
 from cloze.lanes import INNER, OPTIONS, fetch
 from cloze.training.kernels.draws import GOLDEN, below, draw, high, mix
 from cloze.training.kernels.parts import GROUP, LINE
@@ -22,7 +22,7 @@ def room_for(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.empty(int(lengths.max(initial=1)), np.int64)
 
 
-@numba.njit(**OPTIONS)
+@kernel(**OPTIONS)
 def keep_words(tokens: Any, start: Any, length: Any, keep: Any, kept: Any, state: Any) -> Any:
     """Write the words of one line that subsampling keeps into `kept`; their number and the state behind the draws."""
     count = 0
@@ -34,7 +34,7 @@ def keep_words(tokens: Any, start: Any, length: Any, keep: Any, kept: Any, state
     return count, state
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def words_around(kept: Any, count: Any, centre: Any, bits: Any, radius: Any, shrinks: Any, words: Any) -> Any:
     """Write the words around a centre into `words`; how many. A shrinking radius is 1 … `radius`, alike likely."""
     reach = radius - below(bits, radius) if shrinks else radius
@@ -45,7 +45,7 @@ def words_around(kept: Any, count: Any, centre: Any, bits: Any, radius: Any, shr
     return found
 
 
-@numba.njit(**OPTIONS)
+@kernel(**OPTIONS)
 def prepare(answer: Any, answers: Any, fresh: Any, outputs: Any, work: Any, turn: Any, state: Any) -> Any:
     """Write the output rows of one answer and their labels as those of `turn`, and fetch them; how many, and the state.
 
@@ -78,14 +78,14 @@ def prepare(answer: Any, answers: Any, fresh: Any, outputs: Any, work: Any, turn
     return asked, state
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def fetch_row(table: Any, row: Any) -> None:
     """Ask for a row ahead of its use."""
     for column in range(0, table.shape[1], LINE):
         fetch(table, row, column)
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def fetch_words(inputs: Any, kept: Any, count: Any, centre: Any, radius: Any) -> None:
     """Ask for the input rows that come into reach after this centre: the whole first window, later a word at a time."""
     first = centre + radius + 1
@@ -93,7 +93,7 @@ def fetch_words(inputs: Any, kept: Any, count: Any, centre: Any, radius: Any) ->
         fetch_row(inputs, kept[place])
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def fetch_subwords(inputs: Any, subwords: Any, kept: Any, count: Any, place: Any) -> None:
     """Ask for the input rows of the word at a place of the line, where there is one."""
     if place < count:

@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.lanes import LANES
 from cloze.training.kernels.draws import alias_table, coarse_table, thresholds
 
 #: Output rows that stay in registers together; those of an answer are padded to a multiple.
 GROUP = 6
+
+#: Floats per register. Eight are as fast as sixteen where there are sixteen: rows come from memory, and are padded to fewer.
+LANES = 8
 
 #: Floats of a cache line.
 LINE = 16

@@ -11,12 +11,15 @@ from typing import Any
 import numba
 import numpy as np
 
-from cloze.lanes import INNER, LANES, OPTIONS, add_product, divide, load, multiply, spread, store, totals, where_below
+from cloze.kernel import kernel
+from cloze.lanes import INNER, OPTIONS, add_product, divide, multiply, store, totals, where_below
+from cloze.lanes import load_eight as load
+from cloze.lanes import spread_eight as spread
 from cloze.training.kernels.draws import BORDER, squash
-from cloze.training.kernels.parts import GROUP
+from cloze.training.kernels.parts import GROUP, LANES
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def take_products(outputs: Any, rows: Any, group: Any, reads: Any, at: Any, count: Any, products: Any) -> None:
     """The cells of a group in products[j] = reads[at[j]] · outputs[the group's rows], for j < count.
 
@@ -58,7 +61,7 @@ def take_products(outputs: Any, rows: Any, group: Any, reads: Any, at: Any, coun
         store(products, count - 1, cell, totals(a0, a1, a2, a3, a4, a5))
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def add_steps(
     outputs: Any, rows: Any, group: Any, reads: Any, at: Any, count: Any, steps: Any, changes: Any, into: Any
 ) -> None:
@@ -111,7 +114,7 @@ def sigmoid(x: Any) -> Any:
     return where_below(spread(np.float32(-BORDER)), x, found, spread(np.float32(0.0)))
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def products_to_steps(products: Any, count: Any, rows: Any, asked: Any, labels: Any, curve: Any, rate: Any, ends: Any) -> None:
     """Replace each product x by (label - σ(x)) · rate; by 0 for idle rows and for a negative that is the answer.
 
@@ -141,7 +144,7 @@ def products_to_steps(products: Any, count: Any, rows: Any, asked: Any, labels: 
                     products[j, at] = step_ if open_ else np.float32(0.0)
 
 
-@numba.njit(**OPTIONS)
+@kernel(**OPTIONS)
 def loss_of(products: Any, count: Any, rows: Any, asked: Any, labels: Any) -> Any:
     """-log σ(x) over rows of label 1 and -log σ(-x) over those of label 0, of all `count` answers."""
     loss = 0.0
@@ -154,7 +157,7 @@ def loss_of(products: Any, count: Any, rows: Any, asked: Any, labels: Any) -> An
     return loss
 
 
-@numba.njit(**OPTIONS)
+@kernel(**OPTIONS)
 def learn(
     outputs: Any, rows: Any, asked: Any, labels: Any, inputs: Any, words: Any, count: Any, work: Any, curve: Any, rate: Any,
     totals: Any, heard: Any,
@@ -181,7 +184,7 @@ def learn(
             add_steps(outputs, rows, group, work.copies, work.count_up, count, work.products, inputs, words)
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def take_mean(inputs: Any, spots: Any, number: Any, mean: Any) -> None:
     """mean (1, width) = the mean of inputs[spots[:number]], of two rows at a time: long loops are foretold, short ones not."""
     share = spread(np.float32(1.0) / np.float32(max(number, 1)))
@@ -196,7 +199,7 @@ def take_mean(inputs: Any, spots: Any, number: Any, mean: Any) -> None:
             store(mean, 0, d, add_product(found, share, load(inputs, other, d)))
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def move_rows(inputs: Any, spots: Any, number: Any, change: Any, part: Any) -> None:
     """inputs[spots[:number]] += part · change (1, width), row by row."""
     factor = spread(part)
@@ -206,7 +209,7 @@ def move_rows(inputs: Any, spots: Any, number: Any, change: Any, part: Any) -> N
             store(inputs, spots[j], d, add_product(load(inputs, spots[j], d), factor, load(change, 0, d)))
 
 
-@numba.njit(**INNER)
+@kernel(**INNER)
 def add_row(rows: Any, change: Any, part: Any) -> None:
     """rows[0] += part · change[0]."""
     factor = spread(part)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from cloze.kernel import kernel
 from cloze.lanes import OPTIONS
 from cloze.training.kernels.draws import GOLDEN, mix
 from cloze.training.kernels.lines import LOSS_EVERY, fetch_words, keep_words, prepare, room_for, words_around
@@ -30,7 +30,7 @@ def train_shared(job: Job, windows: Any, answers: Any, inputs: Any, outputs: Any
     train_lines(room_for(job.lengths), job, windows, answers, inputs, outputs, work, curve, totals)
 
 
-@numba.njit(**OPTIONS)
+@kernel(**OPTIONS)
 def train_lines(
     kept: Any, job: Any, windows: Any, answers: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
 ) -> None:
