@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,18 +51,20 @@ def require_text(named: Mapping[str, Sequence[str]], out: Path) -> None:
 
 def open_stores(
     recipe: Recipe, named: Mapping[str, Sequence[str]], out: Path, *, tokenizer: Path | None, text_format: str,
-    seed: int, say: Say,
+    seed: int, say: Say, began: bool = False,
 ) -> tuple[dict[str, Store], Tokenizer]:
-    """The stores of all sources by name, and the one tokenizer they share. Text is read by rank 0 alone."""
+    """The stores of all sources by name, and the one tokenizer they share. Text is read by rank 0 alone.
+
+    `began`: `out` holds a run already, which resumes with the text that it was started with.
+    """
     stores: dict[str, Store] = {}
     shared: Tokenizer | None = None if tokenizer is None else Tokenizer.load(tokenizer)
     for name in recipe.sources:
         folder = out / "cloze" / "corpus" / name
-        wait_for_first_rank(named[name], folder)
-        with reading_corpus() as progress:
+        with reading_corpus(say) as (tell, progress):
             stores[name], shared = open_corpus(
                 recipe, named[name], folder, source=name, tokenizer=shared, text_format=text_format, seed=seed,
-                report=say, progress=progress,
+                run=out if began else None, report=tell, progress=progress,
             )
     assert shared is not None  # a recipe has at least one source
     return stores, shared
@@ -81,11 +81,3 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
         file = getattr(table, "opens", None)  # what a table reads that the data tower cannot open
         made[name] = table.bind(store) if file is None else table.bind(store, open_vectors(file))
     return made
-
-
-def wait_for_first_rank(paths: Sequence[str], folder: Path) -> None:
-    """Under torchrun: every rank but the first waits until the store has been built."""
-    if int(os.environ.get("RANK", 0)) == 0 or (len(paths) == 1 and Store.is_store(paths[0])):
-        return
-    while not Store.is_store(folder / "store"):
-        time.sleep(0.5)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from cloze.assembly.inputs import TextRecord, difference, marks_of, require_text_unchanged, store_digest
 from cloze.assembly.recipe import Recipe, TextSpec
 from cloze.corpus import Store
-from cloze.corpus.build import Progress, build_store, train_tokenizer_from
+from cloze.corpus.build import Progress, build_store, corpus_files, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError
 from cloze.text import Annotations, Tokenizer
 from cloze.text import TextSpec as Trainable
@@ -18,43 +24,120 @@ Say = Callable[[str], None]
 
 def open_corpus(
     recipe: Recipe, paths: Sequence[str], folder: Path, *, source: str | None = None,
-    tokenizer: Tokenizer | Path | str | None = None, text_format: str = "auto", seed: int = 0,
+    tokenizer: Tokenizer | Path | str | None = None, text_format: str = "auto", seed: int = 0, run: Path | None = None,
     report: Say = lambda line: None, progress: Progress = lambda done, total: None,
 ) -> tuple[Store, Tokenizer]:
     """The store behind `paths`, and its tokenizer.
 
     One path that is a store is opened, and must have been built with `tokenizer` if that is given. Text is built into
-    `folder/store`, with `tokenizer` or with one that is trained on the text as the recipe says; a store that stands there
-    already is taken up again, so that a run resumes without reading the text.
+    `folder/store`, with `tokenizer` or with one that is trained on the text as the recipe says. A store that stands there
+    already is used again if it was built from the same text in the same way, and rebuilt otherwise. `run` is the folder of a
+    run that has begun with it: that run resumes without reading the text, which is refused if it has changed.
     """
     if not paths:
         raise CorpusError("no corpus: give text files, folders or a token store with --corpus PATH.")
     given = Tokenizer.load(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
     whose = str(tokenizer) if isinstance(tokenizer, (str, Path)) else "the recipe's first source"
     annotations = Annotations.of(text_of(recipe)) if "main" in recipe.texts else Annotations()
-    built = folder / "store"
-    for path in ([Path(paths[0])] if len(paths) == 1 else []) + [built]:
-        if Store.is_store(path):
-            store = Store.open(path)
-            if given is not None:
-                store.require_tokenizer(given.hash, whose=whose)
-            store.require_annotations(annotations, whose=recipe.name)
-            return store, store.tokenizer()
     spec = recipe.sources[source or next(iter(recipe.sources))]
     text_format = "pairs" if spec.name == "pairs" else text_format
     mixed = spec.arguments.get("languages")  # an exponent: the text lies in a folder per language
     languages = mixed is not None and text_format != "pairs"
     smooth = mixed.get("smooth", 1.0) if isinstance(mixed, Mapping) else 1.0
+
+    def open_store(path: Path) -> tuple[Store, Tokenizer]:
+        store = Store.open(path)
+        if given is not None:
+            store.require_tokenizer(given.hash, whose=whose)
+        store.require_annotations(annotations, whose=recipe.name)
+        return store, store.tokenizer()
+
+    if len(paths) == 1 and Store.is_store(paths[0]):
+        return open_store(Path(paths[0]))
+    how = {
+        **{key: value for key, value in recipe.canonical().items() if key in ("text", "texts")}, "format": text_format,
+        "languages": languages, "smooth": smooth, "seed": seed,
+        "tokenizer": None if given is None else given.hash,
+    }
+    text = Text(folder, tuple(map(str, paths)), text_format, languages, json.loads(json.dumps(how)))
+    if text.awaited(run):
+        return open_store(folder / "store")
     chosen = given or train_tokenizer_from(
         list(paths), trainable(text_of(recipe)), format=text_format, languages=languages, smooth=smooth, seed=seed,
         report=report,
     )
     folder.mkdir(parents=True, exist_ok=True)
     store = build_store(
-        list(paths), chosen, built, format=text_format, languages=languages, annotations=annotations, report=report,
+        list(paths), chosen, folder / "store", format=text_format, languages=languages, annotations=annotations, report=report,
         progress=progress,
     )
+    text.record(store)
     return store, chosen
+
+
+def open_held_out(
+    paths: Sequence[str], folder: Path, tokenizer: Tokenizer, *, text_format: str, run: Path | None, report: Say
+) -> Store:
+    """The store of held-out text: opened where it is one, else built into `folder/store` with the run's tokenizer."""
+    if len(paths) == 1 and Store.is_store(paths[0]):
+        store = Store.open(paths[0])
+        store.require_tokenizer(tokenizer.hash, whose="the training corpus")
+        return store
+    text = Text(folder, tuple(map(str, paths)), text_format, False, {"format": text_format, "tokenizer": tokenizer.hash})
+    if not text.awaited(run):
+        folder.mkdir(parents=True, exist_ok=True)
+        text.record(build_store(list(paths), tokenizer, folder / "store", format=text_format, report=report))
+    return Store.open(folder / "store")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text that is built into `folder/store`, and the record of what was built there."""
+
+    folder: Path
+    paths: tuple[str, ...]
+    format: str
+    languages: bool
+    how: Mapping[str, Any]
+
+    def awaited(self, run: Path | None) -> bool:
+        """As `stands`; under torchrun every rank but the first waits until the first has built the store."""
+        while not (found := self.stands(run)) and _rank() != 0:
+            time.sleep(0.5)
+        return found
+
+    def stands(self, run: Path | None) -> bool:
+        """Whether the store in the folder is the one of this text; a `CheckpointError` if `run` began with another."""
+        if not Store.is_store(self.folder / "store"):
+            return False
+        known = TextRecord.read(self.folder)
+        if run is None:
+            return known is not None and dict(known.how) == self.how and not self.differs(known)
+        if known is not None:
+            found = require_text_unchanged(run, known, self.paths, self.files())
+            if found != known and _rank() == 0:
+                found.write(self.folder)
+        return True  # a run begun by a version that kept no record is taken at its word
+
+    def differs(self, known: TextRecord) -> str:
+        """In what the text is another than that of a record."""
+        return difference(known.files, marks_of(self.files() or (), known.files))
+
+    def files(self) -> list[str] | None:
+        """The files of the text in the order they are read; None where it is not there."""
+        try:
+            return corpus_files(self.paths, self.format, self.languages)
+        except CorpusError:
+            return None
+
+    def record(self, store: Store) -> None:
+        """Keep what the store was built from."""
+        files = tuple(marks_of(corpus_files(self.paths, self.format, self.languages)))
+        TextRecord(self.paths, files, self.how, store_digest(store)).write(self.folder)
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", 0))
 
 
 def text_of(recipe: Recipe) -> TextSpec:

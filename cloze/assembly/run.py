@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,16 +13,20 @@ from torch import Tensor
 from cloze.assembly.binding import bound_paths, check_bind, make_tables, open_stores, require_text
 from cloze.assembly.build import Loaded, build_data, build_step, built, first_length, in_turns, load_checkpoint, odds_of
 from cloze.assembly.check import check_recipe
+from cloze.assembly.claim import claimed
+from cloze.assembly.corpora import open_held_out
+from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.load import load_recipe, phase_recipes
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import PartSpec, Recipe, Stage
 from cloze.assembly.samples import sampler
 from cloze.batching import Cursor
 from cloze.corpus import Store
-from cloze.errors import BudgetError, CheckpointError, ClozeError, RecipeError
+from cloze.errors import BudgetError, CheckpointError, RecipeError
 from cloze.networks.blocks.dropout import dropouts
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
+from cloze.training.checkpoint import Checkpoints
 from cloze.training.distribution import Strategy
 from cloze.training.engine import choose
 from cloze.training.loop import Outcome, train
@@ -53,6 +56,7 @@ class Request:
     extend: bool = False
     tensorboard: bool = False
     strategy: Strategy = "ddp"
+    init: Path | None = None
     report: Say | None = None
 
     @property
@@ -82,11 +86,17 @@ def pretrain(
     if init is not None and not Path(init).is_dir():  # before any text is read
         raise CheckpointError(f"{init}: there is no such folder. --init is a run folder or a Hugging Face folder to begin with.")
     request = Request(
-        paths, tuple(binds), tokenizer, held_out, text_format, seed, device, extend, tensorboard, strategy, report
+        paths, tuple(binds), tokenizer, held_out, text_format, seed, device, extend, tensorboard, strategy,
+        None if init is None else Path(init), report,
     )
-    if loaded.stages:
-        return _stages(loaded, request, Path(out), budget, init)
-    return run_stage(loaded, request, Path(out), the_budget(loaded, budget), begin=init)
+    if init is None and Path(recipe).is_dir():
+        request.say(
+            f"{recipe}: its recipe is trained from a random start. To begin with its weights and its tokenizer: --init {recipe}"
+        )
+    with claimed(Path(out)):
+        if loaded.stages:
+            return _stages(loaded, request, Path(out), budget, request.init)
+        return run_stage(loaded, request, Path(out), the_budget(loaded, budget, Path(out), extend=extend), begin=request.init)
 
 
 def _stages(loaded: Recipe, request: Request, out: Path, budget: str | None, init: Path | None) -> Outcome:
@@ -95,11 +105,12 @@ def _stages(loaded: Recipe, request: Request, out: Path, budget: str | None, ini
     for bind in request.binds:
         check_bind(bind, loaded.name, sources)
     first = next(iter(loaded.stages[0].recipe.sources))
+    folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in loaded.stages[:-1]} | {loaded.stages[-1].name: out}
     spends = {
-        stage.name: the_budget(stage.recipe, None) if budget is None else Budget.parse(budget).part(stage.share)
+        stage.name: the_budget(stage.recipe, None, folders[stage.name], extend=request.extend) if budget is None
+        else Budget.parse(budget).part(stage.share)
         for stage in loaded.stages
     }
-    folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in loaded.stages[:-1]} | {loaded.stages[-1].name: out}
     for stage in loaded.stages:  # a missing corpus is found out before the first of them is trained
         require_text(bound_paths(stage.recipe, *_bound(stage, request, first)), folders[stage.name])
     done: dict[str, Path] = {}
@@ -134,17 +145,12 @@ def run_stage(
     loaded: Recipe, request: Request, out: Path, spend: Budget, *, begin: Path | None = None
 ) -> Outcome:
     """One run of a checked recipe within a budget; `begin` is a checkpoint whose weights it begins with."""
-    new = not out.exists()
-    try:
+    with claimed(out):
         run = _prepare(loaded, request, out, spend, begin)
-    except ClozeError:
-        if new:
-            shutil.rmtree(out, ignore_errors=True)
-        raise
-    try:
-        outcome = train(run)
-    finally:
-        run.data.close()
+        try:
+            outcome = train(run)
+        finally:
+            run.data.close()
     if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:
         request.say(few_updates(loaded, outcome))
     return outcome
@@ -152,36 +158,40 @@ def run_stage(
 
 def _prepare(loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Path | None) -> Run:
     """The run, and of its folder no more than the corpus; what cannot be trained is refused here."""
-    if out.exists() and not out.is_dir():
-        raise CheckpointError(f"{out}: is a file; expected the folder of a run. Choose another --out.")
-    require_recipe(out, loaded.canonical(), loaded.hash, read_run_record(out))
+    old = read_run_record(out)
+    require_recipe(out, loaded.canonical(), loaded.hash, old)
     phases, say, seed = phases_of(loaded), request.say, request.seed
     place = choose_device(request.device)
     compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
     named = bound_paths(loaded, request.corpus, request.binds)
     stores, chosen = open_stores(
-        loaded, named, out, tokenizer=request.tokenizer, text_format=request.text_format, seed=seed, say=say
+        loaded, named, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=request.text_format, seed=seed, say=say,
+        began=old is not None,
     )
+    known = (old or {}).get("inputs")
+    if request.held_out:
+        require_held_out_known(out, known, request.held_out)
+    aside = held_out_store(request, out, chosen, began=old is not None)
+    inputs = require_inputs(out, known, inputs_of(request, named, stores, chosen, aside, begin, known))
     tables = make_tables(loaded, stores)
     given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
     step = build_step(loaded, vocab_size=chosen.size, seed=seed, **given)
     phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
-    if begin is not None:
+    if begin is not None and not Checkpoints(out).steps():  # a run that resumes has its own weights
         begin_with(step, loaded, begin, chosen, say=say)
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     data = build_data(
         loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
     )
-    if request.held_out:
-        put_aside(data, loaded, request.held_out, out, chosen, step, text_format=request.text_format, seed=seed,
-                  compiled=compiled, tables=tables, say=say)
+    if aside is not None:
+        put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
     for entry in loaded.turns:  # what cannot be made into examples is found out before anything is written
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
     run = Run(
         folder=out, step=step, data=data, export=Publisher(loaded, chosen, tables, languages_of(stores)), budget=spend,
         optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
-        record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}),
+        record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs),
         training=replace(training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy), phases=phases,
         odds=odds_of(loaded, stores),
         mixing=loaded.mixing, train={name: unfreezing(network.train) for name, network in loaded.networks.items()},
@@ -207,15 +217,44 @@ def few_updates(recipe: Recipe, outcome: Outcome) -> str:
     )
 
 
-def the_budget(recipe: Recipe, given: str | None) -> Budget:
-    """What was asked for, else what the recipe publishes."""
+def the_budget(recipe: Recipe, given: str | None, out: Path, *, extend: bool = False) -> Budget:
+    """What was asked for, else that of the run which `out` holds, else what the recipe publishes."""
     if given is not None:
         return Budget.parse(given)
+    old = None if extend else read_run_record(out)
+    if old is not None:
+        return Budget.parse(old["budget"])
     training = recipe.training
     for amount, unit in ((training.steps, "steps"), (training.epochs, "epochs"), (training.tokens, "tokens")):
         if amount:
             return Budget.parse(f"{amount}{unit}")
     raise BudgetError(f"{recipe.name}: names no budget of its own. Give one with --budget, such as 10m or 50Mtokens.")
+
+
+def tokenizer_for(recipe: Recipe, request: Request, begin: Path | None) -> Path | None:
+    """The tokenizer that the text is read with: the one given, else that of the checkpoint to begin with.
+
+    None where neither is, and where rows of one vocabulary become rows of another: that is trained on the text.
+    """
+    if request.tokenizer is not None or begin is None:
+        return request.tokenizer
+    by_word = "main" in recipe.texts and recipe.texts["main"].tokenizer.name == "words"
+    grows = by_word or any(part.name == "vocabulary" for part in recipe.exported.change)
+    is_store = len(request.corpus) == 1 and Store.is_store(request.corpus[0])
+    return None if grows or is_store else begin
+
+
+def inputs_of(
+    request: Request, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
+    aside: Store | None, begin: Path | None, known: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What a run is started with, as `run.json` keeps it; `known` is what it keeps. An earlier stage belongs to the recipe."""
+    return {
+        "corpus": {name: store_input(store, named[name]) for name, store in stores.items()},
+        "tokenizer": tokenizer.hash,
+        "held_out": None if aside is None else store_input(aside, request.held_out or ()),
+        "init": weights_input(begin, (known or {}).get("init")) if begin is not None and begin == request.init else None,
+    }
 
 
 def begin_with(step: Step, recipe: Recipe, folder: Path, tokenizer: Tokenizer, *, say: Say = print) -> None:
@@ -272,23 +311,24 @@ def _fitting(
     return fit
 
 
+def held_out_store(request: Request, out: Path, tokenizer: Tokenizer, *, began: bool) -> Store | None:
+    """The store of the held-out text that was given, built in `out` where it is text; None where none was given."""
+    if not request.held_out:
+        return None
+    return open_held_out(
+        request.held_out, out / "cloze" / "corpus" / "held_out", tokenizer, text_format=request.text_format,
+        run=out if began else None, report=request.say,
+    )
+
+
 def put_aside(
-    data: Any, recipe: Recipe, paths: Sequence[str], out: Path, tokenizer: Tokenizer, step: Step, *, text_format: str,
-    seed: int, compiled: bool, tables: Mapping[str, Any], say: Say,
+    data: Any, recipe: Recipe, store: Store, tokenizer: Tokenizer, step: Step, *, seed: int, compiled: bool,
+    tables: Mapping[str, Any],
 ) -> None:
-    """Take the held-out examples from a text or store of their own."""
+    """Take the held-out examples from a store of their own."""
     from cloze.assembly.build import build_feed
-    from cloze.corpus.build import build_store
     from cloze.exercises import TokenFacts
 
-    if len(paths) == 1 and Store.is_store(paths[0]):
-        store = Store.open(paths[0])
-        store.require_tokenizer(tokenizer.hash, whose="the training corpus")
-    else:
-        folder = out / "cloze" / "corpus" / "held_out" / "store"
-        store = Store.open(folder) if Store.is_store(folder) else build_store(
-            list(paths), tokenizer, folder, format=text_format, report=say
-        )
     facts = TokenFacts.of(tokenizer)
     feeds = {
         name: build_feed(

@@ -1,4 +1,4 @@
-"""One line of progress for work that is not training: drawn anew at a terminal, silent elsewhere."""
+"""One line of progress for work that is not training: redrawn at a terminal, silent elsewhere."""
 
 from __future__ import annotations
 
@@ -7,27 +7,51 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+Say = Callable[[str], None]
+Progress = Callable[[int, "int | None"], None]
+
 
 @contextmanager
-def reading_corpus() -> Iterator[Callable[[int, int | None], None]]:
-    """A function (bytes done, bytes in all) that shows how far a corpus has been read, at most ten times a second."""
-    shown, started, last = sys.stderr.isatty(), time.perf_counter(), 0.0
+def reading_corpus(say: Say) -> Iterator[tuple[Say, Progress]]:
+    """Two functions for the time that a corpus is read: one for whole lines, and one (bytes done, bytes in all) for the line.
+
+    The line shows how far the corpus has been read, at most ten times a second, and gives way to whole lines.
+    """
+    live, started, last, shown = sys.stderr.isatty(), time.perf_counter(), 0.0, False
+
+    def clear() -> None:
+        nonlocal shown
+        if shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            shown = False
+
+    def tell(line: str) -> None:
+        clear()
+        say(line)
 
     def progress(done: int, total: int | None) -> None:
-        nonlocal last
+        nonlocal last, shown
         now = time.perf_counter()
-        if not shown or now - last < 0.1:
+        if not live or now - last < 0.1:
             return
-        last = now
+        last, shown = now, True
         speed = done / max(now - started, 1e-3)
-        left = f", {(total - done) / max(speed, 1.0):,.0f} s left" if total else ""
-        of = f" of {total / 1e6:,.0f}" if total else ""
-        sys.stderr.write(f"\r\x1b[Kreading the corpus: {done / 1e6:,.0f}{of} MB, {speed / 1e6:,.1f} MB/s{left}")
+        left = f", {max(total - done, 0) / max(speed, 1.0):,.0f} s left" if total else ""
+        of = f" of {_size(total)}" if total else ""
+        sys.stderr.write(f"\r\x1b[Kreading the corpus: {_size(done)}{of}, {_size(speed)}/s{left}")
         sys.stderr.flush()
 
     try:
-        yield progress
+        yield tell, progress
     finally:
-        if shown and last:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        clear()
+
+
+def _size(count: float) -> str:
+    """Bytes as people write them.
+
+    >>> _size(2_340), _size(45_600_000)
+    ('2.3 kB', '45.6 MB')
+    """
+    return f"{count / 1e3:,.1f} kB" if count < 1e6 else f"{count / 1e6:,.1f} MB"

@@ -29,9 +29,10 @@ def command(
         typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     if not changes:
-        typer.echo(f"{first.name} and {second.name} do the same.")
+        typer.echo(f"{left} and {right} do the same.")
         return
-    table = [("", first.name, second.name), *(change.shown() for change in changes)]
+    heads = (first.name, second.name) if first.name != second.name else (left, right)
+    table = [("", *heads), *(change.shown() for change in changes)]
     path_width = max(len(row[0]) for row in table)
     left_width = min(44, max(len(row[1]) for row in table))
     for path, before, after in table:

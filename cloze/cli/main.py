@@ -1,6 +1,7 @@
 """The `cloze` executable: finds the verb, loads only its module, turns errors into one or two lines and an exit code.
 
-Exit codes: 0 done, 1 the work failed, 2 the input was wrong, 130 interrupted. `CLOZE_DEBUG=1` shows the traceback.
+Exit codes: 0 done, 1 the work failed, 2 the input was wrong, 130 interrupted, 143 terminated. `CLOZE_DEBUG=1`
+shows the traceback.
 """
 
 from __future__ import annotations

@@ -38,15 +38,18 @@ def command(
     strategy: Annotated[str, typer.Option(help="Under torchrun: ddp, or fsdp, which shards parameters.")] = "ddp",
     with_files: Annotated[list[Path] | None, typer.Option("--with", help="Python files that register parts.")] = None,
 ) -> None:
-    """Pre-train a recipe on a corpus within a budget. A folder that holds a run of the same recipe is resumed."""
+    """Pre-train a recipe on a corpus within a budget. A folder that holds a run of the same recipe is resumed.
+
+    Exit code: 0 when the budget is spent, 130 after Ctrl-C and 143 after SIGTERM, each with a checkpoint."""
     from cloze.assembly.run import pretrain
     from cloze.corpus.readers.formats import with_column
     from cloze.errors import UserError, nearest
 
     if strategy not in ("ddp", "fsdp"):
         raise UserError(f"--strategy {strategy}: no such strategy. {nearest(strategy, ('ddp', 'fsdp'))}")
-    pretrain(
+    outcome = pretrain(
         recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
         held_out=held_out, init=init, text_format=with_column(text_format, column), binds=binds or [], seed=seed,
         device=device, extend=extend, with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
     )
+    raise typer.Exit(outcome.exit_code)  # a run that a signal stopped is not done: `pretrain && finetune` must stop there

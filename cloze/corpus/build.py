@@ -16,9 +16,10 @@ from cloze.corpus.encode import BlockEncoder, Encoded, WordsApart
 from cloze.corpus.languages import language_folders, language_sizes, read_languages, smoothed
 from cloze.corpus.readers.blocks import PAIRS, Block, corpus_size, read_blocks
 from cloze.corpus.readers.documents import add_faults, documents_of
+from cloze.corpus.readers.files import find_files
 from cloze.corpus.readers.pairs import find_pairs, read_pairs
 from cloze.corpus.readers.parse import parse_block
-from cloze.corpus.report import Faults, Report
+from cloze.corpus.report import Faults, Oddities, Report
 from cloze.corpus.store import Store
 from cloze.corpus.workers import Workers
 from cloze.corpus.writer import StoreWriter
@@ -157,6 +158,17 @@ def _corpus(
         folders = language_folders(paths)
         return tuple(folders), read_languages(folders, format, account), sum(language_sizes(folders).values())
     return (), read_blocks(paths, format, account), corpus_size(paths)
+
+
+def corpus_files(paths: Sequence[str | Path], format: str = "auto", languages: bool = False) -> list[str]:
+    """The files that `build_store` reads for these arguments, in its order; "-" and "python-docs" as they are.
+
+    Raises `CorpusError` where something is missing or badly paired. Nothing is read but the first line of parallel tables.
+    """
+    if format == PAIRS:
+        return [file.path for one in find_pairs(paths) for file in one.files]
+    groups = language_folders(paths).values() if languages else [paths]
+    return [file.path for group in groups for file in find_files(group, Oddities())]
 
 
 def _smoothed(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +32,15 @@ def write_card(
     path: Path, card: Card, choice: Choice | list[str], model: Model, vocab_size: int, remarks: list[str]
 ) -> None:
     """Write README.md. The licence is left open: only the owner of the text and the weights can choose it."""
-    lines = [*_front(card, choice), "", f"# {card.name}", "", _opening(card, choice, model, vocab_size), ""]
+    lines = [*_front(card, choice), "", f"# {_safe(card.name)}", "", _opening(card, choice, model, vocab_size), ""]
     if card.paper:
-        lines += [f"Recipe after: {card.paper}", ""]
+        lines += [f"Recipe after: {_safe(card.paper)}", ""]
     if card.notes:
-        lines += [card.notes.strip(), ""]
+        lines += [_safe(card.notes.strip()), ""]
     lines += ["## Use", "", "```python", *_usage(choice), "```", "", "```console", *_commands(model), "```", ""]
     lines += ["## Training", "", "The full recipe is in `cloze/recipe.yaml`. The network's arguments:", "", *_table(model)]
     if remarks:
-        lines += ["", "## What transformers does not see", "", *(f"- {remark}" for remark in remarks)]
+        lines += ["", "## What transformers does not see", "", *(f"- {_safe(remark)}" for remark in remarks)]
     lines += ["", "No licence is stated here. Choose one before you publish; it depends on the text of the training.", ""]
     path.write_text("\n".join(lines), encoding="utf-8")
 
@@ -59,7 +61,7 @@ def _opening(card: Card, choice: Choice | list[str], model: Model, vocab_size: i
     kind = model.part if isinstance(choice, list) else choice.cls.name
     size = f"{kind}, {parameters:,} parameters, {vocab_size:,} pieces"
     trained = f"after {card.step:,} steps of" if card.step else "with the recipe"
-    return f"A language model ({size}) {trained} `{card.name}`, written by cloze."
+    return f"A language model ({size}) {trained} {_code(card.name)}, written by cloze."
 
 
 def _all(model: Model) -> Iterable[Tensor]:
@@ -92,5 +94,27 @@ def _commands(model: Model) -> list[str]:
 
 
 def _table(model: Model) -> list[str]:
-    rows = [f"| {name} | {value} |" for name, value in sorted(model.arguments.items()) if value is not None]
+    rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in sorted(model.arguments.items()) if value is not None]
     return ["| argument | value |", "|---|---|", *rows]
+
+
+def _safe(text: str) -> str:
+    """Text of a recipe as Markdown that holds no HTML of its own; code between backticks is shown as it was written."""
+    spans = re.split(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", text)
+    plain, codes = spans[::3], spans[2::3]
+    made = [html.escape(part, quote=False) for part in plain]
+    made[1:] = [f"{_code(code.strip())}{part}" for code, part in zip(codes, made[1:], strict=True)]
+    return "".join(made)
+
+
+def _code(text: str) -> str:
+    """A span of code: between backticks, or as HTML where its text could end it or be taken for a tag."""
+    if not set(text) & set("`<>&\\\n"):
+        return f"`{text}`"
+    escaped = html.escape(text, quote=False).replace("`", "&#96;")
+    return f"<code>{escaped}</code>"
+
+
+def _cell(value: object) -> str:
+    """A value in a table."""
+    return html.escape(str(value), quote=False).replace("|", "\\|").replace("\n", " ")

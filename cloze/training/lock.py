@@ -4,36 +4,73 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
-from cloze.errors import RunError
+from cloze.errors import CheckpointError, RunError
+from cloze.training.plain import open_plain
 
 LOCK = Path("cloze") / "lock"
+
+_held: dict[Path, tuple[int, int]] = {}  # by folder: the process and the thread that hold its lock
 
 
 @contextmanager
 def alone_in(folder: Path, *, first: bool) -> Iterator[None]:
-    """Hold the folder's lock, on the first rank. It is let go of however the process ends.
+    """Hold the folder's lock, on the first rank; a thread that holds it already may enter again.
 
-    Raises `RunError` if another process holds it.
+    The lock is released however the process ends. Raises `RunError` if another process or thread holds it, `CheckpointError`
+    if the folder cannot be written.
     """
-    if not first:
+    place, me = folder.resolve(), (os.getpid(), threading.get_ident())
+    if not first or _held.get(place) == me:
         yield
         return
-    path = folder / LOCK
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            held.seek(0)
-            raise RunError(
-                f"{folder}: another process ({held.read().strip() or 'unknown'}) is training in this folder.\n"
-                "  Wait until it has ended, or give this run a folder of its own with --out."
-            ) from None
+    with _locked(folder) as held:
         held.truncate(0)
         held.write(f"pid {os.getpid()}")
         held.flush()
-        yield
+        _held[place] = me
+        try:
+            yield
+        finally:
+            del _held[place]
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[TextIO]:
+    """The folder's lock file, open and locked."""
+    path = folder / LOCK
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            held = os.fdopen(open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+", encoding="utf-8")
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise CheckpointError(f"{folder}: cannot be written: {reason}. Choose another --out.") from None
+        with held:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                held.seek(0)
+                raise RunError(
+                    f"{folder}: another process ({held.read().strip() or 'unknown'}) is training in this folder.\n"
+                    "  Wait until it has ended, or give this run a folder of its own with --out."
+                ) from None
+            if not _is_at(held, path):  # whoever held it removed the folder meanwhile
+                continue
+            yield held
+            return
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    """Whether an open file is still the one of this name."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    here = os.fstat(file.fileno())
+    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)

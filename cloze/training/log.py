@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from cloze.errors import MissingExtra, RunError
+from cloze.training.plain import open_plain
 
 _QUIET_SECONDS = 20.0
 
@@ -28,7 +30,8 @@ class Log:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if after is not None:
             cut_log(self.path, after)
-        self.file = self.path.open("a" if after is not None else "w", encoding="utf-8")
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if after is not None else os.O_TRUNC)
+        self.file = os.fdopen(open_plain(self.path, flags), "w", encoding="utf-8")
         self.board = _tensorboard(run / "cloze" / "tensorboard", after) if tensorboard else None
 
     def write(self, event: str, step: int, **values: Any) -> dict[str, Any]:
@@ -58,15 +61,16 @@ class Log:
 
 def cut_log(path: Path, after: int) -> None:
     """Drop the events of steps behind `after`, and a line that a kill left unfinished."""
-    if not path.exists():
+    try:
+        descriptor = open_plain(path, os.O_RDWR)
+    except FileNotFoundError:
         return
-    lines = path.read_bytes().split(b"\n")
-    end = len(lines) - 1  # what follows the last newline is unfinished, or empty
-    while end and not _belongs(lines[end - 1], after):
-        end -= 1
-    size = sum(len(line) + 1 for line in lines[:end])
-    with path.open("r+b") as file:
-        file.truncate(size)
+    with os.fdopen(descriptor, "r+b") as file:
+        lines = file.read().split(b"\n")
+        end = len(lines) - 1  # what follows the last newline is unfinished, or empty
+        while end and not _belongs(lines[end - 1], after):
+            end -= 1
+        file.truncate(sum(len(line) + 1 for line in lines[:end]))
 
 
 def _belongs(line: bytes, after: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -48,11 +49,15 @@ class Training:
 
 @dataclass(frozen=True)
 class Record:
-    """What identifies the run: the canonical recipe, its hash, and the environment beyond what the loop adds itself."""
+    """What identifies the run: the canonical recipe, its hash, and what it was started with (None: not known).
+
+    `environment` is what is recorded of the machine and the corpora beyond what the loop adds itself.
+    """
 
     recipe: Mapping[str, Any]
     recipe_hash: str
     environment: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] | None = None
 
 
 @dataclass
@@ -114,6 +119,13 @@ class Outcome:
     held_out: float | None
     compiled: bool = False
 
+    @property
+    def exit_code(self) -> int:
+        """What a command that ran this ends with: 0, or 128 and the number of the signal, as a shell counts it."""
+        if self.finished:
+            return 0
+        return 128 + (signal.Signals[self.reason] if self.reason in signal.Signals.__members__ else signal.SIGTERM)
+
 
 @dataclass
 class Progress:
@@ -151,8 +163,9 @@ def check_folder(run: Run, old: Mapping[str, Any] | None) -> None:
         )
     if old["budget"] != str(run.budget) and not run.extend:
         raise BudgetError(
-            f"{run.folder}: was started with the budget {old['budget']}, and {run.budget} was given.\n"
-            "  To go on with the new one add --extend (the learning rate then follows the new budget)."
+            f"{run.folder}: was started with --budget {old['budget']}, and --budget {run.budget} was given.\n"
+            "  Leave --budget out to resume as it was started, or add --extend for the new one, which the learning rate then "
+            "follows."
         )
 
 
@@ -183,11 +196,13 @@ def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
     """Write `cloze/run.json` and `cloze/environment.json`, each at once."""
     record = {
         "recipe_hash": run.record.recipe_hash, "recipe": run.record.recipe, "budget": str(run.budget), "seed": run.seed,
+        "inputs": run.record.inputs,
     }
     for name, content in (("run.json", record), ("environment.json", {**environment, **run.record.environment})):
         path = run.folder / "cloze" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{name}.new")
+        fresh.unlink(missing_ok=True)  # it may be a link to something else
         fresh.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         fresh.replace(path)
 

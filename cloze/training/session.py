@@ -342,7 +342,8 @@ class Session:
         """Write the last event and say how it ended."""
         if self.log is not None:
             self.log.write("stop", self.step, reason=reason, **self._spent())
-        self.say(f"{self.run.folder}: {reason} at step {self.step}; checkpoint written.")
+        loss = "" if self.held_out is None or self.stopping else f", held-out loss {self.held_out:.4f}"
+        self.say(f"{self.run.folder}: {reason} at step {self.step:,}{loss}; checkpoint written.")
 
     def close(self) -> None:
         """Close the log and leave the progress line standing."""

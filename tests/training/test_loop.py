@@ -349,7 +349,7 @@ def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
 
 def test_another_budget_needs_extend(tmp_path: Path) -> None:
     train(tiny_run(tmp_path, budget="4steps"))
-    with pytest.raises(BudgetError, match=r"(?s)4steps, and 8steps was given.*--extend"):
+    with pytest.raises(BudgetError, match=r"(?s)--budget 4steps, and --budget 8steps was given.*Leave --budget out.*--extend"):
         train(tiny_run(tmp_path, budget="8steps"))
     assert train(tiny_run(tmp_path, budget="8steps", extend=True)).step == 8
     assert train(tiny_run(tmp_path, budget="8steps")).step == 8

@@ -1,0 +1,87 @@
+"""The folder that `--out` names: taken by one process before anything is written, and left as it was if no run begins."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cloze.errors import CheckpointError, ClozeError
+from cloze.training.lock import alone_in
+
+_RUN = Path("cloze") / "run.json"
+_BEFORE_RUN = {"lock", "corpus", "stages"}  # in `cloze/` where a run was prepared and did not begin
+
+
+@contextmanager
+def claimed(out: Path) -> Iterator[None]:
+    """Hold a run's folder, on the first rank; it is made if it is not there.
+
+    If the block fails before a run has begun in the folder, what this process made of it is removed; the text that an
+    interrupted process has already read is kept for the next one. Raises `CheckpointError` for a folder of something else
+    and for one that cannot be written, `RunError` if another process trains there.
+    """
+    if int(os.environ.get("RANK", 0)) != 0:
+        yield
+        return
+    require_own(out)
+    made = _make(out)
+    inner = not (out / "cloze").exists()
+    try:
+        with alone_in(out, first=True):
+            try:
+                yield
+            except BaseException as error:
+                if inner and not _worth_keeping(out / "cloze", stores=not isinstance(error, ClozeError)):
+                    shutil.rmtree(out / "cloze", ignore_errors=True)
+                raise
+    except BaseException:
+        for folder in made:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+        raise
+
+
+def require_own(out: Path) -> None:
+    """Refuse a folder that holds anything but a run, or what was left where one did not begin."""
+    if out.exists() and not out.is_dir():
+        raise CheckpointError(f"{out}: is a file; expected the folder of a run. Choose another --out.")
+    if not out.exists() or (out / _RUN).is_file():
+        return
+    found = sorted(path.name for path in out.iterdir() if path.name != "cloze")
+    if (out / "cloze").is_dir():
+        found += sorted(f"cloze/{path.name}" for path in (out / "cloze").iterdir() if path.name not in _BEFORE_RUN)
+    if not found:
+        return
+    named = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    way_out = " To begin with its weights, give it with --init." if (out / "config.json").is_file() else ""
+    raise CheckpointError(
+        f"{out}: holds {named}, which no run of cloze pretrain wrote there; training would replace files of the same names.\n"
+        f"  Choose another --out.{way_out}"
+    )
+
+
+def _make(out: Path) -> list[Path]:
+    """Make a folder and those above it; returns those that were not there, the innermost first."""
+    absent = [folder for folder in (out, *out.parents) if not folder.exists()]
+    made: list[Path] = []
+    try:
+        for folder in reversed(absent):
+            folder.mkdir()
+            made.insert(0, folder)
+    except FileExistsError:  # another process made it at the same moment: the lock decides between the two
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        for folder in made:
+            folder.rmdir()
+        reason = (error.strerror or str(error)).lower()
+        raise CheckpointError(f"{out}: cannot be made: {reason}. Choose another --out.") from None
+    return made
+
+
+def _worth_keeping(inner: Path, *, stores: bool) -> bool:
+    """Whether a run has begun below `cloze/`, or, with `stores`, text has been read there."""
+    kept = {"run.json", "store.json"} if stores else {"run.json"}
+    return any(path.name in kept for path in inner.rglob("*.json"))

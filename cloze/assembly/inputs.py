@@ -1,0 +1,187 @@
+"""What a run was started with: which text, tokenizer, held-out text and weights. A run resumes with the same or is refused.
+
+`cloze/run.json` keeps the digests of stores, tokenizer and weights under `inputs`; beside each store that a run has built,
+`text.json` keeps the files it was built from. A file is known by its sha256. Reading all of them again at every start would
+take long, so a file whose inode, size and times are as they were is taken as unchanged; any other is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cloze.corpus import Store
+from cloze.corpus.store import file_hash
+from cloze.errors import CheckpointError
+
+RECORD = "text.json"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A file: its name as it was given, its bytes and its sha256 (None for standard input and the like), and when it was seen.
+
+    `seen` is (inode, modified, changed), both times in ns.
+    """
+
+    path: str
+    bytes: int | None
+    sha256: str | None
+    seen: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, path: str, known: Mark | None = None) -> Mark:
+        """The mark of a file; it is read unless `known` shows it untouched."""
+        if not Path(path).is_file():
+            return cls(path, None, None)
+        found = Path(path).stat()
+        seen = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+        if known is not None and (known.bytes, known.seen) == (found.st_size, seen):
+            return cls(path, known.bytes, known.sha256, seen)
+        return cls(path, found.st_size, file_hash(Path(path)), seen)
+
+    def __str__(self) -> str:
+        size = "" if self.bytes is None else f" ({self.bytes:,} bytes, sha256 {str(self.sha256)[:12]})"
+        return f"{self.path}{size}"
+
+
+def marks_of(files: Sequence[str], known: Sequence[Mark] = ()) -> list[Mark]:
+    """The marks of files, in order; `known` are those of the same places from before."""
+    padded = [*known[: len(files)], *[None] * (len(files) - len(known))]
+    return [Mark.of(file, mark) for file, mark in zip(files, padded, strict=True)]
+
+
+def difference(there: Sequence[Mark], here: Sequence[Mark]) -> str:
+    """The first thing in which two lists of files differ, in words; empty if their contents are the same."""
+    for old, new in zip(there, here, strict=False):
+        if (old.sha256 or old.path) != (new.sha256 or new.path):
+            return f"{old} there, {new} here"
+    if len(there) != len(here):
+        return f"{len(there)} {'file' if len(there) == 1 else 'files'} there, {len(here)} here"
+    return ""
+
+
+@dataclass(frozen=True)
+class TextRecord:
+    """What a store was built from: the paths as they were given, the files, how it was done, and the digest of the store."""
+
+    given: tuple[str, ...]
+    files: tuple[Mark, ...]
+    how: Mapping[str, Any]
+    store: str
+
+    @classmethod
+    def read(cls, folder: Path) -> TextRecord | None:
+        """The record of the store in a folder; None where there is none, or none of that store."""
+        try:
+            raw = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+            files = tuple(Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in raw["files"])
+            made = cls(tuple(raw["given"]), files, dict(raw["how"]), str(raw["store"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return made if made.store == store_digest(Store.open(folder / "store")) else None
+
+    def write(self, folder: Path) -> None:
+        """Write the record at once."""
+        fresh = folder / f".{RECORD}.new"
+        fresh.unlink(missing_ok=True)
+        fresh.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        fresh.replace(folder / RECORD)
+
+
+def store_digest(store: Store) -> str:
+    """What tells a store's contents from another's: a digest of the checksums in its header and of its tokenizer's hash."""
+    files = {name: entry["sha256"] for name, entry in sorted(store.header["files"].items())}
+    return hashlib.sha256(json.dumps([files, store.tokenizer_hash]).encode()).hexdigest()
+
+
+def store_input(store: Store, given: Sequence[str]) -> dict[str, Any]:
+    """A store as `run.json` keeps it."""
+    return {"given": list(given), "store": store_digest(store), "tokens": len(store.tokens)}
+
+
+def weights_input(folder: Path, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Initial weights as `run.json` keeps them; `known` is what it keeps of those that the run began with."""
+    old = {m["path"]: Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in (known or {}).get("files", ())}
+    files = sorted(str(path) for path in folder.glob("*.safetensors"))
+    return {"given": str(folder), "files": [asdict(Mark.of(file, old.get(file))) for file in files]}
+
+
+def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
+    """What `run.json` is to keep: `new`, with the initial weights of `old` where none are given now.
+
+    `old` are the inputs of the run in `out`, None where none are recorded. An input that differs is a `CheckpointError`.
+    """
+    if old is None:
+        return dict(new)
+    for name, there in old["corpus"].items():
+        _require_store(out, f"the source {name!r}", there, new["corpus"].get(name), "--corpus or --bind")
+    if old["tokenizer"] != new["tokenizer"]:
+        raise _refused(
+            out, f"the tokenizer {old['tokenizer'][:12]}, and one with the hash {new['tokenizer'][:12]} was given", "--tokenizer"
+        )
+    _require_store(out, "the held-out loss", old["held_out"], new["held_out"], "--held-out")
+    if new["init"] is None:
+        return {**new, "init": old["init"]}
+    if old["init"] is None:
+        raise _refused(out, f"a random start, and --init {new['init']['given']} was given", "--init")
+    differs = difference([_mark(m) for m in old["init"]["files"]], [_mark(m) for m in new["init"]["files"]])
+    if differs:
+        raise _refused(out, f"other initial weights: {differs}", "--init")
+    return dict(new)
+
+
+def require_held_out_known(out: Path, old: Mapping[str, Any] | None, given: Sequence[str]) -> None:
+    """Refuse held-out text that a run began without, before it is read."""
+    if old is not None and old["held_out"] is None:
+        here = f"--held-out {' '.join(given)}"
+        raise _refused(out, f"a share of the corpus for the held-out loss, and {here} was given", "--held-out")
+
+
+def _mark(entry: Mapping[str, Any]) -> Mark:
+    return Mark(entry["path"], entry["bytes"], entry["sha256"])
+
+
+def _require_store(out: Path, what: str, there: Any, here: Any, option: str) -> None:
+    if (there or {}).get("store") != (here or {}).get("store"):
+        raise _refused(out, f"{_shown(there)} for {what}, and {_shown(here)} was given", option)
+
+
+def _shown(store: Mapping[str, Any] | None) -> str:
+    if store is None:
+        return "a share of the corpus"
+    return f"{' '.join(store['given'])} ({store['tokens']:,} tokens, digest {store['store'][:12]})"
+
+
+def _refused(out: Path, what: str, option: str) -> CheckpointError:
+    return CheckpointError(
+        f"{out}: was started with {what}.\n"
+        f"  To resume, repeat the command that started it (here {option} differs). To train with something else, give another "
+        "--out."
+    )
+
+
+def require_text_unchanged(out: Path, record: TextRecord, given: Sequence[str], files: Sequence[str] | None) -> TextRecord:
+    """The record of a run's text with what was learned of its files; `files` is None where the text is not there.
+
+    Text that changed is a `CheckpointError`. Text that is gone is not missed, if it is given by its old name.
+    """
+    if files is None:
+        if tuple(given) == record.given:
+            return record
+        raise CheckpointError(
+            f"{out}: was started with the text {' '.join(record.given)}; {' '.join(given)} is not there.\n"
+            f"  To resume without any text, give the tokens that the run holds: --corpus {out}/cloze/corpus/…/store"
+        )
+    here = marks_of(files, record.files)
+    differs = difference(record.files, here)
+    if differs:
+        raise CheckpointError(
+            f"{out}: was started with other text: {differs}.\n"
+            "  To train on the new text, give another --out; with --init it begins with the weights of this run."
+        )
+    return TextRecord(record.given, tuple(here), record.how, record.store)

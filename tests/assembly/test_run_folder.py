@@ -1,0 +1,345 @@
+"""The folder of a run: whose it is, what it was started with, and what is left where no run began."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.claim import claimed
+from cloze.assembly.inputs import Mark
+from cloze.assembly.run import pretrain
+from cloze.assembly.watching import reading_corpus
+from cloze.cli.main import main
+from cloze.corpus.build import build_store
+from cloze.errors import BudgetError, CheckpointError, ClozeError, CorpusError, RunError
+from cloze.training.session import Session
+
+from .conftest import MINE
+
+SMALL = (
+    MINE.replace("size: 8000", "size: 200")
+    .replace("layers: 2, width: 64", "layers: 1, width: 16")
+    .replace("length: 128", "length: 16")
+    .replace("batch: 32", "batch: 4")
+)
+Train = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "mine.yaml"
+    path.write_text(SMALL, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def begun(recipe: Path, little_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text and a finished run on it; tests copy it."""
+    folder = tmp_path_factory.mktemp("begun")
+    shutil.copy(little_text, folder / "text.txt")
+    pretrain(recipe, corpus=folder / "text.txt", out=folder / "run", budget="2steps", device="cpu", report=lambda text: None)
+    return folder
+
+
+@pytest.fixture
+def place(begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(begun, tmp_path / "place")
+    monkeypatch.chdir(tmp_path / "place")
+    return tmp_path / "place"
+
+
+@pytest.fixture
+def train(recipe: Path) -> Train:
+    """`train(out, …)`: the small recipe on `text.txt` of the current folder, unless told otherwise."""
+
+    def trained(out: Path, **changes: Any) -> list[str]:
+        said: list[str] = []
+        given: dict[str, Any] = {"corpus": "text.txt", "device": "cpu", "report": said.append, **changes}
+        pretrain(given.pop("recipe", recipe), out=out, **given)
+        return said
+
+    return trained
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# S1
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json", "notes.txt", "cloze/task.json"])
+def test_a_folder_of_something_else_is_refused_and_untouched(place: Path, train: Train, name: str) -> None:
+    other = place / "other"
+    (other / name).parent.mkdir(parents=True)
+    (other / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(CheckpointError, match=rf"other: holds {name}, which no run of cloze pretrain wrote there"):
+        train(other, budget="2steps")
+    assert files(other) == {name: b"{}"}
+
+
+def test_init_and_out_given_in_the_wrong_order_lose_nothing(place: Path, train: Train) -> None:
+    model = place / "model"
+    shutil.copytree(place / "run", model, ignore=shutil.ignore_patterns("cloze"))
+    before = files(model)
+    with pytest.raises(CheckpointError, match="To begin with its weights, give it with --init"):
+        train(model, budget="2steps", init=place / "elsewhere" if (place / "elsewhere").exists() else place / "run")
+    assert files(model) == before
+
+
+def test_an_empty_folder_is_taken_and_what_a_failed_start_put_there_is_removed(place: Path, train: Train) -> None:
+    empty = place / "empty"
+    empty.mkdir()
+    with pytest.raises(CorpusError):
+        train(empty, corpus="gone.txt", budget="2steps")
+    assert list(empty.iterdir()) == []
+    train(empty, budget="1steps")
+    assert (empty / "config.json").is_file()
+
+
+# S2
+
+
+def test_a_second_process_that_fails_leaves_the_folder_of_the_first(place: Path, train: Train) -> None:
+    first = place / "first"
+    hold = "import sys; from pathlib import Path; from cloze.assembly.claim import claimed\n"
+    hold += "with claimed(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, str(first)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == "held\n"
+        for corpus in ("gone.txt", "text.txt"):
+            with pytest.raises(RunError, match=f"pid {holder.pid}"):
+                train(first, corpus=corpus, budget="2steps")
+        assert [path.name for path in (first / "cloze").iterdir()] == ["lock"]
+    finally:
+        holder.communicate("")
+    assert holder.returncode == 0
+
+
+def test_a_failed_start_removes_what_it_made_with_the_folders_above_it(place: Path, train: Train) -> None:
+    (place / "there").mkdir()
+    with pytest.raises(ClozeError):
+        train(place / "there" / "new" / "run", corpus="gone.txt", budget="2steps")
+    assert list((place / "there").iterdir()) == []
+
+
+def test_text_that_was_read_before_an_interruption_is_kept(place: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), claimed(place / "new"):
+        raise KeyboardInterrupt
+    assert not (place / "new").exists()
+    with pytest.raises(KeyboardInterrupt), claimed(place / "new"):
+        shutil.copytree(place / "run" / "cloze" / "corpus", place / "new" / "cloze" / "corpus")
+        raise KeyboardInterrupt
+    assert (place / "new" / "cloze" / "corpus" / "main" / "store" / "store.json").is_file()
+
+
+def test_a_lock_that_was_removed_with_its_folder_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cloze.training import lock
+
+    real, seen = lock.fcntl.flock, []
+
+    def removed_meanwhile(file: Any, flags: int) -> None:
+        if not seen:
+            shutil.rmtree(tmp_path / "run" / "cloze")
+        seen.append(file)
+        real(file, flags)
+
+    monkeypatch.setattr(lock.fcntl, "flock", removed_meanwhile)
+    with lock.alone_in(tmp_path / "run", first=True):
+        assert (tmp_path / "run" / lock.LOCK).read_text() == f"pid {os.getpid()}"
+    assert len(seen) == 2
+
+
+# S10
+
+
+@pytest.mark.parametrize("name", ["lock", "log.jsonl"])
+def test_links_in_a_run_folder_are_not_followed(place: Path, train: Train, name: str) -> None:
+    precious = place / "precious"
+    precious.write_text("mine", encoding="utf-8")
+    (place / "run" / "cloze" / name).unlink()
+    (place / "run" / "cloze" / name).symlink_to(precious)
+    with pytest.raises(CheckpointError, match=f"{name}: is a symbolic link, where a run keeps a file of its own"):
+        train(place / "run", budget="3steps", extend=True)
+    assert precious.read_text() == "mine"
+
+
+def test_a_target_that_cannot_be_written_is_told_before_the_text_is_read(
+    place: Path, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloze.assembly.corpora.train_tokenizer_from", lambda *_, **__: pytest.fail("read the text"))
+    with pytest.raises(CheckpointError, match=r"cannot be made: not a directory\. Choose another --out"):
+        train(place / "text.txt" / "run", budget="2steps")
+    with pytest.raises(CheckpointError, match=r"cannot be (made|written): .*\. Choose another --out"):
+        train(Path("/proc/run-of-cloze"), budget="2steps")
+
+
+# S3
+
+
+def test_a_run_resumes_with_the_same_inputs_and_without_a_budget(place: Path, train: Train) -> None:
+    os.utime("text.txt")  # touched, and the same
+    said = train(place / "run")
+    assert any("budget of 2steps is spent" in line for line in said)
+    shutil.copy("text.txt", "copy.txt")
+    train(place / "run", corpus="copy.txt")
+    train(place / "run", corpus="run/cloze/corpus/main/store")
+    record = json.loads((place / "run" / "cloze" / "run.json").read_text())
+    assert record["inputs"]["corpus"]["main"]["store"] and record["inputs"]["tokenizer"]
+
+
+def test_a_run_resumes_without_its_text_where_that_is_given_by_its_name(place: Path, train: Train, begun: Path) -> None:
+    (place / "text.txt").unlink()
+    train(place / "run", corpus=begun / "text.txt")
+    with pytest.raises(CheckpointError, match=r"was started with the text .*text.txt; typo.txt is not there"):
+        train(place / "run", corpus="typo.txt")
+
+
+def test_changed_text_is_refused_with_both_values(place: Path, train: Train) -> None:
+    text = (place / "text.txt").read_text()
+    changed = text.replace("cat", "dog")
+    (place / "text.txt").write_text(changed)
+    assert len(changed) == len(text)  # the size says nothing
+    with pytest.raises(CheckpointError, match=r"other text: .*text\.txt \(.* bytes, sha256 .*\) there, .* here") as caught:
+        train(place / "run")
+    assert "give another --out" in str(caught.value)
+    (place / "text.txt").write_text(text)
+    (place / "more.txt").write_text(text)
+    with pytest.raises(CheckpointError, match="1 file there, 2 here"):
+        train(place / "run", corpus=["text.txt", "more.txt"])
+    train(place / "run")
+
+
+def test_another_store_tokenizer_held_out_text_or_start_is_refused(place: Path, train: Train) -> None:
+    loaded = load_checkpoint(place / "run")
+    (place / "other.txt").write_text((place / "text.txt").read_text().replace("cat", "dog"))
+    build_store(["other.txt"], loaded.tokenizer, place / "other")
+    train(place / "twin", budget="1steps", seed=1)
+    run, before = place / "run", files(place / "run")
+    for changes, told in (
+        ({"corpus": "other"}, r"text\.txt .*digest .* for the source 'main', and other .*digest .* was given"),
+        ({"held_out": ["other.txt"]}, "a share of the corpus for the held-out loss, and --held-out other.txt was given"),
+        ({"init": place / "twin"}, "a random start, and --init .*twin was given"),
+    ):
+        with pytest.raises(CheckpointError, match=told):
+            train(run, **changes)
+    train(place / "sized", corpus="other.txt", budget="1steps")
+    with pytest.raises(CorpusError, match="built with another tokenizer"):
+        train(run, tokenizer=place / "sized")
+    changed = {name for name, value in files(run).items() if before.get(name) != value}
+    assert changed <= {"cloze/corpus/main/text.json"}  # the copy's times were new to it
+
+
+def test_initial_weights_are_known_by_their_contents(place: Path, train: Train) -> None:
+    train(place / "next", init=place / "run", budget="1steps")
+    train(place / "next", init=place / "run")
+    shutil.copytree(place / "run", place / "moved")
+    train(place / "next", init=place / "moved")
+    train(place / "next")  # nothing is read from it any more
+    train(place / "run", budget="3steps", extend=True)
+    with pytest.raises(CheckpointError, match=r"other initial weights: .*safetensors .* there, .* here"):
+        train(place / "next", init=place / "run")
+
+
+def test_text_that_changed_before_the_run_began_is_read_again(place: Path, train: Train) -> None:
+    shutil.copytree(place / "run" / "cloze" / "corpus", place / "new" / "cloze" / "corpus")
+    train(place / "new", budget="1steps")
+    old = (place / "run" / "cloze" / "corpus" / "main" / "store" / "store.json").read_bytes()
+    assert (place / "new" / "cloze" / "corpus" / "main" / "store" / "store.json").read_bytes() == old
+    shutil.copytree(place / "run" / "cloze" / "corpus", place / "newer" / "cloze" / "corpus")
+    (place / "text.txt").write_text((place / "text.txt").read_text().replace("cat", "dog"))
+    train(place / "newer", budget="1steps")
+    assert (place / "newer" / "cloze" / "corpus" / "main" / "store" / "store.json").read_bytes() != old
+
+
+def test_an_untouched_file_is_not_read_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Mark.of("text.txt")
+    monkeypatch.setattr("cloze.assembly.inputs.file_hash", lambda path: pytest.fail("read"))
+    assert Mark.of("text.txt", known) == known
+
+
+def test_another_budget_is_refused_with_both_and_a_way_out(place: Path, train: Train) -> None:
+    with pytest.raises(BudgetError, match="--budget 2steps, and --budget 5steps was given.\n  Leave --budget out"):
+        train(place / "run", budget="5steps")
+
+
+# U14: the line of progress
+
+
+def test_whole_lines_are_printed_between_redrawn_ones_and_never_into_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    clock = iter(range(10))
+    monkeypatch.setattr("cloze.assembly.watching.time.perf_counter", lambda: float(next(clock)))
+    with reading_corpus(lambda line: print(line, file=sys.stderr)) as (say, progress):
+        progress(1_200, 2_400)
+        say("292 documents")
+    drawn = "\r\x1b[Kreading the corpus: 1.2 kB of 2.4 kB, 1.2 kB/s, 1 s left\r\x1b[K292 documents\n"
+    assert capsys.readouterr().err == drawn
+
+
+# U7
+
+
+def test_a_run_given_as_recipe_says_that_its_weights_are_not_taken(place: Path, train: Train) -> None:
+    said = train(place / "new", recipe=place / "run", budget="1steps")
+    assert said[0].endswith(f"from a random start. To begin with its weights and its tokenizer: --init {place / 'run'}")
+
+
+def test_initial_weights_bring_their_tokenizer(place: Path, train: Train) -> None:
+    (place / "domain.txt").write_text((place / "text.txt").read_text().replace("cat", "dog"))
+    said = train(place / "new", recipe=place / "run", init=place / "run", corpus="domain.txt", budget="1steps")
+    assert load_checkpoint(place / "new").tokenizer.hash == load_checkpoint(place / "run").tokenizer.hash
+    assert not any("random start" in line for line in said)
+
+
+# U14
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_a_signal_stops_ends_with_the_code_of_the_signal(
+    place: Path, recipe: Path, number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    real, sent = Session.write_log, []
+
+    def log(session: Session) -> None:
+        if session.step == 3 and not sent:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+        real(session)
+
+    monkeypatch.setattr(Session, "write_log", log)
+    arguments = ["pretrain", str(recipe), "--corpus", "run/cloze/corpus/main/store", "--out", "stopped", "--budget", "9steps"]
+    assert main([*arguments, "--set", "training.log_every=1", "--device", "cpu"]) == code
+    assert f"stopped by {number.name} at step 3; checkpoint written." in capsys.readouterr().err
+
+
+def test_the_end_of_a_run_says_its_held_out_loss(place: Path, recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["pretrain", str(recipe), "--corpus", "text.txt", "--out", "new", "--budget", "1steps", "--device", "cpu"]
+    assert main(arguments) == 0
+    log = [json.loads(line) for line in (place / "new" / "cloze" / "log.jsonl").read_text().splitlines()]
+    (loss,) = [event["loss"] for event in log if event["event"] == "held_out"]
+    assert f"the budget is spent at step 1, held-out loss {loss:.4f}; checkpoint written." in capsys.readouterr().err
+
+
+def test_diff_of_two_runs_heads_the_columns_with_their_folders(
+    place: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(place / "wide", budget="1steps", overrides=["training.batch=2"])
+    assert main(["diff", "run", "wide"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["run", "wide"]
