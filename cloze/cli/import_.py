@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,10 +69,10 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
     from cloze.interop import Card, export_folder
     from cloze.interop.recipe import adapted_recipe, base_recipe
     from cloze.interop.vectors.importing import base_of_vectors, recipe_of_vectors
+    from cloze.whole import whole_folder
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
+    with whole_folder(out) as stage:
         words = imported.model.part == "word_vectors"
         if not words and (imported.folder / "cloze" / "recipe.yaml").is_file():
             recipe = load_recipe(imported.folder)
@@ -89,14 +86,7 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
         )  # fmt: skip
-        with (stage / "cloze" / "recipe.yaml").open("w", encoding="utf-8") as file:
-            file.write(to_yaml(recipe.canonical()))
-            file.flush()
-            os.fsync(file.fileno())
-        stage.chmod(0o777 & ~_umask(stage))
-        os.replace(stage, out)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        (stage / "cloze" / "recipe.yaml").write_text(to_yaml(recipe.canonical()), encoding="utf-8")
     return remarks
 
 
@@ -115,12 +105,3 @@ def describe(imported: Imported) -> str:
         f"{imported.architecture or imported.model.part}: {', '.join(shape)}, {imported.vocab_size:,} pieces, "
         f"{parameters:,} parameters; {heads}"
     )
-
-
-def _umask(folder: Path) -> int:
-    """The bits that new folders here do not get, asked without changing anything for other threads."""
-    probe = folder / "cloze" / ".probe"
-    probe.mkdir()
-    mode = probe.stat().st_mode
-    probe.rmdir()
-    return 0o777 & ~mode

@@ -6,8 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +16,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.store import FILES, HEADER, LANGUAGES, VERSION, Store, layer_file
 from cloze.errors import CorpusError
+from cloze.whole import hidden, put, recover
 
 
 class StoreWriter:
@@ -47,7 +46,9 @@ class StoreWriter:
         self.tokens = self.sentences = self.documents = 0
         self._bits = np.zeros(0, dtype=np.bool_)  # word starts that do not fill a byte yet
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        self.folder = Path(tempfile.mkdtemp(prefix=f".{self.out.name}.", dir=self.out.parent))
+        self._place = hidden(self.out)
+        self.folder = self._place.__enter__() / self.out.name
+        self.folder.mkdir()
         extra = [*([LANGUAGES] if languages else []), *map(layer_file, self.layers)]
         self._files = {name: _HashedFile(self.folder / name) for name in (*FILES, *extra)}
 
@@ -58,8 +59,7 @@ class StoreWriter:
         for file in self._files.values():
             with contextlib.suppress(OSError):  # a full disk complains again when the buffer is flushed
                 file.close()
-        if self.folder.exists():
-            shutil.rmtree(self.folder, ignore_errors=True)
+        self._place.__exit__(None, None, None)
 
     def append(
         self, ids: NDArray[np.integer], word_start: NDArray[np.bool_], sentence_lengths: NDArray[np.integer],
@@ -103,8 +103,7 @@ class StoreWriter:
         files = {name: {"bytes": file.bytes, "sha256": file.hash.hexdigest()} for name, file in self._files.items()}
         header = {**self.header, **counts, "files": files, "report": dict(report)}
         (self.folder / HEADER).write_text(json.dumps(header, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        self.folder.chmod(0o755)  # mkdtemp makes it private
-        _replace(self.folder, self.out)
+        put(self.folder, self.out)
         return Store.open(self.out)
 
 
@@ -128,19 +127,15 @@ class _HashedFile:
 
 
 def check_out(out: Path, *, replace: bool = True) -> None:
-    """A `CorpusError` where no store can be written, and for a store that is there already unless it may be replaced."""
+    """A `CorpusError` where no store can be written, and for a store that is there already unless it may be replaced.
+
+    It is asked before any text is read. What a killed build left unfinished there is put in order first.
+    """
+    place = next(parent for parent in out.absolute().parents if parent.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise CorpusError(f"{out}: {place} is not a folder that you can write to. Choose another --out.")
+    recover(out)
     if Store.is_store(out) and not replace:
         raise CorpusError(f"{out}: a token store already. Choose another --out, or give --overwrite to replace it.")
     if out.exists() and not Store.is_store(out) and (not out.is_dir() or any(out.iterdir())):
         raise CorpusError(f"{out}: already exists and is not a token store; give another --out or remove it yourself.")
-
-
-def _replace(folder: Path, out: Path) -> None:
-    """Rename, moving an older store out of the way first so that there is never a mixture of two."""
-    old = None
-    if out.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
-        os.replace(out, old / "store")
-    os.replace(folder, out)
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)

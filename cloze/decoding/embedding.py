@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,6 +16,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError, nearest
+from cloze.whole import whole_file
 
 Pooling = Literal["mean", "max", "first", "summary"]
 
@@ -97,11 +97,6 @@ def pool(states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
 def save_vectors(path: Path, vectors: NDArray[np.float32]) -> Path:
     """Write vectors as a .npy file (the ending is added where it is missing), whole or not at all; returns its path."""
     target = path if path.suffix == ".npy" else path.with_name(path.name + ".npy")
-    stage = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with stage.open("wb") as file:
-            np.save(file, vectors)
-        os.replace(stage, target)
-    finally:
-        stage.unlink(missing_ok=True)
+    with whole_file(target) as stage, stage.open("wb") as file:
+        np.save(file, vectors)
     return target

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
+from cloze.whole import whole_file
 
 Features = NDArray[np.float32]
 
@@ -62,15 +62,10 @@ def save_features(path: Path, features: Iterator[tuple[int, Features]], texts: S
     at all.
     """
     target = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
-    stage = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with zipfile.ZipFile(stage, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for number, array in features:
-                _add(archive, str(number), array)
-            _add(archive, "texts", np.array(list(texts), dtype=np.str_))
-        os.replace(stage, target)
-    finally:
-        stage.unlink(missing_ok=True)
+    with whole_file(target) as stage, zipfile.ZipFile(stage, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for number, array in features:
+            _add(archive, str(number), array)
+        _add(archive, "texts", np.array(list(texts), dtype=np.str_))
     return target
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from cloze.errors import TaskError
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report
+from cloze.whole import whole_file
 
 
 def evaluate(
@@ -50,10 +50,5 @@ def write_predictions(predictions: Sequence[Prediction], path: Path | None) -> N
     if path is None:
         sys.stdout.writelines(lines)
         return
-    stage = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with stage.open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-        os.replace(stage, path)
-    finally:
-        stage.unlink(missing_ok=True)
+    with whole_file(path) as stage, stage.open("w", encoding="utf-8") as file:
+        file.writelines(lines)

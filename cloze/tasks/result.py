@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from cloze.decoding.reader import Checkpoint
@@ -22,6 +19,7 @@ from cloze.tasks.finetune import Result
 from cloze.tasks.metrics import spread
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
+from cloze.whole import recover, whole_folder
 
 TASK_FILE = "cloze/task.json"
 LOG_FILE = "cloze/log.jsonl"
@@ -36,7 +34,9 @@ def save_result(
     that is there already is a `TaskError` unless `overwrite`.
     """
     learner = result.tuned
-    with published(folder, overwrite=overwrite) as stage:
+    check_new(folder, overwrite=overwrite)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with whole_folder(folder) as stage:
         remarks = export_folder(
             stage,
             model=_model(learner, loaded),
@@ -106,6 +106,7 @@ def check_new(folder: Path, *, overwrite: bool) -> None:
 
     `overwrite` replaces what fine-tuning wrote and nothing else: never a run, with its checkpoints, or some other folder.
     """
+    recover(folder)
     holds = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if holds and not overwrite:
         raise TaskError(f"{folder}: there is something already. Choose another --out, or give --overwrite to replace it.")
@@ -117,24 +118,6 @@ def check_new(folder: Path, *, overwrite: bool) -> None:
     place = next(parent for parent in folder.absolute().parents if parent.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         raise TaskError(f"{folder}: {place} is no folder that you can write to. Choose another --out.")
-
-
-@contextmanager
-def published(folder: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A place to write in that becomes `folder` by renaming when the block ends without an error."""
-    check_new(folder, overwrite=overwrite)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    stage = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        stage.chmod(0o755)
-        yield stage
-        old = stage.with_name(stage.name + ".old")
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(stage, folder)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
 
 
 def read_task(folder: Path) -> dict[str, Any]:

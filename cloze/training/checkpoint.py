@@ -22,6 +22,7 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError, RunError
 from cloze.training.tensors import read_tensors, sha256, write_tensors
+from cloze.whole import flush, put, recover
 
 Export = Callable[[Path, Mapping[str, Tensor], int], object]
 
@@ -38,6 +39,11 @@ class Checkpoints:
         self.folder = run / "cloze" / "checkpoints"
         self.keep = max(keep, 1)
         self.keep_steps = frozenset({0, *keep_steps})
+
+    def recover(self) -> None:
+        """Give a checkpoint its name back that a killed process had moved out of the way, saving its step a second time."""
+        for kept in self.folder.glob(".step-*.kept"):
+            recover(self.folder / kept.name[1 : -len(".kept")])
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, ascending."""
@@ -72,8 +78,8 @@ class Checkpoints:
             }
             record = {"version": VERSION, **state, "files": files}
             (partial / _STATE / "state.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-            _flush(partial)
-            _replace_folder(partial, target)
+            flush(partial)
+            put(partial, target)
             self._publish(target)
         except Exception as error:
             shutil.rmtree(partial, ignore_errors=True)
@@ -152,6 +158,7 @@ class Checkpoints:
     def _clean(self) -> None:
         """Remove what a killed run left half-written or half-removed."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.recover()
         for path in self.folder.glob(".step-*"):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -184,29 +191,3 @@ class Checkpoints:
             f"{path}: this checkpoint is damaged or half-copied: {what}.\n"
             f"  Copy it again from where it was made, or delete this folder: {way_out}."
         )
-
-
-def _flush(folder: Path) -> None:
-    """Force every file below a folder, and the folders themselves, to the disk."""
-    for path in [*folder.rglob("*"), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _replace_folder(partial: Path, target: Path) -> None:
-    """Rename a finished folder into its place; an older one of that name is moved out of sight first."""
-    if target.exists():
-        hidden = target.with_name(f".{target.name}.removed")
-        os.replace(target, hidden)
-        os.replace(partial, target)
-        shutil.rmtree(hidden, ignore_errors=True)
-    else:
-        os.replace(partial, target)
-    descriptor = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

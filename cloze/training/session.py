@@ -40,6 +40,8 @@ class Session:
         self.run, self.ranks = run, ranks
         check_folder(run, read_run_record(run.folder))
         self.checkpoints = Checkpoints(run.folder, keep=run.training.keep, keep_steps=run.training.keep_steps)
+        if ranks.first:
+            self.checkpoints.recover()
         saved = self.checkpoints.load() if self.checkpoints.steps() else None
         self.precision = choose_precision(run.training.precision, ranks.device)
         self.line = ProgressLine()

@@ -1,7 +1,8 @@
-"""A process that trains in forked children and kills them: `python killing.py FOLDER SEED`.
+"""A process that trains in forked children and kills them: `python killing.py FOLDER SEED KILLS`.
 
-`whole` is not killed. `random`: ten children die by SIGKILL at random moments, the eleventh ends the run. `export`,
-`rename`, `publish`: the first child dies inside that part of writing the second checkpoint.
+`whole` is not killed. `random`: children die by SIGKILL at random moments, the last one ends the run. `export`, `rename`,
+`publish`: the first child dies inside that part of writing the second checkpoint; `twice`: while it replaces that checkpoint
+by another of the same step.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from pathlib import Path
 import torch
 from tiny import Numbers, electra, export, tiny_run
 
+from cloze import whole
 from cloze.training import checkpoint
 from cloze.training.loop import train
+from cloze.training.session import Session
 
 STEPS = 18
+HOW = ("random", "export", "rename", "publish", "twice")
 
 
 def child(folder: Path) -> None:
@@ -60,9 +64,12 @@ def die_inside(how: str) -> None:
         tiny = sys.modules["tiny"]
         tiny.export = deadly(export, lambda folder, state, step: step == 3)
     if how == "rename":
-        checkpoint._replace_folder = deadly(
-            checkpoint._replace_folder, lambda partial, target: target.name.endswith("03")
-        )
+        checkpoint.put = deadly(checkpoint.put, lambda partial, target: target.name.endswith("03"))
+    if how == "twice":
+        save = Session.checkpoint
+        Session.checkpoint = lambda self: (save(self), save(self))  # type: ignore[method-assign]
+        removed = iter(range(10**6))
+        whole._remove = deadly(whole._remove, lambda path: next(removed) == 1)
     if how == "publish":
         links = iter(range(10**6))  # step 0 publishes two files; the fourth link is the middle of step 3's
         checkpoint.os.link = deadly(os.link, lambda *_: next(links) == 3)
@@ -78,20 +85,20 @@ def killed_inside(folder: Path, how: str) -> None:
         sys.exit(f"{how}: the child was to die and did not")
 
 
-def main(folder: Path, seed: int) -> None:
+def main(folder: Path, seed: int, kills: int) -> None:
     torch.set_num_threads(1)  # a fork must not inherit a pool of threads
     start = time.perf_counter()
     fork(folder / "whole", None)
     whole = time.perf_counter() - start
     chance = random.Random(seed)
-    for _ in range(10):
+    for _ in range(kills):
         fork(folder / "random", chance.uniform(0.05, 0.5) * whole)
-    for how in ("export", "rename", "publish"):
+    for how in HOW[1:]:
         killed_inside(folder / how, how)
-    for how in ("random", "export", "rename", "publish"):
+    for how in HOW:
         if not fork(folder / how, None):
             sys.exit(f"{how}: the last child was killed")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

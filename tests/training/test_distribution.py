@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+    shutil.copytree(folder / "fsdp-electra", folder / "fsdp-electra-resumed")
     return folder
 
 
@@ -76,17 +78,20 @@ def test_two_ranks_equal_one_when_a_step_holds_every_entry(runs: Path, tmp_path:
     close(tmp_path, runs / f"{strategy}-mixture")
 
 
-def test_a_sharded_run_goes_on_alone(runs: Path, tmp_path: Path) -> None:
-    train(tiny_run(tmp_path, step=electra(), **{**settings(), "budget": "9steps"}))
-    alone = {**settings(), "budget": "9steps", "extend": True}
-    done = train(tiny_run(runs / "fsdp-electra", step=electra(), data=Numbers(), **alone))
-    assert done.step == 9 and events(runs / "fsdp-electra", "resume")[0]["step"] == 6
+def test_a_sharded_run_resumes_alone_with_its_weights_and_its_optimiser(runs: Path, tmp_path: Path) -> None:
+    further = {**settings(), "budget": "9steps", "extend": True}
+    train(tiny_run(tmp_path, step=electra(), **settings()))
+    train(tiny_run(tmp_path, step=electra(), **further))
+    train(tiny_run(runs / "fsdp-electra-resumed", step=electra(), data=Numbers(), **further))
+    assert events(runs / "fsdp-electra-resumed", "resume")[0]["step"] == 6
+    close(tmp_path, runs / "fsdp-electra-resumed")
 
 
-def test_a_run_begun_alone_goes_on_sharded(runs: Path) -> None:
-    records = events(runs / "begun-alone")
-    assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
+def test_a_run_begun_alone_resumes_sharded_with_its_weights_and_its_optimiser(runs: Path, tmp_path: Path) -> None:
+    train(tiny_run(tmp_path, step=electra(), **{**settings(), "budget": "3steps"}))
+    train(tiny_run(tmp_path, step=electra(), **settings(), extend=True))
     assert events(runs / "begun-alone", "resume")[0]["step"] == 3
+    close(tmp_path, runs / "begun-alone")
 
 
 @pytest.mark.parametrize("name", ["ddp-lanes", "fsdp-lanes"])

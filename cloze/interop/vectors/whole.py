@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
+from cloze import whole
 from cloze.errors import UserError
 
 
@@ -19,16 +19,9 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         raise UserError(f"{path}: its folder does not exist. Make it first, or choose another name.")
     if path.is_dir():
         raise UserError(f"{path}: is a folder; expected the name of a file to write.")
-    stage = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with stage.open("wb") as file:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(path.stem, "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
-                    yield cast(IO[bytes], packed)
-            else:
-                yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(stage, path)
-    finally:
-        stage.unlink(missing_ok=True)
+    with whole.whole_file(path) as stage, stage.open("wb") as file:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(path.stem, "wb", compresslevel=6, fileobj=file, mtime=0) as packed:
+                yield cast(IO[bytes], packed)
+        else:
+            yield file

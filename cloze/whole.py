@@ -1,0 +1,157 @@
+"""Files and folders that appear under their names whole or not at all, and replace older ones without a moment of neither.
+
+What is being written lies beside its target in a hidden place, `.NAME.new-XXXXXXXX`, on which its writer holds a lock. Once it
+is whole it gets the name. An older one of that name exchanges names with it (renameat2 with RENAME_EXCHANGE on Linux,
+renamex_np with RENAME_SWAP on macOS). Where the file system cannot do that, the older one is called `.NAME.kept` for a moment;
+if the process dies in that moment, the next writer gives it its name back. The next writer also removes the hidden places of
+killed ones: those on which nobody holds a lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_AT_CWD = -100
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS have the same value
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """An empty folder to write in, which becomes `target` when the block ends without an error and is removed otherwise."""
+    with hidden(target) as place:
+        stage = place / target.name
+        stage.mkdir()
+        yield stage
+        flush(stage)
+        put(stage, target)
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """The path of a file to write, which becomes `target` when the block ends without an error and is removed otherwise."""
+    with hidden(target) as place:
+        stage = place / target.name
+        yield stage
+        flush(stage)
+        os.replace(stage, target)
+        _sync(target.parent)
+
+
+def put(new: Path, target: Path) -> None:
+    """Give a finished folder its name, in the same file system; an older one of that name is removed afterwards."""
+    kept = _kept(target)
+    if not os.path.lexists(target):
+        os.replace(new, target)
+    elif exchange(new, target):
+        _sync(target.parent)
+        _remove(new)
+    else:
+        os.replace(target, kept)
+        os.replace(new, target)
+        _sync(target.parent)
+        _remove(kept)
+    _sync(target.parent)
+
+
+def recover(target: Path) -> None:
+    """Finish what a killed writer of `target` began: an older one gets its name back, hidden places are removed."""
+    if not target.parent.is_dir():
+        return
+    kept = _kept(target)
+    if os.path.lexists(kept):
+        if os.path.lexists(target):
+            _remove(kept)
+        else:
+            os.replace(kept, target)
+    with _locked(target.parent):
+        for place in target.parent.glob(f".{_escaped(target.name)}.new-*"):
+            _sweep(place)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange the names of two files or folders in one step; False, with nothing changed, where that cannot be done."""
+    library = ctypes.CDLL(None, use_errno=True)
+    first, second = os.fsencode(one), os.fsencode(other)
+    try:
+        if sys.platform == "darwin":
+            return int(library.renamex_np(first, second, _EXCHANGE)) == 0
+        return int(library.renameat2(_AT_CWD, first, _AT_CWD, second, _EXCHANGE)) == 0
+    except AttributeError:  # a C library without the call
+        return False
+
+
+def flush(path: Path) -> None:
+    """Force a file, or every file below a folder and the folders themselves, to the disk."""
+    for each in [*path.rglob("*"), path] if path.is_dir() else [path]:
+        _sync(each)
+
+
+@contextmanager
+def hidden(target: Path) -> Iterator[Path]:
+    """A hidden folder beside `target` for as long as the block lasts, locked by this process; see `put`."""
+    recover(target)
+    with _locked(target.parent):  # nobody sweeps between making and locking
+        place = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))
+        held = os.open(place, os.O_RDONLY)
+        with suppress(OSError):  # a file system without locks on folders: nothing is ever swept there
+            fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        place.chmod(0o755)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        os.close(held)
+
+
+def _sweep(place: Path) -> None:
+    """Remove a hidden place if its writer is gone."""
+    with suppress(OSError):
+        held = os.open(place, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(place)
+        finally:
+            os.close(held)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's own lock for a moment."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _kept(target: Path) -> Path:
+    return target.with_name(f".{target.name}.kept")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
