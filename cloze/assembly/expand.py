@@ -16,6 +16,8 @@ KEYS = (
     "name", "paper", "notes", "sources", "corpus", "texts", "text", "tables", "networks", "network", "tie", "reading", "order",
     "exercise", "passes", "objectives", "mixture", "mixing", "schedule", "training", "export", "stages",
 )
+# Keys that hold parts or further keys, never a value.
+SECTIONS = frozenset(KEYS) - {"name", "paper", "notes", "tie", "order", "mixing", "export"}
 ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds")
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
 TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate")
@@ -48,6 +50,21 @@ def expand(root: Node, faults: Faults) -> None:
     training = root.value.get("training")
     if training is not None and _is_mapping(training, "training", faults):
         expand_arguments(slots(TrainingSpec), training, "training", faults)
+
+
+def check_keys(root: Node, faults: Faults) -> None:
+    """Report keys of an expanded recipe that the language does not have: those that `--set` has put there."""
+    known = {singular: plural for singular, plural in SINGULAR.items() if plural not in root.value}
+    unknown_keys(root, tuple(key for key in KEYS if key not in known), "", faults)
+    for name, text in _children(root, "texts", faults):
+        unknown_keys(text, TEXT_KEYS, f"texts.{name}", faults)
+    entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in _children(root, "mixture", faults))]
+    for prefix, entry in entries:
+        if prefix:
+            unknown_keys(entry, ENTRY_KEYS, prefix.rstrip("."), faults)
+        passes = entry.value.get("passes") if entry.is_mapping else None
+        for index, run in enumerate(passes.value if passes is not None and passes.is_list else ()):
+            unknown_keys(run, PASS_KEYS, f"{prefix}passes[{index}]", faults)
 
 
 def _plural(root: Node, singular: str, plural: str, faults: Faults) -> None:

@@ -25,6 +25,7 @@ from cloze.assembly.recipe import (
     TrainingSpec,
 )
 from cloze.assembly.schema import Slot, Slots, read_arguments, read_part, slots
+from cloze.bounds import Count, NonNegative, Positive, Share
 
 _head: Slots = {
     "name": Slot(str),
@@ -36,7 +37,7 @@ _head: Slots = {
 }
 _entry: Slots = {
     "source": Slot(str | None, None),
-    "odds": Slot(float | Literal["by_size"], 1.0),
+    "odds": Slot(NonNegative | Literal["by_size"], 1.0),
 }
 _named_order: Slots = {"order": Slot(OrderName, "open")}
 _pass: Slots = {
@@ -51,9 +52,9 @@ _network: Slots = {
     "architecture": Slot(str | None, None),
 }
 _phase: Slots = {
-    "steps": Slot(int | None, None),
-    "share": Slot(float | None, None),
-    "epochs": Slot(float | None, None),
+    "steps": Slot(Count | None, None),
+    "share": Slot(Share | None, None),
+    "epochs": Slot(Positive | None, None),
 }
 _examples = {
     "texts": "text: {tokenizer: {wordpiece: {size: 30522}}}",

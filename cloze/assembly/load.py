@@ -13,7 +13,7 @@ from typing import Any
 
 from cloze.assembly import parts, paths
 from cloze.assembly.document import Node, Where, from_data, read_yaml
-from cloze.assembly.expand import expand
+from cloze.assembly.expand import SECTIONS, check_keys, expand
 from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read
 from cloze.assembly.recipe import Recipe
@@ -115,6 +115,8 @@ def _assemble(root: Node, size: str | None, overrides: Sequence[str]) -> Recipe:
         rescale(root, _read(root), size)
     for override in overrides:
         _override(root, override, faults)
+    if overrides:
+        check_keys(root, faults)
     faults.raise_if_any()
     recipe = _read(root)
     check_structure(recipe, lambda path: _place(root, path), faults)
@@ -165,7 +167,8 @@ def _override(root: Node, override: str, faults: Faults) -> None:
 def _set(root: Node, path: str, value: Node) -> str:
     slot = paths.find(root, path)
     old = slot.node
-    if _structural(value) or (old is not None and (old.part is not None or _structural(old))):
+    whole = slot.container is root and path in SECTIONS
+    if whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
         raise RecipeError(
             f"{slot.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
             f"  Write a recipe of your own: `cloze show NAME > mine.yaml`, and change it there."

@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from cloze.assembly.document import Where
+from cloze.bounds import BelowOne, Count, Natural, Positive
 from cloze.registry import Part
 
 OrderName = Literal["open", "left_to_right", "right_to_left", "source_to_target"]
@@ -185,25 +186,25 @@ class TrainingSpec:
 
     optimizer: OptimizerPart
     rate: RatePart
-    batch: int
-    micro_batch: int | None = None
-    steps: int | None = None
-    epochs: float | None = None
-    tokens: int | None = None
-    clip: float | None = None
+    batch: Count
+    micro_batch: Count | None = None
+    steps: Count | None = None
+    epochs: Positive | None = None
+    tokens: Count | None = None
+    clip: Positive | None = None
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compile: Literal["auto"] | bool = "auto"
     layerwise_rates: LayerwisePart = None
     divide: Literal["answers", "rows", "nothing"] = "answers"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     packing: bool = False
-    workers: int = 0
-    held_out: float = 0.01
-    evaluate_every: float = 0.1
-    checkpoint_every: int | None = None
-    keep: int = 2
+    workers: Natural = 0
+    held_out: BelowOne = 0.01
+    evaluate_every: BelowOne = 0.1
+    checkpoint_every: Count | None = None
+    keep: Natural = 2
     keep_steps: tuple[int, ...] = ()
-    log_every: int | None = None
+    log_every: Count | None = None
 
 
 # What may change without changing a single weight of the result, or belongs to the run's record: not part of the hash.

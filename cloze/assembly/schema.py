@@ -14,6 +14,7 @@ from cloze.assembly import parts
 from cloze.assembly.document import Node
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import PartSpec
+from cloze.bounds import NonNegative
 from cloze.errors import RecipeError, nearest
 from cloze.registry import GivenMark, LiveMark, PartMark, parameters
 
@@ -58,7 +59,7 @@ RESERVED: Mapping[str, Slots] = {
     "objective": {
         "read": Slot(str | dict[str, str] | None, None),
         "head": Slot(str | None, None),
-        "weight": Slot(Annotated[float, LiveMark()], 1.0),
+        "weight": Slot(Annotated[NonNegative, LiveMark()], 1.0),
     },
     "rewriter": {"from": Slot(str | dict[str, str])},
 }
@@ -173,7 +174,9 @@ def read_arguments(
 def _read_value(p: Slot, node: Node, path: str, faults: Faults) -> tuple[bool, Any]:
     if node.part is not None:
         read = read_part(node, path, faults)
-        return read is not None, None if read is None else read[0]
+        if read is None:
+            return False, None
+        return _within(p, read[0], node, path, faults), read[0]
     if p.part is not None:  # a part that could not be expanded has been reported already
         return node.value is None and p.default is None, None
     if p.live and node.is_mapping:
@@ -183,6 +186,21 @@ def _read_value(p: Slot, node: Node, path: str, faults: Faults) -> tuple[bool, A
     except ValueError as error:
         faults.add(node.where, path, *_why(error, p, node))
         return False, None
+
+
+def _within(p: Slot, schedule: PartSpec, node: Node, path: str, faults: Faults) -> bool:
+    """Whether both ends of a schedule are values that the number itself could have."""
+    sound = True
+    for end in ("start", "end") if p.live and schedule.kind == "schedule" else ():
+        if end not in schedule.arguments:
+            continue
+        try:
+            check_value(p.annotation, schedule.arguments[end])
+        except ValueError:
+            sound = False
+            given = f"got {schedule.arguments[end]}, expected {describe(p.annotation)}."
+            faults.add(node.where, f"{path}.{schedule.name}.{end}", given)
+    return sound
 
 
 def check_value(annotation: Any, value: Any) -> Any:
@@ -221,6 +239,7 @@ def _why(error: ValueError, p: Slot, node: Node) -> tuple[str, str]:
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 
+_ANY = 1 << 40  # an upper bound that is only there to stop nonsense
 _words: dict[Any, str] = {
     Any: "any value", int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null",
 }
@@ -234,7 +253,7 @@ def describe(annotation: Any) -> str:
         return _words[annotation]
     if origin is typing.Annotated:
         mark = next((m for m in arguments[1:] if isinstance(m, (PartMark, LiveMark))), None)
-        return f"a part: {mark.kind}" if isinstance(mark, PartMark) else describe(arguments[0])
+        return f"a part: {mark.kind}" if isinstance(mark, PartMark) else describe(arguments[0]) + bounds(annotation)
     if origin is Literal:
         return ("one of " if len(arguments) > 1 else "") + ", ".join(str(value) for value in arguments)
     if origin in (Union, types.UnionType):
@@ -247,6 +266,21 @@ def describe(annotation: Any) -> str:
     if origin is dict:
         return f"a mapping from {_several(arguments[0])} to {_several(arguments[1])}"
     return getattr(annotation, "__name__", str(annotation))
+
+
+def bounds(annotation: Any) -> str:
+    """The bounds of a number in words: ` from 0 to 1`, ` above 0`; nothing where there are none."""
+    found: dict[str, Any] = {}
+    for mark in getattr(annotation, "__metadata__", ()):
+        found |= {name: getattr(mark, name) for name in ("ge", "gt", "le", "lt") if hasattr(mark, name)}
+    low = f"{found['ge']:,}" if "ge" in found else None
+    if low is not None and "le" in found and found["le"] < _ANY:
+        return f" from {low} to {found['le']:,}"
+    if low is not None and "lt" in found:
+        return f" from {low} to below {found['lt']:,}"
+    if low is not None:
+        return f" of {low} or more"
+    return f" above {found['gt']:,}" if "gt" in found else ""
 
 
 def _several(annotation: Any) -> str:

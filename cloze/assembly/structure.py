@@ -162,13 +162,6 @@ def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
     def wrong(key: str, what: str) -> None:
         faults.add(at(f"training.{key}"), f"training.{key}", what)
 
-    for name in ("batch", "micro_batch", "steps", "epochs", "tokens", "clip"):
-        value = getattr(training, name)
-        if value is not None and not value > 0:
-            wrong(name, f"got {value}, expected a number above 0.")
-    for name in ("held_out", "evaluate_every"):
-        if not 0 <= getattr(training, name) < 1:
-            wrong(name, f"got {getattr(training, name)}, expected a share from 0 to below 1.")
     if training.micro_batch is not None and training.micro_batch > training.batch > 0:
         wrong("micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
     budgets = [name for name in ("steps", "epochs", "tokens") if getattr(training, name) is not None]

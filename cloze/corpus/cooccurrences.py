@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.bounds import Count
 from cloze.compiled import has_numba
 from cloze.corpus.cells import VERSION, CellPlan, Cells, CellWriter
 from cloze.corpus.pair_counting import counted, threads_here
@@ -53,8 +54,8 @@ class Cooccurrences:
     gives = _FIELDS
 
     def __init__(
-        self, *, radius: int = 15, weight: Weight = "inverse_distance", symmetric: bool = True, unit: Unit = "document",
-        memory: int = 2048, length: int | None = 2,
+        self, *, radius: Count = 15, weight: Weight = "inverse_distance", symmetric: bool = True, unit: Unit = "document",
+        memory: Count = 2048, length: Count | None = 2,
     ) -> None:
         if radius < 1:
             raise RecipeError(f"cooccurrences.radius: {radius}; expected 1 or more words.")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Count
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -44,7 +45,7 @@ class Lexicon:
     """
 
     def __init__(
-        self, *, lengths: tuple[int, int] = (2, 7), most: int = 100_000, min_count: int = 5, file: str | None = None
+        self, *, lengths: tuple[int, int] = (2, 7), most: Count = 100_000, min_count: Count = 5, file: str | None = None
     ) -> None:
         shortest, longest = lengths
         if not 1 <= shortest <= longest <= 16:

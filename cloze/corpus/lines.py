@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.bounds import Count
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.passages import remember, running_text
 from cloze.corpus.plan import Arranged, Cut, Int32, Int64, Stretch
@@ -37,7 +38,7 @@ class Lines:
     gives: frozenset[str] = frozenset(_FIELDS)
 
     def __init__(
-        self, *, length: int = 1000, unit: Literal["document", "sentence"] = "document", shuffle: bool = True
+        self, *, length: Count = 1000, unit: Literal["document", "sentence"] = "document", shuffle: bool = True
     ) -> None:
         if length < 2:
             raise RecipeError(f"lines.length: {length} tokens; expected 2 or more.")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.bounds import Count
 from cloze.corpus import languages as mixing
 from cloze.corpus.alternating import ALTERNATING, BoundAlternating
 from cloze.corpus.gather import Gatherer
@@ -40,7 +41,7 @@ class Pairs:
     """
 
     def __init__(
-        self, *, length: int | None = None, swap: bool = True, languages: dict[str, float] | None = None,
+        self, *, length: Count | None = None, swap: bool = True, languages: dict[str, float] | None = None,
         static: bool = False, alternate: bool = False,
     ) -> None:
         self.length = length

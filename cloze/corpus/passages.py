@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.bounds import Count, Share
 from cloze.corpus import languages as mixing
 from cloze.corpus import plan as plans
 from cloze.corpus.gather import Gatherer
@@ -70,7 +71,7 @@ class Passages:
     each = False
 
     def __init__(
-        self, *, length: int | None = None, short: float = 0.0, across_documents: bool = False,
+        self, *, length: Count | None = None, short: Share = 0.0, across_documents: bool = False,
         break_at: Literal["sentence", "anywhere"] = "sentence", separator: str | None = None,
         overrun: bool = True, static: bool = False, languages: dict[str, float] | None = None,
     ) -> None:

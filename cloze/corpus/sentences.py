@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from cloze.bounds import Count
 from cloze.corpus import languages as mixing
 from cloze.corpus.passages import GIVES, BoundPassages
 from cloze.corpus.single import Beside, BoundSingle, fields_of
@@ -40,7 +41,7 @@ class Sentences:
     overrun = True
 
     def __init__(
-        self, *, length: int | None = None, longest: int | None = None, languages: dict[str, float] | None = None,
+        self, *, length: Count | None = None, longest: Count | None = None, languages: dict[str, float] | None = None,
         static: bool = False, companions: Sequence[Beside] | None = None, across_documents: bool = False,
         bucket: Literal["equal_length"] | None = None,
     ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.bounds import Count, Natural, NonNegative, Share
 from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
 from cloze.corpus.store import Store
@@ -51,8 +52,8 @@ class Streams:
     gives: frozenset[str]
 
     def __init__(
-        self, *, length: int | None = None, reuse: int = 0, both_directions: bool = False, separator: str | None = None,
-        spread: float = 0.0, short: float = 0.0,
+        self, *, length: Count | None = None, reuse: Natural = 0, both_directions: bool = False, separator: str | None = None,
+        spread: NonNegative = 0.0, short: Share = 0.0,
     ) -> None:
         if reuse < 0 or (length is not None and reuse >= length):
             raise RecipeError(f"streams.reuse: {reuse} tokens of a row come again; expected 0 or more, and fewer than length.")

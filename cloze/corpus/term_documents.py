@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze import rng
+from cloze.bounds import Count
 from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
 from cloze.corpus.store import Store
@@ -40,7 +41,7 @@ class TermDocuments:
 
     gives = frozenset({"tokens", "length", "document", "targets/main", "places/main", "weights/main"})
 
-    def __init__(self, *, unit: Unit = "document", length: int | None = 512) -> None:
+    def __init__(self, *, unit: Unit = "document", length: Count | None = 512) -> None:
         if unit not in ("document", "sentence"):
             raise RecipeError(f"term_documents.unit: {unit!r}; expected document or sentence.")
         self.unit, self.length = unit, length

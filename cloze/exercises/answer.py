@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.frame import split_template
@@ -38,7 +39,7 @@ class Answer:
     start: str = "[PAD]"
     positions: Literal["counted", "original"] = "counted"
     of: str | None = None
-    longest: int | None = None
+    longest: Count | None = None
     set: str = "main"
     tokenizer: Given[TokenFacts | None] = None
     _around: tuple[Ids, Ids] | None = field(default=None, repr=False, compare=False)

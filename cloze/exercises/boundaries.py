@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.exercises.units.question import slots
 from cloze.registry import register
@@ -24,7 +25,7 @@ class Boundaries:
     most the first `most` tokens are. Masked tokens that touch are one span.
     """
 
-    most: int | None = None
+    most: Count | None = None
     set: str = "boundary"
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Count, Share
 from cloze.errors import RecipeError
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.units.question import slots
@@ -33,12 +34,12 @@ class Corrupt:
     Differs: random tokens are uniform over the ordinary ids; the authors' code draws special ids too.
     """
 
-    mask: float = 0.8
-    random: float = 0.1
-    keep: float = 0.1
+    mask: Share = 0.8
+    random: Share = 0.1
+    keep: Share = 0.1
     per: Literal["token", "word", "span"] = "token"
     replacements: Literal["uniform", "frequency"] = "uniform"
-    frequent: int | None = None
+    frequent: Count | None = None
     infill: Literal["one_mask", "sentinels"] | None = None
     tokenizer: Given[TokenFacts | None] = None
     counts: Given[NDArray[np.int64] | None] = field(default=None, repr=False, compare=False)

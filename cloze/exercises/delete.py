@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.rearrange import ordinary
 from cloze.exercises.units.question import columns_of, exactly
@@ -22,7 +23,7 @@ class Delete:
     One token is always left.
     """
 
-    rate: float = 0.15
+    rate: Share = 0.15
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:

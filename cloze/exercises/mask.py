@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Count, Positive, Share
 from cloze.errors import RecipeError
 from cloze.exercises.units import Question, Unit, unit_of
 from cloze.exercises.units.alternating import spans_in
@@ -46,20 +47,20 @@ class Mask:
     """
 
     unit: UnitName | list[str] = "token"
-    rate: float = 0.15
+    rate: Share = 0.15
     of: Literal["ordinary", "all"] = "ordinary"
-    most: int | None = None
+    most: Count | None = None
     rounding: Literal["nearest", "up", "down", "stochastic", "independent"] = "nearest"
     spare: Literal["special", "first", "none"] = "special"
     lengths: LengthLaw | None = None
     words: bool = True
-    count: int | None = None
-    one_in: int | None = None
-    mean: float = 3.0
+    count: Count | None = None
+    one_in: Count | None = None
+    mean: Positive = 3.0
     start: dict[str, float] | None = None
     power: float = 0.0
-    window: Literal["row", "half"] | int = "row"
-    frequent: int | None = None
+    window: Literal["row", "half"] | Count = "row"
+    frequent: Count | None = None
     counts: Given[NDArray[np.int64] | None] = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

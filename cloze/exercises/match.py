@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Count
 from cloze.errors import RecipeError, nearest
 from cloze.exercises.units.question import exactly, slots
 from cloze.registry import Given, register
@@ -27,7 +28,7 @@ class Match:
     """
 
     table: str
-    most: int = 128
+    most: Count = 128
     give: str = "ngram"
     tables: Given[Mapping[str, Any] | None] = field(default=None, repr=False, compare=False)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.rng import Draw
@@ -26,7 +27,7 @@ class Mismatch:
 
     of: str = "translation"
     wrong: str = "distractor"
-    rate: float = 0.5
+    rate: Share = 0.5
     set: str = "match"
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.beside import beside
 from cloze.registry import Given, register
@@ -47,8 +48,8 @@ class Pair:
     """
 
     wrong: Wrong | Literal["none"] | list[Wrong] = "random_document"
-    rate: float = 0.5
-    single: float = 0.0
+    rate: Share = 0.5
+    single: Share = 0.0
     set: str = "next"
     unit: Literal["segment", "sentence"] = "segment"
     limit: Given[int | None] = None

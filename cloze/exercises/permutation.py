@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.rng import Draw
@@ -25,7 +26,7 @@ class Permutation:
     number of tokens.
     """
 
-    window: Literal["row", "half"] | int = "row"
+    window: Literal["row", "half"] | Count = "row"
 
     def __post_init__(self) -> None:
         if isinstance(self.window, int) and self.window < 2:

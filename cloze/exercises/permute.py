@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.rearrange import by_key, ordinary
 from cloze.exercises.units.question import exactly, keyed
@@ -24,7 +25,7 @@ class Permute:
     """
 
     unit: Literal["sentence"] = "sentence"
-    rate: float = 1.0
+    rate: Share = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.rearrange import by_key, ordinals, ordinary
 from cloze.registry import register
@@ -21,7 +22,7 @@ class Rotate:
     What a frame has inserted stays where it is.
     """
 
-    rate: float = 1.0
+    rate: Share = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Count, Share
 from cloze.errors import RecipeError
 from cloze.exercises.units.question import NEVER, Bools, keyed
 from cloze.registry import register
@@ -27,8 +28,8 @@ class Shuffle:
     marks what it shuffled in `layers/shuffled`, the number of the stretch; `predict: shuffled` asks for those places.
     """
 
-    size: int = 3
-    rate: float = 0.05
+    size: Count = 3
+    rate: Share = 0.05
 
     def __post_init__(self) -> None:
         if self.size < 2:

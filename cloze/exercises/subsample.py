@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Positive
 from cloze.errors import RecipeError
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.units.question import columns_of
@@ -27,7 +28,7 @@ class Subsample:
     windows close over them; without a threshold that is all that happens. A row may come out empty.
     """
 
-    threshold: float | None = 1e-3
+    threshold: Positive | None = 1e-3
     formula: Literal["code", "paper"] = "code"
     of: Literal["words", "tokens"] = "words"
     tokenizer: Given[TokenFacts | None] = field(default=None, repr=False, compare=False)

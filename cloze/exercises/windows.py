@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.rng import Draw
@@ -26,7 +27,7 @@ class Windows:
     `contexts` (B, K) name the pairs by their columns, -1 for none, and a centre without neighbours is not asked.
     """
 
-    radius: int = 5
+    radius: Count = 5
     shrink: Literal["uniform", "none"] = "uniform"
     ask: Literal["context", "centre"] = "centre"
     together: bool = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.characters import CharacterTable
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -105,15 +106,15 @@ class BiLSTM(nn.Module):
     def __init__(
         self,
         *,
-        layers: int,
-        width: int,
-        inner: int | None = None,
+        layers: Depth,
+        width: Width,
+        inner: Width | None = None,
         skip: bool = True,
-        cell_clip: float | None = 3.0,
-        projection_clip: float | None = 3.0,
+        cell_clip: Positive | None = 3.0,
+        projection_clip: Positive | None = 3.0,
         forget_bias: float = 1.0,
-        dropout: float = 0.1,
-        reuse: int = 0,
+        dropout: BelowOne = 0.1,
+        reuse: Natural = 0,
         characters: CharactersPart = None,
         vocab_size: Given[int],
         clock: Given[Clock],

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, Count, Depth, NonNegative, Positive, Width
 from cloze.networks.blocks.buckets import Buckets
 from cloze.networks.blocks.cross import SequenceLayer
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -135,33 +136,33 @@ class EncoderDecoder(nn.Module):
     def __init__(
         self,
         *,
-        layers: int,
-        width: int,
-        heads: int,
-        decoder_layers: int | None = None,
-        head_width: int | None = None,
-        inner: int | None = None,
+        layers: Depth,
+        width: Width,
+        heads: Width,
+        decoder_layers: Depth | None = None,
+        head_width: Width | None = None,
+        inner: Width | None = None,
         norm: Literal["post", "pre"] = "post",
         normalisation: Normalisation = "layer",
-        norm_epsilon: float = 1e-5,
+        norm_epsilon: Positive = 1e-5,
         embedding_norm: bool | None = None,
         final_norm: bool | None = None,
         positions: Literal["learned", "sinusoid", "buckets", "none"] = "learned",
-        longest: int | None = None,
+        longest: Count | None = None,
         share_positions: bool = False,
-        buckets: int = 32,
-        farthest: int = 128,
+        buckets: Count = 32,
+        farthest: Count = 128,
         inputs: dict[str, int] | None = None,
         activation: Activation = "gelu",
         gated: bool = False,
         biases: bool = True,
         scale_scores: bool = True,
         scale_embeddings: bool = False,
-        dropout: float = 0.1,
-        attention_dropout: float | None = None,
-        inner_dropout: float = 0.0,
+        dropout: BelowOne = 0.1,
+        attention_dropout: BelowOne | None = None,
+        inner_dropout: BelowOne = 0.0,
         initial: Literal["truncated", "normal", "t5"] = "truncated",
-        deviation: float = 0.02,
+        deviation: NonNegative = 0.02,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, Count, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.initial import initialise
@@ -51,12 +52,12 @@ class Window(nn.Module):
     def __init__(
         self,
         *,
-        before: int,
-        embedding_width: int,
-        width: int,
+        before: Count,
+        embedding_width: Width,
+        width: Width,
         direct: bool = False,
-        dropout: float = 0.0,
-        deviation: float = 0.1,
+        dropout: BelowOne = 0.0,
+        deviation: NonNegative = 0.1,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.gru import GRULayer
 from cloze.networks.blocks.recurrent_state import lengths_of
@@ -55,12 +56,12 @@ class GRU(nn.Module):
     def __init__(
         self,
         *,
-        width: int,
-        embedding_width: int | None = None,
+        width: Width,
+        embedding_width: Width | None = None,
         both_directions: bool = False,
         condition: Literal["every_step", "initial"] | None = None,
         first: Literal["read", "zero"] = "read",
-        bound: float = 0.1,
+        bound: NonNegative = 0.1,
         forget_bias: float = 0.0,
         vectors: str | None = None,
         tune: bool = False,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, Depth, Natural, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import LockedDropout, WordDropout
@@ -84,21 +85,21 @@ class LSTM(nn.Module):
     def __init__(
         self,
         *,
-        layers: int,
-        width: int,
-        inner: int | None = None,
+        layers: Depth,
+        width: Width,
+        inner: Width | None = None,
         down: bool = False,
-        reuse: int = 0,
+        reuse: Natural = 0,
         biases: Literal["one", "two"] = "two",
         forget_bias: float = 0.0,
         locked: bool = True,
-        noise: float = 0.0,
-        word_dropout: float = 0.0,
-        input_dropout: float = 0.0,
-        weight_dropout: float = 0.0,
-        hidden_dropout: float = 0.0,
-        dropout: float = 0.0,
-        bound: float | None = None,
+        noise: NonNegative = 0.0,
+        word_dropout: BelowOne = 0.0,
+        input_dropout: BelowOne = 0.0,
+        weight_dropout: BelowOne = 0.0,
+        hidden_dropout: BelowOne = 0.0,
+        dropout: BelowOne = 0.0,
+        bound: NonNegative | None = None,
         characters: CharactersPart = None,
         vocab_size: Given[int],
         clock: Given[Clock],

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, Depth, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.lstm import LSTMLayer
@@ -158,12 +159,12 @@ class LSTMEncoderDecoder(nn.Module):
     def __init__(
         self,
         *,
-        width: int,
-        layers: int = 2,
-        embedding_width: int | None = None,
+        width: Width,
+        layers: Depth = 2,
+        embedding_width: Width | None = None,
         attention_biases: bool = False,
-        dropout: float = 0.2,
-        bound: float = 0.1,
+        dropout: BelowOne = 0.2,
+        bound: NonNegative = 0.1,
         forget_bias: float = 0.0,
         decoder: bool = True,
         words: bool = False,

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.initial import draw
 from cloze.networks.network import StateKind
@@ -36,7 +37,7 @@ class PairAttention(nn.Module):
     takes: ClassVar[frozenset[str]] = frozenset({"tokens", "decoder_tokens", "decoder_block", "summaries"})
     needs: ClassVar[frozenset[str]] = frozenset({"tokens", "decoder_tokens"})
 
-    def __init__(self, *, width: int, product: bool = True, deviation: float = 0.02, vocab_size: Given[int]) -> None:
+    def __init__(self, *, width: Width, product: bool = True, deviation: NonNegative = 0.02, vocab_size: Given[int]) -> None:
         super().__init__()
         self.width = width
         self.product = product

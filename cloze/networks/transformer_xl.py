@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.adaptive import AdaptiveEmbedding
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -57,24 +58,24 @@ class TransformerXL(nn.Module):
     def __init__(
         self,
         *,
-        layers: int,
-        width: int,
-        heads: int,
-        head_width: int | None = None,
-        inner: int | None = None,
-        memory: int = 0,
-        reuse: int = 0,
-        clamp: int | None = None,
+        layers: Depth,
+        width: Width,
+        heads: Width,
+        head_width: Width | None = None,
+        inner: Width | None = None,
+        memory: Natural = 0,
+        reuse: Natural = 0,
+        clamp: Natural | None = None,
         same_length: bool = False,
         untie: bool = False,
-        embedding_width: int | None = None,
+        embedding_width: Width | None = None,
         cutoffs: tuple[int, ...] = (),
-        divide: int = 1,
+        divide: Count = 1,
         activation: Activation = "relu",
-        norm_epsilon: float = 1e-5,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.0,
-        deviation: float = 0.02,
+        norm_epsilon: Positive = 1e-5,
+        dropout: BelowOne = 0.1,
+        attention_dropout: BelowOne = 0.0,
+        deviation: NonNegative = 0.02,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, Width
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import lengths_of
@@ -53,11 +54,11 @@ class TwoSidedLSTM(nn.Module):
     def __init__(
         self,
         *,
-        width: int,
-        embedding_width: int | None = None,
-        inner: int | None = None,
-        mix: int | None = None,
-        dropout: float = 0.0,
+        width: Width,
+        embedding_width: Width | None = None,
+        inner: Width | None = None,
+        mix: Width | None = None,
+        dropout: BelowOne = 0.0,
         forget_bias: float = 0.0,
         vectors: str | None = None,
         tune: bool = False,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, Depth, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
@@ -50,21 +51,21 @@ class TwoStream(nn.Module):
     def __init__(
         self,
         *,
-        layers: int,
-        width: int,
-        heads: int,
-        head_width: int | None = None,
-        inner: int | None = None,
+        layers: Depth,
+        width: Width,
+        heads: Width,
+        head_width: Width | None = None,
+        inner: Width | None = None,
         relative_segments: bool = True,
-        memory: int = 0,
-        reuse: int = 0,
-        clamp: int | None = None,
+        memory: Natural = 0,
+        reuse: Natural = 0,
+        clamp: Natural | None = None,
         untie: bool = True,
         activation: Activation = "gelu",
-        norm_epsilon: float = 1e-12,
-        dropout: float = 0.1,
-        attention_dropout: float | None = None,
-        deviation: float = 0.02,
+        norm_epsilon: Positive = 1e-12,
+        dropout: BelowOne = 0.1,
+        attention_dropout: BelowOne | None = None,
+        deviation: NonNegative = 0.02,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.bounds import Count, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.network import StateKind
@@ -63,14 +64,14 @@ class WordVectors(nn.Module):
     def __init__(
         self,
         *,
-        width: int,
+        width: Width,
         subwords: tuple[int, int] | None = None,
-        buckets: int = 2_000_000,
-        word_ngrams: int = 1,
+        buckets: Count = 2_000_000,
+        word_ngrams: Count = 1,
         both_sides: bool = False,
         biases: bool = False,
         gradient: Literal["full", "divided"] = "divided",
-        spread: float = 0.5,
+        spread: NonNegative = 0.5,
         vocab_size: Given[int],
         spellings: Given[Sequence[str] | None] = None,
         clock: Given[Clock | None] = None,

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, OptionalDepth, Positive, Width
 from cloze.errors import RecipeError, nearest
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
@@ -39,20 +40,20 @@ class Zen(Transformer):
     def __init__(
         self,
         *,
-        layers: int,
-        width: int,
-        heads: int,
-        inner: int | None = None,
-        ngram_layers: int = 6,
+        layers: Depth,
+        width: Width,
+        heads: Width,
+        inner: Width | None = None,
+        ngram_layers: OptionalDepth = 6,
         ngrams: str = "ngrams",
-        longest: int = 512,
-        segments: int = 2,
+        longest: Count = 512,
+        segments: Natural = 2,
         activation: Activation = "gelu",
-        norm_epsilon: float = 1e-12,
-        dropout: float = 0.1,
-        attention_dropout: float | None = None,
+        norm_epsilon: Positive = 1e-12,
+        dropout: BelowOne = 0.1,
+        attention_dropout: BelowOne | None = None,
         initial: Literal["truncated", "normal"] = "normal",
-        deviation: float = 0.02,
+        deviation: NonNegative = 0.02,
         vocab_size: Given[int],
         clock: Given[Clock],
         tables: Given[Mapping[str, Any] | None] = None,

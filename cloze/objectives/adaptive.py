@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.bounds import Count, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.adaptive import AdaptiveEmbedding, bounds, piece_widths
 from cloze.objectives.classify import Classify
@@ -128,10 +129,10 @@ class AdaptivePrediction(Classify):
 def adaptive_prediction(
     *,
     cutoffs: Sequence[int],
-    divide: int = 1,
+    divide: Count = 1,
     tie: bool = True,
     tie_projections: bool = True,
-    embedding_width: int | None = None,
+    embedding_width: Width | None = None,
     set: str = "main",
     width: Given[int],
     vocab_size: Given[int],

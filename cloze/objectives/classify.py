@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.bounds import BelowOne, Count, Positive
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
@@ -111,12 +112,12 @@ def _wide(x: Tensor) -> Tensor:
 def classify(
     *,
     set: str = "main",
-    classes: int = 2,
+    classes: Count = 2,
     reading: Literal["hidden", "summary"] = "hidden",
     transform: Transform | None = None,
-    norm_epsilon: float | None = None,
+    norm_epsilon: Positive | None = None,
     biases: bool = True,
-    dropout: float = 0.0,
+    dropout: BelowOne = 0.0,
     width: Given[int],
     clock: Given[Clock],
 ) -> Classify:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.bounds import Positive, Width
 from cloze.errors import RecipeError
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import dense
@@ -35,7 +36,7 @@ class Contrast(Objective):
     head: nn.ModuleDict
 
     def __init__(
-        self, *, project: int | None = None, temperature: float = 1.0, normalise: bool = False, width: Given[int]
+        self, *, project: Width | None = None, temperature: Positive = 1.0, normalise: bool = False, width: Given[int]
     ) -> None:
         super().__init__()
         if not temperature > 0:

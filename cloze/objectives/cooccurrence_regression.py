@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.bounds import Positive
 from cloze.errors import RecipeError
 from cloze.objectives.objective import Loss, Objective
 from cloze.registry import register
@@ -21,7 +22,7 @@ class CooccurrenceRegression(Objective):
     f · diff · c_j. Reads `association` (P,), takes `cell` and `cell_count`. No parameters of its own.
     """
 
-    def __init__(self, *, limit: float = 100.0, power: float = 0.75) -> None:
+    def __init__(self, *, limit: Positive = 100.0, power: float = 0.75) -> None:
         super().__init__()
         if not limit > 0:
             raise RecipeError(f"cooccurrence_regression: limit {limit}; expected a count above 0, the paper has 100.")

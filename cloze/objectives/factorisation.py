@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.bounds import NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.objectives.objective import Loss, Objective
 from cloze.registry import Given, register
@@ -35,8 +36,8 @@ class Factorisation(Objective):
     """
 
     def __init__(
-        self, *, weighting: Weighting = "ppmi", of: Literal["cells", "documents"] | None = None, shift: float = 1.0,
-        smoothing: float = 0.75, power: float = 0.5, width: Given[int], vocab_size: Given[int],
+        self, *, weighting: Weighting = "ppmi", of: Literal["cells", "documents"] | None = None, shift: Positive = 1.0,
+        smoothing: NonNegative = 0.75, power: float = 0.5, width: Given[int], vocab_size: Given[int],
         table: Given[nn.Embedding | None] = None,
     ) -> None:
         super().__init__()

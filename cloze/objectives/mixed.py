@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.bounds import BelowOne, Count, Depth, NonNegative, OptionalWidth, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.lstm import LSTMLayer
@@ -132,16 +133,16 @@ class MixedClassification(PooledClassification):
 @register("objective", "mixed_classification")
 def mixed_classification(
     *,
-    layers: int,
-    classes: int = 2,
+    layers: Depth,
+    classes: Count = 2,
     set: str = "label",
     mix: Where = "input",
-    encoder: int = 256,
-    embedding_width: int = 0,
-    penalty: float = 0.001,
+    encoder: Width = 256,
+    embedding_width: OptionalWidth = 0,
+    penalty: NonNegative = 0.001,
     norm: bool = False,
     pool: Pool = "max",
-    dropout: float = 0.5,
+    dropout: BelowOne = 0.5,
     width: Given[int],
     vocab_size: Given[int],
     clock: Given[Clock],

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.batch import Batch
+from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import uniform_by_row
 from cloze.networks.clock import Clock
@@ -39,7 +40,7 @@ class NegativeSampling(OutputWords):
     def __init__(
         self,
         *,
-        negatives: int = 5,
+        negatives: Count = 5,
         power: float = 0.75,
         redraw: bool = False,
         share: bool = False,

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.bounds import BelowOne, Count, OptionalWidth, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
@@ -152,16 +153,16 @@ class PooledClassification(Answers):
 @register("objective", "pooled_classification")
 def pooled_classification(
     *,
-    classes: int = 2,
+    classes: Count = 2,
     set: str = "label",
     pool: Pool = "concat",
-    hidden: int | None = None,
+    hidden: Width | None = None,
     norm: bool = False,
-    recurrent: int = 0,
-    dropout: float = 0.0,
-    pooled_dropout: float = 0.0,
-    energy_dropout: float = 0.0,
-    smoothing: float = 0.0,
+    recurrent: OptionalWidth = 0,
+    dropout: BelowOne = 0.0,
+    pooled_dropout: BelowOne = 0.0,
+    energy_dropout: BelowOne = 0.0,
+    smoothing: BelowOne = 0.0,
     width: Given[int],
     clock: Given[Clock],
 ) -> PooledClassification:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import Classify
@@ -12,10 +13,10 @@ from cloze.registry import Given, register
 @register("objective", "relation_prediction")
 def relation_prediction(
     *,
-    classes: int = 2,
+    classes: Count = 2,
     set: str = "next",
     pool: bool = True,
-    dropout: float = 0.0,
+    dropout: BelowOne = 0.0,
     width: Given[int],
     clock: Given[Clock],
 ) -> Classify:

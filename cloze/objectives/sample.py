@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.bounds import Positive
 from cloze.networks.blocks.dropout import uniform_by_row
 from cloze.networks.clock import Clock
 from cloze.registry import Given, register
@@ -23,7 +24,7 @@ class Sample(nn.Module):
     chooses without replacement, so the averaged duplicates of the authors' code cannot occur (their issue 41).
     """
 
-    def __init__(self, *, set: str = "main", temperature: float = 1.0, clock: Given[Clock]) -> None:
+    def __init__(self, *, set: str = "main", temperature: Positive = 1.0, clock: Given[Clock]) -> None:
         super().__init__()
         self.set = set
         self.temperature = temperature

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.bounds import BelowOne, Count, NonNegative, OptionalDepth, OptionalWidth
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
@@ -78,15 +79,15 @@ class SequenceLabelling(Answers):
 @register("objective", "sequence_labelling")
 def sequence_labelling(
     *,
-    classes: int = 2,
+    classes: Count = 2,
     set: str = "label",
-    layers: int = 0,
+    layers: OptionalDepth = 0,
     mix: Where = "input",
-    encoder: int = 0,
-    embedding_width: int = 0,
-    penalty: float = 0.001,
+    encoder: OptionalWidth = 0,
+    embedding_width: OptionalWidth = 0,
+    penalty: NonNegative = 0.001,
     norm: bool = False,
-    dropout: float = 0.0,
+    dropout: BelowOne = 0.0,
     width: Given[int],
     vocab_size: Given[int],
     clock: Given[Clock],

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.bounds import Count, Positive, Width
 from cloze.networks.blocks.initial import draw
 from cloze.objectives.classify import Classify
 from cloze.objectives.heads import Transform, VocabularyHead, dense, transformed
@@ -48,12 +49,12 @@ class SpanBoundary(Classify):
 def span_boundary(
     *,
     set: str = "boundary",
-    longest: int = 15,
-    position_width: int = 200,
+    longest: Count = 15,
+    position_width: Width = 200,
     transform: Transform = "gelu",
     tie: bool = True,
     bias: bool = True,
-    norm_epsilon: float = 1e-12,
+    norm_epsilon: Positive = 1e-12,
     width: Given[int],
     vocab_size: Given[int],
     table: Given[nn.Embedding | None] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.classify import Classify
@@ -13,9 +14,9 @@ from cloze.registry import Given, register
 def token_labelling(
     *,
     set: str = "replaced",
-    classes: int = 2,
+    classes: Count = 2,
     transform: Transform | None = "gelu",
-    dropout: float = 0.0,
+    dropout: BelowOne = 0.0,
     width: Given[int],
     clock: Given[Clock],
 ) -> Classify:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import nn
 
+from cloze.bounds import BelowOne, Count, NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.spelling import unknown_id
@@ -23,12 +24,12 @@ def token_prediction(
     tie: bool = False,
     bias: bool = True,
     biases: bool = True,
-    norm_epsilon: float = 1e-12,
+    norm_epsilon: Positive = 1e-12,
     scale: bool = False,
-    smoothing: float = 0.0,
-    z_loss: float = 0.0,
-    sampled: int | None = None,
-    most: int | None = None,
+    smoothing: BelowOne = 0.0,
+    z_loss: NonNegative = 0.0,
+    sampled: Count | None = None,
+    most: Count | None = None,
     set: str = "main",
     width: Given[int],
     vocab_size: Given[int],

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from cloze.bounds import Count, Natural, Share
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import lookup, names, register
 from cloze.text.apart import set_apart
@@ -85,10 +86,10 @@ class WordPiece:
     two runs agree.
     """
 
-    size: int = 30522
-    min_frequency: int = 2
+    size: Count = 30522
+    min_frequency: Natural = 2
     special: dict[str, str] | None = None
-    coverage: float = 0.9999
+    coverage: Share = 0.9999
 
     def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
         """Train on texts held in memory."""
@@ -126,8 +127,8 @@ class ByteBPE:
     merged; special: role → literal, ids in that order, from 0, or at the end with `special_last` as in GPT-2.
     """
 
-    size: int = 50265
-    min_frequency: int = 2
+    size: Count = 50265
+    min_frequency: Natural = 2
     special: dict[str, str] | None = None
     special_last: bool = False
 
@@ -168,10 +169,10 @@ class BPE:
     Differs: GPT's ftfy and spaCy and XLM's Moses are replaced by the switches of `normalise` and BERT's cuts.
     """
 
-    size: int = 40478
-    min_frequency: int = 2
+    size: Count = 40478
+    min_frequency: Natural = 2
     special: dict[str, str] | None = None
-    coverage: float = 0.9999
+    coverage: Share = 0.9999
 
     def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
         """Train on texts held in memory."""
@@ -210,10 +211,10 @@ class Unigram:
     2020, §3.1.4), which stand for masked spans.
     """
 
-    size: int = 32000
+    size: Count = 32000
     special: dict[str, str] | None = None
-    coverage: float = 0.99995
-    sentinels: int = 0
+    coverage: Share = 0.99995
+    sentinels: Natural = 0
 
     def train(self, texts: list[str], normalise: Normalise) -> Tokenizer:
         """Train on texts held in memory."""

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import tokenizers
 from tokenizers import Regex, models, pre_tokenizers
 
+from cloze.bounds import Count
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.text.counting import ChunkCounter
@@ -38,8 +39,8 @@ class Words:
     frequent words are low if a corpus has more than four million distinct words (see `ChunkCounter`), as in word2vec.c.
     """
 
-    min_count: int = 5
-    size: int | None = None
+    min_count: Count = 5
+    size: Count | None = None
     split: Literal["punctuation", "whitespace"] = "punctuation"
     special: dict[str, str] | None = None
 

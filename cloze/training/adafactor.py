@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cloze.bounds import Count, Positive
 from cloze.registry import register
 from cloze.training.sharding import spread, whole
 from cloze.training.stacked import stacked
@@ -27,10 +28,10 @@ class Adafactor:
     def __init__(
         self,
         *,
-        decay_exponent: float = 0.8,
-        epsilons: tuple[float, float] = (1e-30, 1e-3),
-        clip: float = 1.0,
-        smallest: int = 128,
+        decay_exponent: Positive = 0.8,
+        epsilons: tuple[Positive, Positive] = (1e-30, 1e-3),
+        clip: Positive = 1.0,
+        smallest: Count = 128,
         relative: bool = True,
     ) -> None:
         self.options = {

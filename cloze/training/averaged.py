@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from cloze.bounds import Natural, NonNegative
 from cloze.errors import RecipeError
 from cloze.registry import register
 
@@ -25,8 +26,8 @@ Named = Iterable[tuple[str, nn.Parameter]]
 class AveragedSGD:
     """SGD whose weights are averaged from step `after` on (Polyak and Juditsky, 1992); `weight_decay` is added to gradients."""
 
-    after: int = 0
-    weight_decay: float = 0.0
+    after: Natural = 0
+    weight_decay: NonNegative = 0.0
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
@@ -44,8 +45,8 @@ class TriggeredSGD:
     Differs: the mean is over all weights from the trigger on; torch's ASGD, which the authors use, leaves out the first.
     """
 
-    patience: int = 5
-    weight_decay: float = 0.0
+    patience: Natural = 5
+    weight_decay: NonNegative = 0.0
     listens: ClassVar[bool] = True  # so that `evaluate_every` is part of a recipe's hash
 
     def __post_init__(self) -> None:

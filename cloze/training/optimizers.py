@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.registry import register
 from cloze.training import adafactor, averaged  # noqa: F401  they register themselves
 from cloze.training.sharding import spread, whole
@@ -44,9 +45,9 @@ def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict
 class Moments:
     """What every optimiser of two moments is told; `decay` says which tensors decay."""
 
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    weight_decay: float = 0.01
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
+    epsilon: Positive = 1e-8
+    weight_decay: NonNegative = 0.01
     decay: Decay = "matrices"
 
     def groups(self, parameters: Named) -> list[dict[str, Any]]:
@@ -73,7 +74,7 @@ class BertAdam(Moments):
     u = m / (√v + ε) + decay · θ; θ ← θ − rate · u. Without correction the first steps are about three times larger.
     """
 
-    epsilon: float = 1e-6
+    epsilon: Positive = 1e-6
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """AdamW's fused kernel with its step counter where both bias corrections are exactly 1: the same arithmetic."""
@@ -133,7 +134,7 @@ class XlmAdam:
     """
 
     def __init__(
-        self, *, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8, weight_decay: float = 0.0
+        self, *, betas: tuple[BelowOne, BelowOne] = (0.9, 0.999), epsilon: Positive = 1e-8, weight_decay: NonNegative = 0.0
     ) -> None:
         self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
 
@@ -152,10 +153,10 @@ class Lamb(Moments):
     values, stacked here, have a ratio each, as in both.
     """
 
-    epsilon: float = 1e-6
+    epsilon: Positive = 1e-6
     bias_correction: bool = False
     ratio: Literal["matrices", "all"] = "matrices"
-    largest_ratio: float | None = None
+    largest_ratio: Positive | None = None
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""

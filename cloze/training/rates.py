@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
+from cloze.bounds import Natural, NonNegative, Positive, Share
 from cloze.errors import RecipeError
 from cloze.registry import Part, register
 
@@ -77,11 +78,11 @@ class Linear:
 
     def __init__(
         self,
-        peak: float,
+        peak: NonNegative,
         *,
-        warmup_steps: int = 0,
-        warmup: float = 0.0,
-        floor: float = 0.0,
+        warmup_steps: Natural = 0,
+        warmup: Share = 0.0,
+        floor: NonNegative = 0.0,
         decay: Literal["after_warmup", "from_start", "product"] = "after_warmup",
     ) -> None:
         self.peak, self.floor, self.decay = peak, floor, decay
@@ -109,7 +110,7 @@ class Polynomial:
     0.005
     """
 
-    def __init__(self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0, power: float = 0.5) -> None:
+    def __init__(self, peak: NonNegative, *, warmup_steps: Natural = 0, warmup: Share = 0.0, power: float = 0.5) -> None:
         if not power > 0:
             raise RecipeError(f"training.rate.polynomial.power: {power}. Expected a number above 0, such as 0.5.")
         self.peak, self.power = peak, power
@@ -130,7 +131,7 @@ class InTurn:
     0.25
     """
 
-    def __init__(self, first: RatePart, second: RatePart, *, at: float) -> None:
+    def __init__(self, first: RatePart, second: RatePart, *, at: Share) -> None:
         if not 0 < at < 1:
             raise RecipeError(f"training.rate.in_turn.at: {at} is no share of the budget. Expected 0 < at < 1.")
         self.first, self.second, self.at = first, second, at
@@ -149,7 +150,7 @@ class Cosine:
     """
 
     def __init__(
-        self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0, floor: float = 0.0, until: float = 1.0
+        self, peak: NonNegative, *, warmup_steps: Natural = 0, warmup: Share = 0.0, floor: NonNegative = 0.0, until: Share = 1.0
     ) -> None:
         if not 0 < until <= 1:
             raise RecipeError(f"training.rate.cosine.until: {until} is not a share of the budget. Expected 0 < until <= 1.")
@@ -170,7 +171,7 @@ class Cosine:
 class Constant:
     """Up to `peak`, then `peak`."""
 
-    def __init__(self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0) -> None:
+    def __init__(self, peak: NonNegative, *, warmup_steps: Natural = 0, warmup: Share = 0.0) -> None:
         self.peak = peak
         self.warmup = Warmup(warmup_steps, warmup)
 
@@ -187,7 +188,7 @@ class InverseSquareRoot:
     """
 
     def __init__(
-        self, peak: float, *, warmup_steps: int = 0, warmup: float = 0.0, rise: Literal["linear", "level"] = "linear"
+        self, peak: NonNegative, *, warmup_steps: Natural = 0, warmup: Share = 0.0, rise: Literal["linear", "level"] = "linear"
     ) -> None:
         self.peak, self.rise = peak, rise
         self.warmup = Warmup(warmup_steps, warmup)
@@ -211,12 +212,12 @@ class WarmupStableDecay:
 
     def __init__(
         self,
-        peak: float,
+        peak: NonNegative,
         *,
-        warmup_steps: int = 0,
-        warmup: float = 0.0,
-        decay: float = 0.2,
-        floor: float = 0.0,
+        warmup_steps: Natural = 0,
+        warmup: Share = 0.0,
+        decay: Share = 0.2,
+        floor: NonNegative = 0.0,
         shape: Literal["linear", "root"] = "linear",
     ) -> None:
         if not 0 < decay <= 1:
@@ -245,7 +246,7 @@ class SlantedTriangular:
     0.00515625
     """
 
-    def __init__(self, peak: float, *, cut: float = 0.1, ratio: float = 32.0) -> None:
+    def __init__(self, peak: NonNegative, *, cut: Share = 0.1, ratio: Positive = 32.0) -> None:
         if not 0 < cut < 1:
             raise RecipeError(f"training.rate.slanted_triangular.cut: {cut} is no share of the budget. Expected 0 < cut < 1.")
         if not ratio >= 1:
@@ -285,8 +286,8 @@ class Plateau:
     """
 
     def __init__(
-        self, peak: float, *, factor: float = 0.25, patience: int = 0, threshold: float = 0.0, floor: float = 0.0,
-        warmup_steps: int = 0, warmup: float = 0.0,
+        self, peak: NonNegative, *, factor: Share = 0.25, patience: Natural = 0, threshold: NonNegative = 0.0,
+        floor: NonNegative = 0.0, warmup_steps: Natural = 0, warmup: Share = 0.0,
     ) -> None:
         if not 0 < factor < 1 or patience < 0:
             raise RecipeError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+from cloze.bounds import Count, Share
 from cloze.errors import RecipeError
 from cloze.registry import register
 
@@ -40,7 +41,7 @@ class Course:
 class LinearChange:
     """From `start` to `end` in a straight line, over the share `until`, then `end`; in `stairs` levels, or smoothly."""
 
-    def __init__(self, start: float, end: float, *, until: float = 1.0, stairs: int | None = None) -> None:
+    def __init__(self, start: float, end: float, *, until: Share = 1.0, stairs: Count | None = None) -> None:
         self.start, self.end, self.course = start, end, Course(until, stairs)
 
     def __call__(self, share: float) -> float:
@@ -58,7 +59,7 @@ class ExponentialChange:
     [0.2, 0.2, 0.1, 0.1]
     """
 
-    def __init__(self, start: float, end: float, *, until: float = 1.0, stairs: int | None = None) -> None:
+    def __init__(self, start: float, end: float, *, until: Share = 1.0, stairs: Count | None = None) -> None:
         if not (start > 0 and end > 0):
             raise RecipeError(f"schedule.exponential: from {start} to {end}; both must be above 0. For 0 use `linear`.")
         self.start, self.end, self.course = start, end, Course(until, stairs)

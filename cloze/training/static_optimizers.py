@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.training.optimizers import Decay, Moments, Named, groups
@@ -24,10 +25,10 @@ class Sgd:
     training, word by word, has no sums and does not look at it.
     """
 
-    momentum: float = 0.0
+    momentum: BelowOne = 0.0
     nesterov: bool = False
-    row_clip: float | None = None
-    weight_decay: float = 0.0
+    row_clip: Positive | None = None
+    weight_decay: NonNegative = 0.0
     decay: Decay = "matrices"
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
@@ -63,7 +64,7 @@ class _RowClip:
 class Adam(Moments):
     """Adam with bias correction (Kingma and Ba, 2015, alg. 1); decay is added to the gradient, as torch's Adam does."""
 
-    weight_decay: float = 0.0
+    weight_decay: NonNegative = 0.0
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""
@@ -76,9 +77,9 @@ class Adam(Moments):
 class Adagrad:
     """AdaGrad (Duchi et al., 2011): G ← G + g², θ ← θ - rate · g / (√G + ε); G begins at `accumulator` (ELMo's code: 1)."""
 
-    accumulator: float = 0.0
-    epsilon: float = 1e-10
-    weight_decay: float = 0.0
+    accumulator: NonNegative = 0.0
+    epsilon: Positive = 1e-10
+    weight_decay: NonNegative = 0.0
     decay: Decay = "matrices"
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
@@ -99,8 +100,8 @@ class GloveAdagrad:
     look at it.
     """
 
-    clip: float = 100.0
-    sum_clip: float | None = None
+    clip: Positive = 100.0
+    sum_clip: Positive | None = None
 
     def build(self, parameters: Named) -> torch.optim.Optimizer:
         """The optimiser over these named parameters."""

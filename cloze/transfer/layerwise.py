@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloze.bounds import NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.registry import register
 
@@ -16,7 +17,7 @@ class Divide:
     With `heads` false the top layer has the full rate as well: for a language model whose output is the table of its input.
     """
 
-    by: float = 2.6
+    by: Positive = 2.6
     heads: bool = True
 
     def __post_init__(self) -> None:
@@ -38,8 +39,8 @@ class Factors:
     sixth, a third and all of it (fastai `courses/dl2/imdb_scripts/finetune_lm.py`).
     """
 
-    each: tuple[float, ...]
-    heads: float = 1.0
+    each: tuple[NonNegative, ...]
+    heads: NonNegative = 1.0
 
     def factors(self, groups: int) -> tuple[float, ...]:
         """As given."""

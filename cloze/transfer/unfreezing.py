@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from cloze.bounds import Count, Depth, Natural, Positive
 from cloze.errors import RecipeError
 from cloze.registry import register
 
@@ -19,7 +20,7 @@ Of = Literal["epochs", "budget"]
 class Stages:
     """Time in stages of equal length."""
 
-    every: float = 1.0
+    every: Positive = 1.0
     of: Of = "epochs"
 
     def __post_init__(self) -> None:
@@ -40,7 +41,7 @@ class Gradual(Stages):
     then everything.
     """
 
-    together: int | None = None
+    together: Count | None = None
 
     def moving(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
         """The heads and the groups that are unfrozen so far."""
@@ -72,8 +73,8 @@ class Sequential(Stages):
     Differs: there a tied embedding is also the decoder's weight and moves with the layers; here it is an embedding.
     """
 
-    layers: int = 1
-    embeddings: int = 4
+    layers: Depth = 1
+    embeddings: Natural = 4
 
     def moving(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
         """The heads, and what has joined them."""

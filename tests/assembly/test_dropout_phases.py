@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from cloze.assembly.build import build_step
-from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe
 from cloze.assembly.run import phases_of, pretrain, with_dropouts
 from cloze.training.tensors import read_tensors
@@ -90,7 +89,8 @@ def test_what_a_phase_cannot_set_is_told_when_the_recipe_is_read(write: Write, c
 
 def test_a_rate_that_no_dropout_can_have_is_told_before_training(write: Write) -> None:
     path = write(schedule("{share: 0.9}", "{share: 0.1, set: {network.dropout: 1.5}}"))
-    assert "networks.main.transformer: dropout rate 1.5 is not in [0, 1)" in message_of(lambda: check_recipe(load_recipe(path)))
+    told = "networks.main.transformer.dropout: got 1.5, expected a number from 0 to below 1."
+    assert told in message_of(lambda: load_recipe(path))
 
 
 def test_a_run_without_dropout_at_its_end_equals_one_whose_dropout_never_was_until_there(

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cloze.bounds import Count, OptionalDepth, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.highway import Highway
 from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, trigrams
@@ -96,11 +97,11 @@ class CharCNN(Characters):
     def __init__(
         self,
         *,
-        embedding_width: int = 16,
+        embedding_width: Width = 16,
         filters: list[tuple[int, int]] = [(1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)],  # noqa: B006
-        highways: int = 2,
+        highways: OptionalDepth = 2,
         activation: Literal["relu", "tanh"] = "relu",
-        per_word: int = 50,
+        per_word: Count = 50,
         mask: bool = False,
         vocab_size: Given[int],
         spellings: Given[Sequence[str] | None] = None,
@@ -170,7 +171,7 @@ class LetterTrigrams(Characters):
     sizes: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({"tiny": {"width": 128}, "mini": {"width": 256}})
 
     def __init__(
-        self, *, width: int = 300, size: int = 30000, per_word: int = 50, vocab_size: Given[int],
+        self, *, width: Width = 300, size: Count = 30000, per_word: Count = 50, vocab_size: Given[int],
         spellings: Given[Sequence[str] | None] = None,
     ) -> None:
         if size < 2:

@@ -1,0 +1,33 @@
+"""Numbers with bounds, for the signatures of parts: what a recipe or `--set` writes outside of them is refused with its line.
+
+    def __init__(self, *, rate: Share = 0.15, longest: Count = 10) -> None: ...
+
+Only recipes are checked: whoever builds a part in Python gets what they write. Not a number and infinity are never legal.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le, Lt
+
+#: A probability, or a part of a whole: 0 … 1.
+Share = Annotated[float, Ge(0), Le(1)]
+#: A share that leaves something over: dropout, momentum, a beta of Adam, text put aside.
+BelowOne = Annotated[float, Ge(0), Lt(1)]
+#: A number above 0.
+Positive = Annotated[float, Gt(0)]
+#: A number of 0 or more.
+NonNegative = Annotated[float, Ge(0)]
+#: A whole number of 1 or more.
+Count = Annotated[int, Ge(1), Le(1 << 40)]
+#: A whole number of 0 or more.
+Natural = Annotated[int, Ge(0), Le(1 << 40)]
+#: Layers of a network. The deepest transformers published have 1,000 (Wang et al., DeepNet, 2022).
+Depth = Annotated[int, Ge(1), Le(4096)]
+#: Layers of a part that may be left out.
+OptionalDepth = Annotated[int, Ge(0), Le(4096)]
+#: The width of a layer, or a number of heads.
+Width = Annotated[int, Ge(1), Le(1 << 20)]
+#: The width of a layer that may be left out.
+OptionalWidth = Annotated[int, Ge(0), Le(1 << 20)]
