@@ -61,9 +61,10 @@ class LSTM(nn.Module):
     a word's vector while training (SiATL's language model; alexandra-chron/siatl `layers.py`), before `input_dropout`.
 
     `reuse`: how many tokens at the end of a row the next one of the lane brings again; the state that is carried is the one
-    before them. `biases: two` is torch's. Everything is drawn from ±`bound` if it is given; else the table from ±0.1, layers
-    as torch does. `undropped` is the last layer before its dropout, for penalties. Parameters: `embeddings.tokens.weight`,
-    `layers.n.*` (see `LSTMLayer`), `down.weight`, `down.bias`.
+    before them. `biases: two` is torch's. With a `bound` everything, characters too, is drawn from ±`bound`; else the table
+    from ±0.1, layers as torch does. `undropped` is the last layer before its dropout, for penalties.
+
+    Parameters: `embeddings.tokens.weight`, `layers.n.*` (see `LSTMLayer`), `down.weight`, `down.bias`.
 
     >>> network = LSTM(layers=2, width=8, inner=12, vocab_size=10, clock=Clock()).eval()
     >>> states = network(want=frozenset({"hidden", "carry"}), tokens=torch.zeros(2, 5, dtype=torch.long))
@@ -153,10 +154,12 @@ class LSTM(nn.Module):
         return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator, but for those of characters, which draw their own."""
+        """Draw every weight anew from torch's generator; characters draw their own unless there is a bound."""
         if self.embeddings.tokens is not None:
             bound = 0.1 if self.bound is None else self.bound
             nn.init.uniform_(self.embeddings.tokens.weight, -bound, bound)
+        elif self.bound is not None:
+            self.embeddings.characters.reset_parameters(self.bound)  # type: ignore[union-attr, operator]
         for layer in self.layers:
             layer.reset_parameters(self.bound)
         if self.down is not None and self.bound is None:

@@ -28,6 +28,7 @@ def token_prediction(
     scale: bool = False,
     smoothing: BelowOne = 0.0,
     z_loss: NonNegative = 0.0,
+    bound: Positive | None = None,
     sampled: Count | None = None,
     most: Count | None = None,
     set: str = "main",
@@ -47,6 +48,8 @@ def token_prediction(
     which keeps scores near 0 (1e-4 in T5's configurations, from Mesh TensorFlow); held-out losses are without it. Without
     `biases` the dense map and its norm have no offsets (ModernBERT).
 
+    `bound` draws the head's own rows and biases between ±`bound` (recurrent language models begin so, in all their parameters).
+
     `sampled` trains by a sample of so many ids and `most` asks for the most frequent ids alone, the rest being [UNK], as ELMo
     does (see `SampledPrediction`); both want ids sorted by frequency, as the tokenizer `words` gives them.
 
@@ -61,6 +64,9 @@ def token_prediction(
         width=width, vocab_size=rows, transform=transform, table=table if tie else None, bias=bias,
         norm_epsilon=norm_epsilon, scale=scale, biases=biases,
     )
+    if bound is not None:
+        for parameter in head.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
     if sampled is None and rows == vocab_size:
         return Classify(head, set=set, smoothing=smoothing, z_loss=z_loss)
     return SampledPrediction(

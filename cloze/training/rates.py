@@ -281,13 +281,14 @@ def tell_rate(rate: Rate, losses: Sequence[float]) -> None:
 class Plateau:
     """Up to `peak`, then times `factor` whenever `patience` + 1 held-out losses in a row were no better than the best so far.
 
-    After a drop the counting begins anew, and the best stays. What has been heard decides alone, so that a run that goes on after
-    a break has the rate it would have had. A loss counts as better when it is lower by the share `threshold`.
+    After a drop the counting begins again, and the best stays. `against: last` compares each loss with the one before it (the
+    authors' code of CoVe and of the character-aware LSTM). What has been heard decides alone, so that a resumed run has the rate
+    it would have had. A loss counts as better when it is lower by the share `threshold`.
     """
 
     def __init__(
         self, peak: NonNegative, *, factor: Share = 0.25, patience: Natural = 0, threshold: NonNegative = 0.0,
-        floor: NonNegative = 0.0, warmup_steps: Natural = 0, warmup: Share = 0.0,
+        floor: NonNegative = 0.0, warmup_steps: Natural = 0, warmup: Share = 0.0, against: Literal["best", "last"] = "best",
     ) -> None:
         if not 0 < factor < 1 or patience < 0:
             raise RecipeError(
@@ -295,6 +296,7 @@ class Plateau:
             )
         self.peak, self.factor, self.patience, self.threshold, self.floor = peak, factor, patience, threshold, floor
         self.warmup = Warmup(warmup_steps, warmup)
+        self.against = against
         self.drops = 0
 
     def hear(self, losses: Sequence[float]) -> None:
@@ -305,6 +307,7 @@ class Plateau:
                 best, waited = loss, 0
                 continue
             waited += 1
+            best = loss if self.against == "last" else best
             if waited > self.patience:
                 waited, self.drops = 0, self.drops + 1
 

@@ -69,6 +69,23 @@ def test_everything_is_drawn_from_the_bound() -> None:
     assert 0.2 < float(usual.layers[0].bias.detach().abs().max()) <= 12**-0.5
 
 
+def test_a_character_aware_lstm_begins_between_its_bounds_in_every_parameter_and_drops_no_input_of_its_first_layer() -> None:
+    from cloze.assembly.build import build_step
+    from cloze.assembly.load import load_recipe
+
+    recipe = load_recipe("lstm-char", size="tiny")
+    step = build_step(recipe, vocab_size=40, seed=3)
+    made: Any = step.networks["main"]
+    gates = {name for name, _ in step.named_parameters() if name.endswith("gate.bias")}
+    assert len(gates) == 2
+    for name, parameter in step.named_parameters():
+        middle = -2.0 if name in gates else 0.0
+        spread = float((parameter.detach() - middle).abs().max())
+        assert 0.035 < spread <= 0.05 + 1e-6, (name, spread)
+    assert made.input_dropout.rate == 0 and [one.rate for one in made.hidden_dropouts] == [0.5]
+    assert made.final_dropout.rate == 0.5
+
+
 def test_locked_dropout_drops_the_same_numbers_at_every_step_and_others_in_every_row() -> None:
     dropout = LockedDropout(0.4, Clock())
     name_dropouts(nn.ModuleDict({"d": dropout}))

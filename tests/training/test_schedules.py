@@ -66,6 +66,18 @@ def test_a_plateau_drops_when_nothing_got_better_and_counts_anew() -> None:
     assert rates == [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125]
 
 
+def test_a_plateau_against_the_last_loss_drops_after_one_above_it_and_not_above_the_best() -> None:
+    losses = [3.0, 2.0, 2.5, 2.4, 2.3, 2.6]
+    rates = {"best": [1.0, 1.0, 0.5, 0.25, 0.125, 0.0625], "last": [1.0, 1.0, 0.5, 0.5, 0.5, 0.25]}
+    for against, expected in rates.items():
+        rate = Plateau(1.0, factor=0.5, against=against)  # type: ignore[arg-type]
+        found = []
+        for number in range(len(losses)):
+            rate.hear(losses[: number + 1])
+            found.append(rate(0.5))
+        assert found == expected
+
+
 def test_a_plateau_that_is_told_everything_at_once_has_the_same_rate() -> None:
     rate = Plateau(1.0, factor=0.5)
     rate.hear([2.0, 2.0, 2.0])

@@ -65,8 +65,8 @@ class Characters(nn.Module):
         """Characters (N, C) of words to their vectors (N, width)."""
 
     @abstractmethod
-    def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator."""
+    def reset_parameters(self, bound: float | None = None) -> None:
+        """Draw every weight anew from torch's generator; between ±`bound` if it is given."""
 
 
 @register("characters", "char_cnn")
@@ -122,11 +122,18 @@ class CharCNN(Characters):
             raise RecipeError("char_cnn: there is a [MASK], and the table of characters has no row for it; write `mask: true`.")
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator."""
-        nn.init.uniform_(self.table.weight, -1.0, 1.0)
+    def reset_parameters(self, bound: float | None = None) -> None:
+        """Draw every weight anew from torch's generator; with a `bound` everything from ±`bound`, biases too (Kim et al.)."""
+        nn.init.uniform_(self.table.weight, *((-1.0, 1.0) if bound is None else (-bound, bound)))
         with torch.no_grad():
             self.table.weight[NOTHING] = 0.0
+        if bound is not None:
+            for parameter in self.filters.parameters():
+                nn.init.uniform_(parameter, -bound, bound)
+            for highway in self.highways:
+                assert isinstance(highway, Highway)
+                highway.reset_parameters(bound)
+            return
         for conv in self.filters:
             assert isinstance(conv, nn.Conv1d)  # a ModuleList does not say so
             if self.activation == "relu":
@@ -184,9 +191,12 @@ class LetterTrigrams(Characters):
         self.table = nn.Embedding(size, width)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self, bound: float | None = None) -> None:
         """Draw every weight anew from torch's generator."""
-        nn.init.normal_(self.table.weight, std=1 / math.sqrt(self.width))
+        if bound is None:
+            nn.init.normal_(self.table.weight, std=1 / math.sqrt(self.width))
+        else:
+            nn.init.uniform_(self.table.weight, -bound, bound)
 
     def _most_frequent(self, most: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The trigrams of most words, ascending; -2 where there are fewer."""

@@ -22,8 +22,14 @@ class Highway(nn.Module):
         self.gate = nn.Linear(width, width)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw both maps from a normal distribution of deviation 1 / √D; the gate begins at its bias."""
+    def reset_parameters(self, bound: float | None = None) -> None:
+        """Draw both maps from a normal distribution of deviation 1 / √D, or all from ±`bound`; the gate begins at its bias."""
+        if bound is not None:
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, -bound, bound)
+            with torch.no_grad():
+                self.gate.bias += self.gate_bias
+            return
         for linear in (self.change, self.gate):
             nn.init.normal_(linear.weight, std=1 / math.sqrt(linear.in_features))
         nn.init.zeros_(self.change.bias)
