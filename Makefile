@@ -15,7 +15,7 @@ LANES  := tests/networks/test_lanes.py tests/networks/test_softmax.py tests/netw
 PLAIN  := tests/training/test_engine.py tests/networks/test_softmax.py tests/networks/test_blocks_fused.py tests/networks/test_blocks_dropout.py \
 	tests/objectives/test_cross_entropy.py tests/corpus/test_cooccurrences.py tests/text/test_words.py tests/text/test_apart.py
 
-.PHONY: demo test old slow gpu lint format bench docs clean
+.PHONY: demo test old slow mutants gpu lint format bench docs clean
 demo: $(VENV)/.core
 	$(BIN)/cloze demo
 
@@ -26,6 +26,10 @@ test: $(VENV)/.dev
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
+
+# Small faults put into copies of the package, one by one: which of them no test notices. Resumes where it stopped.
+mutants: $(VENV)/.dev
+	$(BIN)/python tests/mutation/mutants.py
 
 gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
