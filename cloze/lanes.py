@@ -54,7 +54,7 @@ def _vector(kind: Lanes) -> Any:
     return ir.VectorType(ir.FloatType(), kind.count)
 
 
-def _address(context: Any, builder: Any, matrix: Any, array: Any, row: Any, column: Any, kind: Any = _HALVES) -> Any:
+def _address(context: Any, builder: Any, matrix: Any, array: Any, row: Any, column: Any, *, kind: Any = _HALVES) -> Any:
     """A pointer to a piece of `kind` of a matrix of float32 or int16: no bounds, no negative indices."""
     made = context.make_array(matrix)(context, builder, array)
     stride = cgutils.unpack_tuple(builder, made.strides)[0]

@@ -1,0 +1,159 @@
+"""Kernels are changed one by one in a copy of the package, and hosts of different registers share a folder of machine code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cloze
+
+pytest.importorskip("numba")
+
+pytestmark = pytest.mark.slow
+
+WORDS = """
+import numpy as np
+from cloze import rng
+from cloze.training.kernels import exact, parts, shared
+lines = np.random.default_rng(0).integers(0, 40, 400).astype(np.uint16)
+starts, lengths = np.arange(0, 400, 20), np.full(20, 20)
+job = parts.Job(lines, starts, lengths, np.full(20, .1, np.float32), rng.row_keys(1, items=np.arange(20)))
+windows = parts.Windows.of(np.ones(40), shares=SHARES, ask=1)
+answers = parts.Answers.drawn(np.ones(40), redraws=True)
+work = parts.Work.of(windows, answers, 16)
+tables = np.random.default_rng(1).normal(size=(2, 40, 16)).astype(np.float32)
+inputs, outputs = parts.aligned(40, 16), parts.aligned(40, 16)
+inputs[:], outputs[:] = tables
+totals = np.zeros(4)
+if SHARES:
+    shared.train_shared(job, windows, answers, inputs, outputs, work, parts.Curve.fine(), totals)
+else:
+    exact.train_exact(job, windows, answers, parts.Subwords.none(), inputs, outputs, work, parts.Curve.fine(), totals)
+print(inputs.tobytes().hex(), totals.tolist())
+"""
+SHARED, EXACT = WORDS.replace("SHARES", "True"), WORDS.replace("SHARES", "False")
+HALVES = """
+import numpy as np, torch
+from cloze.networks.blocks.gelu_kernels import gelu_tanh
+from cloze.networks.blocks.softmax_kernels import soften
+from cloze.objectives.cross_entropy_kernels import take_losses
+rows = torch.randn(6, 111, generator=torch.Generator().manual_seed(0)).bfloat16()
+bits, none = rows.view(torch.int16).numpy(), np.zeros((0, 0), np.int16)
+gelu, soft, losses, right = bits.reshape(1, -1).copy(), bits.copy(), np.zeros(6), np.zeros(6)
+gelu_tanh(bits.reshape(1, -1), gelu)
+soften(soft, none, np.zeros(3, np.int64), np.array([2, 3]), none, none, np.zeros((1, 127), np.float32))
+take_losses(bits, np.arange(6), np.ones(6, np.float32), 0.0, 0.0, none, losses, right, 0, 6)
+"""
+GELU, SOFT, LOSS = (HALVES + f"print({what})" for what in ("gelu.tolist()", "soft.tolist()", "losses.tolist()"))
+GLOVE = """
+import numpy as np
+from cloze.training.kernels.glove import glove
+cells = np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int32), np.ones(4, np.float32)
+sides = [tuple(np.full(shape, .5, np.float32) for shape in ((4, 8), 4, (4, 8), 4)) for _ in range(2)]
+glove(8)(cells, np.array([[0, 4, 0, 3]]), np.array([5], np.uint64), *sides, np.array([9., .75, .05, 1.]), np.zeros(2))
+print(sides[0][0].tolist())
+"""
+MASKS = """
+import numpy as np
+from cloze.networks.blocks.dropout_kernels import decide
+table, made = np.arange(1 << 40, (1 << 40) + 12).reshape(3, 4) * 0x123456789ab, np.zeros((3, 4), np.int64)
+tops, below = np.int64(-0x7fff7fff7fff8000), np.int64(0x4000400040004000)
+decide(table, np.arange(3), np.arange(3) * 77777777777, np.arange(3) * 2 + 1, np.int64(0x9E3779B97F4A7C1), tops, below, made)
+print(made.tolist())
+"""
+PAIRS = """
+import numpy as np
+from cloze.corpus.pair_kernels import count
+keys, sums = np.zeros(64, np.uint64), np.zeros(64)
+count(np.arange(9), np.minimum(np.arange(9), 2), 0, np.array([1., .5]), 9, True, 0, 1, keys, sums, np.zeros(1, np.int64), 60)
+print(keys.tolist())
+"""
+CHUNKS = """
+from cloze.text.numbering import ChunkNumbers
+numbers = ChunkNumbers(marks=True, fold=True, most=99)
+numbers.scan(b"one two twentylettersatleast exactlyfifteen" + bytes([10]), 0, 10)
+print(numbers.chunks(0, numbers.used))
+"""
+CHANGES = [
+    ("lanes.py", "1.0000000716548716", "1.5", GELU),
+    ("training/kernels/rows.py", "10395.0", "10399.0", SHARED),
+    ("training/kernels/draws.py", "0x94D049BB133111EB", "0x94D049BB133111ED", SHARED),
+    ("training/kernels/lines.py", "LOSS_EVERY = 64", "LOSS_EVERY = 8", SHARED),
+    ("training/kernels/shared.py", "totals[1] += pairs", "totals[1] += 2 * pairs", SHARED),
+    ("training/kernels/exact.py", "else pairs\n", "else 2 * pairs\n", EXACT),
+    ("training/kernels/parts.py", "ASK_TOGETHER = 0, 1, 2", "ASK_TOGETHER = 1, 0, 2", EXACT),
+    ("training/kernels/glove.py", "loss += 0.5 * g * diff", "g *= np.float32(0.5)", GLOVE),
+    ("networks/blocks/gelu_kernels.py", "np.float32(30.0)", "np.float32(1.0)", GELU),
+    ("networks/blocks/softmax_kernels.py", "_ONE / total_of(total)", "_ONE / total_of(top)", SOFT),
+    ("networks/blocks/dropout_kernels.py", "_HALF = np.int64(32)", "_HALF = np.int64(31)", MASKS),
+    ("objectives/cross_entropy_kernels.py", "_LOWEST, _ZERO = np.float32(-np.inf)", "_LOWEST, _ZERO = np.float32(9.0)", LOSS),
+    ("corpus/pair_kernels.py", "0x9E3779B97F4A7C15", "0x1E3779B97F4A7C15", PAIRS),
+    ("text/numbering_kernels.py", "_LONGEST = 15", "_LONGEST = 12", CHUNKS),
+]  # fmt: skip
+
+
+def run(script: str, package: Path, **given: str) -> str:
+    """What a script prints that imports the package from a folder."""
+    environment = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", **given}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, cwd=package, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package, without any machine code."""
+    to = tmp_path_factory.mktemp("package")
+    shutil.copytree(Path(cloze.__file__).parent, to / "cloze", ignore=shutil.ignore_patterns("__pycache__"))
+    return to
+
+
+@pytest.mark.parametrize(("name", "old", "new", "script"), CHANGES, ids=[change[0] for change in CHANGES])
+def test_a_changed_constant_changes_the_result_though_no_cache_is_emptied(
+    name: str, old: str, new: str, script: str, package: Path
+) -> None:
+    source = package / "cloze" / name
+    text = source.read_text(encoding="utf-8")
+    assert old in text
+    before = run(script, package)
+    source.write_text(text.replace(old, new), encoding="utf-8")
+    try:
+        assert run(script, package) != before
+    finally:
+        source.write_text(text, encoding="utf-8")
+    assert run(script, package) == before
+
+
+def test_every_kernel_source_is_changed_by_the_test_above() -> None:
+    from cloze.kernel import sources
+
+    root = Path(cloze.__file__).parent
+    named = {path.relative_to(root).as_posix() for path in sources()} - {"kernel.py", "training/kernels/__init__.py"}
+    assert named == {change[0] for change in CHANGES}
+
+
+@pytest.mark.parametrize("order", [("16", "8"), ("8", "16")])
+def test_hosts_of_other_registers_share_a_folder_and_both_are_right(
+    order: tuple[str, str], package: Path, tmp_path: Path
+) -> None:
+    """What numba itself tells processors apart by is the same for both, as with NUMBA_CPU_NAME on a cluster."""
+    check = HALVES + (
+        "wanted = torch.nn.functional.gelu(rows.float(), approximate='tanh').bfloat16()\n"
+        "made = torch.from_numpy(gelu).view(torch.bfloat16).view(6, -1)\n"
+        "assert torch.allclose(made.float(), wanted.float(), rtol=.01, atol=1e-6)\n"
+        "made = torch.from_numpy(soft).view(torch.bfloat16).float()\n"
+        "assert torch.allclose(made, rows.float().softmax(1), rtol=.01, atol=1e-6)\n"
+        "wanted = torch.nn.functional.cross_entropy(rows.float(), torch.arange(6), reduction='none')\n"
+        "assert np.allclose(losses, wanted, rtol=1e-4)\n"
+        "from cloze.kernel import LANES; print(LANES)\n"
+    )
+    same = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma", "NUMBA_CACHE_DIR": str(tmp_path)}
+    for lanes in (*order, *order):
+        assert run(check, package, CLOZE_LANES=lanes, **same).split() == [lanes]
+    words = [run(EXACT, package, CLOZE_LANES=lanes, **same) for lanes in order]
+    assert words[0] == words[1]
