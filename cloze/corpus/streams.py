@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from cloze.registry import register
 from cloze.rows import Rows
 
 _FEWEST = 5  # tokens that a drawn row brings at least
-_FIELDS = frozenset({"tokens", "length", "document", "sentence", "word_start", "restarts"})
+_TEXT = frozenset({"tokens", "length", "sentence", "word_start"})
+_FIELDS = _TEXT | {"document", "restarts"} | {f"distractor.{name}" for name in _TEXT}
 
 
 @register("source", "streams")
@@ -42,6 +43,8 @@ class Streams:
       of the rows around half of it; the usual number is such that `length` is 4 deviations above. At least 5 come in. With
       `training.divide: rows` an update is as large as its rows are long. Held-out rows are never drawn: they are as long as the
       usual ones.
+
+    The companion `distractor` is a stretch of the row's own lane that begins with the sentence of a random token.
 
     Differs: the authors of XLNet shuffle input files for every epoch; here an epoch is the same as the one before, but for
     what the exercise draws.
@@ -90,6 +93,17 @@ class StreamPlan:
     def lengths(self, items: Int64) -> NDArray[np.int32]:
         """Row lengths of items of the epoch."""
         return self.length[items // self.lanes]
+
+
+class Places(NamedTuple):
+    """Tokens of the lanes (B, L): the document of each, its place there, how long that is, whether it is the separator behind it,
+    and where in the store it stands (of a separator: the document's last token)."""
+
+    document: Int64
+    inner: Int64
+    size: Int64
+    between: NDArray[np.bool_]
+    physical: Int64
 
 
 class BoundStreams:
@@ -166,48 +180,72 @@ class BoundStreams:
     def read(self, plan: StreamPlan, items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items: `tokens` (B, L) int32, `length` (B), `restarts` (B) bool and `document` (B), that of the
         first token, always; `reversed` (B) bool where both directions are read; `sentence` (B, L), the ordinal of the
-        token's sentence in its row (-1 at a separator), and `word_start` (B, L) if wanted."""
+        token's sentence in its row (-1 at a separator), and `word_start` (B, L) if wanted; of the same kind and as long as
+        the row, unless the lane ends before, `distractor.*`."""
         step, lane = items // plan.lanes, items % plan.lanes
         length = plan.length[step]
-        columns = np.arange(int(length.max(initial=1)))
         backwards = lane >= self._texts
-        inside = np.minimum(plan.start[step][:, None] + columns, self.span - 1)
-        inside = np.where(backwards[:, None], self.span - 1 - inside, inside)
+        arrays = self._text(plan.start[step], length, lane, want)
+        arrays["restarts"] = step == 0
+        if self.source.both_directions:
+            arrays["reversed"] = backwards
+        beside = frozenset(name.removeprefix("distractor.") for name in want if name.startswith("distractor."))
+        if beside:
+            start = self._somewhere(self.draw(plan, items).uniform("distractor"), lane)
+            reach = np.minimum(length, self.span - start).astype(np.int32)
+            found = self._text(start, reach, lane, beside)
+            arrays |= {f"distractor.{name}": value for name, value in found.items() if name in _TEXT}
+        return Rows(arrays, checked=True)
+
+    def _text(self, start: Int64, length: NDArray[np.int32], lane: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        """The tokens of each lane from `start` (B,) on, in the direction of reading, and what else of a text is wanted."""
+        inside = np.minimum(start[:, None] + np.arange(int(length.max(initial=1))), self.span - 1)
+        at = self._places(inside, lane)
+        tokens = self.store.tokens[at.physical].astype(np.int32)
+        if self._separator is not None:
+            tokens[at.between] = self._separator
+        arrays: dict[str, NDArray[Any]] = {
+            "tokens": tokens, "length": length, "document": self._documents[at.document[:, 0]],
+        }
+        if "word_start" in want:
+            arrays["word_start"] = self._words(at, lane >= self._texts)
+        if "sentence" in want:
+            arrays["sentence"] = self._sentences(at)
+        return arrays
+
+    def _places(self, inside: Int64, lane: Int64) -> Places:
+        """Where in the store the tokens `inside` (B, L) of the lanes stand, counted in the direction of reading."""
+        inside = np.where((lane >= self._texts)[:, None], self.span - 1 - inside, inside)
         place = (lane % self._texts * self.span)[:, None] + inside
         document = np.searchsorted(self._begin, place, "right") - 1
         inner = place - self._begin[document]
         size = np.diff(self._begin)[document] - (self._separator is not None)
-        between = inner >= size
         physical = self._first[document] + np.minimum(inner, size - 1)
-        tokens = self.store.tokens[physical].astype(np.int32)
-        if self._separator is not None:
-            tokens[between] = self._separator
-        arrays: dict[str, NDArray[Any]] = {
-            "tokens": tokens, "length": length, "document": self._documents[document[:, 0]], "restarts": step == 0,
-        }
-        if self.source.both_directions:
-            arrays["reversed"] = backwards
-        if "word_start" in want:
-            arrays["word_start"] = self._words(physical, inner, size, between, backwards)
-        if "sentence" in want:
-            arrays["sentence"] = self._sentences(physical, between)
-        return Rows(arrays, checked=True)
+        return Places(document, inner, size, inner >= size, physical)
+
+    def _somewhere(self, uniform: NDArray[np.float64], lane: Int64) -> Int64:
+        """Where the sentence of a random token of each lane begins, in the direction of reading (B,)."""
+        token = (uniform * self.span).astype(np.int64)
+        at = self._places(token[:, None], lane)
+        physical, starts = at.physical[:, 0], self.store.sentence_starts
+        number = np.searchsorted(starts, physical, "right") - 1
+        after = np.append(starts, len(self.store.tokens))[number + 1]
+        read = np.where(lane >= self._texts, after - 1 - physical, physical - starts[number])
+        return np.maximum(token - np.where(at.between[:, 0], 0, read), 0)
 
     def draw(self, plan: StreamPlan, items: Int64) -> rng.Draw:
         """The random numbers of some items: addressed by seed, entry, epoch and item."""
         return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=items))
 
-    def _words(
-        self, physical: Int64, inner: Int64, size: Int64, between: NDArray[np.bool_], backwards: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
+    def _words(self, at: Places, backwards: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Where words start in the direction of reading: backwards, that is where the next token starts another word."""
         last = len(self.store.tokens) - 1
-        ends = (inner >= size - 1) | self.store.words(np.minimum(physical + 1, last))
-        return np.where(backwards[:, None], ends, self.store.words(physical)) | between
+        ends = (at.inner >= at.size - 1) | self.store.words(np.minimum(at.physical + 1, last))
+        return np.where(backwards[:, None], ends, self.store.words(at.physical)) | at.between
 
-    def _sentences(self, physical: Int64, between: NDArray[np.bool_]) -> NDArray[np.int32]:
-        number = np.searchsorted(self.store.sentence_starts, physical, "right") - 1
+    def _sentences(self, at: Places) -> NDArray[np.int32]:
+        number = np.searchsorted(self.store.sentence_starts, at.physical, "right") - 1
         changes = np.zeros(number.shape, np.int32)
         changes[:, 1:] = number[:, 1:] != number[:, :-1]
         ordinal = np.cumsum(changes, axis=1, dtype=np.int32)
-        return np.where(between, np.int32(-1), ordinal)
+        return np.where(at.between, np.int32(-1), ordinal)

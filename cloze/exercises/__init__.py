@@ -19,6 +19,7 @@ from cloze.exercises import (
     mismatch,
     order,
     pair,
+    pair_half,
     permutation,
     permute,
     predict,
@@ -33,6 +34,6 @@ from cloze.exercises.facts import TokenFacts
 
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "copy", "corrupt", "cut", "delete", "frame", "hide",
-    "mask", "match", "mismatch", "order", "pair", "permutation", "permute", "predict", "rotate", "shuffle", "subsample",
-    "windows",
+    "mask", "match", "mismatch", "order", "pair", "pair_half", "permutation", "permute", "predict", "rotate", "shuffle",
+    "subsample", "windows",
 ]

@@ -82,7 +82,8 @@ def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
         if "token_prediction" in objective and found is not None:
             keys = ("transform", "tie", "bias", "biases", "norm_epsilon", "scale")
             arguments = {key: found.argument(key) for key in keys if found.argument(key) is not None}
-            kept = {key: value for key, value in (objective["token_prediction"] or {}).items() if key in ("read", "weight")}
+            stays = ("read", "weight", "z_loss")
+            kept = {key: value for key, value in (objective["token_prediction"] or {}).items() if key in stays}
             objective = {"token_prediction": {**arguments, **kept}}
         if pairs or "relation_prediction" not in objective:
             objectives.append(objective)

@@ -118,3 +118,23 @@ def test_what_cannot_be_read_is_refused_in_plain_words(make_store: MakeStore) ->
         Streams(length=8, reuse=8)
     with pytest.raises(RecipeError, match="too small"):
         Streams(reuse=4).bind(store, seed=1, entry="main", lanes=1).plan(0, 4)
+
+
+def test_a_stretch_from_elsewhere_begins_with_a_sentence_of_its_lane_as_it_is_read(make_store: MakeStore) -> None:
+    store = make_store([[4, 3], [5], [2, 6, 4]])  # sentences begin at 0, 4, 7, 12, 14, 20
+    bound = Streams(both_directions=True, separator="[SEP]").bind(store, seed=1, entry="main", lanes=2)
+    want = frozenset({"tokens", "length", "distractor.tokens", "distractor.length", "distractor.sentence"})
+    begins: list[set[int]] = [set(), set()]
+    for epoch in range(30):
+        plan = bound.plan(epoch, 6)
+        rows = bound.read(plan, np.arange(len(plan)), want)
+        for number in range(len(plan)):
+            size = int(rows["distractor.length"][number])
+            tokens = rows["distractor.tokens"][number, :size]
+            begins[number % 2].add(int(tokens[0]) - 10)
+            inner = tokens[tokens != 3]
+            assert 1 <= size <= 6 and (np.diff(inner) == (1 if number % 2 == 0 else -1)).all()
+            sentence = rows["distractor.sentence"][number, :size]
+            assert ((sentence == -1) == (tokens == 3)).all()
+    assert begins[0] == {0, 4, 7, 12, 14, 20, 3 - 10}  # a separator is a sentence of its own
+    assert begins[1] == {3, 6, 11, 13, 19, 23, 3 - 10}

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
-from cloze.assembly.build import build_step, built, edits_of, first_length
+from cloze.assembly.build import build_data, build_step, built, edits_of, first_length
 from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.run import phases_of, with_dropouts
+from cloze.batching import Cursor
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.frame import split_template
 from cloze.networks.blocks.dropout import Dropout
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
+
+from .test_every_recipe import opened
 
 ROLES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[EOD]")
 FACTS = TokenFacts(
@@ -103,3 +108,42 @@ def test_mass_trains_as_its_authors_command_says() -> None:
     step = build_step(named("mass"), vocab_size=50, device="meta")
     assert {module.rate for module in step.modules() if isinstance(module, Dropout)} == {0.1} and not recipe.schedule
     assert found.networks["main"] + sum(found.heads.values()) == 123_468_288  # the README says 123 million
+
+
+@pytest.mark.parametrize("name", ["xlnet-base", "xlnet-large"])
+def test_xlnets_rows_are_running_text_and_a_pair_with_43_and_42_answers(name: str) -> None:
+    """zihangdai/xlnet, `data_utils.py`: create_tfrecords, with reuse_len 256 and num_predict 85."""
+    recipe, count = named(name), 40
+    text = np.arange(100, 609, dtype=np.int32) + np.zeros((count, 1), np.int32)
+    arrays = {"tokens": text, "length": np.full(count, 509, np.int32), "sentence": text // 20, "word_start": text % 3 > 0}
+    arrays |= {f"distractor.{field}": value + 2000 if field == "tokens" else value for field, value in arrays.items()}
+    exercise, out = examples(recipe, "main", arrays, count)
+    assert exercise.room == 509 and recipe.sources["main"].arguments["reuse"] == 509 - 256
+    assert (out["length"] == 512).all()
+    asked = out["places/main"]
+    assert ((asked >= 0) & (asked < 256)).sum(1).tolist() == [43] * count
+    assert (asked >= 256).sum(1).tolist() == [42] * count
+    assert (out["tokens"][:, -1] == FACTS.roles["[CLS]"]).all() and (out["segments"][:, -1] == 2).all()
+    assert (out["tokens"] == SEP).sum(1).tolist() == [2] * count
+    first = np.argmax(out["tokens"] == SEP, axis=1)
+    columns = np.arange(511)
+    assert (out["segments"][:, :-1] == (columns > first[:, None])).all() and first.min() > 256
+    assert 8 < (out["tokens"] >= 2000).any(1).sum() < 32  # from elsewhere
+    assert set(out["order"][:, 255].tolist()) != {0}  # the order is there, half by half
+    rate, steps = built(recipe.training.rate), recipe.training.steps
+    assert [rate(step / 500_000, steps) for step in (20_000, 40_000, 500_000)] == pytest.approx([2e-4, 4e-4, 4e-7])
+
+
+def test_xlnets_segments_learn_as_much_as_its_other_biases(tmp_path: Path) -> None:
+    recipe, stores, tokenizer, _ = opened("xlnet-base", tmp_path)
+    assert recipe.sources["main"].arguments["separator"] == "[EOD]" and tokenizer.piece(tokenizer.role("[EOD]")) == "<eod>"
+    step = build_step(recipe, vocab_size=tokenizer.size, seed=0)
+    (turn,) = recipe.turns
+    (micro, *_), _ = build_data(recipe, stores, step, tokenizer, seed=0).next(turn, Cursor())
+    step.clock.set(seed=0, step=0, first_row=0, share=0.0)
+    torch.stack([loss.total for loss in step(turn, micro.batch).values()]).sum().backward()
+    sizes = {path: float(p.grad.norm()) for path, p in step.named_parameters() if p.grad is not None}
+    for layer in (0, 1):
+        place = f"networks.main.layers.{layer}.attention."
+        usual = min(sizes[place + part] for part in ("content_bias", "distance_bias"))
+        assert min(sizes[place + part] for part in ("segments", "segment_bias")) > 0.01 * usual > 0

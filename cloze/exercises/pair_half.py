@@ -1,0 +1,95 @@
+"""Two segments in the second half of a row of running text, the second of which may come from elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import RecipeError
+from cloze.exercises.beside import beside
+from cloze.exercises.units.question import exactly
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows, before, counted
+
+_FRAME = 3  # tokens that a frame adds to the second half: two [SEP] and the [CLS]
+
+
+@register("edit", "pair_half")
+@dataclass(frozen=True)
+class PairHalf:
+    """Cut the second half of each row at a sentence border: what lies before it is A, what follows is B (XLNet, Yang et al.,
+    2019, §2.5; zihangdai/xlnet `data_utils.py`, `_split_a_and_b`).
+
+    The first half is running text and joins A, so that its tokens have the segment of A. With odds `elsewhere`, and where the
+    second half has no inner border, B is a stretch of the lane that begins with a sentence at a random place: whole sentences
+    that fill the half at least; then the longer of A and B loses its right end until both fit. Nothing is asked of the pair: the
+    authors write a label that nothing reads.
+
+    Gives `parts` (B, 2, 2): start and stop of both segments. The halves are those of a row to which three tokens will be added.
+
+    Differs: a B that continues A ends where the row's text ends, so that nothing is cut from A; the authors read on to the end of
+    the sentence and cut the longer one.
+    """
+
+    elsewhere: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.elsewhere <= 1:
+            raise RecipeError(f"pair_half: elsewhere is {self.elsewhere}; expected a share of the rows, 0 to 1.")
+
+    @property
+    def joins(self) -> tuple[str, ...]:
+        """The companion whose text the row may hold."""
+        return ("distractor",)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        own = frozenset({"tokens", "length", "sentence"})
+        return own | {f"distractor.{name}" for name in own}
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({"parts"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        sentence, length = rows["sentence"], rows["length"].astype(np.int64)
+        count, width = sentence.shape
+        columns = np.arange(width)
+        half = np.minimum((length + _FRAME + 1) // 2, length)
+        borders = np.zeros(sentence.shape, bool)
+        borders[:, 1:] = sentence[:, 1:] != sentence[:, :-1]
+        borders &= (columns > half[:, None]) & before(length, width)
+        some: NDArray[np.bool_] = np.any(borders, axis=1)
+        chosen = exactly(np.asarray(some, np.int64), borders, draw.bits("pair_half.cut", width))
+        cut = np.where(some, np.argmax(chosen, axis=1), length)
+        away = (~some | (draw.uniform("pair_half") < self.elsewhere)) & (length - half > 1)
+        first = np.where(away | some, cut, length) - half
+        second = np.where(away, _sentences(rows, length - half - first), length - half - first)
+        first, second = _fitted(first, second, length - half)
+        begin = np.where(away, width, cut)
+        parts = np.zeros((count, 2, 2), np.int64)
+        parts[:, 0, 1] = half + first
+        parts[:, 1, 0], parts[:, 1, 1] = begin, begin + second
+        kept = rows.without("sentence")
+        return kept.having_all({**beside(kept, "distractor"), "parts": parts})
+
+
+def _sentences(rows: Rows, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many tokens of the distractor make whole sentences of at least `wanted` tokens, one at least."""
+    length, sentence = rows["distractor.length"].astype(np.int64), rows["distractor.sentence"]
+    last = np.clip(wanted - 1, 0, np.maximum(length - 1, 0))[:, None]
+    behind = np.zeros(sentence.shape, bool)
+    behind[:, 1:] = (sentence[:, 1:] != sentence[:, :-1]) & (np.arange(1, sentence.shape[1]) > last)
+    behind |= ~before(length, sentence.shape[1])
+    return counted(np.cumsum(behind, axis=1) == 0)
+
+
+def _fitted(
+    first: NDArray[np.int64], second: NDArray[np.int64], room: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Both after the longer one (if equal, the second) has lost tokens one by one until they fit in `room`."""
+    kept = np.minimum(first, np.maximum(room - second, (room + 1) // 2))
+    return kept, np.minimum(second, room - kept)
