@@ -90,4 +90,4 @@ def nearest(given: str, known: Iterable[str]) -> str:
         return f"Did you mean {' or '.join(repr(name) for name in close)}?"
     if len(names) <= 16:
         return f"Known: {', '.join(names) or 'none'}."
-    return f"There are {len(names)} known names, none of them close."
+    return f"No known name is similar; there are {len(names)}, such as {', '.join(names[:5])}."

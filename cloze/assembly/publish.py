@@ -20,15 +20,22 @@ from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.step import part_state
 
+ADVICE = (
+    "Do not upload the folder of a run as it is: under `cloze/` it holds the training text as ids, and checkpoints. "
+    "`cloze export RUN DIR --to huggingface --language en --licence mit` writes a folder without them."
+)
+
 
 @dataclass(frozen=True)
 class Publisher:
-    """Writes checkpoint folders of one recipe; `tables` are its look-up tables, made, `languages` the names of its text's."""
+    """Writes checkpoint folders of one recipe; `tables` are its look-up tables, made, `languages` the names of its text's,
+    `run` the name of the run's folder."""
 
     recipe: Recipe
     tokenizer: Tokenizer
     tables: Mapping[str, Any] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
+    run: str = ""
 
     def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
         """Write `folder` from a step's full state; returns the remarks on the exported network."""
@@ -43,7 +50,8 @@ class Publisher:
     def _write(self, folder: Path, name: str, state: Mapping[str, Tensor], step: int) -> list[str]:
         card = Card(
             name=self.recipe.name if name == self.recipe.export else f"{self.recipe.name}, {name}",
-            step=step, paper=self.recipe.paper, notes=self.recipe.notes or "",
+            step=step, paper=self.recipe.paper, notes=self.recipe.notes or "", advice=ADVICE,
+            folder=self.run if name == self.recipe.export else name,
         )
         kin = None if name == self.recipe.export else self._kin()
         return export_folder(

@@ -189,7 +189,8 @@ def _prepare(loaded: Recipe, request: Request, out: Path, spend: Budget, begin: 
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
     run = Run(
-        folder=out, step=step, data=data, export=Publisher(loaded, chosen, tables, languages_of(stores)), budget=spend,
+        folder=out, step=step, data=data, budget=spend,
+        export=Publisher(loaded, chosen, tables, languages_of(stores), out.resolve().name),
         optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs),
         training=replace(training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy), phases=phases,

@@ -1,4 +1,4 @@
-"""`cloze export`: vectors of words into a file that other tools open."""
+"""`cloze export`: a folder to publish, or vectors of words in a file that other tools open."""
 
 from __future__ import annotations
 
@@ -9,18 +9,42 @@ import typer
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A checkpoint, or a file of vectors to convert.")],
-    out: Annotated[Path, typer.Argument(help="The file to write; a name ending in .gz packs it.")],
-    to: Annotated[str, typer.Option(help="word2vec, word2vec-binary, glove or fasttext.")] = "word2vec",
+    model: Annotated[Path, typer.Argument(help="A run, a fine-tuned folder, or a file of vectors to convert.")],
+    out: Annotated[Path, typer.Argument(help="The new folder, or the file; a name ending in .gz packs it.")],
+    to: Annotated[str, typer.Option(help="huggingface, word2vec, word2vec-binary, glove or fasttext.")] = "word2vec",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there already.")] = False,
+    language: Annotated[str | None, typer.Option(help="For the card: en, or several with commas.")] = None,
+    licence: Annotated[str | None, typer.Option(help="For the card: mit, apache-2.0, cc-by-4.0, …")] = None,
+    data: Annotated[str | None, typer.Option(help="For the card: the text it was trained on, in a sentence.")] = None,
 ) -> None:
-    """Write vectors as word2vec's text or binary file, GloVe's text, or fastText's .bin with its n-grams.
+    """Write a folder to publish, or vectors as word2vec's text or binary file, GloVe's text, or fastText's .bin.
 
-    Example: cloze export RUN vectors.bin --to word2vec-binary
+    Examples: cloze export RUN my-bert --to huggingface --language en --licence mit; cloze export RUN vectors.bin --to
+    word2vec-binary. The folder opens in transformers and sentence-transformers. It holds the model, its tokenizer, its recipe
+    and a model card; of the run's text, log and checkpoints it holds nothing.
     """
-    from cloze.interop.vectors import write_vectors
+    from cloze.errors import UserError
 
-    count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
-    print(f"{out}: {count:,} vectors of width {width}")
+    if to != "huggingface":
+        if any(value is not None for value in (language, licence, data)):
+            raise UserError(f"--language, --licence and --data are for the card of --to huggingface, and --to is {to}.")
+        from cloze.errors import nearest
+        from cloze.interop.vectors import FORMATS, write_vectors
+
+        if to not in FORMATS:
+            raise UserError(f"unknown format {to!r}. {nearest(to, ('huggingface', *FORMATS))}")
+        count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
+        print(f"{out}: {count:,} vectors of width {width}")
+    else:
+        if overwrite:
+            raise UserError("--overwrite replaces a file of vectors; for --to huggingface choose a new or empty folder.")
+        from cloze.assembly.share import share
+
+        codes = [code.strip() for code in (language or "").split(",") if code.strip()]
+        remarks = share(model, out, languages=codes, licence=licence, data=data)
+        print(f"{out}: ready to publish")
+        missing = [name for name, value in (("--language", codes), ("--licence", licence), ("--data", data)) if not value]
+        if missing:
+            print(f"  the card does not say {', '.join(missing)}")
     for remark in remarks:
         print(f"  {remark}")

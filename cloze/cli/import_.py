@@ -81,7 +81,7 @@ def write(imported: Imported, out: Path, name: str) -> list[str]:
             adapted = recipe_of_vectors if words else adapted_recipe
             recipe = recipe_from_data(adapted(imported, base, name), origin=str(imported.folder))
         origin = "a file of vectors" if words else "a Hugging Face folder"
-        card = Card(name, paper=recipe.paper, notes=f"Imported from {origin}.", step=imported.step)
+        card = Card(name, paper=recipe.paper, notes=f"Imported from {origin}.", step=imported.step, folder=out.name)
         remarks = export_folder(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,

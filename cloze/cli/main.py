@@ -51,7 +51,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "neighbours": Verb("neighbours", "the nearest words"),
         "analogy": Verb("analogy", "man is to king as woman is to …?"),
         "import": Verb("import_", "read a Hugging Face folder or a file of word vectors"),
-        "export": Verb("export", "word vectors as word2vec, GloVe or fastText files"),
+        "export": Verb("export", "a clean folder to publish, or word vectors as files"),
     },
     "Look": {
         "report": Verb("report", "run folders into one self-contained HTML page"),

@@ -111,6 +111,7 @@ class Architecture:
     `copies` are names under which files repeat the token table, `ignored` buffers in old files, `blank` buffers that must be
     zero because our network lacks them. `shifted`: positions begin
     after the id of [PAD]. `pooled`: the class without heads has a pooling layer. `generates`: transformers generates with it.
+    `until` is the last version of transformers that has the classes (None: the newest has them).
     """
 
     name: str
@@ -147,6 +148,7 @@ class Architecture:
     shifted: bool = False
     pooled: bool = False
     generates: bool = False
+    until: str | None = None
 
     def setting(self, ours: str) -> Setting | None:
         """The setting of one of our arguments, None where `read` and `write` see to it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from cloze.interop.model import Model
+from cloze.interop.sentences import gives_sentences
 
 if TYPE_CHECKING:
     from cloze.interop.choice import Choice
@@ -20,33 +22,60 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Card:
-    """What the card says beside the numbers: the recipe's name and paper, steps taken, notes in plain sentences."""
+    """What the card says beside the numbers: the recipe's name and paper, steps taken, notes in plain sentences.
+
+    `data` says of which text it was trained and `results` how well it predicts, both in plain sentences. `languages` are codes
+    such as `en`, `licence` is the hub's word for one (`mit`). `folder` is the name that the commands use, by default the
+    folder's. `advice` is for the person who publishes the folder; `settings` is the file that holds them.
+    """
 
     name: str
     step: int = 0
     paper: str | None = None
     notes: str = ""
+    data: str = ""
+    results: str = ""
+    languages: tuple[str, ...] = ()
+    licence: str | None = None
+    folder: str = ""
+    advice: str = ""
+    settings: str = "cloze/recipe.yaml"
 
 
 def write_card(
-    path: Path, card: Card, choice: Choice | list[str], model: Model, vocab_size: int, remarks: list[str]
+    path: Path, card: Card, choice: Choice | list[str], model: Model, vocab_size: int, remarks: list[str], *, folder: str
 ) -> None:
-    """Write README.md. The licence is left open: only the owner of the text and the weights can choose it."""
+    """Write README.md; `folder` is what the commands call the model. Only the owner of text and weights can choose a licence."""
+    folder = re.sub(r"\s+", " ", folder)
     lines = [*_front(card, choice), "", f"# {_safe(card.name)}", "", _opening(card, choice, model, vocab_size), ""]
     if card.paper:
         lines += [f"Recipe after: {_safe(card.paper)}", ""]
     if card.notes:
         lines += [_safe(card.notes.strip()), ""]
-    lines += ["## Use", "", "```python", *_usage(choice), "```", "", "```console", *_commands(model), "```", ""]
-    lines += ["## Training", "", "The full recipe is in `cloze/recipe.yaml`. The network's arguments:", "", *_table(model)]
+    lines += ["## Use", "", "```python", *_usage(choice, folder), "```", "", "```console", *_commands(model, folder), "```", ""]
+    if gives_sentences(model, choice):
+        lines += ["```python", *_sentences(folder), "```", ""]
+    lines += ["## Training", ""]
+    for text in (card.data, card.results):
+        lines += [_safe(text), ""] if text else []
+    lines += [f"All settings are in `{card.settings}`. The network's arguments:", "", *_table(model)]
     if remarks:
         lines += ["", "## What transformers does not see", "", *(f"- {_safe(remark)}" for remark in remarks)]
-    lines += ["", "No licence is stated here. Choose one before you publish; it depends on the text of the training.", ""]
+    lines += ["", "## Licence", "", _licence(card), ""]
     path.write_text("\n".join(lines), encoding="utf-8")
 
 
+def _licence(card: Card) -> str:
+    stated = (
+        f"{card.licence}." if card.licence
+        else "No licence is stated. Choose one before you publish; it depends on the text of the training."
+    )
+    return f"{stated} {card.advice}".strip()
+
+
 def _front(card: Card, choice: Choice | list[str]) -> list[str]:
-    lines = ["---", "tags:", "- cloze", f"- {json.dumps(card.name, ensure_ascii=False)}"]
+    lines = ["---", *(["language:", *(f"- {code}" for code in card.languages)] if card.languages else [])]
+    lines += [f"license: {card.licence or 'unknown'}", "tags:", "- cloze", f"- {json.dumps(card.name, ensure_ascii=False)}"]
     if not isinstance(choice, list):
         lines += [f"- {choice.architecture.name}", "library_name: transformers"]
         if choice.cls.pipeline:
@@ -71,26 +100,41 @@ def _all(model: Model) -> Iterable[Tensor]:
     yield from model.spare.values()
 
 
-def _usage(choice: Choice | list[str]) -> list[str]:
+def _usage(choice: Choice | list[str], folder: str) -> list[str]:
+    place = json.dumps(folder, ensure_ascii=False)
     if isinstance(choice, list):
-        return ["import cloze", "", 'model = cloze.load("FOLDER")']
+        return ["import cloze", "", f"model = cloze.load({place})"]
+    until = choice.architecture.until
+    old = [] if until is None else [
+        f"# Version {until} of transformers is the last with {choice.cls.name}: pip install 'transformers<5'", ""
+    ]  # fmt: skip
     return [
+        *old,
         f"from transformers import {choice.cls.auto}, AutoTokenizer",
         "",
-        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-        f'model = {choice.cls.auto}.from_pretrained("FOLDER")',
+        f"tokenizer = AutoTokenizer.from_pretrained({place})",
+        f"model = {choice.cls.auto}.from_pretrained({place})",
     ]
 
 
-def _commands(model: Model) -> list[str]:
-    embed = "cloze embed FOLDER TEXTS.txt --out VECTORS.npy"
+def _sentences(folder: str) -> list[str]:
+    return [
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        f'SentenceTransformer({json.dumps(folder, ensure_ascii=False)}).encode(["A text.", "Another text."])',
+    ]
+
+
+def _commands(model: Model, folder: str) -> list[str]:
+    place = shlex.quote(folder)
+    embed = f'cloze embed {place} "A text." "Another text." --out vectors.npy'
     if model.part == "encoder_decoder":
-        return ['cloze generate FOLDER "A text to answer" --beams 4']
+        return [f'cloze generate {place} "A text to answer" --beams 4']
     if all(head.part != "token_prediction" for head in model.heads.values()):
         return [embed]
     if model.order == "left_to_right":
-        return ['cloze generate FOLDER "Once upon a time"', embed]
-    return ['cloze fill FOLDER "The capital of France is [MASK]."', embed]
+        return [f'cloze generate {place} "Once upon a time"', embed]
+    return [f'cloze fill {place} "The capital of France is [MASK]."', embed]
 
 
 def _table(model: Model) -> list[str]:

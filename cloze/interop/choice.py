@@ -35,6 +35,12 @@ def choose(model: Model, *, tokenizer_kind: str, pad: int | None, hint: str | No
     return min(choices, key=lambda choice: len(choice.left))  # the first of the smallest
 
 
+def usual(model: Model, *, tokenizer_kind: str, pad: int | None) -> str | None:
+    """The architecture that such a network and vocabulary belong to, whatever its heads; None where several are as likely."""
+    kin = [a for a in _ranked(model, tokenizer_kind, None) if not a.objections(model.arguments, model.order, pad)]
+    return kin[0].name if kin and kin[0].usual(model, tokenizer_kind) > 1 else None
+
+
 def against_hint(model: Model, choice: Choice, *, pad: int | None, hint: str | None) -> list[str]:
     """A remark when the architecture that was asked for is not the one that was chosen."""
     if hint is None or hint == choice.architecture.name:

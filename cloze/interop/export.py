@@ -13,10 +13,11 @@ from torch import Tensor
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import Architecture, HeadTable
 from cloze.interop.card import Card, write_card
-from cloze.interop.choice import Choice, against_hint, choose
+from cloze.interop.choice import Choice, against_hint, choose, usual
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import Line, to_theirs
 from cloze.interop.model import Head, Model, ReadsText, complete
+from cloze.interop.sentences import gives_sentences, write_sentences
 from cloze.text.tokenizer import Tokenizer
 
 DESCRIPTION = "cloze/network.json"
@@ -38,10 +39,11 @@ def export_folder(
     """Write everything that transformers needs to open `model`; return what it cannot express, in plain words.
 
     Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json
-    where transformers generates with the class, and beside them cloze/network.json (our arguments and heads) and
-    cloze/heads.safetensors (heads that transformers does not know), cloze/tables/ (what is looked up while reading text, if
-    anything is). They appear whole or not at all. `architecture` prefers one by its `model_type` where the shape leaves it open
-    (the generator of ELECTRA); where another was taken a remark says why. `labels` name a classifier's classes.
+    where transformers generates with the class, modules.json where sentence-transformers can pool it, and beside them
+    cloze/network.json (our arguments and heads), cloze/heads.safetensors (heads that transformers does not know) and
+    cloze/tables/ (what is looked up while reading text, if anything is). They appear whole or not at all. `architecture`
+    prefers one by its `model_type` where the shape leaves it open (the generator of ELECTRA); where another was taken a remark
+    says why. `labels` name a classifier's classes.
 
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
     """
@@ -57,7 +59,8 @@ def export_folder(
     choice = choose(model, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture)
     remarks = remarks_of(model, choice, reading)
     if isinstance(choice, Choice):
-        remarks = [*against_hint(model, choice, pad=pad, hint=architecture), *remarks]
+        expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
+        remarks = [*against_hint(model, choice, pad=pad, hint=expected), *remarks]
     with staged(folder) as stage:
         (stage / "cloze").mkdir()
         if isinstance(choice, Choice):
@@ -74,8 +77,10 @@ def export_folder(
         if own:
             write_tensors(stage / OWN_HEADS, own)
         _write_tokenizer(stage, tokenizer, reading, model, choice)
+        if gives_sentences(model, choice):
+            write_sentences(stage, model)
         write_json(stage / DESCRIPTION, _description(model, choice, reading, card, labels, remarks))
-        write_card(stage / "README.md", card, choice, model, vocab_size, remarks)
+        write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
     if not own:
         (folder / OWN_HEADS).unlink(missing_ok=True)  # of an earlier model in the same place
     return remarks
@@ -158,7 +163,8 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: ReadsText | No
         )
     if choice.architecture.pooled and not choice.cls.roles and "pooler.dense.weight" not in model.spare:
         remarks.append(
-            f"{choice.cls.name} has a pooling layer that this model never had; transformers draws it at random and says so."
+            f"{choice.cls.name} also has a pooling layer (pooler_output), which was not trained here: transformers initialises "
+            "it at random and warns. Use last_hidden_state, or open the folder with add_pooling_layer=False."
         )
     return remarks
 

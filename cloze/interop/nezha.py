@@ -27,6 +27,7 @@ NEZHA = add(replace(
     BERT,
     name="nezha",
     title="NEZHA",
+    until="4.57",
     recipe=lambda model: "nezha",
     settings=_settings(),
     fixed={**encoder.FIXED, "positions": "functional"},

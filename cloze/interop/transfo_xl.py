@@ -139,6 +139,7 @@ _INNER = "{base}layers.{i}.pos_ff."
 TRANSFO_XL = add(Architecture(
     name="transfo-xl",
     title="Transformer-XL",
+    until="4.57",
     settings=(
         Setting("layers", "n_layer", 18),
         Setting("width", "d_model", 1024),

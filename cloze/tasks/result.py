@@ -42,7 +42,7 @@ def save_result(
             model=_model(learner, loaded),
             tokenizer=learner.reader.tokenizer,
             reading=learner.reader.reading,
-            card=_card(result, loaded),
+            card=_card(result, loaded, folder.name),
             architecture=getattr(getattr(loaded, "imported", None), "architecture", None),
             labels=learner.labels,
         )
@@ -73,13 +73,14 @@ def _model(learner: Learner, loaded: Checkpoint) -> Model:
     )
 
 
-def _card(result: Result, loaded: Checkpoint) -> Card:
+def _card(result: Result, loaded: Checkpoint, folder: str) -> Card:
     best, task = result.best, result.tuned.task
     start = "a random start" if result.settings.from_scratch else Path(loaded.folder).name
     figures = ", ".join(f"{name} {value:.4f}" for name, value in best.metrics.items())
     return Card(
         name=f"{Path(loaded.folder).name}-{task.name}",
         notes=f"Fine-tuned for {task.name} from {start} with seed {best.seed}. Dev: {figures}.",
+        folder=folder, settings=TASK_FILE,
     )
 
 

@@ -102,8 +102,8 @@ def test_reading_and_writing_gives_the_same_files(systems: ModuleType, tmp_path:
     write(tmp_path / "one", made)
     back = import_folder(tmp_path / "one")
     again = export_folder(
-        tmp_path / "two", model=back.model, tokenizer=back.tokenizer, reading=back.reading, card=Card("test", step=7),
-        architecture=back.architecture,
+        tmp_path / "two", model=back.model, tokenizer=back.tokenizer, reading=back.reading,
+        card=Card("test", step=7, folder="one"), architecture=back.architecture,
     )  # fmt: skip
     assert again == []
     for path in sorted(p for p in (tmp_path / "one").rglob("*") if p.is_file()):
@@ -218,3 +218,27 @@ def test_untied_rows_of_a_narrow_generator_stay_beside_the_folder_with_the_reaso
     assert "its output rows are its own and as wide as the layers (16)" in remarks[0]
     back = import_folder(tmp_path)
     assert torch.equal(back.model.heads["mlm"].state["head.output.weight"], made.objectives["mlm"].head.output.weight)
+
+
+def test_a_roberta_with_a_pair_head_is_said_to_become_a_bert(systems: ModuleType, tmp_path: Path) -> None:
+    arguments, order, heads, kind, reading, _ = systems.SYSTEMS["roberta"]
+    made = systems.build(arguments, order, {**heads, "pair": systems.NEXT}, systems.tokenizer(kind), reading)
+    remarks = export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=reading, card=Card("x"))
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertForPreTraining"]
+    (said,) = [remark for remark in remarks if remark.startswith("the folder is of the type bert, not roberta: ")]
+    assert "pair: transformers' RoBERTa has no such head" in said or "no class with such a head" in said
+
+
+def test_a_network_without_heads_is_said_to_get_an_untrained_pooling_layer(systems: ModuleType, tmp_path: Path) -> None:
+    made = systems.build(systems.BASE, "open", {}, systems.tokenizer("wordpiece"), systems.BERT_READING)
+    (remark,) = export_folder(
+        tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("x")
+    )  # fmt: skip
+    assert remark.startswith("BertModel also has a pooling layer (pooler_output), which was not trained here")
+
+
+def test_a_card_has_no_gaps_and_quotes_the_folder(systems: ModuleType, tmp_path: Path) -> None:
+    write(tmp_path / "my bert", systems.system("bert"))
+    card = (tmp_path / "my bert" / "README.md").read_text()
+    assert 'AutoModelForPreTraining.from_pretrained("my bert")' in card and "cloze fill 'my bert' \"The capital" in card
+    assert "FOLDER" not in card and "TEXTS.txt" not in card and "license: unknown" in card.split("---")[1]

@@ -168,3 +168,12 @@ def test_a_causal_xlm_without_languages_gets_the_causal_recipe_without_them(syst
     (entry,), (source,) = recipe.entries.values(), recipe.sources.values()
     assert entry.order == "left_to_right" and source.arguments.get("languages") is None
     assert not entry.exercise[0].part.arguments.get("inputs")
+
+
+def test_the_card_of_a_system_that_left_transformers_says_which_version_opens_it(systems: ModuleType, tmp_path: Path) -> None:
+    write(tmp_path / "old", made(systems, "nezha"))
+    card = (tmp_path / "old" / "README.md").read_text()
+    assert "# Version 4.57 of transformers is the last with NezhaForMaskedLM: pip install 'transformers<5'" in card
+    assert not (tmp_path / "old" / "modules.json").exists() and ARCHITECTURES["transfo-xl"].until == "4.57"
+    write(tmp_path / "new", made(systems, "modernbert"))
+    assert "Version" not in (tmp_path / "new" / "README.md").read_text()

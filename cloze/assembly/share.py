@@ -1,0 +1,121 @@
+"""A run or a fine-tuned folder → a folder to publish: the model, its tokenizer, its recipe and a card, and nothing of the text.
+
+A run folder also holds the training text as ids, samples of it in the log, and the optimiser's state; none of that is copied.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cloze.errors import CheckpointError, UserError
+from cloze.interop import Card, Imported, export_folder, import_folder
+from cloze.interop.files import read_json
+
+_KEPT = ("recipe.yaml", "task.json")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
+_LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
+
+
+def share(
+    source: Path, out: Path, *, languages: Sequence[str] = (), licence: str | None = None, data: str | None = None
+) -> list[str]:
+    """Write the model of `source` to the new folder `out`; returns what transformers cannot express, in plain words.
+
+    `languages` are codes such as `en`, `licence` a word of the hub such as `mit`, `data` a sentence on the text; the card says
+    what is known of the rest. Errors: `CheckpointError` if `source` holds no model or `out` holds something already,
+    `UserError` for a code or a word that the hub would refuse. `out` appears whole or not at all.
+    """
+    _check(out, languages, licence)
+    imported = import_folder(source)
+    card = card_of(source, imported, languages=languages, licence=licence, data=data, folder=out.name)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        stage.chmod(0o755)
+        remarks = export_folder(
+            stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
+            architecture=imported.architecture, labels=imported.labels or None,
+        )  # fmt: skip
+        for name in _KEPT:
+            if (source / "cloze" / name).is_file():
+                shutil.copyfile(source / "cloze" / name, stage / "cloze" / name)
+        os.replace(stage, out)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    return [*imported.remarks, *remarks]
+
+
+def _check(out: Path, languages: Sequence[str], licence: str | None) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CheckpointError(f"{out}: holds something already; expected a new or empty folder. Choose another one.")
+    for code in languages:
+        if not _LANGUAGE.fullmatch(code):
+            raise UserError(f"--language {code!r}: expected a code of ISO 639 such as en, fr or zh, several with commas between.")
+    if licence is not None and not _LICENCE.fullmatch(licence):
+        raise UserError(f"--licence {licence!r}: expected the hub's word for a licence, such as mit, apache-2.0 or cc-by-4.0.")
+
+
+def card_of(
+    source: Path, imported: Imported, *, languages: Sequence[str], licence: str | None, data: str | None, folder: str
+) -> Card:
+    """The card: name, paper and notes of the recipe, the size of the text, the last losses or the task's figures."""
+    from cloze.assembly.load import load_recipe
+
+    name, paper, notes = source.resolve().name, None, ""
+    if (source / "cloze" / "recipe.yaml").is_file():
+        recipe = load_recipe(source)
+        name, paper, notes = recipe.name, recipe.paper, recipe.notes or ""
+    return Card(
+        name=name, step=imported.step, paper=paper, notes=notes, data=_data(source, data), results=_results(source),
+        languages=tuple(languages), licence=licence, folder=folder,
+        settings=f"cloze/{next((name for name in _KEPT if (source / 'cloze' / name).is_file()), _KEPT[0])}",
+    )  # fmt: skip
+
+
+def _data(source: Path, told: str | None) -> str:
+    """What it was trained on: in the user's words, and how much it was."""
+    path = source / "cloze" / "environment.json"
+    corpora = read_json(path, "what the run ran on").get("corpus", {}) if path.is_file() else {}
+    sizes = [
+        f"{facts['documents']:,} documents with {facts['tokens']:,} tokens{f' ({name})' if len(corpora) > 1 else ''}"
+        for name, facts in corpora.items()
+    ]
+    lead = "" if told is None else told.strip().rstrip(".") + ". "
+    return f"Text: {lead}{' and '.join(sizes)}".rstrip() + ("." if sizes else "") if told or sizes else ""
+
+
+def _results(source: Path) -> str:
+    """The last held-out losses of a run, else its last training loss; the dev figures of a fine-tuned folder."""
+    task = source / "cloze" / "task.json"
+    if task.is_file():
+        told = read_json(task, "what was fine-tuned")
+        return f"Fine-tuned for {told.get('task')}; on the dev examples: {_figures(told.get('dev') or {})}."
+    log = source / "cloze" / "log.jsonl"
+    records = [_record(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []
+    for event, words in (("held_out", "Loss on held-out text"), ("train", "Loss in training")):
+        last = [record for record in records if record.get("event") == event and "loss" in record]
+        if last:
+            parts = last[-1].get("objectives") or {}
+            shown = f" ({_figures(parts)})" if len(parts) > 1 else ""
+            return f"{words} after {last[-1]['step']:,} steps: {last[-1]['loss']:.4f}{shown}, in nats."
+    return ""
+
+
+def _record(line: str) -> dict[str, Any]:
+    """One line of the log; a torn last line says nothing."""
+    try:
+        found = json.loads(line)
+    except json.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _figures(numbers: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items() if isinstance(value, int | float))
