@@ -50,17 +50,45 @@ class Cells:
 
     @classmethod
     def open(cls, folder: Path) -> Cells | None:
-        """The cells of a folder; None if there are none, or not all of them."""
+        """The cells of a folder; None if there are none, or not all of them.
+
+        Raises `CorpusError` where a value is out of range: compiled code uses them as addresses and looks at no bounds.
+        """
         try:
             header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
             sizes = {name: (folder / name).stat().st_size for name in _FILES}
             whole = header["version"] == VERSION and sizes == header["bytes"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return cls(folder, header) if whole else None
+        if not whole:
+            return None
+        found = cls(folder, header)
+        found._check()
+        return found
 
     def __len__(self) -> int:
         return len(self.counts)
+
+    def _check(self) -> None:
+        words = f"the numbers of {self.vocab_size:,} words, from 0"
+        for name, array in (("rows.bin", self.rows), ("columns.bin", self.columns)):
+            lowest, highest = _range(array)
+            if lowest < 0 or highest >= self.vocab_size:
+                raise self._damaged(name, int(highest if highest >= self.vocab_size else lowest), words)
+        lowest, highest = _range(self.counts)
+        if not (lowest >= 0 and highest < np.inf):
+            raise self._damaged("counts.bin", float(highest if lowest >= 0 else lowest), "finite counts, 0 or more")
+        borders = np.concatenate([[0], self.tiles, [len(self)]])
+        if (np.diff(borders) < 0).any() or (len(self.tiles) and self.tiles[-1] != len(self)):
+            raise self._damaged("tiles.bin", "borders that fall or end elsewhere", f"rising ones that end at {len(self):,} cells")
+        if not len(self.columns) == len(self.rows) == len(self):
+            raise self._damaged("rows.bin", f"{len(self.rows):,} rows", f"{len(self):,}, as many as counts.bin")
+
+    def _damaged(self, name: str, found: object, expected: str) -> CorpusError:
+        return CorpusError(
+            f"{self.folder / name}: holds {found}, expected {expected}. The file is damaged.\n"
+            f"  Delete the folder {self.folder}; the next run counts it again."
+        )
 
     @cached_property
     def pieces(self) -> Int64:
@@ -239,6 +267,13 @@ class CellWriter:
 
     def _tile(self, rows: Int64, columns: Int64) -> Int64:
         return (rows // TILE) * self.across + columns // TILE
+
+
+def _range(array: NDArray[Any]) -> tuple[Any, Any]:
+    """The smallest and the largest number of an array, in parts that stay in memory; NaN if it is among them; 0 of none."""
+    parts = [array[low : low + (1 << 22)] for low in range(0, len(array), 1 << 22)]
+    found = [(part.min(), part.max()) for part in parts] or [(0, 0)]
+    return np.min([low for low, _ in found]), np.max([high for _, high in found])
 
 
 def _map(path: Path, dtype: type) -> NDArray[Any]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from functools import cached_property
 from pathlib import Path
@@ -158,7 +159,7 @@ class BoundCooccurrences:
     def _count(self, folder: Path) -> Cells:
         """Count into a folder that appears when all is written, beside the store where that cannot be written to."""
         if not os.access(self.store.path, os.W_OK):
-            folder = Path(tempfile.gettempdir()) / f"cloze-{os.getuid()}" / folder.name
+            folder = _own_folder() / folder.name
             found = Cells.open(folder)
             if found is not None:
                 return found
@@ -181,6 +182,20 @@ class BoundCooccurrences:
         found = Cells.open(folder)
         assert found is not None
         return found
+
+
+def _own_folder() -> Path:
+    """This user's folder for temporary files. Raises `CorpusError` where others could have put files there."""
+    folder = Path(tempfile.gettempdir()) / f"cloze-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        kind = "a folder that other users can write to" if stat.S_ISDIR(found.st_mode) else "no folder"
+        raise CorpusError(
+            f"{folder}: is {kind}, expected a private folder of this user (co-occurrences are kept there, because the\n"
+            "  store's folder cannot be written to). Remove it, or set TMPDIR to a folder of your own."
+        )
+    return folder
 
 
 def count_cells(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from torch import Tensor
 from cloze import rng
 from cloze.batching import Cursor, Feed
 from cloze.corpus.lines import BoundLines, LinePlan
+from cloze.errors import CorpusError
 from cloze.exercises.subsample import Subsample
 from cloze.exercises.windows import Windows
 from cloze.networks.word_vectors import WordVectors
@@ -144,6 +146,7 @@ class LockFreeWorker:
         source: Any = shape.feed.source
         self.source: BoundLines = source
         self.tokens = np.asarray(source.store.tokens)
+        _check(self.tokens, source.store.vocab_size, source.store.path)
         a_row = max(source.tokens / max(shape.feed.rows(0), 1), 1.0)
         self.steps_a_job = max(int(_WORDS_A_JOB / (a_row * data.batch)), 1)
         self.over, self.logging, self.first_token = False, False, 0
@@ -269,6 +272,17 @@ class LockFreeWorker:
         from cloze.training.kernels.parts import Job
 
         return Job(self.tokens, starts, lengths, rates, keys)
+
+
+def _check(tokens: NDArray[Any], vocab_size: int, path: Path) -> None:
+    """Refuse ids that are no words: compiled code uses them as addresses and looks at no bounds."""
+    for low in range(0, len(tokens), 1 << 24):
+        largest = int(tokens[low : low + (1 << 24)].max())
+        if largest >= vocab_size:
+            raise CorpusError(
+                f"{path / 'tokens.bin'}: holds the id {largest:,}, but the vocabulary has {vocab_size:,} words. The file is "
+                "damaged.\n  Build the store again."
+            )
 
 
 class _Table:

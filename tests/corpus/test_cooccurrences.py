@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -285,3 +286,54 @@ def test_wrong_arguments_are_named(wrong: dict[str, object]) -> None:
 
 def test_a_plan_of_no_cells_is_empty() -> None:
     assert len(CellPlan.of(np.zeros(1, np.int64), 0, 1, "main")) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind", "told"),
+    [("rows.bin", 2**31 - 1, np.int32, "2147483647, expected the numbers of 12 words"), ("columns.bin", -1, np.int32, "holds -1"),
+     ("counts.bin", np.nan, np.float32, "holds nan"), ("counts.bin", -1.0, np.float32, "holds -1.0"),
+     ("tiles.bin", 2**40, np.int64, "borders that fall")],
+)
+def test_numbers_out_of_range_are_found_when_cells_are_opened(
+    name: str, value: float, kind: type, told: str, tmp_path: Path
+) -> None:
+    bound = Cooccurrences(radius=2).bind(store_of(tmp_path / "store", [[[4, 5, 6, 5]]]), seed=1, entry="main")
+    file = bound.cells.folder / name
+    numbers = np.fromfile(file, kind)
+    numbers[0] = value
+    numbers.tofile(file)
+    with pytest.raises(CorpusError, match=told) as found:
+        Cells.open(file.parent)
+    assert str(file) in str(found.value) and "Delete the folder" in str(found.value)
+
+
+def test_counts_in_the_folder_for_temporary_files_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = Cooccurrences(radius=2).bind(store_of(tmp_path / "store", [[[4, 5, 6, 5]]]), seed=1, entry="main")
+    monkeypatch.setattr("cloze.corpus.cooccurrences.os.access", lambda *_: False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = tmp_path / f"cloze-{os.getuid()}"
+    own.mkdir()
+    own.chmod(0o777)
+    with pytest.raises(CorpusError, match="a folder that other users can write to"):
+        bound.cells  # noqa: B018
+    own.rmdir()
+    own.symlink_to(tmp_path / "store")
+    with pytest.raises(CorpusError, match="is no folder"):
+        bound.cells  # noqa: B018
+    own.unlink()
+    me = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    other = tmp_path / f"cloze-{os.getuid()}"
+    other.mkdir(mode=0o700)
+    with pytest.raises(CorpusError, match="expected a private folder of this user"):
+        bound.cells  # noqa: B018
+    monkeypatch.undo()
+    monkeypatch.setattr("cloze.corpus.cooccurrences.os.access", lambda *_: False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert bound.cells.folder.parent == own and own.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_a_pair_counts_at_each_distance() -> None:
+    """`linear` is what windows with a radius drawn from 1 to R count on average: (R + 1 - d) / R."""
+    found = {weight: Cooccurrences(radius=4, weight=weight).weights.tolist() for weight in ("inverse_distance", "flat", "linear")}
+    assert found == {"inverse_distance": [1, 1 / 2, 1 / 3, 1 / 4], "flat": [1, 1, 1, 1], "linear": [1, 3 / 4, 1 / 2, 1 / 4]}

@@ -347,3 +347,45 @@ def test_a_thread_hands_its_exception_to_the_run(train: Any, monkeypatch: pytest
 def test_a_recipe_that_does_not_fit_says_why(value: str, reason: str, train: Any) -> None:
     with pytest.raises(RecipeError, match=reason):
         train("word2vec-skipgram", "run", "training.engine=compiled", value)
+
+
+def test_an_id_beyond_the_vocabulary_is_refused_before_compiled_code_sees_it(tmp_path: Path) -> None:
+    from cloze.errors import CorpusError
+    from cloze.training.lock_free import _check
+
+    _check(np.array([0, 7], np.uint16), 8, tmp_path)
+    with pytest.raises(CorpusError, match="tokens.bin: holds the id 8, but the vocabulary has 8 words"):
+        _check(np.array([0, 8, 1], np.uint16), 8, tmp_path)
+
+
+@pytest.fixture
+def jobs(train: Any, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> list[parts.Job]:
+    """The jobs of a run of skip-gram over three epochs."""
+    from cloze.training.lock_free import LockFreeWorker
+
+    done: list[parts.Job] = []
+    learn_job = LockFreeWorker._train
+
+    def keep(self: LockFreeWorker, task: parts.Job, number: int, totals: Any) -> None:
+        if len(task.starts):
+            done.append(task)
+        learn_job(self, task, number, totals)
+
+    monkeypatch.setattr(LockFreeWorker, "_train", keep)
+    train("word2vec-skipgram", "run", "training.engine=compiled", "objectives.0.share=true", budget="3epochs")
+    return done
+
+
+def test_a_line_draws_other_words_and_negatives_in_every_epoch(jobs: list[parts.Job]) -> None:
+    lines_, keys = (np.concatenate([getattr(task, name) for task in jobs]) for name in ("starts", "keys"))
+    most = np.bincount(lines_).max()
+    assert most >= 3  # every line was read in every epoch
+    assert len(np.unique(keys)) == len(keys)
+
+
+def test_the_rate_falls_from_step_to_step_within_a_job(jobs: list[parts.Job]) -> None:
+    rates = np.concatenate([task.rates for task in jobs])
+    assert max(len(task.rates) for task in jobs) > 4  # a job is several steps of four lines
+    by_step = rates.reshape(-1, 4)
+    assert (by_step == by_step[:, :1]).all() and (np.diff(by_step[:, 0]) < 0).all()
+    assert rates[0] == np.float32(0.025)
