@@ -113,11 +113,11 @@ class Data:
         start = self.rank * share
         return [(row, min(self.micro_batch, start + share - row)) for row in range(start, start + share, self.micro_batch)]
 
-    def next(self, entry: str, cursor: Place) -> tuple[list[MicroBatch], Cursor]:
-        """The micro-batches of the step that starts at `cursor`, and the cursor of the next one."""
+    def next(self, entry: str, cursor: Place, share: float = 0.0) -> tuple[list[MicroBatch], Cursor]:
+        """The micro-batches of the step that starts at `cursor` when `share` is spent, and the cursor of the next one."""
         begin = Cursor(cursor.epoch, cursor.item)
         if (entry, begin) not in self._made:
-            self._fill(entry, begin)
+            self._fill(entry, begin, share)
         parts, after = self._made.pop((entry, begin))
         batches = [
             MicroBatch(to_batch(part), first, part.tokens, part.examples)
@@ -130,6 +130,7 @@ class Data:
         feed = self.held_out_feeds.get(entry)
         if feed is None:
             return
+        feed = feed.when(1.0)
         if isinstance(feed, Feed) and hasattr(feed.source, "lanes"):
             yield from self._held_out_lanes(feed)
             return
@@ -148,13 +149,15 @@ class Data:
             for part, (first, size) in zip(feed.parts(chosen, [size for _, size in spans]), spans, strict=True):
                 yield MicroBatch(to_batch(part), first, part.tokens, size)
 
-    def _fill(self, entry: str, cursor: Cursor) -> None:
-        """Make the step at `cursor` and a few that follow, in one block."""
+    def _fill(self, entry: str, cursor: Cursor, share: float) -> None:
+        """Make the step at `cursor` and a few that follow, in one block; that step alone, and here, if rows follow a schedule."""
         self._made.clear()
         feed = self.feeds[entry]
         spans = self.spans()
         ahead = max(1, BLOCK // max(1, sum(size for _, size in spans)))
-        if not self.workers:
+        if feed.changes:
+            made = make_steps(feed.when(share), cursor, self.batch, spans, 1)
+        elif not self.workers:
             made = make_steps(feed, cursor, self.batch, spans, ahead)
         else:
             made = self._from_workers(entry, cursor, spans, ahead)

@@ -72,6 +72,19 @@ class Feed:
             fixed=self.fixed, answers_multiple=self.answers_multiple,
         )
 
+    @property
+    def changes(self) -> bool:
+        """Whether the exercise follows a schedule, so that a row depends on when it is made."""
+        return self.exercise.changes
+
+    def when(self, share: float) -> Feed:
+        """The same feed as it is when `share` of the budget is spent; it shares the plans of this one."""
+        if not self.changes:
+            return self
+        made = object.__new__(Feed)
+        made.__dict__.update(self.__dict__, exercise=self.exercise.when(share))
+        return made
+
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_plans"}
 

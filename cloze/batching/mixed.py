@@ -54,6 +54,19 @@ class MixedFeed:
         now = {name: float(odds.get(name, usual)) for name, usual in self.odds.items()}
         return self if now == self.now else MixedFeed(self.feeds, self.odds, seed=self.seed, now=now)
 
+    @property
+    def changes(self) -> bool:
+        """Whether an exercise follows a schedule, so that a row depends on when it is made."""
+        return any(feed.changes for feed in self.feeds.values())
+
+    def when(self, share: float) -> MixedFeed:
+        """The same mixture as it is when `share` of the budget is spent."""
+        if not self.changes:
+            return self
+        made = object.__new__(MixedFeed)
+        made.__dict__.update(self.__dict__, feeds={name: feed.when(share) for name, feed in self.feeds.items()})
+        return made
+
     def rows(self, epoch: int) -> int:
         """As many rows as all entries together have in their first epoch: what counts as one epoch of the mixture."""
         return sum(feed.rows(0) for feed in self.feeds.values())

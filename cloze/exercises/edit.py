@@ -16,7 +16,8 @@ class Edit(Protocol):
     from `draw`, and is vectorised over rows and tokens. Optional methods: `room(length)`, how many tokens may come in so that
     at most `length` come out; `at(length)`, the same edit knowing that at most `length` tokens may come out of it; `within()`,
     the same edit never adding text to a passage; `raw(length)`, for an edit that marks spans, how many tokens may come in when
-    a later edit (`shortens`) shows each span as one token. Optional facts: `optional`, fields read when they are there; `copies`,
+    a later edit (`shortens`) shows each span as one token; `when(share)`, for an edit that `changes` while training, the edit as
+    it is when so much of the budget is spent. Optional facts: `optional`, fields read when they are there; `copies`,
     the view that receives every field; `joins`, companions whose text is laid beside the row's own.
     """
 

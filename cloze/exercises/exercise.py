@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from cloze import fields
@@ -67,6 +68,17 @@ class Exercise:
             gone -= {fields.join(p.view, name) if "." not in name else name for name in p.edit.gives}
             self._dead.append(self._useless_after(place) - gone)
             gone |= self._dead[-1]
+
+    @property
+    def changes(self) -> bool:
+        """Whether some edit follows a schedule."""
+        return any(getattr(p.edit, "changes", False) for p in self.edits)
+
+    def when(self, share: float) -> Exercise:
+        """The same exercise as it is when `share` of the budget is spent."""
+        made = copy(self)
+        made.edits = tuple(Placed(p.edit.when(share), p.view) if hasattr(p.edit, "when") else p for p in self.edits)
+        return made
 
     def _names(self, p: Placed) -> set[str]:
         """The full names of the fields that an edit reads."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,11 +16,11 @@ from cloze.exercises.units.alternating import spans_in
 from cloze.exercises.units.lengths import LengthLaw, odds_of
 from cloze.exercises.units.question import Bools, Ints
 from cloze.exercises.units.windows import in_windows
-from cloze.registry import Given, register
+from cloze.registry import Given, Live, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, counted
 
-UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "alternating", "fragment"]
+UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "alternating", "partition", "fragment"]
 
 
 @register("edit", "mask")
@@ -29,10 +29,11 @@ class Mask:
     """Choose a share `rate` of each row: gives `masked` (B, L), and for spans `layers/span`, their numbers from 1.
 
     `unit`: `token`; `whole_word` (BERT-wwm); `ngram` (ALBERT); `span` (SpanBERT); `spaced`, one token in `one_in` (XLNet);
-    `infill` (BART); `alternating`, spans of `mean` tokens (T5); `fragment`, with odds to `start` first or last (MASS); or a
-    list such as `[token, phrase, entity]`, units marked by annotation layers (ERNIE). Each is described in its file of
-    `exercises/units`. `lengths` are those of n-grams and spans, counted in words unless `words` is false; `count` limits
-    n-grams by number; `power` makes frequent tokens rarer (XLM).
+    `infill` (BART); `alternating`, spans of `mean` tokens (T5); `partition`, the row cut into spans (GPT-BERT); `fragment`, with
+    odds to `start` first or last (MASS); or a list such as `[token, phrase, entity]`, units marked by annotation layers (ERNIE).
+    Each is described in its file of `exercises/units`. `rate` may be a schedule: a step has that of the budget spent before it,
+    held-out texts the one of its end. `lengths` are those of n-grams and spans, counted in words unless `words` is false;
+    `count` limits n-grams by number; `power` makes frequent tokens rarer (XLM).
 
     `window: half` or a number of tokens that may be chosen (MASS for summaries: 64): each half or stretch of the row gets its due
     of the number, chosen by itself (XLNet: 43 and 42 of 85).
@@ -47,7 +48,7 @@ class Mask:
     """
 
     unit: UnitName | list[str] = "token"
-    rate: Share = 0.15
+    rate: Live[Share] = 0.15
     of: Literal["ordinary", "all"] = "ordinary"
     most: Count | None = None
     rounding: Literal["nearest", "up", "down", "stochastic", "independent"] = "nearest"
@@ -64,8 +65,9 @@ class Mask:
     counts: Given[NDArray[np.int64] | None] = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise RecipeError(f"mask: rate must be a share above 0 and at most 1, got {self.rate}.")
+        for rate in [self.rate(share) for share in (0.0, 0.5, 1.0)] if callable(self.rate) else [self.rate]:
+            if not 0 < rate <= 1:
+                raise RecipeError(f"mask: rate must be a share above 0 and at most 1, got {rate}.")
         for name in ("most", "count", "one_in"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -91,6 +93,7 @@ class Mask:
             "count": (self.count is not None, self.unit == "ngram"), "one_in": (self.one_in is not None, self.unit == "spaced"),
             "mean": (self.mean != 3.0, self.unit == "alternating"), "start": (bool(self.start), self.unit == "fragment"),
             "power": (bool(self.power), self.unit == "token"),
+            "a rate that changes, for which texts would have to be cut again": (self.changes, self.unit != "alternating"),
             "rounding: independent": (self.rounding == "independent", self._unit.independent),
         }
         for name, (given, used) in users.items():
@@ -100,6 +103,15 @@ class Mask:
     @cached_property
     def _unit(self) -> Unit:
         return unit_of(self.unit)
+
+    @property
+    def changes(self) -> bool:
+        """Whether the rate is a schedule."""
+        return callable(self.rate)
+
+    def when(self, share: float) -> Mask:
+        """The same edit with the rate of the time when `share` of the budget is spent."""
+        return replace(self, rate=self.rate(share)) if callable(self.rate) else self
 
     @property
     def takes(self) -> frozenset[str]:
@@ -117,6 +129,8 @@ class Mask:
         return frozenset({"masked"}) | self._unit.marks
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        if self.changes:
+            return self.when(0.0)(rows, draw)
         shape = rows["tokens"].shape
         if not shape[1]:  # in a block without a single token nothing is chosen, whatever the unit
             return rows.having_all({name: np.zeros(shape, bool if name == "masked" else np.int32) for name in self.gives})

@@ -11,8 +11,9 @@ from cloze.batching import Cursor, MicroBatch
 class Examples(Protocol):
     """This rank's part of the examples. Everything is a pure function of the arguments and of the last `change`."""
 
-    def next(self, entry: str, cursor: Cursor) -> tuple[Sequence[MicroBatch], Cursor]:
-        """This rank's micro-batches of the step at `cursor`, as many on every rank, and the cursor of the step after."""
+    def next(self, entry: str, cursor: Cursor, share: float = 0.0) -> tuple[Sequence[MicroBatch], Cursor]:
+        """This rank's micro-batches of the step at `cursor`, as many on every rank, and the cursor of the step after.
+        What follows a schedule in them is as it is when `share` of the budget is spent."""
         ...
 
     def held_out(self, entry: str) -> Iterable[MicroBatch]:

@@ -129,7 +129,7 @@ def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[Piece], dict[
     pieces: list[Piece] = []
     cursors: dict[str, Cursor] = {}
     for number, entry in enumerate(entries):
-        micros, cursors[entry] = session.run.data.next(entry, session.progress.cursors[entry])
+        micros, cursors[entry] = session.run.data.next(entry, session.progress.cursors[entry], session.share)
         pieces += [Piece(entry, micro, micro.first_row + (number << 32)) for micro in micros]
     return pieces, cursors
 

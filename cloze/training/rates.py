@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-from cloze.bounds import Natural, NonNegative, Positive, Share
+from cloze.bounds import BelowOne, Natural, NonNegative, Positive, Share
 from cloze.errors import RecipeError
 from cloze.registry import Part, register
 
@@ -146,21 +146,27 @@ class InTurn:
 class Cosine:
     """Up to `peak`, then down to `floor` along half a cosine (Loshchilov and Hutter, SGDR, 2017, eq. 5).
 
-    The floor is reached when the share `until` is spent, and kept (GPT-3: 260 of 300 billion tokens).
+    The floor is reached when the share `until` is spent, and kept (GPT-3: 260 of 300 billion tokens). Over the last share
+    `cooldown` the rate falls from the floor to 0 in a straight line (ltgoslo/gpt-bert `utils.py`).
     """
 
     def __init__(
-        self, peak: NonNegative, *, warmup_steps: Natural = 0, warmup: Share = 0.0, floor: NonNegative = 0.0, until: Share = 1.0
+        self, peak: NonNegative, *, warmup_steps: Natural = 0, warmup: Share = 0.0, floor: NonNegative = 0.0, until: Share = 1.0,
+        cooldown: BelowOne = 0.0,
     ) -> None:
         if not 0 < until <= 1:
             raise RecipeError(f"training.rate.cosine.until: {until} is not a share of the budget. Expected 0 < until <= 1.")
-        self.peak, self.floor, self.until = peak, floor, until
+        if not 0 <= cooldown < 1:
+            raise RecipeError(f"training.rate.cosine.cooldown: {cooldown} is no share of the budget. Expected 0 <= cooldown < 1.")
+        self.peak, self.floor, self.until, self.cooldown = peak, floor, until, cooldown
         self.warmup = Warmup(warmup_steps, warmup)
 
     def __call__(self, share: float, nominal_steps: int | None = None) -> float:
         rising = self.warmup.factor(share, nominal_steps)
         if rising < 1.0:
             return self.peak * rising
+        if self.cooldown and share > 1 - self.cooldown:
+            return self.floor * max(1 - share, 0.0) / self.cooldown
         end = self.warmup.share(nominal_steps)
         rest = min((share - end) / (self.until - end), 1.0) if share < self.until else 1.0
         bend = 0.5 + 0.5 * math.cos(math.pi * rest)

@@ -163,6 +163,36 @@ def test_data_workers_make_the_same_batches():
         helped.close()
 
 
+def shown(data: Data, share: float, cursor: Cursor = START) -> list[dict[str, list]]:
+    return [{k: v.tolist() for k, v in part.batch.items()} for part in data.next("main", cursor, share)[0]]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_rate_that_changes_is_that_of_the_share_spent_before_the_step(workers):
+    def data(rate: Any, **options: Any) -> Data:
+        return Data({"main": masking(rate)}, batch=4, held_out={"main": masking(rate)}, **options)
+
+    falling = data(lambda share: 0.9 - 0.6 * share, workers=workers)
+    assert shown(falling, 0.0) == shown(data(0.9), 0.0)
+    second = falling.next("main", START, 0.0)[1]
+    assert shown(falling, 0.5, second) == shown(data(0.6), 0.5, second)  # though it may have been made ahead
+    assert shown(falling, 1.0, second) == shown(data(0.3), 1.0, second) != shown(data(0.9), 1.0, second)
+    held_out = [[part.batch["tokens"].tolist() for part in made.held_out("main")] for made in (falling, data(0.3))]
+    assert held_out[0] == held_out[1]
+
+
+def masking(rate: Any) -> Feed:
+    edits = [Frame("[CLS] {A} [SEP]", tokenizer=FACTS), Mask(rate=rate), Corrupt(tokenizer=FACTS), Predict()]
+    return Feed(Numbers(), [Placed(e) for e in edits], length=14, takes=frozenset({"tokens"}), padding=0)
+
+
+def test_a_rate_that_changes_must_stay_a_share_and_must_not_change_the_room():
+    with pytest.raises(RecipeError, match=r"mask: rate must be a share above 0 and at most 1, got 1\.5"):
+        Mask(rate=lambda share: 1.5 - share)
+    with pytest.raises(RecipeError, match="unit alternating has no use for a rate that changes"):
+        Mask(rate=lambda share: 0.5, unit="alternating")
+
+
 def test_a_batch_that_ranks_cannot_share_evenly_is_refused():
     with pytest.raises(RecipeError, match="expected a multiple of 2"):
         Data({"main": feed()}, batch=5, ranks=2)

@@ -57,6 +57,18 @@ def test_a_row_is_the_same_in_any_block_and_in_a_worker():
         assert np.array_equal(alone.arrays["tokens"], part.arrays["tokens"])
 
 
+def test_a_rate_that_changes_is_followed_in_rows_that_are_dealt():
+    from tests.batching.test_feed import masking
+
+    def part(rate, share):
+        made = MixedFeed({"masked": masking(rate), "causal": next_feed()}, {"masked": 2, "causal": 1}, seed=5)
+        return made.when(share).parts([(0, np.arange(6))], [6])[0].arrays
+
+    falling = part(lambda share: 0.9 - 0.6 * share, 0.5)
+    assert all(np.array_equal(falling[name], value) for name, value in part(0.6, 0.0).items())
+    assert not np.array_equal(falling["tokens"], part(0.9, 0.0)["tokens"])
+
+
 def test_an_entrys_epochs_follow_on_each_other_whatever_the_other_entry_does():
     shared, alone = mixed(), next_feed()
     entry, nth = shared.deck.dealt(np.arange(60))

@@ -132,6 +132,19 @@ def test_without_answers_the_loss_is_a_zero_that_is_connected(name: str, system:
         assert reached and not any(p.grad.any() for p in reached if p.grad is not None)
 
 
+def test_gpt_bert_weighs_the_means_of_both_kinds_of_rows_by_their_number(system: Callable[..., Any]) -> None:
+    opened = system("gpt-bert")
+    step = opened.step()
+    (turn, batch), *_ = opened.batches(step).items()
+    entries = opened.recipe.entries
+    masked = entries["masked"].odds / (entries["masked"].odds + entries["causal"].odds)
+    assert step.weights(turn, 0.0) == {"token_prediction": masked, "token_prediction/next": 1 - masked}
+    counts = step.count(turn, batch)
+    rows, width = batch["tokens"].shape
+    assert counts["token_prediction/next"] == (rows - rows * masked) * (width - 1)  # no row of these is padded
+    assert 0.25 < counts["token_prediction"] / (rows * masked * width) < 0.35  # at the beginning three tokens in ten
+
+
 #: Contrast has an answer for every row, the discriminator labels every token, and a penalty is on every state: no edit asks.
 ALWAYS_ASK = {"activation_penalty", "contrast", "token_labelling"}
 

@@ -23,7 +23,7 @@ UNITS = [
     {"unit": "spaced", "one_in": 6, "of": "all"}, {"unit": "infill", "rate": 0.3, "rounding": "up"}, {"unit": "alternating"},
     {"unit": "fragment", "rate": 0.5}, {"unit": "fragment", "rate": 0.5, "window": 16},
     {"unit": "spaced", "one_in": 6, "window": "half"}, {"unit": "token", "rounding": "independent"},
-    {"unit": "whole_word", "rounding": "independent"},
+    {"unit": "whole_word", "rounding": "independent"}, {"unit": "partition", "rate": 0.3, "rounding": "stochastic"},
     {"unit": ["token", "phrase", "entity"]},
 ]
 
@@ -45,6 +45,23 @@ def text(count, length):
         "tokens": tokens, "length": np.full(count, length, np.int32), "word_start": np.ones((count, length), bool),
         "special": np.zeros((count, length), bool),
     })
+
+
+def test_gpt_bert_cuts_the_row_into_spans_and_masks_them_whole(draw):
+    rows = text(4000, 60)
+    masked = Mask(unit="partition", rate=0.15, rounding="stochastic")(rows, draw(4000))
+    every = Mask(unit="partition", rate=1.0)(rows, draw(4000))
+    assert every["masked"].all()
+    span, chosen = every["layers/span"], masked["masked"]
+    sizes = np.bincount((np.arange(4000)[:, None] * 61 + span).ravel(), minlength=4000 * 61).reshape(4000, 61)
+    inside = sizes[sizes > 0]
+    assert inside.max() == 3 and np.abs(np.bincount(inside)[1:] / len(inside) - 1 / 3).max() < 0.02  # the last is cut short
+    hidden = np.zeros_like(sizes)
+    np.add.at(hidden, (np.nonzero(chosen)[0], span[chosen]), 1)
+    assert ((hidden == 0) | (hidden == sizes)).all()
+    number = chosen.sum(1)
+    assert number.min() == 9 and number.max() == 11
+    assert np.abs(chosen.mean(0)[3:-3] - chosen.mean()).max() < 0.03
 
 
 def test_frequent_tokens_alone_are_masked_and_replace_each_other(passages, draw, facts):

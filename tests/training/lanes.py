@@ -26,7 +26,7 @@ class Lanes:
         self.batch, self.rank, self.share = batch, rank, batch // ranks
         self.micro = micro or self.share
 
-    def next(self, entry: str, cursor: Cursor) -> tuple[Sequence[MicroBatch], Cursor]:
+    def next(self, entry: str, cursor: Cursor, share: float = 0.0) -> tuple[Sequence[MicroBatch], Cursor]:
         epoch, item = cursor
         epoch, item = (epoch + 1, 0) if item >= STEPS * self.batch else (epoch, item)
         starts = range(self.rank * self.share, (self.rank + 1) * self.share, self.micro)

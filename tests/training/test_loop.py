@@ -199,7 +199,7 @@ class Breaking(Numbers):
         super().__init__(**shape)
         self.left, self.act = at, act
 
-    def next(self, entry: str, cursor: Any) -> Any:
+    def next(self, entry: str, cursor: Any, share: float = 0.0) -> Any:
         self.left -= 1
         if self.left == 0:
             if self.act is None:

@@ -16,7 +16,8 @@ from cloze.training.rates import Constant, Cosine, InTurn, InverseSquareRoot, Li
 
 RATES = [
     Linear(1.0, warmup=0.1), Linear(1.0, warmup=0.1, decay="from_start"), Linear(1.0, warmup=0.1, decay="product"),
-    Cosine(1.0, warmup=0.1), WarmupStableDecay(1.0, warmup=0.1), Polynomial(1.0, warmup=0.1),
+    Cosine(1.0, warmup=0.1), Cosine(1.0, warmup=0.1, floor=0.2, cooldown=0.1),
+    WarmupStableDecay(1.0, warmup=0.1), Polynomial(1.0, warmup=0.1),
     InTurn(Polynomial(1.0, warmup=0.1), Linear(0.5, warmup=0.1), at=0.8),
 ]
 
@@ -37,6 +38,12 @@ def test_a_polynomial_rate_is_what_is_left_of_the_budget_to_its_power() -> None:
     rate = Polynomial(6e-3, warmup=0.2843)
     assert rate(0.14215) == pytest.approx(3e-3)
     assert rate(0.75) == pytest.approx(6e-3 * 0.5)
+
+
+def test_a_cosine_may_end_with_a_straight_way_from_its_floor_to_zero() -> None:
+    rate = Cosine(1e-2, warmup=0.016, floor=1e-3, cooldown=0.016)
+    assert rate(0.984) == pytest.approx(1e-3, rel=1e-2) and rate(0.992) == pytest.approx(0.5e-3) and rate(1.0) == 0.0
+    assert rate(0.508) == Cosine(1e-2, warmup=0.016, floor=1e-3)(0.508) == pytest.approx(5.5e-3)
 
 
 def test_rates_in_turn_take_their_stretches_for_whole_budgets() -> None:

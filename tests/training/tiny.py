@@ -44,7 +44,7 @@ class Numbers:
         self.epoch_items, self.static = epoch_items, static
         self.changes: list[dict[str, Any]] = []
 
-    def next(self, entry: str, cursor: Cursor) -> tuple[Sequence[MicroBatch], Cursor]:
+    def next(self, entry: str, cursor: Cursor, share: float = 0.0) -> tuple[Sequence[MicroBatch], Cursor]:
         addresses = []
         epoch, item = cursor
         for _ in range(self.batch):

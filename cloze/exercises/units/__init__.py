@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cloze.exercises.units import alternating, fragment, infill, ngram, spaced, span, token, whole_word
+from cloze.exercises.units import alternating, fragment, infill, ngram, partition, spaced, span, token, whole_word
 from cloze.exercises.units.question import Question, Unit
 
 _SPAN = frozenset({"layers/span"})
@@ -21,6 +21,7 @@ UNITS: Mapping[str, Unit] = {
     "spaced": Unit(spaced.choose, marks=_SPAN, words=True, lengths=True),
     "infill": Unit(infill.choose, marks=_SPAN | {"layers/insert"}, words=True, by_words=True, lengths=True, unframed=True),
     "alternating": Unit(alternating.choose, marks=_SPAN, unframed=True),
+    "partition": Unit(partition.choose, marks=_SPAN, lengths=True),
     "fragment": Unit(fragment.choose, marks=_SPAN),
 }
 
