@@ -19,11 +19,12 @@ Key = str | int
 # The core schema of YAML 1.2 (§10.3.2), which knows neither `yes` and `no` nor dates nor numbers in base 60.
 _null = re.compile(r"~|null|Null|NULL|")
 _boolean = re.compile(r"true|True|TRUE|false|False|FALSE")
-_integer = re.compile(r"[-+]?[0-9]+")
+_integer = re.compile(r"[-+]?[0-9]{1,40}")  # more digits are text: no number of a recipe has them
 _float = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _based: tuple[tuple[str, int], ...] = (("0o", 8), ("0x", 16))
 _special = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan")}
 
+DEEPEST = 60          # mappings and lists within each other
 MOST_NODES = 20_000  # a file whose aliases unfold to more than this is not a recipe
 
 
@@ -109,8 +110,9 @@ def read_yaml(text: str, file: str) -> Node:
         where = Where(file, mark.line + 1, mark.column + 1) if mark else Where(file)
         why = " ".join(str(reason) for reason in (error.context, error.problem) if reason)
         raise RecipeError(f"{where}: not YAML: {why}.\n  Check indentation, brackets and quotes near this line.") from None
-    except YAMLError as error:
-        raise RecipeError(f"{file}: not YAML: {str(error).splitlines()[0]}.") from None
+    except (YAMLError, RecursionError, ValueError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else (str(error).splitlines() or ["unreadable"])[0]
+        raise RecipeError(f"{file}: not YAML: {reason}.") from None
 
 
 def read_plain(path: Path) -> Any:
@@ -126,6 +128,7 @@ class _Composer:
         self._file = file
         self._anchors: dict[str, Node | None] = {}
         self._count = 0
+        self._depth = 0
 
     def document(self) -> Node:
         root: Node | None = None
@@ -153,7 +156,11 @@ class _Composer:
             "SequenceStartEvent": self._list,
             "MappingStartEvent": self._mapping,
         }
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise self._error(event, f"more than {DEEPEST} lists and mappings stand within each other", "Write a flatter file.")
         node = builders[type(event).__name__](event)
+        self._depth -= 1
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         return node
@@ -216,8 +223,11 @@ def _scalar(text: str) -> Any:
     if _float.fullmatch(text):
         return float(text)
     for prefix, base in _based:
-        if text.startswith(prefix) and re.fullmatch(r"[0-9a-fA-F]+", text[2:]):
-            return int(text[2:], base)
+        if text.startswith(prefix) and re.fullmatch(r"[0-9a-fA-F]{1,32}", text[2:]):
+            try:
+                return int(text[2:], base)
+            except ValueError:  # a digit that base 8 does not have
+                return text
     return _special.get(text.lower(), text)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cloze.assembly.document import Key, Node
 from cloze.errors import RecipeError, nearest
 
-_step = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_step = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,6})\]")
 
 SINGULAR = {"text": "texts", "corpus": "sources", "network": "networks"}
 
@@ -113,7 +113,7 @@ def _enter(node: Node, step: str | int, walked: str, path: str) -> tuple[Node, K
 
 def _item(node: Node, step: str | int, walked: str, path: str) -> int:
     where = walked.lstrip(".")
-    if isinstance(step, int) or step.isdigit():
+    if isinstance(step, int) or (step.isdecimal() and len(step) < 7):
         index = int(step)
         if index >= len(node.value):
             raise RecipeError(f"{path!r}: {where} has {len(node.value)} items, the last is {where}[{len(node.value) - 1}].")

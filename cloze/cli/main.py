@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloze.errors import ClozeError, UserError, nearest
+from cloze.untrusted import guard_terminal, visible
 
 if TYPE_CHECKING:
     import typer
@@ -155,6 +156,7 @@ def explain(error: BaseException) -> tuple[str, int]:
 def main(arguments: list[str] | None = None) -> int:
     """Entry point of the executable: returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    guard_terminal()
     try:
         run(arguments)
     except SystemExit as leave:
@@ -168,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
         message, code = explain(error)
         verb = arguments[0] if arguments and arguments[0] in VERBS else ""
-        print(f"cloze {verb}".rstrip() + f": {message}", file=sys.stderr)
+        print(visible(f"cloze {verb}".rstrip() + f": {message}"), file=sys.stderr)
         return code
     return 0
 

@@ -17,7 +17,6 @@ The header's `words` is the hash of the segmenter whose words the word starts ar
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import CorpusError, nearest
+from cloze.untrusted import parse_json, read_small
 
 if TYPE_CHECKING:
     from cloze.text.annotate import Annotations
@@ -36,12 +36,18 @@ HEADER = "store.json"
 FILES = ("tokens.bin", "words.bin", "sentences.bin", "documents.bin")
 LANGUAGES = "languages.bin"
 LAYERS = "layers/"
+TOKENIZER = "tokenizer"
 _CHUNK = 1 << 22  # tokens counted at a time
+_LOOKED_AT = 1 << 28  # tokens of which the ids are looked at when a store is opened
 _REBUILD = "Build it again with: cloze corpus build PATH... --out STORE"
 
 
 class Store:
-    """A memory-mapped token store. Opening costs milliseconds whatever its size; nothing is read until it is used."""
+    """A memory-mapped token store. Opening one of a billion tokens costs a fraction of a second.
+
+    What is looked at then: sizes, the order of all bounds, the tokenizer's checksums, ids of a sample of at most 2^28 tokens.
+    Every byte is compared by `verify` (`cloze corpus check STORE`).
+    """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path = path
@@ -62,11 +68,13 @@ class Store:
     def open(cls, path: str | Path, *, verify: bool = False) -> Store:
         """Open a store folder. Raises `CorpusError` if it is missing, damaged or half-copied.
 
-        Sizes are always compared; `verify` also reads every byte and compares checksums.
+        Whatever could lead out of the files is always looked at (see the class); `verify` also reads every byte and compares
+        checksums.
         """
         folder = Path(path)
         store = cls(folder, _read_header(folder))
         store._check_ends()
+        store._check_content()
         if verify:
             store.verify()
         return store
@@ -77,7 +85,7 @@ class Store:
         return (Path(path) / HEADER).is_file()
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
-        return Store.open, (self.path,)
+        return _opened_before, (self.path,)
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r}: {self.documents:,} documents, {len(self.tokens):,} tokens)"
@@ -158,7 +166,13 @@ class Store:
         """The tokenizer saved with the store."""
         from cloze.text import Tokenizer
 
-        return Tokenizer.load(self.path / "tokenizer")
+        found = Tokenizer.load(self.path / TOKENIZER)
+        if found.hash != self.tokenizer_hash:
+            raise CorpusError(
+                f"{self.path / TOKENIZER}: not the tokenizer that made this store's ids (hash {found.hash[:12]}, expected "
+                f"{self.tokenizer_hash[:12]}): it was edited or replaced.\n  {_REBUILD}"
+            )
+        return found
 
     def require_tokenizer(self, tokenizer_hash: str, *, whose: str) -> None:
         """Raise `CorpusError` unless the store was built with this tokenizer; `whose` names the other side."""
@@ -191,12 +205,16 @@ class Store:
     def verify(self) -> None:
         """Read every byte and compare checksums; a difference is a `CorpusError`."""
         for name in self.header["files"]:
-            found = file_hash(self.path / name)
-            if found != self.header["files"][name]["sha256"]:
-                raise CorpusError(
-                    f"{self.path / name}: damaged; its checksum is {found[:12]}, expected "
-                    f"{self.header['files'][name]['sha256'][:12]}.\n  {_REBUILD}"
-                )
+            self._verify(name)
+        if (self.path / TOKENIZER / "tokenizer.json").is_file():
+            self.tokenizer()
+
+    def _verify(self, name: str) -> None:
+        found, expected = file_hash(self.path / name), str(self.header["files"][name]["sha256"])
+        if found != expected:
+            raise CorpusError(
+                f"{self.path / name}: damaged or edited; its checksum is {found[:12]}, expected {expected[:12]}.\n  {_REBUILD}"
+            )
 
     def _check_ends(self) -> None:
         sentences, documents = self.sentence_starts, self.document_sentences
@@ -213,6 +231,35 @@ class Store:
         for name, (has, wants) in extra.items():
             if has != wants:
                 raise CorpusError(f"{self.path}: {name} has {has:,} entries, expected {wants:,}.\n  {_REBUILD}")
+
+
+    def _check_content(self) -> None:
+        """Bounds in order, ids within the vocabulary: what a flipped bit would turn into a crash, or into other text."""
+        for name, bounds, strictly in (("sentences.bin", self.sentence_starts, 1), ("documents.bin", self.document_sentences, 0)):
+            for low in range(0, len(bounds), _CHUNK):
+                piece = bounds[max(low - 1, 0) : low + _CHUNK]
+                if (low == 0 and piece[0] != 0) or (len(piece) > 1 and int((piece[1:] - piece[:-1]).min()) < strictly):
+                    raise CorpusError(f"{self.path / name}: damaged; its bounds are not in order.\n  {_REBUILD}")
+        limits = [("tokens.bin", self.tokens, self.vocab_size)]
+        limits += [(layer_file(name), layer, 3) for name, layer in self.layers.items()]
+        if self._languages is not None:
+            limits.append((LANGUAGES, self._languages, len(self.languages)))
+        for name, values, limit in limits:
+            step = max(1, len(values) // _LOOKED_AT) * _CHUNK
+            for low in range(0, len(values), step):
+                largest = int(values[low : low + _CHUNK].max())
+                if largest >= limit:
+                    raise CorpusError(
+                        f"{self.path / name}: damaged; it holds {largest:,}, expected less than {limit:,}.\n  {_REBUILD}"
+                    )
+        for name in self.header["files"]:
+            if name.startswith(f"{TOKENIZER}/"):
+                self._verify(name)
+
+
+def _opened_before(path: Path) -> Store:
+    """A store whose content was looked at in the process that sends it."""
+    return Store(path, _read_header(path))
 
 
 def layer_file(name: str) -> str:
@@ -233,6 +280,25 @@ def _map(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
 
 
+def _check_header(header: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for a value of the wrong kind."""
+    def number(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+    size = header["vocab_size"]
+    expected: dict[str, bool] = {
+        "dtype": header["dtype"] in ("uint16", "uint32"), "vocab_size": number(size) and 0 < size <= 1 << 31,
+        "roles": all(number(one) and (not number(size) or one < size) for one in header["roles"].values()),
+        "tokenizer_hash": isinstance(header["tokenizer_hash"], str), "report": isinstance(header["report"], dict),
+        "languages": all(isinstance(name, str) for name in header.get("languages", [])),
+        "annotations": isinstance(header.get("annotations", {}), dict),
+        "files": all(number(one["bytes"]) and isinstance(one["sha256"], str) for one in header["files"].values()),
+    }  # fmt: skip
+    wrong = [name for name, good in expected.items() if not good]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: not what a store holds")
+
+
 def _read_header(folder: Path) -> dict[str, Any]:
     path = folder / HEADER
     if not path.is_file():
@@ -242,13 +308,18 @@ def _read_header(folder: Path) -> dict[str, Any]:
             f"  Make one with: cloze corpus build PATH... --out {folder}"
         )
     try:
-        header: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        header: dict[str, Any] = parse_json(read_small(path))
         version, sizes = header["version"], {name: header["files"][name]["bytes"] for name in (*FILES, *header["files"])}
+        if version == VERSION:
+            _check_header(header)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorpusError(f"{path}: damaged header ({type(error).__name__}: {error}).\n  {_REBUILD}") from None
     if version != VERSION:
         raise CorpusError(f"{path}: store version {version}, this cloze reads version {VERSION}.\n  {_REBUILD}")
+    inside = folder.resolve()
     for name, expected in sizes.items():
+        if not (folder / name).resolve().is_relative_to(inside):
+            raise CorpusError(f"{path}: names the file {name!r}, which lies outside of the store.\n  {_REBUILD}")
         file = folder / name
         found = file.stat().st_size if file.is_file() else None
         if found != expected:

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.store import FILES, HEADER, LANGUAGES, VERSION, Store, layer_file
+from cloze.corpus.store import FILES, HEADER, LANGUAGES, TOKENIZER, VERSION, Store, file_hash, layer_file
 from cloze.errors import CorpusError
 from cloze.whole import hidden, put, recover
 
@@ -98,9 +98,11 @@ class StoreWriter:
         self._files["documents.bin"].write(np.array([self.sentences], dtype=np.int64))
         for file in self._files.values():
             file.close()
-        save_tokenizer(self.folder / "tokenizer")
+        save_tokenizer(self.folder / TOKENIZER)
         counts = {"tokens": self.tokens, "sentences": self.sentences, "documents": self.documents}
         files = {name: {"bytes": file.bytes, "sha256": file.hash.hexdigest()} for name, file in self._files.items()}
+        for path in sorted(path for path in (self.folder / TOKENIZER).rglob("*") if path.is_file()):
+            files[path.relative_to(self.folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": file_hash(path)}
         header = {**self.header, **counts, "files": files, "report": dict(report)}
         (self.folder / HEADER).write_text(json.dumps(header, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         put(self.folder, self.out)

@@ -15,6 +15,7 @@ from cloze.decoding.scoring import Method, score
 from cloze.decoding.texts import is_json_lines, json_lines, string_field
 from cloze.decoding.windows import Windows
 from cloze.errors import TaskError
+from cloze.untrusted import parse_json
 
 GOOD, BAD = "sentence_good", "sentence_bad"
 
@@ -91,7 +92,7 @@ def _records(where: str, raw: bytes) -> Iterator[tuple[str, int, dict[str, Any]]
     for number, line in enumerate(raw.decode("utf-8-sig", errors="replace").split("\n"), start=1):
         if line.strip():
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except json.JSONDecodeError as error:
                 raise TaskError(f"{where}:{number}: not JSON: {error.msg}.") from None
             if not isinstance(record, dict):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from cloze.errors import TaskError, nearest
+from cloze.untrusted import parse_json
 
 _JSON = (".jsonl", ".ndjson", ".json")
 
@@ -74,7 +75,7 @@ def json_lines(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.text.strip():
             continue
         try:
-            record = json.loads(line.text)
+            record = parse_json(line.text)
         except json.JSONDecodeError as error:
             raise TaskError(f"{path}:{line.number}: not JSON: {error.msg} at column {error.colno}.") from None
         if not isinstance(record, dict):

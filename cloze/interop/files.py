@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cloze.errors import CheckpointError
+from cloze.untrusted import parse_json, read_small
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -86,7 +87,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, expected: str) -> dict[str, Any]:
     """A JSON object; `expected` says what the file is for. Every fault is a `CheckpointError`."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(read_small(path))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: there is no such file; expected {expected}.") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from cloze.errors import CheckpointError
+from cloze.untrusted import parse_json, read_small
 
 Record = dict[str, Any]
 Point = tuple[float, float]
@@ -152,7 +152,7 @@ def read_log(path: Path) -> tuple[list[Record], int]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except ValueError:
                 unreadable += 1
                 continue
@@ -183,8 +183,10 @@ def read_recipe(path: Path) -> tuple[str, Record]:
         return "", {}
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
-        tree = YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
+        # What cloze writes has no aliases; in another's file they can unfold without end.
+        plain = not any(type(event).__name__ == "AliasEvent" for event in YAML(typ="safe", pure=True).parse(text))
+        tree = YAML(typ="safe", pure=True).load(text) if plain else None
+    except (YAMLError, RecursionError, ValueError):
         tree = None
     return text, tree if isinstance(tree, dict) else {}
 
@@ -192,7 +194,7 @@ def read_recipe(path: Path) -> tuple[str, Record]:
 def read_environment(path: Path) -> Record:
     """The environment record, or {} where it is absent or damaged."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(read_small(path))
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

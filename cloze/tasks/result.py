@@ -19,6 +19,7 @@ from cloze.tasks.finetune import Result
 from cloze.tasks.metrics import spread
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
+from cloze.untrusted import parse_json, read_small
 from cloze.whole import recover, whole_folder
 
 TASK_FILE = "cloze/task.json"
@@ -126,7 +127,7 @@ def read_task(folder: Path) -> dict[str, Any]:
     path = folder / TASK_FILE
     if path.exists():
         try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            found: dict[str, Any] = parse_json(read_small(path))
         except json.JSONDecodeError as error:
             raise CheckpointError(f"{path}: damaged (line {error.lineno}: {error.msg}). Fine-tune again.") from None
         return found

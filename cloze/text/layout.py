@@ -19,6 +19,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
+from cloze.untrusted import parse_json, read_small
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
@@ -255,7 +256,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parse_json(read_small(path))
     except ValueError as problem:
         raise CheckpointError(f"{path}: not valid JSON ({problem}); the file is damaged or half-copied.") from None
     if not isinstance(data, dict):

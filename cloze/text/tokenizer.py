@@ -16,7 +16,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from cloze.errors import RecipeError, nearest
+from cloze.errors import CheckpointError, RecipeError, nearest
 from cloze.text.apart import places_before, set_apart
 from cloze.text.segment import Segmenter
 
@@ -67,6 +67,7 @@ class Tokenizer:
         data = without_frame(json.loads(description))
         for token in data.get("added_tokens", []):
             token["special"] = token["special"] or token["content"] in literals.values()
+        _check_ids(data)
         self._json = json.dumps(data, ensure_ascii=False, sort_keys=True)
         self.kind: str = KINDS.get(data["model"].get("type", ""), "other")
         if self.kind == "byte_bpe" and data["model"].get("end_of_word_suffix"):
@@ -266,6 +267,18 @@ def _sentinels(data: Mapping[str, Any]) -> NDArray[np.int32]:
 def without_frame(data: dict[str, Any]) -> dict[str, Any]:
     """A tokenizer.json without what frames, pads or truncates: the part that decides the ids of plain text."""
     return {**data, "post_processor": None, "padding": None, "truncation": None}
+
+
+def _check_ids(data: Mapping[str, Any]) -> None:
+    """Raise `CheckpointError` for ids of which most have no piece: tables of their size would fill the memory."""
+    vocab = data["model"].get("vocab")
+    ids = [token["id"] for token in data.get("added_tokens", [])]
+    ids += vocab.values() if isinstance(vocab, dict) else [len(vocab or ())]
+    wrong = next((number for number in ids if not isinstance(number, int) or number < 0), None)
+    if wrong is not None:
+        raise CheckpointError(f"tokenizer.json: {wrong!r} is no id; expected a whole number of 0 or more.")
+    if max(ids, default=0) > 10 * len(ids) + (len(vocab or ())) + 100_000:
+        raise CheckpointError(f"tokenizer.json: an id is {max(ids):,}, but there are {len(ids):,} pieces: the file is damaged.")
 
 
 def readable(texts: Sequence[str]) -> Sequence[str]:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError, RunError
 from cloze.training.tensors import read_tensors, sha256, write_tensors
+from cloze.untrusted import parse_json, read_small
 from cloze.whole import flush, put, recover
 
 Export = Callable[[Path, Mapping[str, Tensor], int], object]
@@ -120,7 +121,7 @@ class Checkpoints:
         """The `state.json` of a checkpoint folder."""
         file = path / _STATE / "state.json"
         try:
-            state = json.loads(file.read_text(encoding="utf-8"))
+            state = parse_json(read_small(file))
             complete = {"version", "step", "files", "spent", "cursors"} <= state.keys()
         except (OSError, ValueError, AttributeError):
             raise self._damaged(path, f"{_STATE}/state.json is missing or cannot be read") from None

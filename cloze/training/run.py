@@ -21,6 +21,7 @@ from cloze.training.phases import Phase
 from cloze.training.precision import Precision
 from cloze.training.rates import Rate
 from cloze.training.step import Step
+from cloze.untrusted import parse_json, read_small
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def read_run_record(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = parse_json(read_small(path))
         if {"recipe_hash", "seed", "budget"} <= record.keys():
             return dict(record)
     except (ValueError, AttributeError):

@@ -96,7 +96,7 @@ def test_a_damaged_layer_is_found(tokenizer: Tokenizer, annotations: Annotations
     data = bytearray(path.read_bytes())
     data[3] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CorpusError, match="damaged; its checksum"):
+    with pytest.raises(CorpusError, match="damaged or edited; its checksum"):
         Store.open(store.path, verify=True)
     path.write_bytes(data[:-1])
     with pytest.raises(CorpusError, match="copied only in part"):

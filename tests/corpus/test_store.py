@@ -69,9 +69,9 @@ def test_half_copied_stores_name_the_file(make_store: object) -> None:
 def test_a_flipped_byte_is_found_by_verify(make_store: object) -> None:
     store: Store = make_store([[3, 4]])  # type: ignore[operator]
     file = store.path / "tokens.bin"
-    file.write_bytes(b"\xff" + file.read_bytes()[1:])
+    file.write_bytes(b"\x0b" + file.read_bytes()[1:])  # another word
     Store.open(store.path)
-    with pytest.raises(CorpusError, match="damaged; its checksum"):
+    with pytest.raises(CorpusError, match="damaged or edited; its checksum"):
         Store.open(store.path, verify=True)
 
 
@@ -110,3 +110,65 @@ def test_counts_are_those_of_every_id(make_store: object) -> None:
     counts = store.counts()
     assert counts.shape == (1000,) and counts.sum() == 1100
     assert counts[:10].sum() == 0 and counts[10] == 2 and counts[300] == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "value", "message"),
+    [
+        ("tokens.bin", 1, 0xFF, r"tokens\.bin: damaged; it holds 65,\d\d\d, expected less than 1,000"),
+        ("sentences.bin", 8, 0x7F, r"sentences\.bin: damaged; its bounds are not in order"),
+        ("sentences.bin", 0, 1, r"sentences\.bin: damaged; its bounds are not in order"),
+        ("documents.bin", 15, 0x80, r"documents\.bin: damaged; its bounds are not in order"),
+    ],
+)
+def test_a_flipped_bit_that_would_lead_out_of_the_files_is_found_at_opening(
+    make_store: object, file: str, place: int, value: int, message: str
+) -> None:
+    store: Store = make_store([[3, 4], [5], [2]])  # type: ignore[operator]
+    data = bytearray((store.path / file).read_bytes())
+    data[place] = value
+    (store.path / file).write_bytes(data)
+    with pytest.raises(CorpusError, match=message):
+        Store.open(store.path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("dtype", "object"), ("vocab_size", -1), ("vocab_size", "many"), ("roles", {"[SEP]": 10**9}), ("report", [1]),
+     ("tokenizer_hash", 5), ("languages", [3]), ("annotations", 3)],
+)
+def test_a_header_of_the_wrong_kind_is_told(make_store: object, key: str, value: object) -> None:
+    store: Store = make_store([[3, 4]])  # type: ignore[operator]
+    file = store.path / "store.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    with pytest.raises(CorpusError, match=f"damaged header .*{key}: not what a store holds"):
+        Store.open(store.path)
+
+
+def test_a_header_cannot_name_files_outside_of_the_store(make_store: object, tmp_path: Path) -> None:
+    store: Store = make_store([[3, 4]])  # type: ignore[operator]
+    file, data = store.path / "store.json", json.loads((store.path / "store.json").read_text())
+    data["files"]["layers/../../../secret"] = {"bytes": 1, "sha256": "0"}
+    file.write_text(json.dumps(data))
+    with pytest.raises(CorpusError, match="lies outside of the store"):
+        Store.open(store.path)
+
+
+def test_an_edited_tokenizer_is_found(tmp_path: Path) -> None:
+    from cloze.corpus.build import build_store
+    from cloze.text import Normalise, TextSpec, WordPiece, train
+
+    text = tmp_path / "a.txt"
+    text.write_text("The cat sleeps. It dreams of fish.\n" * 50)
+    tokenizer = train(TextSpec(Normalise(lower=True), WordPiece(size=60)), text.read_text().split("\n"))
+    store = build_store([text], tokenizer, tmp_path / "store")
+    assert store.tokenizer().hash == tokenizer.hash
+    file = store.path / "tokenizer" / "tokenizer.json"
+    file.write_text(file.read_text().replace('"##s"', '"##z"'))
+    with pytest.raises(CorpusError, match=r"tokenizer\.json: damaged or edited"):
+        Store.open(store.path)
+    header = json.loads((store.path / "store.json").read_text())  # a store of an earlier version, which lists no tokenizer files
+    header["files"] = {name: one for name, one in header["files"].items() if not name.startswith("tokenizer/")}
+    (store.path / "store.json").write_text(json.dumps(header))
+    with pytest.raises(CorpusError, match="not the tokenizer that made this store's ids"):
+        Store.open(store.path, verify=True)

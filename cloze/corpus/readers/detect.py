@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ from cloze.corpus.readers.formats import COLUMN, Wanted, no_column
 from cloze.corpus.readers.tables import even
 from cloze.errors import CorpusError
 from cloze.text.sentences import split_sentences
+from cloze.untrusted import parse_json
 
 SAMPLE = 1 << 16
 
@@ -136,8 +136,8 @@ def _record(line: str) -> dict[str, Any] | None:
     if not line.lstrip().startswith("{"):
         return None
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = parse_json(line)
+    except ValueError:
         return None
     return record if isinstance(record, dict) else None
 

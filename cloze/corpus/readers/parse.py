@@ -8,7 +8,6 @@ byte-level tokenizers see the text as it was written.
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from cloze.corpus.readers.blocks import PAIRS, Block
 from cloze.corpus.readers.detect import is_wrapped
 from cloze.corpus.report import Faults, Oddities
 from cloze.text.sentences import split_sentences
+from cloze.untrusted import parse_json, without_surrogates
 
 _BLANK = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")  # begins with a literal: the scan for it runs at full speed
 _BLANK_AT_START = re.compile(r"(?:[^\S\n]*\n)*")
@@ -155,14 +155,14 @@ def _jsonl(
             continue
         faults.records += 1
         try:
-            found = json.loads(row)[block.column]
-        except (ValueError, KeyError, TypeError, RecursionError):
+            found = parse_json(row)[block.column]
+        except (ValueError, KeyError, TypeError):
             found = None
         if not isinstance(found, str):
             faults.bad_records += 1
             odd.note("bad_record", f"{block.path}:{number}")
             continue
-        documents.append(prose(found.replace("\r\n", "\n"), split))
+        documents.append(prose(without_surrogates(found).replace("\r\n", "\n"), split))
         lines.append(number)
     return documents, lines
 

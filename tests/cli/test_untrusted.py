@@ -1,0 +1,112 @@
+"""Files of others: nothing in them hangs, blows up, or steers the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+from pathlib import Path
+
+import pytest
+
+from cloze.cli.main import main
+from cloze.errors import CheckpointError
+from cloze.untrusted import Terminal, parse_json, visible, without_surrogates
+
+
+def test_control_characters_are_shown_and_our_colours_pass() -> None:
+    assert visible("a\x1b]0;x\x07\tb\n\x9b\u202e") == "a\\x1b]0;x\\x07\tb\n\\x9b\\u202e"
+    master, slave = pty.openpty()
+    try:
+        with Terminal(os.fdopen(slave, "wb"), encoding="utf-8") as stream:
+            stream.write("\r\x1b[K3 MB \x1b[1mname\x1b[0m \x1b[2J\x1b]52;c;x\x07\n")
+            stream.flush()
+            shown = os.read(master, 1000).decode()
+    finally:
+        os.close(master)
+    assert shown == "\r\x1b[K3 MB \x1b[1mname\x1b[0m \\x1b[2J\\x1b]52;c;x\\x07\r\n"
+
+
+def test_errors_show_the_control_characters_of_what_they_quote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text('"\\e[2Jkey": 1\n')
+    assert main(["check", str(tmp_path / "mine.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+    assert "\\x1b[2Jkey" in said
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000])
+def test_json_that_exhausts_the_reader_is_a_fault_of_the_file(text: str) -> None:
+    with pytest.raises(json.JSONDecodeError):
+        parse_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: " + "[" * 500 + "]" * 500, "mine.yaml:1: more than 60 lists and mappings stand within each other"),
+        ("mixing: " + "9" * 5000, "expected one of step, row, all"),
+        ("a: 0o9", 'unknown key "a"'),
+        ("a: &x [1, 2]\n" + "".join(f"b{n}: [{', '.join(['*x'] * 9000)}]\n" for n in range(3)), "aliases unfold to more than"),
+    ],
+)
+def test_recipes_that_exhaust_the_reader_are_refused(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    assert main(["check", str(tmp_path / "mine.yaml")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_one_deep_line_does_not_stop_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ['{"text": "One."}'] * 200
+    (tmp_path / "a.jsonl").write_text("\n".join([*rows, '{"text": ' + "[" * 100_000, *rows]))
+    assert main(["corpus", "check", str(tmp_path / "a.jsonl")]) == 0
+    assert "odd: 1 records without a readable text" in capsys.readouterr().out
+
+
+def test_lone_surrogates_of_json_become_replacement_characters() -> None:
+    assert without_surrogates(json.loads('"a\\ud800b\\ud83d\\ude00"')) == "a\ufffdb\U0001f600"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_in_place_of_a_config_does_not_hang(tmp_path: Path) -> None:
+    from cloze.interop.files import read_json
+
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(CheckpointError, match="not an ordinary file"):
+        read_json(tmp_path / "config.json", "a configuration")
+
+
+def test_ids_without_pieces_do_not_fill_the_memory(tmp_path: Path) -> None:
+    from cloze.text import Normalise, TextSpec, Tokenizer, WordPiece, train
+
+    tokenizer = train(TextSpec(Normalise(lower=True), WordPiece(size=60)), ["the cat sleeps"] * 9)
+    tokenizer.save(tmp_path, length=32, frame_single="{A}", frame_pair="{A} {B}")
+    file = tmp_path / "tokenizer.json"
+    data = json.loads(file.read_text())
+    data["model"]["vocab"]["the"] = 999_999_999
+    file.write_text(json.dumps(data))
+    with pytest.raises(CheckpointError, match="an id is 999,999,999, but there are"):
+        Tokenizer.load(tmp_path)
+
+
+def test_aliases_in_the_recipe_of_a_run_do_not_unfold_in_a_report(tmp_path: Path) -> None:
+    from cloze.reports.run import read_recipe
+
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    (tmp_path / "recipe.yaml").write_text("\n".join(lines))
+    assert read_recipe(tmp_path / "recipe.yaml")[1] == {}
+
+
+def test_output_that_is_no_terminal_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cloze.untrusted import guard_terminal
+
+    plain = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr("sys.stdout", plain)
+    guard_terminal()
+    import sys
+
+    assert sys.stdout is plain
