@@ -120,6 +120,8 @@ for _field in (
     Field("cell_count", "P", "float", "the count in that cell"),
     # Between edits only: these never leave the data tower.
     Field("length", "B", "integer", "tokens in the row; what follows is padding", travels=False),
+    Field("target_length", "B", "integer", "tokens that the passage was cut for: the room, or fewer where it is short on purpose",
+          travels=False),
     Field("parts", "B P 2", "integer", "start and stop of each part of the row, before it is framed", travels=False),
     Field("special", "B L", "boolean", "inserted by the frame, not part of the text", travels=False, aligned=True, inserted=1),
     Field("masked", "B L", "boolean", "chosen by `mask`", travels=False, aligned=True),

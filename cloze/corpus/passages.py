@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from cloze.rows import Rows
 Value = TypeVar("Value")
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 #: What a source of running text gives; a store with annotation layers adds `layers/<name>` to each.
-GIVES = frozenset({*_FIELDS, "language", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
+GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
 _FEWEST = 20  # documents below which nothing is held out
 _CHUNK = 1 << 20  # documents looked at together: bounds memory, not results
 
@@ -34,6 +35,8 @@ class RunningText(Protocol):
     gives: frozenset[str]
     each: bool                      # every sentence for itself
     short: float
+    short_by: Literal["document", "passage"]
+    distractor: Literal["documents", "sentences"]
     across_documents: bool
     break_at: Literal["sentence", "anywhere"]
     separator: str | None
@@ -52,7 +55,11 @@ class Passages:
 
     length: what the network sees; phases may set it instead.
     short: share of documents whose passages get a random target of 2 … room tokens instead of the room (BERT §A.2,
-      `short_seq_prob`; drawn per document, as in the authors' code).
+      `short_seq_prob`).
+    short_by: whether one draw holds for all passages of a "document", as in BERT's code, or each "passage" has its own
+      (ELECTRA's `build_pretraining_dataset.py`); `short` is then a share of the passages.
+    distractor: the document of a random text is any of the others alike ("documents", BERT's code), or one in proportion
+      to its "sentences" (ZEN's).
     across_documents: a passage may run on into the next document of the store (RoBERTa §4.2, FULL-SENTENCES).
     separator: role inserted between the documents of one passage, for example "[SEP]".
     break_at: "sentence" keeps sentences whole; "anywhere" cuts every `room` tokens (GPT-2).
@@ -71,7 +78,8 @@ class Passages:
     each = False
 
     def __init__(
-        self, *, length: Count | None = None, short: Share = 0.0, across_documents: bool = False,
+        self, *, length: Count | None = None, short: Share = 0.0, short_by: Literal["document", "passage"] = "document",
+        distractor: Literal["documents", "sentences"] = "documents", across_documents: bool = False,
         break_at: Literal["sentence", "anywhere"] = "sentence", separator: str | None = None,
         overrun: bool = True, static: bool = False, languages: dict[str, float] | None = None,
     ) -> None:
@@ -81,10 +89,16 @@ class Passages:
             raise RecipeError("passages.short: needs whole sentences of single documents; leave it at 0 here.")
         if separator is not None and not across_documents:
             raise RecipeError("passages.separator: stands between documents; it needs across_documents: true.")
+        if short_by not in ("document", "passage"):
+            raise RecipeError(f"passages.short_by: {short_by!r}; expected document or passage.")
+        if distractor not in ("documents", "sentences"):
+            raise RecipeError(f"passages.distractor: {distractor!r}; expected documents or sentences.")
         if break_at not in ("sentence", "anywhere"):
             raise RecipeError(f"passages.break_at: {break_at!r}; expected sentence or anywhere.")
         self.length = length
         self.short = short
+        self.short_by = short_by
+        self.distractor = distractor
         self.across_documents = across_documents
         self.break_at = break_at
         self.separator = separator
@@ -166,12 +180,15 @@ class BoundPassages:
 
         `tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
         ordinal of the token's sentence within its passage (-1 at a separator), `word_start` (B, L) bool, `language` (B)
-        int32 and `layers/<name>` (B, L) uint8. What stands at or beyond `length` is meaningless. Companions are read if any
-        of their fields is wanted: `distractor.*`, sentences from a random place of another document, up to the room;
-        `next.*`, the passage that follows in the document, with length 0 after the last.
+        int32, `target_length` (B) int32 and `layers/<name>` (B, L) uint8. What stands at or beyond `length` is
+        meaningless. Companions are read if any of their fields is wanted: `distractor.*`, sentences from a random place of
+        another document, up to the room; `next.*`, the passage that follows in the document, with length 0 after the last.
         """
         index = plan.order[items]
         arrays = self._gather.passages(plan.passages, index, want)
+        if "target_length" in want:
+            target = plan.passages.target
+            arrays["target_length"] = np.full(len(index), plan.room, np.int32) if target is None else target[index]
         if "language" in want:
             arrays["language"] = self.store.document_languages[arrays["document"]].astype(np.int32)
         by_companion: dict[str, set[str]] = {}
@@ -197,14 +214,20 @@ class BoundPassages:
             return plans.by_each(self.store, self.stretch, self.source.room(room))
         if self.source.break_at == "anywhere":
             return plans.by_length(self.store, self.stretch, room)
-        targets = None
-        if self.source.short:
-            keys = rng.row_keys(self.seed, self.entry, epoch, "short", items=self.stretch.documents)
-            draw = rng.Draw(keys)
-            targets = np.full(len(keys), room, dtype=np.int64)
-            brief = draw.uniform("whether") < self.source.short
-            targets[brief] = 2 + draw.integers("target", room - 1)[brief]
+        targets = self._targets(epoch, room) if self.source.short else None
         return plans.by_sentence(self.store, self.stretch, room, targets, overrun=self.source.overrun)
+
+    def _targets(self, epoch: int, room: int) -> plans.Targets:
+        """The room, or for a share `short` 2 … room: drawn by document, or by passage, addressed by its first token."""
+
+        def drawn(name: str, items: Int64) -> Int64:
+            draw = rng.Draw(rng.row_keys(self.seed, self.entry, epoch, name, items=items))
+            return np.where(draw.uniform("whether") < self.source.short, 2 + draw.integers("target", room - 1), room)
+
+        if self.source.short_by == "passage":
+            return lambda document, start: drawn("short/passage", start)
+        of_document = drawn("short", self.stretch.documents)
+        return lambda document, start: of_document[document]
 
     def _distractors(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
         stretch, draw = self.stretch, self.draw(plan, items)
@@ -221,14 +244,28 @@ class BoundPassages:
                 f"  Give a corpus of at least two documents{' of every language' if self.store.languages else ''}, "
                 f"or pair with rate: 0."
             )
-        other = low + draw.integers("distractor/document", others)
-        other += np.where(other >= own, spanned, 0)
+        other = self._others(draw, own, spanned, low, high)
         first, last = stretch.first[other], stretch.last[other]
         sentence = first + draw.integers("distractor/sentence", last - first)
         start = self.store.sentence_starts[sentence]
         stop = self.store.sentence_starts[sentence + 1] if self.source.each else stretch.stop[other]
         length = np.minimum(stop - start, self.source.room(plan.room))
         return self._gather.stretches(start, length, sentence, stretch.documents[other], want)
+
+    def _others(self, draw: rng.Draw, own: NDArray[np.intp], spanned: Any, low: Any, high: Any) -> NDArray[np.int64]:
+        """A document of low … high - 1 for each row, but none of the `spanned` ones from `own` on."""
+        if self.source.distractor == "documents":
+            other = low + draw.integers("distractor/document", high - low - spanned)
+            return np.asarray(other + np.where(other >= own, spanned, 0))
+        before = self._sentences_before  # sentences of the stretch before each document
+        mine = before[own + spanned] - before[own]
+        sentence = before[low] + draw.integers("distractor/document", before[high] - before[low] - mine)
+        sentence += np.where(sentence >= before[own], mine, 0)
+        return np.asarray(np.searchsorted(before, sentence, "right") - 1)
+
+    @cached_property
+    def _sentences_before(self) -> Int64:
+        return np.concatenate([[0], np.cumsum(self.stretch.last - self.stretch.first)])
 
     def _range_of_language(self, own: NDArray[np.intp]) -> tuple[Any, Any]:
         """First of the stretch's documents in each one's language, and one past the last: a store keeps these together."""

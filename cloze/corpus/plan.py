@@ -9,6 +9,7 @@ separator stands between documents, the separators too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,6 +20,8 @@ from cloze.corpus.store import Store
 
 Int64 = NDArray[np.int64]
 Int32 = NDArray[np.int32]
+#: The target lengths (n,) of passages that begin at these tokens (n,) of these documents (n,), as indices into the stretch.
+Targets = Callable[[Int64, Int64], Int64]
 
 _CHUNK = 1 << 20  # sentences turned into Python integers at a time: bounds memory, not results
 
@@ -40,6 +43,7 @@ class Cuts(Cut):
     sentence: Int64         # sentence of the first token
     sentences: Int32        # sentences touched
     lead: NDArray[np.bool_] | None  # the row begins with a separator; None where that cannot be
+    target: Int32 | None = None     # tokens that the passage was cut for; None: the room
 
 
 AnyCut = TypeVar("AnyCut", bound=Cut)
@@ -122,24 +126,26 @@ class Stretch:
 
 
 def by_sentence(
-    store: Store, stretch: Stretch, room: int, targets: Int64 | None, *, overrun: bool
+    store: Store, stretch: Stretch, room: int, targets: Targets | None, *, overrun: bool
 ) -> Cuts:
     """Passages of whole sentences.
 
-    A passage takes sentences until it has at least its target of tokens, which is `room` or, where given, its
-    document's entry in `targets` (K,). With `overrun` the sentence that reaches the target is taken whole, so that a
-    passage may have up to twice the room; without it the passage stops before that sentence. A sentence longer than
-    the room is cut into pieces of `room`: nothing is dropped.
+    A passage takes sentences until it has at least its target of tokens, which is `room` or, where given, what
+    `targets` says. With `overrun` the sentence that reaches the target is taken whole, so that a passage may have up to
+    twice the room; without it the passage stops before that sentence. A sentence longer than the room is cut into
+    pieces of `room`: nothing is dropped.
     """
     units = _units(store, stretch, room)
     ends = units.linear_end
     cuts: list[int] = []
     stops: list[Int64] = []
+    aims: list[Int64] = []
     cursor = 0
     for low in range(0, len(ends), _CHUNK):
         high = min(low + _CHUNK, len(ends))
         begin = ends[low:high] - units.size[low:high]
-        goal = begin + (room if targets is None else targets[units.document[low:high]])
+        target = None if targets is None else targets(units.document[low:high], units.start[low:high])
+        goal = begin + (room if target is None else target)
         if overrun:
             reach = np.searchsorted(ends, goal, "left") + 1
         else:
@@ -147,7 +153,9 @@ def by_sentence(
         reach = np.minimum(reach, units.run_end[low:high])
         found, cursor = _follow(reach, low, cursor)
         cuts += found
-        stops.append(reach[np.array(found, dtype=np.int64) - low])
+        place = np.array(found, dtype=np.int64) - low
+        stops.append(reach[place])
+        aims += [] if target is None else [target[place]]
     head = np.array(cuts, dtype=np.int64)
     tail = (np.concatenate(stops) if stops else head) - 1
     length = ends[tail] - ends[head] + units.size[head]
@@ -155,7 +163,7 @@ def by_sentence(
     return Cuts(
         start=units.start[head], stop=units.start[tail] + units.size[tail], length=length.astype(np.int32),
         document=stretch.documents[units.document[head]], sentence=units.sentence[head],
-        sentences=sentences.astype(np.int32), lead=None,
+        sentences=sentences.astype(np.int32), lead=None, target=np.concatenate(aims).astype(np.int32) if aims else None,
     )
 
 

@@ -36,6 +36,8 @@ class Sentences:
 
     each = True
     short = 0.0
+    short_by: Literal["document", "passage"] = "document"
+    distractor: Literal["documents", "sentences"] = "documents"
     break_at: Literal["sentence", "anywhere"] = "sentence"
     separator: str | None = None
     overrun = True

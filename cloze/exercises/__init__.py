@@ -25,6 +25,7 @@ from cloze.exercises import (
     predict,
     rotate,
     shuffle,
+    split_words,
     subsample,
     windows,
 )
@@ -35,5 +36,5 @@ from cloze.exercises.facts import TokenFacts
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "copy", "corrupt", "cut", "delete", "frame", "hide",
     "mask", "match", "mismatch", "order", "pair", "pair_half", "permutation", "permute", "predict", "rotate", "shuffle",
-    "subsample", "windows",
+    "split_words", "subsample", "windows",
 ]

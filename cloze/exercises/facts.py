@@ -14,13 +14,15 @@ from cloze.errors import RecipeError, nearest
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """Ids of roles, the ordinary ids, the ids that stand for spans (T5), and a reader for literal text in templates."""
+    """Ids of roles, the ordinary ids, the ids that stand for spans (T5), a reader for literal text in templates, and how each id
+    is spelled."""
 
     size: int
     roles: Mapping[str, int]
     ordinary: NDArray[np.int32]
     read: Callable[[str], Sequence[int]]
     sentinels: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    spellings: Sequence[str] = ()
 
     @classmethod
     def of(cls, tokenizer: Any) -> TokenFacts:
@@ -31,6 +33,7 @@ class TokenFacts:
             ordinary=np.asarray(tokenizer.ordinary_ids, dtype=np.int32),
             read=lambda text: tokenizer.encode(text).ids.tolist(),
             sentinels=np.asarray(getattr(tokenizer, "sentinels", ()), dtype=np.int32),
+            spellings=getattr(tokenizer, "spellings", ()),
         )
 
     def role(self, name: str) -> int:

@@ -14,7 +14,7 @@ from cloze.errors import RecipeError
 from cloze.exercises.units import Question, Unit, unit_of
 from cloze.exercises.units.alternating import spans_in
 from cloze.exercises.units.lengths import LengthLaw, odds_of
-from cloze.exercises.units.question import Bools, Ints
+from cloze.exercises.units.question import Bools, Ints, sized
 from cloze.exercises.units.windows import in_windows
 from cloze.registry import Given, Live, register
 from cloze.rng import Draw
@@ -39,17 +39,18 @@ class Mask:
     of the number, chosen by itself (XLNet: 43 and 42 of 85).
 
     `of` says what the share is counted of: `ordinary` tokens, or `all` tokens of the row, special ones included, as the
-    authors of BERT count (google-research/bert `create_pretraining_data.py`). `rounding` is to the `nearest` number, at
-    least one; `up` (SpanBERT, BART); `down` (MASS), which may be none; `stochastic`, ⌊rate·n + u⌋ as in RoBERTa (fairseq);
-    `independent`, every unit by a coin of its own (XLM, ERNIE). `most` caps the number. `spare` names what is never chosen:
-    `special` tokens, the `first` token (XLM), or `none`, as in fairseq; with `frequent` also every token but the ids below that
-    number, the most frequent where ids are sorted by frequency (CharacterBERT masks the 100,000 words of its output alone).
-    `static` masks are made by the source, which leaves the epoch out of the address of its rows.
+    authors of BERT count (google-research/bert `create_pretraining_data.py`), or `words`: so many whole words are taken, all
+    alike and whatever their length (fairseq `mask_tokens_dataset.py`, `mask_whole_words`). `rounding` is to the `nearest`
+    number, at least one; `up` (SpanBERT, BART); `down` (MASS), which may be none; `stochastic`, ⌊rate·n + u⌋ as in RoBERTa
+    (fairseq); `independent`, every unit by a coin of its own (XLM, ERNIE). `most` caps the number. `spare` names what is never
+    chosen: `special` tokens, the `first` token (XLM), or `none`, as in fairseq; with `frequent` also every token but the ids
+    below that number, the most frequent where ids are sorted by frequency (CharacterBERT masks the 100,000 words of its output
+    alone). `static` masks are made by the source, which leaves the epoch out of the address of its rows.
     """
 
     unit: UnitName | list[str] = "token"
     rate: Live[Share] = 0.15
-    of: Literal["ordinary", "all"] = "ordinary"
+    of: Literal["ordinary", "all", "words"] = "ordinary"
     most: Count | None = None
     rounding: Literal["nearest", "up", "down", "stochastic", "independent"] = "nearest"
     spare: Literal["special", "first", "none"] = "special"
@@ -92,7 +93,7 @@ class Mask:
             "lengths": (self.lengths is not None, self._unit.lengths), "words": (not self.words, self._unit.words),
             "count": (self.count is not None, self.unit == "ngram"), "one_in": (self.one_in is not None, self.unit == "spaced"),
             "mean": (self.mean != 3.0, self.unit == "alternating"), "start": (bool(self.start), self.unit == "fragment"),
-            "power": (bool(self.power), self.unit == "token"),
+            "power": (bool(self.power), self.unit == "token"), "of: words": (self.of == "words", self.unit == "whole_word"),
             "a rate that changes, for which texts would have to be cut again": (self.changes, self.unit != "alternating"),
             "rounding: independent": (self.rounding == "independent", self._unit.independent),
         }
@@ -137,7 +138,9 @@ class Mask:
         free = self._free(rows)
         available = counted(free)
         base = rows["length"].astype(np.int64) if self.of == "all" else available
-        if self._unit.by_words and self.words:
+        if self.of == "words":
+            base = available = counted(sized(free, rows["word_start"])[0])
+        elif self._unit.by_words and self.words:
             base = counted(free & rows["word_start"])
         number = available if self.count else np.minimum(self._number(base, draw), available)
         question = Question(self, rows, draw, free, number)

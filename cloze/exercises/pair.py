@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.bounds import Share
+from cloze.bounds import Natural, Share
 from cloze.errors import RecipeError
 from cloze.exercises.beside import beside
 from cloze.registry import Given, register
-from cloze.rng import Draw, below
+from cloze.rng import Draw, UInt32, below
 from cloze.rows import Rows, before, counted
 
 Ints = NDArray[np.int64]
@@ -29,22 +29,28 @@ class Pair:
     """Cut a passage at a sentence border into A and B; with odds `rate`, the pair is `wrong`.
 
     BERT (Devlin et al., 2019, §3.1; google-research/bert `create_pretraining_data.py`): B comes from another document
-    (`random_document`); the cut is uniform over inner sentence borders; a passage of one sentence always takes a random B, so
-    more than half of all answers may be 1; what exceeds the room is dropped one token at a time from the longer segment, at
-    its front or back with equal odds. `swapped` (ALBERT, Lan et al., 2020, §3.1): B stands before A; a passage of one sentence
-    stays one segment and is not asked. A list, such as `[swapped, random_document]` with rate 2/3 (StructBERT, Wang et al.,
-    2020, §2.3), takes its members with equal odds; the answer is 1, 2, … in its order, 0 for a pair as it stands.
+    (`random_document`), whole sentences until A and B have the length that the passage was cut for; the cut is uniform over
+    inner sentence borders; what exceeds the room is dropped one token at a time from the longer segment, at its front or
+    back with equal odds. `swapped` (ALBERT, Lan et al., 2020, §3.1): B stands before A. A list, such as
+    `[swapped, random_document]` with rate 2/3 (StructBERT, Wang et al., 2020, §2.3), takes its members with equal odds.
 
-    With `rate: 0` (ELECTRA, Clark et al., 2020) nothing is ever wrong and nothing is asked; a share `single` of the passages,
-    and those of one sentence, stay one segment. `unit: sentence` (RoBERTa, Liu et al., 2019, §4.2): A and B are single
-    sentences, what else the passage holds is left out.
+    The answer is `right` for a pair as it stands; the ways to be wrong have the other numbers, 0, 1, … in their order. A passage
+    of one sentence takes a random B and counts as wrong where that is a way to be wrong; elsewhere it stays one segment and
+    is not asked, unless `alone: random_document` gives it a random B and the answer of the first way (ALBERT's code, which
+    calls it swapped).
+
+    With `rate: 0` nothing is ever wrong and nothing is asked; a share `single` of the passages, and those of one sentence,
+    stay one segment. `cut: half` (ELECTRA, Clark et al., 2020, `build_pretraining_dataset.py`): A takes sentences up to half
+    of the length that the passage was cut for, and with odds of one half the sentence that goes beyond; `trim: end` cuts
+    both segments at their ends. `unit: sentence` (RoBERTa, Liu et al., 2019, §4.2): A and B are single sentences, what else the
+    passage holds is left out.
 
     Gives `parts` (B, 2, 2), start and stop of both segments in tokens laid side by side, and, if `rate` > 0,
-    `targets/<set>` (B,), an answer of the whole row; without `random_document` also `places/<set>` (B,), -1 for a row that is
-    not asked.
+    `targets/<set>` (B,), an answer of the whole row; where a row may be left out also `places/<set>` (B,), -1 for such a row.
 
-    Differs: the sentences of a passage that a random B displaces are not put back for the next passage. ALBERT's code takes
-    a random B for a passage of one sentence and calls it swapped.
+    Differs: the sentences of a passage that a random B displaces are not put back for the next passage. With
+    `training.packing` a random B is no longer than what it displaces. Behind the sentence that goes beyond the half, all
+    belong to B; ELECTRA's code still adds to A a later sentence that fits.
     """
 
     wrong: Wrong | Literal["none"] | list[Wrong] = "random_document"
@@ -52,19 +58,32 @@ class Pair:
     single: Share = 0.0
     set: str = "next"
     unit: Literal["segment", "sentence"] = "segment"
+    alone: Literal["random_document"] | None = None
+    cut: Literal["border", "half"] = "border"
+    trim: Literal["longer", "end"] = "longer"
+    right: Natural = 0
     limit: Given[int | None] = None
     _within: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.wrong, list) and (not self.wrong or len(frozenset(self.wrong)) < len(self.wrong)):
             raise RecipeError(f"pair: wrong lists ways to be wrong, each once, got {self.wrong}.")
+        ways = len(self.ways)
+        if not 0 <= self.right <= ways:
+            raise RecipeError(f"pair: right is {self.right}; with {ways} ways to be wrong expected a number from 0 to {ways}.")
 
     @cached_property
     def ways(self) -> list[str]:
-        """The ways to be wrong; their answers are 1, 2, …"""
+        """The ways to be wrong."""
         if self.rate <= 0 or self.wrong == "none":
             return []
         return list(self.wrong) if isinstance(self.wrong, list) else [self.wrong]
+
+    @cached_property
+    def answers(self) -> dict[str, int]:
+        """The answer for each way to be wrong."""
+        others = (number for number in range(len(self.ways) + 1) if number != self.right)
+        return dict(zip(self.ways, others, strict=True))
 
     @property
     def asks(self) -> bool:
@@ -74,12 +93,13 @@ class Pair:
     @cached_property
     def joins(self) -> tuple[str, ...]:
         """The companions whose text the row may hold."""
-        return ("distractor",) if "random_document" in self.ways else ()
+        return ("distractor",) if self.asks and "random_document" in (*self.ways, self.alone) else ()
 
     @property
     def takes(self) -> frozenset[str]:
         own = frozenset({"tokens", "length", "sentence"})
-        return own | {f"{c}.{name}" for c in self.joins for name in own}
+        aim = {"target_length"} if self.unit == "segment" and (self.joins or self.cut == "half") else set[str]()
+        return own | aim | {f"{c}.{name}" for c in self.joins for name in own}
 
     @property
     def gives(self) -> frozenset[str]:
@@ -100,10 +120,9 @@ class Pair:
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         length = rows["length"].astype(np.int64)
-        width = rows["tokens"].shape[1]
         coins = draw.bits("pair", 3)
         last = rows["sentence"][np.arange(rows.count), length - 1]
-        begins, sizes = self._cut(rows, 1 + below(coins[:, 0], np.maximum(last, 1)).astype(np.int32))
+        begins, sizes = self._cut(rows, self._border(rows, coins[:, 0], last))
         alone = last == 0
         if self.single:
             stays = coins[:, 1] < self.single * 2.0**32
@@ -113,21 +132,37 @@ class Pair:
         way = (coins[:, 2] < self.rate * 2.0**32).astype(np.int64)
         if len(self.ways) > 1:
             way *= 1 + below(draw.bits("pair.way"), len(self.ways))
-        answers = {name: number for number, name in enumerate(self.ways, 1)}
+        answer = np.array([self.right, *self.answers.values()], np.int32).take(way)
         asked = {} if self.joins else {f"places/{self.set}": np.where(alone, -1, 0).astype(np.int32)}
         kept = rows.without("sentence")  # of no use in a row of two texts
         if self.joins:
-            way = np.where(alone, answers["random_document"], way)
-            elsewhere = way == answers["random_document"]
-            wanted = np.minimum(length, self.limit or length) - sizes[:, 0] if self.unit == "segment" else np.ones_like(length)
-            sizes[:, 1] = np.where(elsewhere, _reach(rows, wanted), sizes[:, 1])
-            begins[:, 1] = np.where(elsewhere, width, begins[:, 1])
+            random = self.answers.get("random_document", -1)
+            answer = np.where(alone, np.int32(self.answers[self.ways[0]] if random < 0 else random), answer)
+            elsewhere = alone if random < 0 else answer == random
+            sizes[:, 1] = np.where(elsewhere, _reach(rows, self._wanted(rows, length, sizes[:, 0])), sizes[:, 1])
+            begins[:, 1] = np.where(elsewhere, rows["tokens"].shape[1], begins[:, 1])
             kept = kept.having_all(beside(kept, *self.joins))
-        if "swapped" in answers:
-            turned = (way == answers["swapped"]) & ~alone
+        if "swapped" in self.answers:
+            turned = (answer == self.answers["swapped"]) & ~alone
             begins[turned], sizes[turned] = begins[turned, ::-1], sizes[turned, ::-1]
         parts = self._trimmed(draw, length, begins, sizes)
-        return kept.having_all({**asked, "parts": parts, f"targets/{self.set}": way.astype(np.int32)})
+        return kept.having_all({**asked, "parts": parts, f"targets/{self.set}": answer})
+
+    def _border(self, rows: Rows, bits: UInt32, last: NDArray[np.int32]) -> NDArray[np.int32]:
+        """(B,) the sentence that B begins with."""
+        if self.cut == "border":
+            return (1 + below(bits, np.maximum(last, 1))).astype(np.int32)
+        half = np.maximum(rows["target_length"].astype(np.int64) // 2, 1)
+        beyond = rows["sentence"][np.arange(rows.count), np.minimum(half, rows["length"]) - 1]  # it reaches the half
+        taken = (beyond == 0) | (bits < 2**31) | (half > rows["length"])
+        return beyond + taken
+
+    def _wanted(self, rows: Rows, length: Ints, size: Ints) -> Ints:
+        """(B,) the tokens that a random B is to have beside an A of `size`."""
+        if self.unit == "sentence":
+            return np.ones_like(length)
+        target = rows["target_length"].astype(np.int64)
+        return (np.minimum(target, length) if self._within else target) - size
 
     def _cut(self, rows: Rows, cut: NDArray[np.int32]) -> tuple[Ints, Ints]:
         """(B, 2) where A and B begin, and how many tokens they have, with B beginning at sentence `cut`."""
@@ -144,17 +179,17 @@ class Pair:
         return begins, sizes
 
     def _trimmed(self, draw: Draw, length: Ints, begins: Ints, sizes: Ints) -> Ints:
-        """`parts` (B, 2, 2) after dropping what exceeds the limit from the longer segment (ties: from B)."""
+        """`parts` (B, 2, 2) after dropping what exceeds the limit: from the longer segment (ties: from B), or at the ends."""
         parts = np.empty((len(length), 2, 2), np.int64)
         if self.limit is not None:
             limit = np.minimum(length, self.limit) if self._within else np.int64(self.limit)
             a, b = sizes[:, 0], sizes[:, 1]
             kept = np.empty_like(sizes)
-            kept[:, 0] = np.minimum(a, np.maximum(limit - b, (limit + 1) // 2))  # a where nothing is too much
+            kept[:, 0] = np.minimum(a, limit if self.trim == "end" else np.maximum(limit - b, (limit + 1) // 2))
             kept[:, 1] = np.minimum(b, limit - kept[:, 0])
             tosses = sizes - kept
             if tosses.any():
-                begins = begins + _heads(draw, tosses)
+                begins = begins if self.trim == "end" else begins + _heads(draw, tosses)
                 sizes = kept
         parts[:, :, 0] = begins
         np.add(begins, sizes, out=parts[:, :, 1])

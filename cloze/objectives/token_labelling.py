@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from torch import nn
+
 from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
@@ -17,15 +21,20 @@ def token_labelling(
     classes: Count = 2,
     transform: Transform | None = "gelu",
     dropout: BelowOne = 0.0,
+    initial: Literal["truncated", "glorot"] = "truncated",
     width: Given[int],
     clock: Given[Clock],
 ) -> Classify:
     """A label per token: with two classes one output and binary cross-entropy, as in ELECTRA (Clark et al., 2020, §2).
 
     Without `places/<set>` every position that is not padding is asked, special tokens too, and `targets/<set>` has one
-    answer per position, (B*L,). Parameters: `head.dense.*` (with a transform), `head.output.*`.
+    answer per position, (B*L,). Parameters: `head.dense.*` (with a transform), `head.output.*`. `initial` is how the weights of
+    `output` begin: as all others of BERT, or `glorot`, uniform in ±√(6 / (inputs + outputs)), which is where ELECTRA's begin
+    (`run_pretraining.py` leaves them to TensorFlow).
     """
     head = ClassHead(
         width=width, classes=1 if classes == 2 else classes, transform=transform, dropout=Dropout(dropout, clock)
     )
+    if initial == "glorot":
+        nn.init.xavier_uniform_(head.output.weight)
     return Classify(head, set=set, everywhere=True)

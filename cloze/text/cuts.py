@@ -58,7 +58,7 @@ def cutter_for(description: dict[str, Any]) -> Cutter | None:
 def _per_word(normaliser: dict[str, Any]) -> bool:
     """Does the normaliser treat what stands between two spaces by itself?"""
     steps = normaliser.get("normalizers", [normaliser] if normaliser else [])
-    return all(step.get("type") in ("BertNormalizer", "NFKC") for step in steps)
+    return all(step.get("type") in ("BertNormalizer", "NFKC", "NFKD") for step in steps)
 
 
 def _classes(default: int, members: dict[int, bytes]) -> bytes:

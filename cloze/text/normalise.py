@@ -16,9 +16,10 @@ class Normalise:
     """The switches of BERT's basic cleaning (Devlin et al. 2019, `BasicTokenizer` of google-research/bert).
 
     lower: lower-case every character; strip_accents: decompose and drop combining marks, by default whenever `lower` is
-    on; cjk_spacing: put spaces around CJK ideographs; clean: drop control characters and turn all white space into
-    spaces. `None` means what the tokenizer's paper does: all but lower-casing for WordPiece and BPE, nothing for
-    byte-level BPE, NFKC for Unigram, cleaning alone for whole words (see `for_kind`).
+    on (for Unigram by NFKD, as in `preprocess_text` of google-research/albert); cjk_spacing: put spaces around CJK
+    ideographs; clean: drop control characters and turn all white space into spaces. `None` means what the tokenizer's
+    paper does: all but lower-casing for WordPiece and BPE, nothing for byte-level BPE, NFKC for Unigram, cleaning alone
+    for whole words (see `for_kind`).
     """
 
     lower: bool = False
@@ -53,6 +54,8 @@ class Normalise:
         """The `tokenizers` normaliser that does it, or None where there is nothing to do."""
         chosen = self.for_kind(kind)
         steps: list[normalizers.Normalizer] = []
+        if kind == "unigram" and chosen.strip_accents:
+            steps.append(normalizers.NFKD())
         if any(asdict(chosen).values()):
             steps.append(
                 normalizers.BertNormalizer(

@@ -16,7 +16,10 @@ from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 
 ROLES = {"[PAD]": 0, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "[BOS]": 2, "[EOS]": 3}
-FACTS = TokenFacts(1000, ROLES, np.arange(5, 950, dtype=np.int32), lambda t: [], np.arange(999, 949, -1, dtype=np.int32))
+FACTS = TokenFacts(
+    1000, ROLES, np.arange(5, 950, dtype=np.int32), lambda t: [], np.arange(999, 949, -1, dtype=np.int32),
+    [*map(str, range(1000))],
+)
 REQUIRED = {"template": "[CLS] {A} [SEP]", "to": "other", "companion": "next", "table": "ngrams"}
 ROWS, WIDTH = 64, 30
 GIVEN = {
@@ -41,7 +44,7 @@ def block() -> Rows:
     span = np.where(masked, np.cumsum(masked & ~np.pad(masked[:, :-1], ((0, 0), (1, 0))), axis=1), 0)
     return Rows({
         **passage, **companions, "special": special, "masked": masked, "segments": columns // 15, "layers/span": span,
-        "layers/shuffled": np.zeros_like(span),
+        "layers/shuffled": np.zeros_like(span), "target_length": np.full(ROWS, WIDTH, np.int32),
     })
 
 

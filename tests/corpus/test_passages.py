@@ -127,6 +127,33 @@ def test_short_passages_are_drawn_anew_each_epoch_at_the_stated_share(make_store
     assert (whole[0] != whole[1]).any()
 
 
+def test_rows_say_how_long_their_passage_was_to_be(make_store: object) -> None:
+    store: Store = make_store([[3] * 40 for _ in range(300)])  # type: ignore[operator]
+    bound = Passages(short=0.5).bind(store, seed=1, entry="main")
+    plan = bound.plan(0, 30)
+    rows = bound.read(plan, np.arange(len(plan)), frozenset({"target_length"}))
+    target, last = rows["target_length"], plan.passages.stop[plan.order] % 120 == 0
+    assert (np.maximum(-(-target // 3) * 3, 3) == rows["length"])[~last].all()
+    by_document = [set(target[rows["document"] == d].tolist()) for d in range(300)]
+    assert max(map(len, by_document)) == 1 and sum(seen == {30} for seen in by_document) < 200
+    plain = Passages().bind(store, seed=1, entry="main")
+    assert set(plain.read(plain.plan(0, 30), np.arange(5), frozenset({"target_length"}))["target_length"]) == {30}
+
+
+def test_short_passages_may_be_drawn_one_by_one(make_store: object) -> None:
+    store: Store = make_store([[1] * 2000 for _ in range(30)])  # type: ignore[operator]
+    bound = Passages(short=0.2, short_by="passage").bind(store, seed=1, entry="main")
+    plan = bound.plan(0, 40)
+    rows = bound.read(plan, np.arange(len(plan)), frozenset({"target_length"}))
+    short = rows["target_length"] < 40
+    assert abs(short.mean() - 0.2 * 38 / 39) < 4 * np.sqrt(0.16 / len(short))
+    assert set(rows["target_length"]) == set(range(2, 41))
+    shares = [short[rows["document"] == d].mean() for d in range(30)]
+    assert min(shares) > 0 and max(shares) < 0.5  # by document every share is 0 or 1
+    assert rows_of(bound, bound.plan(0, 40)) == rows_of(bound, plan)
+    assert (bound.plan(1, 40).start[:50] != plan.start[:50]).any()
+
+
 def test_epochs_are_permuted_and_repeat_exactly(make_store: object) -> None:
     store: Store = make_store([[3, 4, 5]] * 50)  # type: ignore[operator]
     bound = Passages().bind(store, seed=5, entry="main")
@@ -186,6 +213,25 @@ def test_distractors_come_from_another_document_and_start_a_sentence(make_store:
     assert seen == set(starts)
 
 
+def test_distractors_may_come_from_documents_in_proportion_to_their_sentences(make_store: object) -> None:
+    sizes = [1, 2, 30, 7]
+    store: Store = make_store([[4] * size for size in sizes])  # type: ignore[operator]
+    want = frozenset({"distractor.document"})
+    for how, weights in (("sentences", sizes), ("documents", [1] * 4)):
+        bound = Passages(distractor=how, short=0.9, short_by="passage").bind(store, seed=1, entry="main")
+        own, other = [], []
+        for epoch in range(80):
+            plan = bound.plan(epoch, 8)
+            rows = bound.read(plan, np.arange(len(plan)), want)
+            own.append(rows["document"])
+            other.append(rows["distractor.document"])
+        mine, theirs = np.concatenate(own), np.concatenate(other)
+        assert (mine != theirs).all()
+        found = np.bincount(theirs[mine == 2], minlength=4) / (mine == 2).sum()
+        expected = np.array([weights[0], weights[1], 0, weights[3]]) / (sum(weights) - weights[2])
+        assert np.abs(found - expected).max() < 0.05
+
+
 def test_distractors_avoid_every_document_that_a_passage_spans(make_store: object) -> None:
     store: Store = make_store([[2], [2], [2], [2], [2], [2]])  # type: ignore[operator]
     bound = Passages(across_documents=True).bind(store, seed=5, entry="main")
@@ -241,7 +287,8 @@ def test_a_corpus_without_two_tokens_in_a_row_is_refused(make_store: object) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [({"short": 2.0}, "not a share"), ({"separator": "[SEP]"}, "across_documents"),
-     ({"short": 0.1, "break_at": "anywhere"}, "whole sentences"), ({"break_at": "word"}, "sentence or anywhere")],
+     ({"short": 0.1, "break_at": "anywhere"}, "whole sentences"), ({"break_at": "word"}, "sentence or anywhere"),
+     ({"short_by": "row"}, "document or passage"), ({"distractor": "words"}, "documents or sentences")],
 )
 def test_impossible_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(RecipeError, match=message):

@@ -46,7 +46,7 @@ def make_passages(count: int, width: int = 40, sentence: int = 8, seed: int = 0,
             "word_start": starts,
         }
 
-    arrays = {**block(0), "document": np.arange(count, dtype=np.int64)}
+    arrays = {**block(0), "document": np.arange(count, dtype=np.int64), "target_length": np.full(count, width, np.int32)}
     if distractor:
         arrays.update({f"distractor.{k}": v for k, v in block(500).items()})
     return Rows(arrays)

@@ -350,3 +350,25 @@ def test_alternating_passes_over_special_tokens(draw):
     masked = Mask(unit="alternating")(rows, draw(200))["masked"]
     assert not masked[:, [0, 12, 32]].any()
     assert (np.delete(masked, [0, 12, 32], axis=1) == Mask(unit="alternating")(plain, draw(200))["masked"]).all()
+
+
+def test_spans_have_the_lengths_of_their_law(draw):
+    """The lengths of the stretches that come out, beside those of the plainest loop: the last span of a row is cut short."""
+    law, number, width = {"2": 0.5, "5": 0.5}, 35, 700
+    masked = Mask(unit="span", rounding="up", rate=number / width, lengths=law)(text(1500, width), draw(1500))["masked"]
+    g = np.random.default_rng(3)
+    plain = np.zeros_like(masked)
+    for row in plain:
+        while (left := number - row.sum()) > 0:
+            anchor, length = g.integers(width), g.choice([2, 5])
+            if not row[anchor]:
+                row[[c for c in range(anchor, min(anchor + length, width)) if not row[c]][:left]] = True
+    found, expected = (np.bincount(stretches(block), minlength=11)[:11] for block in (masked, plain))
+    assert (found.sum() > 10000) and np.abs(found / found.sum() - expected / expected.sum()).max() < 0.012
+    assert expected[2] > 0.35 * expected.sum() < 2 * expected[5]
+
+
+def stretches(masked):
+    """The lengths of all runs of masked tokens."""
+    edges = np.diff(np.pad(masked, ((0, 0), (1, 1))).astype(np.int8), axis=1)
+    return np.nonzero(edges == -1)[1] - np.nonzero(edges == 1)[1]

@@ -131,6 +131,12 @@ def test_normalise_follows_berts_cleaning_switch_by_switch() -> None:
     assert nfkc is not None and nfkc.normalize_str("ﬁＡ") == "fiA"
 
 
+def test_unigram_drops_accents_after_a_compatible_decomposition_as_albert_does() -> None:
+    bare = Normalise(lower=True, strip_accents=True).build("unigram")
+    assert bare is not None and bare.normalize_str("Ünïﬁé´ ǅẛ") == "unifie  dzs"
+    assert "´" not in Normalise(lower=True).build("unigram").normalize_str("a´")  # type: ignore[union-attr]
+
+
 def test_the_alphabet_covers_a_share_and_knows_what_stands_inside_words() -> None:
     counted = Alphabet.of(["aaab a.b b-c"], None)
     assert counted.chosen(1.0, most=99) == (["-", ".", "a", "b", "c"], ["a", "b"])

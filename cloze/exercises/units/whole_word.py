@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.exercises.units.question import Bools, Question, keyed, sized
+from cloze.exercises.units.question import Bools, Question, exactly, keyed, sized
 
 
 def choose(question: Question) -> dict[str, NDArray[Any]]:
-    """Whole words in random order; a word longer than what is left is skipped (BERT-wwm, google-research/bert)."""
+    """Whole words in random order; a word longer than what is left is skipped (BERT-wwm, google-research/bert).
+
+    With `of: words` the number is one of words, every choice of so many is alike and none is skipped (CamemBERT, Martin et
+    al., 2020, §3.2; fairseq `mask_tokens_dataset.py`).
+    """
     return {"masked": _whole(question, question.rows["word_start"])}
 
 
@@ -41,6 +45,8 @@ def _whole(question: Question, starts: Bools) -> Bools:
     if question.mask.rounding == "independent":
         taken = bits < question.mask.rate * 2.0**32
         return np.take_along_axis(taken, word, axis=1) & free
+    if question.mask.of == "words":
+        return np.take_along_axis(exactly(number, sizes > 0, bits), word, axis=1) & free
     turn = np.argsort(keyed(sizes > 0, bits), axis=1)
     sizes_in_turn = np.take_along_axis(sizes, turn, axis=1)
     taken_in_turn = np.zeros((count, words), bool)

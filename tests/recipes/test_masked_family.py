@@ -1,0 +1,65 @@
+"""What the recipes of the masked family take from their authors' code, value by value, and that it reaches training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.assembly.build import build_step
+from cloze.assembly.load import load_recipe
+
+#: Values by path in the canonical recipe, with the program of the authors that states them.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "albert-base": {  # google-research/albert create_pretraining_data.py, tokenization.py
+        "exercise.0.pair.alone": "random_document", "exercise.2.split_words.pieces": ["marks", "foreign"],
+        "texts.main.normalise.strip_accents": True,
+    },
+    "albert-xxlarge": {"training.steps": 1_500_000, "networks.main.transformer.dropout": 0.0},  # README of google-research/albert
+    "bertje": {  # wietsedv/bertje pretraining/run-pretraining.sh, create-pretrain-data.py
+        "sources.main.passages.length": 512, "exercise.0.pair.right": 1, "exercise.2.mask.unit": "token",
+        "exercise.2.mask.most": 20, "training.batch": 256, "training.steps": 1_000_000, "training.rate.linear.peak": 1e-4,
+        "training.rate.linear.warmup_steps": 10_000, "schedule": [],
+    },
+    "camembert": {  # fairseq mask_tokens_dataset.py
+        "exercise.1.mask.of": "words", "exercise.1.mask.spare": "none", "exercise.1.mask.rounding": "stochastic",
+        "exercise.2.corrupt.per": "word",
+    },
+    "electra-base": {  # google-research/electra build_pretraining_dataset.py, run_pretraining.py
+        "exercise.0.pair.cut": "half", "exercise.0.pair.trim": "end", "sources.main.passages.short_by": "passage",
+    },
+    "ernie": {  # PaddlePaddle/ERNIE batching.py, pretrain_args.py, model/ernie.py
+        "networks.main.transformer.norm_epsilon": 1e-5, "training.steps": 1_000_000,
+        "training.rate.linear.warmup_steps": 5000,
+    },
+    "flaubert": {"texts.main.tokenizer.bpe.size": 68_729},  # the vocabulary released with getalp/Flaubert
+    "robbert": {"training.optimizer.adamw.weight_decay": 0.1},  # model card of iPieter/RobBERT
+    "zen": {"sources.main.passages.distractor": "sentences"},  # sinovation/ZEN create_pre_train_data.py
+}
+
+
+def at(value: Any, path: str) -> Any:
+    for key in path.split("."):
+        value = value[int(key)] if isinstance(value, list) else value.get(key, [] if key == "schedule" else None)
+    return value
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_recipe_has_its_authors_values(name: str) -> None:
+    canonical = load_recipe(name).canonical()
+    assert {path: at(canonical, path) for path in PUBLISHED[name]} == PUBLISHED[name]
+
+
+def test_every_mask_of_ernie_is_a_coin_for_each_unit() -> None:
+    entries = load_recipe("ernie").canonical()["mixture"].values()
+    assert [entry["exercise"][2]["mask"]["rounding"] for entry in entries] == ["independent"] * 3
+
+
+def test_electras_last_layer_begins_as_tensorflows_do() -> None:
+    step = build_step(load_recipe("electra-small", size="tiny"), vocab_size=200, seed=0)
+    weight = next(v for k, v in step.objectives.named_parameters() if k.endswith("output.weight") and "labelling" in k).detach()
+    bound = (6 / (weight.shape[1] + 1)) ** 0.5
+    assert 0.95 * bound < float(weight.abs().max()) <= bound and bound > 0.1  # all others stop at 0.04
+    assert abs(float(weight.std()) - bound / 3**0.5) < 0.1 * bound
+    assert torch.isfinite(weight).all()
