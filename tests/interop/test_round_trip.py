@@ -242,3 +242,12 @@ def test_a_card_has_no_gaps_and_quotes_the_folder(systems: ModuleType, tmp_path:
     card = (tmp_path / "my bert" / "README.md").read_text()
     assert 'AutoModelForPreTraining.from_pretrained("my bert")' in card and "cloze fill 'my bert' \"The capital" in card
     assert "FOLDER" not in card and "TEXTS.txt" not in card and "license: unknown" in card.split("---")[1]
+
+
+def test_the_norm_of_robertas_head_has_the_epsilon_of_the_folder(systems: ModuleType, tmp_path: Path) -> None:
+    write(tmp_path, systems.system("roberta"))
+    shutil.rmtree(tmp_path / "cloze")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 0.25}))
+    model = import_folder(tmp_path).model
+    assert model.arguments["norm_epsilon"] == model.heads["token_prediction"].argument("norm_epsilon") == 0.25

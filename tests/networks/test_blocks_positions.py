@@ -11,9 +11,12 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, Transformer
+from cloze.networks.blocks.attention import attend_plain
+from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.relative import functional
 from cloze.networks.blocks.rotary import rotation
 from cloze.networks.blocks.sinusoid import sinusoids
+from cloze.networks.blocks.visibility import Visibility
 
 CPU = torch.device("cpu")
 HIDDEN = frozenset({"hidden"})
@@ -44,6 +47,17 @@ def test_sines_and_cosines_alternate_and_odd_widths_are_cut() -> None:
             assert table[place, 2 * pair].item() == pytest.approx(math.sin(angle), abs=1e-7)
             assert table[place, 2 * pair + 1].item() == pytest.approx(math.cos(angle), abs=1e-7)
     assert sinusoids(7, 5).shape == (7, 5)
+
+
+def test_attention_divides_what_it_asks_of_keys_and_of_distances_alike() -> None:
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = (torch.randn(2, 3, 6, 4, generator=generator, dtype=torch.double) for _ in range(3))
+    relative = functional(2, 4, length=6, past=0, device=CPU)
+    vectors = relative.table.double()[relative.index]
+    scores = torch.einsum("bhid,bhijd->bhij", query, key[:, :, None] + vectors) / 4**0.5
+    expected = torch.einsum("bhij,bhijd->bhid", scores.softmax(3), value[:, :, None] + vectors)
+    found = attend_plain(query, key, value, Visibility("all"), Dropout(0.0, Clock()).eval(), relative)
+    torch.testing.assert_close(found, expected)
 
 
 def test_functional_positions_are_the_definition_with_every_vector_written_out() -> None:

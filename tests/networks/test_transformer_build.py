@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cloze.networks import Clock, Network, Transformer
+from cloze.networks.blocks.visibility import Visibility
 from cloze.objectives import relation_prediction, token_labelling, token_prediction
 from cloze.registry import GivenMark, lookup, mark_of, parameters
 
@@ -134,3 +135,22 @@ def test_the_clock_is_filled_in_place() -> None:
     assert (clock.step is step and clock.share is share) and clock.numbers == (7, 5, 64)
     assert [int(clock.seed), int(step), int(clock.first_row), float(share)] == [7, 5, 64, 0.5]
     assert clock.to("cpu") is clock
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_every_norm_has_the_epsilon_that_is_asked_for(norm: str) -> None:
+    network = Transformer(
+        layers=2, width=8, heads=2, norm=norm, norm_epsilon=0.5, longest=8, dropout=0.0, vocab_size=11, clock=Clock(0)
+    ).eval()
+    norms = {name: module.eps for name, module in network.named_modules() if isinstance(module, torch.nn.LayerNorm)}
+    assert {name.split(".")[-1] for name in norms} >= {"attention_norm", "inner_norm"} and set(norms.values()) == {0.5}
+    layer = network.layers[0]
+    with torch.no_grad():
+        for dense in (layer.attention.out, layer.outer):  # the residual alone is left
+            dense.weight.zero_()
+            dense.bias.zero_()
+        x = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
+        found = layer(x, Visibility("all"))
+    once = torch.nn.functional.layer_norm(x, (8,), eps=0.5)
+    expected = x if norm == "pre" else torch.nn.functional.layer_norm(once, (8,), eps=0.5)
+    torch.testing.assert_close(found, expected)

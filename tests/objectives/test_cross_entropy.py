@@ -101,3 +101,15 @@ def test_z_loss_is_the_squared_log_sum_of_dense_scores_times_its_weight(monkeypa
         torch.testing.assert_close(loss.double(), wanted, rtol=1e-6, atol=0)
         assert scores.grad is not None
         torch.testing.assert_close(scores.grad.double(), gradient, rtol=2**-7 if dtype == torch.bfloat16 else 1e-5, atol=1e-6)
+
+
+def test_answers_weigh_alike_on_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    scores, targets = torch.randn(4, 7, dtype=torch.float64), torch.tensor([1, 2, 3, 4])
+    scores[torch.arange(4), torch.tensor([1, 2, 3, 0])] = 9.0  # the last answer is wrong
+    weights = torch.tensor([0.25, 0.0, 2.0, 1.0], dtype=torch.float64)
+    wanted = (weights * (scores.logsumexp(1) - scores.gather(1, targets[:, None])[:, 0])).sum()
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # what every device but a CPU does
+    loss, right = cross_entropy.cross_entropy_sum(scores, targets, weights)
+    torch.testing.assert_close(loss, wanted)
+    assert float(right) == 2.25
