@@ -254,7 +254,7 @@ def first_batch(recipe: Recipe) -> int:
     return int(recipe.schedule[0].set.get("batch", recipe.training.batch) if recipe.schedule else recipe.training.batch)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Loaded:
     """A checkpoint, ready for use: the network in eval mode, its heads by name, its tokenizer and how it reads text.
 
@@ -276,6 +276,16 @@ class Loaded:
     beside: tuple[Any, ...] = ()
     tables: Mapping[str, Any] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line: folder, network, size, heads and vocabulary."""
+        sizes = [f"{name} {self.network_arguments[name]}" for name in ("layers", "width") if name in self.network_arguments]
+        modules = [self.network, *self.heads.values()]
+        parameters = sum(parameter.numel() for module in modules for parameter in module.parameters())
+        return (
+            f"<Loaded {str(self.folder)!r}: {', '.join([self.imported.model.part, *sizes])}, {parameters:,} parameters; "
+            f"heads: {', '.join(self.heads) or 'none'}; {self.tokenizer.kind} of {self.tokenizer.size:,}; order {self.order}>"
+        )
 
 
 def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from cloze.assembly.recipe import PartSpec, Recipe, Stage
 from cloze.assembly.samples import sampler
 from cloze.batching import Cursor
 from cloze.corpus import Store
-from cloze.errors import BudgetError, CheckpointError, RecipeError
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError
 from cloze.networks.blocks.dropout import dropouts
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
@@ -80,7 +81,7 @@ def pretrain(
     the last in `out`, the others in `out/cloze/stages`. Raises a `ClozeError` for whatever cannot be run, before anything is
     trained.
     """
-    paths = [str(corpus)] if isinstance(corpus, (str, Path)) else [str(path) for path in corpus]
+    paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
     loaded = load_recipe(recipe, size=size, overrides=overrides, with_files=[str(path) for path in with_files])
     check_recipe(loaded)
     if init is not None and not Path(init).is_dir():  # before any text is read
@@ -97,6 +98,20 @@ def pretrain(
         if loaded.stages:
             return _stages(loaded, request, Path(out), budget, request.init)
         return run_stage(loaded, request, Path(out), the_budget(loaded, budget, Path(out), extend=extend), begin=request.init)
+
+
+def _path(given: Any) -> str:
+    """A path as text; text that was given in its place is a `CorpusError`."""
+    shown = given if isinstance(given, str) else ""
+    is_text = len(shown) > 1000 or "\n" in shown or (" " in shown and not re.search(r"[/*\\]|\.\w{1,7}$", shown))
+    if not isinstance(given, (str, Path)) or (is_text and not os.path.exists(shown)):
+        start = repr(shown[:40] + ("…" if len(shown) > 40 else ""))
+        said = f"{start} names no file and looks like text" if shown else f"a {type(given).__name__} is no path"
+        raise CorpusError(
+            f"corpus: {said}; expected files, folders, patterns such as 'texts/*.txt', or a token store.\n"
+            "  To train on texts in memory, write them to a file, a blank line between documents, and give its path."
+        )
+    return str(given)
 
 
 def _stages(loaded: Recipe, request: Request, out: Path, budget: str | None, init: Path | None) -> Outcome:

@@ -1,0 +1,61 @@
+"""cloze from Python: what `import cloze` shows, what a loaded checkpoint says of itself, what is no corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cloze
+from cloze.errors import CorpusError, nearest
+from cloze.interop import Card, Model, Reading, export_folder
+from cloze.networks.clock import Clock
+from cloze.networks.transformer import Transformer
+from cloze.text import TextSpec, WordPiece, train
+
+
+def test_the_package_shows_its_public_names_alone() -> None:
+    assert dir(cloze) == sorted(cloze.__all__)
+    assert "pretrain" in dir(cloze) and "Any" not in dir(cloze)
+
+
+@pytest.mark.parametrize(("corpus", "said"), [
+    (["The cat sleeps.", "A dog barks."], "'The cat sleeps.' names no file and looks like text"),
+    ("One line.\nAnother line.", r"'One line.\\nAnother line.' names no file and looks like text"),
+    (["x" * 5000], "names no file and looks like text"),
+    ([{"text": "The cat sleeps."}], "a dict is no path"),
+])  # fmt: skip
+def test_texts_in_place_of_paths_are_refused_in_words(tmp_path: Path, corpus: Any, said: str) -> None:
+    with pytest.raises(CorpusError, match=said) as caught:
+        cloze.pretrain("bert", corpus=corpus, out=tmp_path / "run", budget="1steps")
+    assert "write them to a file, a blank line between documents" in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("missing", ["texts/my file.txt", "my texts/*", "my file.jsonl.gz"])
+def test_a_missing_file_with_a_space_in_its_name_is_still_a_missing_file(tmp_path: Path, missing: str) -> None:
+    with pytest.raises(CorpusError) as caught:
+        cloze.pretrain("bert", corpus=[missing], out=tmp_path / "run", budget="1steps")
+    assert "looks like text" not in str(caught.value)
+
+
+def test_a_loaded_checkpoint_says_what_it_is_in_a_line(tmp_path: Path) -> None:
+    pieces = train(TextSpec(tokenizer=WordPiece(size=60)), ["a cat sleeps on the mat"] * 4)
+    arguments = {"layers": 1, "width": 16, "heads": 2, "inner": 8, "longest": 12}
+    network = Transformer(**arguments, vocab_size=pieces.size, clock=Clock())
+    export_folder(
+        tmp_path / "small", model=Model(arguments, "open", network.state_dict()), tokenizer=pieces,
+        reading=Reading("[CLS] {A} [SEP]", None, "first"), card=Card("x"),
+    )  # fmt: skip
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    assert repr(cloze.load(tmp_path / "small")) == (
+        f"<Loaded '{tmp_path / 'small'}': transformer, layers 1, width 16, {parameters:,} parameters; heads: none; "
+        f"wordpiece of {pieces.size}; order open>"
+    )
+
+
+def test_a_name_without_a_neighbour_is_answered_with_examples() -> None:
+    assert nearest("qqq", [f"name{n}" for n in range(20)]) == (
+        "No known name is similar; there are 20, such as name0, name1, name10, name11, name12."
+    )
