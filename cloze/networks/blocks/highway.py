@@ -28,7 +28,7 @@ class Highway(nn.Module):
             for parameter in self.parameters():
                 nn.init.uniform_(parameter, -bound, bound)
             with torch.no_grad():
-                self.gate.bias += self.gate_bias
+                self.gate.bias.add_(self.gate_bias)
             return
         for linear in (self.change, self.gate):
             nn.init.normal_(linear.weight, std=1 / math.sqrt(linear.in_features))
