@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
-    train: Annotated[str, typer.Option(help="Labelled text: TSV, CSV, JSON lines; of words CoNLL.")],
+    train: Annotated[str, typer.Option(help="Labels: TSV, CSV, JSON lines, CoNLL.")],
     dev: Annotated[str, typer.Option(help="More of it, to choose the epoch by.")],
     out: Annotated[Path, typer.Option(help="The folder; it opens in transformers.")],
     task: Annotated[
@@ -35,7 +35,9 @@ def command(
     epochs: Annotated[int | None, typer.Option(help="At most this many passes; default: 4, lstm: 8.")] = None,
     batch: Annotated[int | None, typer.Option(help="Texts per step; default: 32.")] = None,
     rate: Annotated[float | None, typer.Option(help="Peak; default: 5e-5 · 768 / width, lstm: 0.01.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="adamw, or adafactor (as T5).")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="adamw, adamw:0.8,0.99 (betas), or adafactor (T5).")] = None,
+    manner: Annotated[str | None, typer.Option(help="ulmfit, siatl (of lstm), plain.")] = None,
+    clip: Annotated[float | None, typer.Option(help="Longest gradient; default: 1.")] = None,
     schedule: Annotated[str | None, typer.Option(help="linear, slanted_triangular, plateau, …")] = None,
     unfreeze: Annotated[str | None, typer.Option(help="gradual, chain, sequential, none, all.")] = None,
     layerwise: Annotated[str | None, typer.Option(help="2.6: each layer slower by that; or factors.")] = None,
@@ -58,7 +60,7 @@ def command(
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Fine-tune on labelled text. Example: cloze finetune RUN --train train.tsv --dev dev.tsv --out SENTIMENT"""
+    """Fine-tune. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR"""
     from cloze.tasks import finetune_seeds
     from cloze.tasks import task as make_task
     from cloze.tasks.finetune import as_dtype
@@ -69,7 +71,7 @@ def command(
     said = {
         "epochs": epochs, "batch": batch, "optimizer": optimizer, "rate": rate, "length": length, "patience": patience,
         "metric": metric, "dropout": dropout, "schedule": schedule, "unfreeze": unfreeze, "layerwise": layerwise, "pool": pool,
-        "task_lstm": task_lstm, "auxiliary": auxiliary, "truncate": truncate, "from_scratch": from_scratch or None,
+        "clip": clip, "task_lstm": task_lstm, "auxiliary": auxiliary, "truncate": truncate, "from_scratch": from_scratch or None,
     }  # fmt: skip
     given = _given(said)
     options: dict[str, Any] = {"text": text, "text_b": text_b, "label": label, "target": target, "prefix": prefix}
@@ -85,7 +87,7 @@ def command(
     from cloze.tasks.evaluation import evaluate
 
     loaded = load_checkpoint(checkpoint, device)
-    settings = _settings(loaded, given, task)
+    settings = _settings(loaded, given, task, manner)
     show = _Show(quiet=as_json)
     result = finetune_seeds(
         loaded, chosen, examples["train"], examples["dev"], settings=settings, seeds=_seeds(seeds),
@@ -112,6 +114,7 @@ def _given(said: dict[str, Any]) -> dict[str, Any]:
         "auxiliary": lambda text: _two("--auxiliary", text, float), "truncate": lambda text: _two("--truncate", text, int),
     }  # fmt: skip
     given |= {name: read(given[name]) for name, read in readers.items() if name in given}
+    given |= _betas(given.get("optimizer", ""))
     if "patience" in given:
         given["patience"] = given["patience"] or None
     if given.get("pool") == "summary":
@@ -120,14 +123,28 @@ def _given(said: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _settings(loaded: Any, given: dict[str, Any], task: str) -> Settings:
+def _betas(optimizer: str) -> dict[str, Any]:
+    """An optimiser with numbers behind a colon as settings: its name, and adamw's betas."""
+    from cloze.errors import TaskError
+
+    name, colon, numbers = optimizer.partition(":")
+    if colon and name != "adamw":
+        raise TaskError(f"--optimizer {optimizer}: only adamw has betas, such as adamw:0.8,0.99.")
+    return {"optimizer": name, "betas": _two("--optimizer", numbers, float) or (0.0, 0.0)} if colon else {}
+
+
+def _settings(loaded: Any, given: dict[str, Any], task: str, manner: str | None) -> Settings:
     """What was given, else what was published for classifiers on this kind of network, else the usual."""
+    from cloze.errors import TaskError
     from cloze.registry import lookup, names
     from cloze.tasks import Settings
     from cloze.transfer import published
 
     part = next((name for name in names("network") if lookup("network", name) is type(loaded.network)), "")
-    usual = published(part, len(loaded.network.depth_groups())) if task.endswith("classification") else {}
+    if manner is not None and not task.endswith("classification"):
+        raise TaskError(f"--manner {manner} is for classification; the task is {task}. Leave it out.")
+    recipe, groups = (loaded.recipe or {}).get("name"), len(loaded.network.depth_groups())
+    usual = published(part, groups, manner=manner, recipe=recipe) if task.endswith("classification") else {}
     if given.get("from_scratch"):  # nothing was learned that could be kept
         usual = {name: value for name, value in usual.items() if name not in ("unfreeze", "layerwise")}
     if given.get("pool", "") is None:

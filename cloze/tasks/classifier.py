@@ -17,7 +17,7 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind
 from cloze.errors import CheckpointError, TaskError
 from cloze.interop.model import Head as StoredHead
-from cloze.objectives import Classify, classify, pooled_classification, relation_prediction
+from cloze.objectives import ActivationPenalty, Classify, classify, pooled_classification, relation_prediction
 from cloze.objectives.heads import ClassHead, VocabularyHead
 from cloze.rng import fold
 from cloze.tasks.auxiliary import language_head, predicted
@@ -29,6 +29,7 @@ from cloze.tasks.truncated import require_carry, states_in_pieces
 
 SET = "label"
 HEAD = "classification"
+_SIZE, _CHANGE = ActivationPenalty(of="size"), ActivationPenalty(of="change")  # without parameters, always as in training
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,18 @@ class Classifier(Learner):
     """A reader with a head over `labels`.
 
     `truncate` (every, keep) reads texts in pieces. `language` is the head that goes on predicting the next token, with the weight
-    that `weight` gives for the share of the run that is over.
+    that `weight` gives for the share of the run that is over. `penalties` are weights of the mean square of the last layer's
+    states and of their changes, over the tokens that count.
     """
 
     def __init__(
         self, reader: Reader, head: Head, labels: Sequence[str], task: Any, *, length: int | None,
         truncate: tuple[int, int] | None = None, language: Any = None, weight: Callable[[float], float] = lambda share: 0.0,
+        penalties: tuple[float, float] | None = None,
     ) -> None:
         super().__init__(reader, head.objective, task, length=length)
         self.truncate, self.weight = truncate, weight
+        self.penalties = [] if penalties is None else list(zip(penalties, (_SIZE, _CHANGE), strict=True))
         self.language = language
         self.made = head
         self.names = tuple(labels)
@@ -146,7 +150,8 @@ class Classifier(Learner):
         """The mean loss of some rows, and the weighted one of the language model beside it."""
         weight = self.weight(self.share) if self.language is not None else 0.0
         also = tuple(self.language.reads) if weight else ()
-        batch, states = self._read(self.reader, [row.framed for row in rows], (*self.head.reads, *also))
+        penalised = ("hidden",) if self.penalties else ()
+        batch, states = self._read(self.reader, [row.framed for row in rows], (*self.head.reads, *also, *penalised))
         answers = {
             f"targets/{self.head.set}": torch.tensor([row.label for row in rows], device=self.reader.device),
             f"places/{self.head.set}": torch.arange(len(rows), device=self.reader.device),
@@ -157,6 +162,9 @@ class Classifier(Learner):
         if weight:
             summed, count = predicted(self.language, self.reader, batch, states)
             total = total + weight * summed / max(count, 1)
+        for share, penalty in self.penalties:
+            found = penalty(dict.fromkeys(penalty.reads, states["hidden"]), batch).total
+            total = total + share * found / penalty.count(batch).clamp(min=1)
         return total
 
     @torch.inference_mode()
@@ -261,7 +269,7 @@ def begin(
     language = None if settings.auxiliary is None else language_head(loaded, reader, settings)
     return Classifier(
         reader, head, labels, task, length=settings.length, truncate=settings.truncate, language=language,
-        weight=settings.auxiliary_weight,
+        weight=settings.auxiliary_weight, penalties=settings.penalties,
     )
 
 

@@ -17,6 +17,7 @@ from cloze.errors import DeviceError, RunError, TaskError, nearest
 from cloze.rng import permutation
 from cloze.tasks.settings import OPTIMIZERS, Settings
 from cloze.tasks.task import Learner, Row, Task, chosen_metric, clock_of
+from cloze.training.each_stage import stage_starts
 from cloze.training.movement import Everything, Movement, set_rate
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import Precision, choose_precision
@@ -182,12 +183,14 @@ class _Run:
         self.step = 0
         network = learner.reader.network
         self.clock = clock_of(network)
-        self.rate = replace(settings, rate=settings.rate or learner.usual_rate).rates(network.width)
+        unfreeze = settings.unfreeze or Everything()
+        starts = stage_starts(unfreeze, len(network.depth_groups()), epochs=settings.epochs, per_epoch=self.per_epoch)
+        self.rate = replace(settings, rate=settings.rate or learner.usual_rate).rates(network.width, starts)
         self.heard: list[float] = []
         self.parameters = [p for p in learner.parameters() if p.requires_grad]
         self.optimizer = OPTIMIZERS[settings.optimizer].optimizer(settings).build(learner.named_parameters())
         self.movement = Movement(
-            learner, {"network": network}, train={"network": settings.unfreeze or Everything()}, layerwise=settings.layerwise
+            learner, {"network": network}, train={"network": unfreeze}, layerwise=settings.layerwise
         )
         self.movement.prepare(self.optimizer)
 

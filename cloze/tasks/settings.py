@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cloze.errors import TaskError, nearest
 from cloze.training.adafactor import Adafactor
+from cloze.training.dropouts import Dropouts
+from cloze.training.each_stage import EachStage
 from cloze.training.movement import LayerwiseRates, Unfreezing
 from cloze.training.optimizers import AdamW, OptimizerSpec
 from cloze.training.rates import Constant, Cosine, Linear, Plateau, SlantedTriangular
@@ -39,7 +41,9 @@ class Settings:
     words or read mixed layers have one in each direction. `auxiliary` (start, end) adds the loss of the checkpoint's language
     model with a weight that falls from epoch to epoch by one factor. `truncate` (every, keep) reads a text in pieces of `every`
     tokens, gradients ending at each, and pools those that begin within the last `keep` tokens (BPT3C); for networks that carry a
-    state.
+    state. `dropouts` are those of the network while it is tuned, `penalties` the weights of the mean square of its states and of
+    their change from token to token (AR and TAR; see `ActivationPenalty`). The schedule `slanted_triangular` begins again in
+    every stage of `unfreeze`.
     """
 
     epochs: int = 4
@@ -62,6 +66,8 @@ class Settings:
     task_lstm: int = 0
     auxiliary: tuple[float, float] | None = None
     truncate: tuple[int, int] | None = None
+    dropouts: Dropouts | None = None
+    penalties: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "length"):
@@ -77,6 +83,10 @@ class Settings:
             raise TaskError(f"unknown pool {self.pool!r}. {nearest(self.pool, POOLS)}")
         if self.task_lstm < 0:
             raise TaskError(f"--task-lstm {self.task_lstm}: expected a width of at least 1, or 0 for none.")
+        if not self.clip > 0:
+            raise TaskError(f"--clip {self.clip:g}: expected a length above 0 for gradients, such as 1.")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise TaskError(f"--optimizer: betas {_listed(self.betas)}; expected two numbers from 0 to below 1: 0.9,0.999.")
         self._check_transfer()
 
     def _check_transfer(self) -> None:
@@ -86,6 +96,8 @@ class Settings:
             raise TaskError(
                 f"--truncate {_listed(self.truncate)}: expected the tokens of a piece, and as many or more to be kept: 70,1400."
             )
+        if self.penalties is not None and not (len(self.penalties) == 2 and min(self.penalties) >= 0):
+            raise TaskError(f"--penalties {_listed(self.penalties)}: expected two weights of 0 or more, such as 2,1.")
         if self.truncate is not None and self.pool is None:
             raise TaskError("--truncate: pieces are pooled; say how with --pool.")
 
@@ -93,10 +105,10 @@ class Settings:
         """The peak learning rate for a network of this width."""
         return self.rate if self.rate is not None else OPTIMIZERS[self.optimizer].peak(width)
 
-    def rates(self, width: int) -> Any:
-        """The learning rate as a function of the share of the run."""
+    def rates(self, width: int, starts: Sequence[float] = (0.0,)) -> Any:
+        """The learning rate as a function of the share of the run; `starts` are the shares at which stages begin."""
         course = self.schedule or OPTIMIZERS[self.optimizer].schedule
-        return SCHEDULES[course](self.rate_for(width), self)
+        return SCHEDULES[course](self.rate_for(width), self, starts)
 
     def auxiliary_weight(self, share: float) -> float:
         """The weight of the language model's loss when a share of the run is over: one level for each epoch."""
@@ -121,12 +133,12 @@ def _listed(numbers: tuple[float, ...]) -> str:
 POOLS = ("concat", "attention", "mean", "max", "last")
 
 #: What `--schedule` names.
-SCHEDULES: Mapping[str, Callable[[float, Settings], Any]] = MappingProxyType({
-    "linear": lambda peak, settings: Linear(peak, warmup=settings.warmup),
-    "slanted_triangular": lambda peak, settings: SlantedTriangular(peak),
-    "cosine": lambda peak, settings: Cosine(peak, warmup=settings.warmup),
-    "constant": lambda peak, settings: Constant(peak),
-    "plateau": lambda peak, settings: Plateau(peak),
+SCHEDULES: Mapping[str, Callable[[float, Settings, Sequence[float]], Any]] = MappingProxyType({
+    "linear": lambda peak, settings, starts: Linear(peak, warmup=settings.warmup),
+    "slanted_triangular": lambda peak, settings, starts: EachStage(SlantedTriangular(peak), starts),
+    "cosine": lambda peak, settings, starts: Cosine(peak, warmup=settings.warmup),
+    "constant": lambda peak, settings, starts: Constant(peak),
+    "plateau": lambda peak, settings, starts: Plateau(peak),
 })
 
 #: What `--optimizer` names.

@@ -198,6 +198,8 @@ def copied(loaded: Checkpoint, settings: Settings, seed: int, precision: torch.d
         network = fresh_network(loaded.network, dict(loaded.network_arguments), seed)
     else:
         network = copy.deepcopy(loaded.network)
+    if settings.dropouts is not None:
+        settings.dropouts.apply(network)
     return replace(Reader.of(loaded, precision=precision), network=network)
 
 

@@ -21,12 +21,13 @@ from cloze.networks.lstm import LSTM
 from cloze.networks.transformer_xl import TransformerXL
 from cloze.networks.word_vectors import WordVectors
 from cloze.objectives import token_prediction
-from cloze.tasks.classifier import begin
+from cloze.tasks.classifier import Labelled, begin
 from cloze.tasks.finetune import finetune
 from cloze.tasks.result import load_tuned, save_result
 from cloze.tasks.settings import Settings
 from cloze.tasks.task import task
 from cloze.tasks.truncated import states_in_pieces
+from cloze.training.dropouts import Dropouts
 from cloze.training.movement import Only, ladder
 from cloze.transfer import Divide, Gradual, Sequential
 
@@ -228,6 +229,35 @@ def test_a_whole_ulmfit_classifier_learns_and_its_folder_says_the_same(recurrent
     assert described["settings"]["unfreeze"] == {"gradual": {"every": 1.0, "of": "epochs", "together": None}}
 
 
+def test_penalties_are_means_over_what_counts_and_dropouts_are_those_of_the_settings(recurrent: Make, examples: Any) -> None:
+    rates = {"embeddings.dropout": 0.0, "input_dropout": 0.9, "layers.*": 0.0, "hidden_dropouts.*": 0.0, "final_dropout": 0.0}
+    settings = replace(QUICK, pool="mean", dropout=0.0)
+    plain = begin(recurrent(), KIND, ["a", "b"], settings, 1)
+    some = plain.encode(examples[0])[:4]
+    rows = [Labelled(framed, 0) for framed in some]
+    fined = begin(recurrent(), KIND, ["a", "b"], replace(settings, penalties=(2.0, 1.0)), 1)
+    network, want = plain.reader.network, frozenset({"hidden"})
+    hidden = [network(want=want, tokens=torch.tensor([row.ids.tolist()]))["hidden"][0] for row in some]
+    size = torch.cat(hidden).square().mean()
+    change = torch.cat([one[1:] - one[:-1] for one in hidden]).square().mean()
+    unfined = plain.loss(rows).detach()
+    assert fined.loss(rows).item() == pytest.approx(float(unfined + 2 * size.detach() + change.detach()), rel=1e-5)
+    dropping = begin(recurrent(), KIND, ["a", "b"], replace(settings, dropouts=Dropouts(rates, ("input_dropout",))), 1).train()
+    assert dropping.loss(rows).item() != pytest.approx(float(unfined), rel=1e-5)
+    assert dropping.eval().loss(rows).item() == pytest.approx(float(unfined), rel=1e-6)
+
+
+def test_a_run_with_gradual_unfreezing_has_a_triangle_for_every_stage(recurrent: Make, examples: Any) -> None:
+    settings = replace(QUICK, epochs=4, batch=4, pool="mean", schedule="slanted_triangular", unfreeze=Gradual(), rate=0.032)
+    rates: list[list[float]] = [[], [], [], []]
+    finetune(
+        recurrent(), KIND, *examples, settings=settings,
+        report=lambda moment: rates[moment.epoch - 1].append(moment.learning_rate) if moment.dev is None else None,
+    )
+    assert [one[0] for one in rates] == pytest.approx([0.001] * 4) and rates[0] == pytest.approx(rates[1])
+    assert all(max(one) > 0.025 and one[-1] < max(one) for one in rates)
+
+
 def test_a_whole_siatl_classifier_learns(recurrent: Make, examples: Any) -> None:
     settings = Settings(
         epochs=10, batch=4, rate=1e-2, length=60, patience=None, pool="attention", task_lstm=12, auxiliary=(0.02, 0.01),
@@ -250,7 +280,7 @@ def test_a_plateau_follows_the_dev_metric(checkpoint: Make, examples: Any, monke
 
 @pytest.mark.parametrize("wrong", [
     {"schedule": "slanted"}, {"pool": "sum"}, {"task_lstm": -1}, {"auxiliary": (0.1, 0.2)},
-    {"truncate": (70, 10), "pool": "mean"},
+    {"truncate": (70, 10), "pool": "mean"}, {"clip": 0.0}, {"betas": (0.9, 1.0)}, {"penalties": (-1.0, 1.0)},
 ])
 def test_settings_that_cannot_be_are_refused(wrong: Any) -> None:
     with pytest.raises(TaskError):
@@ -282,12 +312,16 @@ def test_vectors_alone_are_classified_by_one_linear_map_on_their_mean(checkpoint
 
 def test_the_verb_takes_it_all(folder: Any, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["finetune", str(folder("gpt2")), "--train", str(tables / "train.tsv"), "--dev", str(tables / "dev.tsv"), "--json"]
-    options = "--epochs 2 --unfreeze gradual:1 --layerwise 2 --schedule slanted_triangular --pool concat --auxiliary 0.2,0.1"
+    options = "--epochs 2 --unfreeze gradual:1 --layerwise 2 --schedule slanted_triangular --pool concat --auxiliary 0.2,0.1 "
+    options += "--optimizer adamw:0.8,0.99 --clip 25"
     assert main([*line, "--out", str(tmp_path / "o"), *options.split()]) == 0
     assert main(["predict", str(tmp_path / "o"), "--json", str(tables / "dev.tsv")]) in (0, 2)
     for wrong, message in (
         ("--unfreeze chian", "Did you mean"), ("--layerwise fast", "expected numbers"), ("--auxiliary x", "expected one number"),
         ("--truncate 70,1400", "say how with --pool"), ("--pool sum", "unknown pool"),
+        ("--optimizer adamw:0.8,1", "betas 0.8,1; expected two numbers"),
+        ("--optimizer adafactor:0.8,0.9", "only adamw has betas"), ("--clip 0", "--clip 0: expected a length"),
+        ("--manner siatl", "--manner siatl is for the network lstm"),
         ("--truncate 70,1400 --pool mean", "networks that carry a state"),
     ):
         capsys.readouterr()
