@@ -14,7 +14,8 @@ import torch
 from cloze.assembly.load import load_recipe
 from cloze.cli.main import main
 from cloze.errors import CheckpointError
-from cloze.interop import ARCHITECTURES, Card, Reading, complete, export_folder, import_folder
+from cloze.interop import ARCHITECTURES, Card, Head, Model, Reading, complete, export_folder, import_folder
+from cloze.networks import Clock, TransformerXL
 
 SIZES: dict[str, Any] = {"layers": 4, "width": 16, "heads": 2, "inner": 64, "longest": 20}
 CAUSAL = Reading("{A}", None, "last")
@@ -177,3 +178,21 @@ def test_the_card_of_a_system_that_left_transformers_says_which_version_opens_it
     assert not (tmp_path / "old" / "modules.json").exists() and ARCHITECTURES["transfo-xl"].until == "4.57"
     write(tmp_path / "new", made(systems, "modernbert"))
     assert "Version" not in (tmp_path / "new" / "README.md").read_text()
+
+
+def test_a_transformer_xl_folder_becomes_a_checkpoint_with_its_recipe(systems: ModuleType, tmp_path: Path) -> None:
+    pieces = systems.tokenizer("gpt2")
+    arguments = {"layers": 2, "width": 16, "heads": 2, "inner": 24, "memory": 6}
+    network = TransformerXL(**arguments, vocab_size=pieces.size, clock=Clock())
+    given = {"width": 16, "vocab_size": pieces.size, "table": network.tables["tokens"]}
+    head = systems.objective("token_prediction", {"tie": True}, given)
+    model = Model(
+        complete(arguments, "transformer_xl"), "left_to_right", network.state_dict(),
+        {"lm": Head("token_prediction", {"tie": True}, head.state_dict())}, "transformer_xl",
+    )
+    export_folder(tmp_path / "source", model=model, tokenizer=pieces, reading=CAUSAL, card=Card("x"))
+    shutil.rmtree(tmp_path / "source" / "cloze")
+    assert main(["import", str(tmp_path / "source"), "--out", str(tmp_path / "out")]) == 0
+    assert load_recipe(tmp_path / "out").paper == load_recipe("transformer-xl").paper
+    back = import_folder(tmp_path / "out").model.network
+    assert all(torch.equal(back[name], tensor) for name, tensor in network.state_dict().items())
