@@ -162,5 +162,17 @@ def test_every_parameter_that_trains_gets_a_gradient(name: str, system: Callable
             torch.nn.init.normal_(objective.head.weight, std=0.1)
     for turn, batch in opened.batches(step).items():
         backward(list(step(turn, batch).values()))
-    without = [n for n, p in step.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
-    assert without == []
+    sizes = {name: size_of_gradient(p) for name, p in step.named_parameters() if p.requires_grad}
+    usual = sorted(sizes.values())[len(sizes) // 2]
+    assert {name: size / usual for name, size in sizes.items() if not size > SMALLEST * usual} == {}
+
+
+#: The smallest gradient of a parameter that trains, as a share of the median over the parameters of a system. XLNet's segments
+#: have 6e-5 before training, because their products with small queries are small; what rounding leaves is below 1e-7.
+SMALLEST = 1e-5
+
+
+def size_of_gradient(parameter: torch.nn.Parameter) -> float:
+    """The root mean square of the gradient where there is one: most rows of a table are not in the batch."""
+    gradient = parameter.grad
+    return 0.0 if gradient is None or not gradient.any() else float(gradient[gradient != 0].square().mean().sqrt())
