@@ -15,7 +15,7 @@ LANES  := tests/networks/test_lanes.py tests/networks/test_softmax.py tests/netw
 PLAIN  := tests/training/test_engine.py tests/networks/test_softmax.py tests/networks/test_blocks_fused.py tests/networks/test_blocks_dropout.py \
 	tests/objectives/test_cross_entropy.py tests/corpus/test_cooccurrences.py tests/text/test_words.py tests/text/test_apart.py
 
-.PHONY: demo test old slow mutants gpu lint format bench docs clean
+.PHONY: demo test old slow mutants fuzz gpu lint format bench docs clean
 demo: $(VENV)/.core
 	$(BIN)/cloze demo
 
@@ -30,6 +30,11 @@ slow: $(VENV)/.dev
 # Small faults put into copies of the package, one by one: which of them no test notices. Resumes where it stopped.
 mutants: $(VENV)/.dev
 	$(BIN)/python tests/mutation/mutants.py
+
+# Spoilt inputs of every kind, an hour of them: make fuzz SECONDS=600
+SECONDS ?= 3600
+fuzz: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py --seconds $(SECONDS)
 
 gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu

@@ -23,10 +23,11 @@ NonNegative = Annotated[float, Ge(0)]
 Count = Annotated[int, Ge(1), Le(1 << 40)]
 #: A whole number of 0 or more.
 Natural = Annotated[int, Ge(0), Le(1 << 40)]
+DEEPEST = 4096
 #: Layers of a network. The deepest transformers published have 1,000 (Wang et al., DeepNet, 2022).
-Depth = Annotated[int, Ge(1), Le(4096)]
+Depth = Annotated[int, Ge(1), Le(DEEPEST)]
 #: Layers of a part that may be left out.
-OptionalDepth = Annotated[int, Ge(0), Le(4096)]
+OptionalDepth = Annotated[int, Ge(0), Le(DEEPEST)]
 #: The width of a layer, or a number of heads.
 Width = Annotated[int, Ge(1), Le(1 << 20)]
 #: The width of a layer that may be left out.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -12,9 +13,10 @@ from torch import nn
 
 from cloze.assembly.given import build, stand_ins, wanted
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.schema import check_value, describe, slots
 from cloze.batching import Data, Feed, MixedFeed
 from cloze.corpus import Store
-from cloze.errors import RecipeError
+from cloze.errors import CheckpointError, RecipeError
 from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Placed
 from cloze.exercises.order import CONSTANT, Order
@@ -308,14 +310,14 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
         "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None,
         "spellings": imported.tokenizer.spellings,
     }
-    network: Any = build(lookup("network", model.part), model.arguments, available)
-    network.load_state_dict(dict(model.network))
+    network: Any = _as_told("network", model.part, model.arguments, available, imported.folder)
+    _fill(network, model.network, imported.folder)
     heads = {}
     for name, head in model.heads.items():
         table = network.tables.get("tokens")
         given = {**available, "width": state_width(network, head.read), "table": table}
-        heads[name] = build(lookup("objective", head.part), head.arguments, given)
-        heads[name].load_state_dict(dict(head.state))
+        heads[name] = _as_told("objective", head.part, head.arguments, given, imported.folder)
+        _fill(heads[name], head.state, imported.folder)
         heads[name].to(place).eval()
     network.to(place).eval()
     clock.to(place)
@@ -326,6 +328,40 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
         tokenizer=imported.tokenizer, reading=imported.reading, order=model.order, folder=imported.folder,
         network_arguments=model.arguments, clock=clock, imported=imported,
         reads={name: head.read for name, head in model.heads.items() if head.read},
-        beside=tuple(build(lookup("edit", part), arguments, available) for part, arguments in model.beside),
+        beside=tuple(
+            _as_told("edit", part, arguments, available, imported.folder) for part, arguments in model.beside
+        ),
         tables=tables, languages=model.languages,
     )
+
+
+def _as_told(kind: str, name: str, arguments: Mapping[str, Any], available: Mapping[str, Any], folder: Path) -> Any:
+    """A part as a checkpoint describes it; a description that no recipe could have made is a `CheckpointError`."""
+    builder = lookup(kind, name)
+    accepted = slots(builder)
+    for key, value in arguments.items():
+        slot = accepted.get(key)
+        if slot is None:
+            raise CheckpointError(f"{folder}: {name} has no argument {key!r}; the description of this checkpoint was changed.")
+        if (slot.part or slot.live) and isinstance(value, Mapping):
+            continue
+        try:
+            check_value(slot.annotation, value)
+        except ValueError:
+            told = f"{folder}: {name}.{key} is {str(value)[:60]!r}, expected {describe(slot.annotation)}."
+            raise CheckpointError(f"{told}\n  The description of this checkpoint was changed: copy it again.") from None
+    missing = [key for key, slot in accepted.items() if slot.required and key not in arguments]
+    if missing:
+        raise CheckpointError(f"{folder}: {name} needs {', '.join(missing)}, which the description of this checkpoint lacks.")
+    return build(builder, arguments, available)
+
+
+def _fill(module: Any, state: Mapping[str, Any], folder: Path) -> None:
+    """Load the tensors of a part; others than it has are a `CheckpointError`."""
+    try:
+        module.load_state_dict(dict(state))
+    except RuntimeError as error:
+        first = str(error).splitlines()[1:2] or [str(error)]
+        raise CheckpointError(
+            f"{folder}: the weights do not fit the description of the network: {first[0].strip()}\n  Copy the checkpoint again."
+        ) from None

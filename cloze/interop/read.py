@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from cloze.bounds import DEEPEST
 from cloze.errors import CheckpointError, nearest
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, HeadTable, Setting
 from cloze.interop.export import DESCRIPTION, OWN_HEADS, OWN_NETWORK, OWN_TABLES
@@ -81,7 +83,53 @@ def _own_description(folder: Path) -> dict[str, Any] | None:
         raise CheckpointError(f"{path}: {', '.join(missing)} missing; expected what cloze writes. Copy the file again.")
     if own["version"] != 1:
         raise CheckpointError(f"{path}: version {own['version']!r}; this cloze reads version 1. Use a newer cloze.")
+    wrong = _of_wrong_kind(own)
+    if wrong:
+        raise CheckpointError(f"{path}: {wrong[0]} is not what cloze writes there. Copy the file again.")
     return own
+
+
+def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
+    """The keys of our description whose values are of a kind that cloze never writes."""
+    def named(value: Any, *, empty: bool = False) -> bool:
+        return (empty and value is None) or (isinstance(value, str) and value.isprintable())
+
+    def heads(value: Any) -> bool:
+        return isinstance(value, dict) and all(
+            isinstance(one, dict) and "role" in one and named(one.get("part")) and isinstance(one.get("arguments"), dict)
+            and named(one.get("role"), empty=True) and isinstance(one.get("read") or {}, dict)
+            for one in value.values()
+        )
+
+    step = own.get("step") or 0
+    right = {
+        "part": named(own["part"]), "arguments": isinstance(own["arguments"], dict), "order": named(own["order"]),
+        "architecture": named(own["architecture"], empty=True), "reading": _is_reading(own["reading"]),
+        "heads": heads(own["heads"]), "step": isinstance(step, int) and step >= 0,
+        "tables": isinstance(own.get("tables", {}), dict) and all(map(named, own.get("tables", {}).values())),
+        "beside": isinstance(own.get("beside", ()), (list, tuple)) and all(isinstance(e, dict) for e in own.get("beside", ())),
+        "languages": isinstance(own.get("languages", ()), (list, tuple)) and all(map(named, own.get("languages", ()))),
+        "labels": isinstance(own.get("labels") or (), (list, tuple)),
+    }  # fmt: skip
+    return [key for key, good in right.items() if not good]
+
+
+def _is_reading(told: Any) -> bool:
+    if not isinstance(told, dict) or not {"single", "pair", "summary"} <= told.keys() <= {one.name for one in fields(Reading)}:
+        return False
+    texts = [told["pair"], told.get("start")]
+    return (
+        all(isinstance(told[key], str) for key in ("single", "summary"))
+        and all(one is None or isinstance(one, str) for one in texts)
+        and isinstance(told.get("shift", 0), int)
+        and all(isinstance(one, str) for one in _items(told.get("orders")))
+        and all(isinstance(one, int) for one in _items(told.get("segments")))
+    )
+
+
+def _items(value: Any) -> list[Any]:
+    """A list's items; for what is no list, one item that is of no right kind."""
+    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [None]
 
 
 def _architecture(folder: Path, config: Mapping[str, Any]) -> Architecture:
@@ -100,7 +148,7 @@ def _architecture(folder: Path, config: Mapping[str, Any]) -> Architecture:
                 "so this model cannot be imported."
             )
     activation = architecture.setting("activation")
-    if activation is not None and config.get(activation.theirs, activation.default) not in ACTIVATIONS_BACK:
+    if activation is not None and config.get(activation.theirs, activation.default) not in list(ACTIVATIONS_BACK):
         raise CheckpointError(
             f"{place}: {activation.theirs} is {config[activation.theirs]!r}. "
             f"{nearest(str(config[activation.theirs]), ACTIVATIONS_BACK)}"
@@ -165,6 +213,8 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
                 "  Copy the file again."
             )
         found[setting.ours] = setting.back(value)
+        if "layers" in setting.ours and isinstance(value, int) and value > DEEPEST:
+            raise CheckpointError(f"{place}: {setting.theirs} is {value}; expected at most {DEEPEST}. Copy the file again.")
     del found["vocab_size"]
     try:
         found.update(architecture.read(config))
@@ -191,10 +241,11 @@ def _sound(value: Any, example: Any) -> bool:
     if isinstance(example, bool):
         return isinstance(value, bool)
     if isinstance(example, float):
-        return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
     if isinstance(example, str):
         return isinstance(value, str)
-    return (value is None and example is None) or (isinstance(value, int) and not isinstance(value, bool) and value > 0)
+    whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40
+    return (value is None and example is None) or whole
 
 
 def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architecture: Architecture) -> bool:
