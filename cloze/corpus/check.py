@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.documents import Document, read_documents
 from cloze.corpus.report import Report
 from cloze.corpus.store import Store
+from cloze.text.roles import literals_in
 
 PLACES = 5  # shown per kind of odd thing
 # First code point of each script's main blocks; "other" between them. Enough to see a mixture, not a script database.
@@ -45,6 +47,7 @@ class Findings:
     scripts: dict[str, float] = field(default_factory=dict)
     chinese: dict[str, int] = field(default_factory=dict)
     single_sentence_documents: int = 0
+    special: Counter[str] = field(default_factory=Counter)
     advice: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -52,7 +55,8 @@ class Findings:
         return {
             **self.report.as_dict(), "characters": self.characters, "lengths": self.lengths,
             "duplicates": {"count": self.duplicates, "places": self.duplicate_places}, "scripts": self.scripts,
-            "chinese": self.chinese, "single_sentence_documents": self.single_sentence_documents, "advice": self.advice,
+            "chinese": self.chinese, "single_sentence_documents": self.single_sentence_documents,
+            "special": dict(self.special), "advice": self.advice,
         }
 
     def lines(self) -> list[str]:
@@ -89,6 +93,7 @@ def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findin
         per_sentence.add([len(sentence.strip()) for sentence in document.sentences])
         findings.characters += len(text)
         findings.single_sentence_documents += len(document.sentences) == 1
+        findings.special.update(literals_in(text))
         _find_duplicate(text, document, seen, findings)
         scripts += scripts_of(text)
         if not text.isascii():
@@ -192,6 +197,12 @@ def _advice(findings: Findings) -> list[str]:
     chinese = findings.chinese
     if len(chinese) == 2 and min(chinese.values()) > 0.05 * max(chinese.values()):
         advice.append("simplified and traditional Chinese are mixed: the vocabulary is shared between the two.")
+    if findings.special:
+        found = ", ".join(f"{literal} ({number:,})" for literal, number in findings.special.most_common(PLACES))
+        advice.append(
+            f"special tokens are spelled out in the text: {found}. cloze reads them as plain text, "
+            "AutoTokenizer of transformers as special tokens: remove them, unless the text is about them."
+        )
     if "undecodable" in report.odd.counts:
         advice.append("some bytes are not UTF-8: see the places above; they become U+FFFD.")
     return advice

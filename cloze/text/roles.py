@@ -58,6 +58,23 @@ XLM_LITERALS: Mapping[str, str] = {
 }
 
 
+_SPECIAL = re.compile("|".join([
+    r"<extra_id_\d+>",
+    *map(re.escape, sorted({
+        *BERT_LITERALS.values(), *ROBERTA_LITERALS.values(), *GPT2_LITERALS.values(), *UNIGRAM_LITERALS.values(),
+        *XLM_LITERALS.values(), *ROLES,
+    })),
+]))
+
+
+def literals_in(text: str) -> list[str]:
+    """The special tokens of BERT, RoBERTa, GPT-2, T5 and XLM that are spelled out in a text, in order.
+
+    They are plain text to `Tokenizer.encode`, and special tokens to transformers' `AutoTokenizer`.
+    """
+    return _SPECIAL.findall(text) if "<" in text or "[" in text else []
+
+
 def check_literals(literals: Mapping[str, str]) -> dict[str, str]:
     """The role → literal table, or a `RecipeError` naming the entry that cannot be used.
 

@@ -37,6 +37,25 @@ def test_lengths_and_counts_are_exact(tmp_path: Path) -> None:
     }
 
 
+def test_special_tokens_that_are_spelled_out_are_counted(tmp_path: Path) -> None:
+    text = "Fill the [MASK] and the [MASK] here.\nA line ends with </s>, a span is <extra_id_3>.\nIt says a < b and [x].\n"
+    findings = check_corpus([written(tmp_path, text)])
+    assert findings.special == {"[MASK]": 2, "</s>": 1, "<extra_id_3>": 1}
+    assert any("[MASK] (2), </s> (1), <extra_id_3> (1)" in line for line in findings.lines())
+    assert not check_corpus([written(tmp_path, "It says a < b and [x]. The mask, <extra_id> and <b>.\n")]).special
+
+
+def test_special_tokens_in_a_text_are_plain_text_to_us_and_special_to_transformers(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = train(TextSpec.of({"lower": True}, "wordpiece", {"size": 120}), [TEXT, "fill the [MASK] here"] * 4)
+    tokenizer.save(tmp_path / "made", length=32, frame_single="[CLS] {A} [SEP]")
+    mask = tokenizer.role("[MASK]")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "made")
+    assert mask in theirs("a [MASK] b")["input_ids"]
+    assert mask not in tokenizer.encode("a [MASK] b").ids
+
+
 def test_mixed_scripts_are_told_apart(tmp_path: Path) -> None:
     findings = check_corpus([written(tmp_path, "这个国家。\n這個國家。\nAbcdefgh.\n")])
     assert findings.scripts["Latin"] == findings.scripts["Han"] == 0.5
