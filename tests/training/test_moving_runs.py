@@ -17,7 +17,7 @@ from cloze.registry import lookup, names
 from cloze.training import averaged, static_optimizers  # noqa: F401  register optimisers
 from cloze.training.loop import train
 from cloze.training.movement import Movement, Only, ladder, set_rate
-from cloze.training.rates import Plateau
+from cloze.training.rates import Plateau, tell_rate
 from cloze.transfer import Divide, Gradual
 
 WAY = {"train": {"main": Gradual(every=0.25, of="budget")}, "layerwise": Divide(2.6)}
@@ -72,6 +72,37 @@ def test_a_rate_that_waits_for_better_losses_goes_on_alike_after_a_break(
     log = [json.loads(line) for line in (tmp_path / "whole" / "cloze" / "log.jsonl").read_text().splitlines()]
     rates = [record["learning_rate"] for record in log if record["event"] == "train"]
     assert rates[0] == 0.5 and rates == sorted(rates, reverse=True) and rates[-1] < 0.5
+
+
+def test_a_resumed_plateau_has_the_rate_of_what_was_heard_before_the_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held-out losses are scripted, so that one drop is before the break and another depends on the best before it."""
+    from cloze.training.interrupt import Interrupt
+    from cloze.training.session import Session
+
+    losses = [3.0, 2.0, 2.5, 1.9, 1.95, 1.0]
+
+    def evaluate(self: Session) -> None:
+        self.heard.append(losses[len(self.heard)])
+        tell_rate(self.run.rate, self.heard)
+
+    monkeypatch.setattr(Session, "evaluate", evaluate)
+
+    def begun() -> Any:
+        return tiny_run(tmp_path, rate=Plateau(0.5, factor=0.1), training={"evaluate_every": 1 / 6, "log_every": 1})
+
+    asked = iter([False] * 7 + [True] * 9)
+    with monkeypatch.context() as patched:
+        patched.setattr(Interrupt, "__bool__", lambda self: next(asked))
+        assert not train(begun()).finished
+    records = [json.loads(line) for line in (tmp_path / "cloze" / "log.jsonl").read_text().splitlines()]
+    assert max(record["step"] for record in records if record["event"] == "train") == 7
+    assert train(begun()).finished
+    records = [json.loads(line) for line in (tmp_path / "cloze" / "log.jsonl").read_text().splitlines()]
+    rates = {record["step"]: record["learning_rate"] for record in records if record["event"] == "train"}
+    expected = {step: 0.5 * 0.1 ** (0 if step <= 6 else 1 if step <= 10 else 2) for step in range(1, 13)}
+    assert rates == pytest.approx(expected)
 
 
 def test_a_network_that_stays_what_it_is_trains_its_heads(tmp_path: Path) -> None:
