@@ -43,6 +43,7 @@ from cloze.exercises.permutation import Permutation
 from cloze.exercises.permute import Permute
 from cloze.exercises.predict import Predict
 from cloze.exercises.rotate import Rotate
+from cloze.exercises.split_words import SplitWords
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 
@@ -57,13 +58,13 @@ def passages(count: int, wants: frozenset[str], width: int) -> Rows:
         "sentence": np.ascontiguousarray(columns // 20),
         "word_start": g.random((count, width)) < 0.7,
     }
-    both = {**own, **{f"distractor.{k}": v for k, v in own.items()}}
+    both = {**own, "target_length": np.full(count, width, np.int32), **{f"distractor.{k}": v for k, v in own.items()}}
     return Rows({name: both[name] for name in wants if name in both})
 
 
 FACTS = TokenFacts(
     8000, {"[PAD]": 0, "[CLS]": 2, "[BOS]": 2, "[SEP]": 3, "[EOS]": 3, "[MASK]": 4}, np.arange(5, 7900, dtype=np.int32),
-    lambda text: [], np.arange(7900, 8000, dtype=np.int32),
+    lambda text: [], np.arange(7900, 8000, dtype=np.int32), [f"{'▁' * (i % 3 == 0)}{chr(97 + i % 26)}" for i in range(8000)],
 )
 
 
@@ -78,6 +79,13 @@ def exercises() -> dict[str, list[Any]]:
     ends = Frame("{A} [EOS]", tokenizer=FACTS)
     return {
         "bert token": bert("token"), "bert whole_word": bert("whole_word"),
+        "roberta": [Frame("[CLS] {A} [SEP]", tokenizer=FACTS), Mask(of="all", rounding="stochastic", spare="none"),
+                    Corrupt(tokenizer=FACTS), Predict()],
+        "electra": [Pair(wrong="none", rate=0.0, single=0.1, cut="half", trim="end"),
+                    Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=FACTS), Mask(of="all"),
+                    Corrupt(mask=0.85, random=0.0, keep=0.15, tokenizer=FACTS), Predict()],
+        "albert": [Pair(wrong="swapped", alone="random_document"), Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=FACTS),
+                   SplitWords(tokenizer=FACTS), Mask(unit="ngram", of="all"), Corrupt(tokenizer=FACTS), Predict()],
         "spanbert": [Frame("[CLS] {A} [SEP]", tokenizer=FACTS), Mask(unit="span", rounding="up"),
                      Corrupt(per="span", tokenizer=FACTS), Predict(), Boundaries(most=15)],
         "xlnet": [Frame("{A} [SEP] [CLS]", tokenizer=FACTS), Mask(unit="spaced", one_in=6, of="all", window="half"), Predict(),
