@@ -85,6 +85,7 @@ class VocabularyHead(nn.Module):
         norm_epsilon: float,
         scale: bool = False,
         biases: bool = True,
+        deviation: float = 0.02,
     ) -> None:
         super().__init__()
         inner = width if table is None else table.embedding_dim
@@ -92,13 +93,13 @@ class VocabularyHead(nn.Module):
             raise ValueError(f"a head without a transform cannot go from width {width} to a table of width {inner}")
         self.transform = transform
         self.scale = inner**-0.5 if scale else 1.0
-        self.dense = dense(width, inner, bias=biases) if transform is not None else None
+        self.dense = dense(width, inner, deviation, bias=biases) if transform is not None else None
         self.norm = nn.LayerNorm(inner, eps=norm_epsilon, bias=biases) if transform is not None else None
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self.output = None
         if table is None:
             self.output = nn.Linear(inner, vocab_size, bias=False)
-            draw(self.output.weight, "truncated", 0.02)
+            draw(self.output.weight, "truncated", deviation)
         self._tied = (table,)
 
     @property

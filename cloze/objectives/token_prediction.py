@@ -28,6 +28,7 @@ def token_prediction(
     scale: bool = False,
     smoothing: BelowOne = 0.0,
     z_loss: NonNegative = 0.0,
+    deviation: NonNegative = 0.02,
     bound: Positive | None = None,
     sampled: Count | None = None,
     most: Count | None = None,
@@ -48,7 +49,8 @@ def token_prediction(
     which keeps scores near 0 (1e-4 in T5's configurations, from Mesh TensorFlow); held-out losses are without it. Without
     `biases` the dense map and its norm have no offsets (ModernBERT).
 
-    `bound` draws the head's own rows and biases between ±`bound` (recurrent language models begin so, in all their parameters).
+    `deviation` is that of the dense map and of output rows of its own at the start (truncated at two deviations); `bound` draws
+    the head's own rows and biases between ±`bound` instead (recurrent language models begin so, in all their parameters).
 
     `sampled` trains by a sample of so many ids and `most` asks for the most frequent ids alone, the rest being [UNK], as ELMo
     does (see `SampledPrediction`); both want ids sorted by frequency, as the tokenizer `words` gives them.
@@ -62,7 +64,7 @@ def token_prediction(
         _check_sampled(most, smoothing, z_loss, tied=tie)
     head = VocabularyHead(
         width=width, vocab_size=rows, transform=transform, table=table if tie else None, bias=bias,
-        norm_epsilon=norm_epsilon, scale=scale, biases=biases,
+        norm_epsilon=norm_epsilon, scale=scale, biases=biases, deviation=deviation,
     )
     if bound is not None:
         for parameter in head.parameters():

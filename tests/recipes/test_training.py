@@ -71,3 +71,21 @@ def test_character_bert_trains_in_two_runs_with_a_rate_each() -> None:
     assert rate(at * 0.2842) == pytest.approx(6e-3, rel=1e-3)
     assert rate(at + 1e-6) < 1e-4 and rate(at + (1 - at) * 0.1279) == pytest.approx(4e-3, rel=2e-3)
     assert rate(1.0) == 0.0
+
+
+def test_the_head_of_modern_begins_as_in_transformers_class() -> None:
+    step = build_step(load_recipe("modern", overrides=["network.layers=1", "text.tokenizer.size=300"]), vocab_size=300)
+    weight = step.objectives["token_prediction"].get_parameter("head.dense.weight")
+    assert float(weight.detach().std()) == pytest.approx(0.00265, rel=0.02)  # 0.02 / √(2 · 22), cut at two deviations
+
+
+def test_modern_decays_weights_by_the_authors_share_at_the_peak() -> None:
+    dense = nn.Linear(2, 2, bias=False)
+    nn.init.ones_(dense.weight)
+    made = optimizer("modern", dense)
+    for group in made.param_groups:
+        group["lr"] = 8e-4
+    dense.weight.grad = torch.zeros_like(dense.weight)
+    before = dense.weight.detach().double().clone()
+    made.step()
+    assert float((before - dense.weight.double()).mean()) == pytest.approx(1e-5, rel=0.02)
