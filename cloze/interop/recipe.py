@@ -76,7 +76,9 @@ def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
     """Token prediction as the model has it; the pair exercise only with a head that answers it."""
     found = next((head for head in heads.values() if head.part == "token_prediction"), None)
     asked = {head.argument("set") for head in heads.values() if head.part == "relation_prediction"}
-    pairs = any((entry.get("relation_prediction") or {}).get("set", "next") in asked for entry in recipe["objectives"])
+    relations = [entry["relation_prediction"] or {} for entry in recipe["objectives"] if "relation_prediction" in entry]
+    wanted = {arguments.get("set", "next") for arguments in relations}
+    pairs = not wanted or bool(wanted & asked)
     objectives = []
     for objective in recipe["objectives"]:
         if "token_prediction" in objective and found is not None:
