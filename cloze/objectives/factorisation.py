@@ -23,7 +23,7 @@ class Factorisation(Objective):
     """The squared error of a matrix M of weighted counts and its approximation of rank `width`.
 
     `ppmi` (Levy, Goldberg and Dagan, 2015): max(0, ln(x · N / (X_i · X'_j)) - ln `shift`), where the share of a context is that
-    of X_j^`smoothing`. `log_entropy` (Deerwester et al., 1990): ln(1 + x) · (1 + Σ_d p ln p / ln D), p the document's share of
+    of X_j^`smoothing`. `log_entropy` (Dumais, 1991): ln(1 + x) · (1 + Σ_d p ln p / ln D), p the document's share of
     the word. `log`: ln(1 + x). `count`: x.
 
     Of `cells` it reads `association`: (w_i · c_j - M_ij)², one count a cell; the zeros of the matrix are not asked. Of

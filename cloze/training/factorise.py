@@ -29,9 +29,10 @@ _SETTLED = 1e-6  # relative change of the singular values below which further pa
 class FactoriseEngine:
     """Solves `factorisation` over `cooccurrences` or `term_documents` into `word_vectors`: no gradient, no rate, no optimiser.
 
-    A step is a pass over the whole matrix, whatever `training.batch` says, and counts as an epoch; eight are plenty. The loss
-    is the squared error of the whole matrix, zeros included, per cell or per document. The matrix is held in memory, about
-    sixteen bytes for each cell. Needs no package but torch, on any device.
+    A step is a pass over the whole matrix, whatever `training.batch` says, and counts as an epoch. Forty settle 300 dimensions
+    of counts of 3,000 words; after eight of them singular values are up to 3 % off. The loss is the squared error of the whole
+    matrix, zeros included, per cell or per document. The matrix is held in memory, about sixteen bytes for each cell. Needs no
+    package but torch, on any device.
     """
 
     name = "svd"

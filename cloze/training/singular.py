@@ -87,7 +87,7 @@ class Subspace:
         return Singular(left * sign, values, right * sign)
 
 
-def truncated_svd(matrix: Sparse, rank: int, *, passes: int = 8, oversample: int = 10, seed: int = 0) -> Singular:
+def truncated_svd(matrix: Sparse, rank: int, *, passes: int = 40, oversample: int = 10, seed: int = 0) -> Singular:
     """The `rank` largest singular values and vectors, after `passes` passes over the matrix (two products each)."""
     subspace = Subspace(matrix, rank, oversample=oversample, seed=seed)
     for _ in range(passes - 1):

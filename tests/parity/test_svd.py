@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.assembly.load import load_recipe
 from cloze.training.singular import Sparse, truncated_svd
 
 pytestmark = pytest.mark.parity
@@ -30,3 +31,21 @@ def test_singular_vectors_are_those_of_scikit_learn(dtype: str, tolerance: float
     np.testing.assert_allclose(found.values.numpy(), reference.singular_values_, rtol=tolerance)
     projection = reference.components_.T @ reference.components_  # whatever signs and rotations
     np.testing.assert_allclose((found.right @ found.right.T).numpy(), projection, atol=30 * tolerance)
+
+
+@pytest.mark.parametrize("recipe", ["lsa", "ppmi-svd"])
+def test_the_passes_of_a_recipe_find_the_subspace_of_counts_of_words(recipe: str) -> None:
+    """Against numpy, for as large a share of the vocabulary as the recipes ask for: 100 of 1,000 words."""
+    passes = load_recipe(recipe).training.steps
+    generator = np.random.default_rng(3)
+    odds = 1 / np.arange(1, 1001)
+    dense = np.zeros((1000, 1000))
+    np.add.at(dense, tuple(generator.choice(1000, 60_000, p=odds / odds.sum()) for _ in range(2)), 1.0)
+    dense = np.log1p(dense)
+    _, values, right = np.linalg.svd(dense)
+    place = np.nonzero(dense)
+    rows, columns, entries = (torch.from_numpy(array) for array in (*place, dense[place].astype(np.float32)))
+    found = truncated_svd(Sparse(rows, columns, entries, dense.shape), 100, passes=passes)
+    np.testing.assert_allclose(found.values.numpy(), values[:100], rtol=1e-4)
+    overlap = np.linalg.norm(right[:100] @ found.right.numpy()) ** 2 / 100
+    assert overlap > 0.9999
