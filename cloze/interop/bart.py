@@ -118,7 +118,7 @@ BART = add(Architecture(
         "norm": "post", "normalisation": "layer", "norm_epsilon": 1e-5, "embedding_norm": True, "final_norm": False,
         "positions": "learned", "share_positions": False, "biases": True, "scale_scores": True,
     },
-    assumed={"initial": "normal", "buckets": 32, "farthest": 128},
+    assumed={"initial": "normal", "buckets": 32, "farthest": 128, "dropout_mask": "position"},
     legal={"is_encoder_decoder": (True,)},
     base="model.",
     body=_body(),

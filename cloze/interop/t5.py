@@ -118,7 +118,7 @@ T5 = add(Architecture(
         "norm": "pre", "normalisation": "rms", "embedding_norm": False, "final_norm": True, "positions": "buckets",
         "biases": False, "scale_scores": False, "scale_embeddings": False, "share_positions": False,
     },
-    assumed={"initial": "t5", "deviation": 0.02},
+    assumed={"initial": "t5", "deviation": 0.02, "dropout_mask": "position"},
     legal={"is_encoder_decoder": (True,)},
     base="",
     body=_body(),

@@ -18,6 +18,7 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.fused_attention import Real
 from cloze.networks.blocks.initial import draw, initialise
 from cloze.networks.blocks.layer import Activation
+from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.sinusoid import FixedTable
 from cloze.networks.blocks.visibility import visibility
@@ -112,7 +113,8 @@ class EncoderDecoder(nn.Module):
     `share_positions`. The decoder runs from left to right; `order` is the encoder's. Further ids of the decoder are those of
     the row's first token; the row's first token can never be hidden by `crossing`, so that there is always one to read.
     `longest` is that of tables of positions, 512 if not given. `final_norm` is followed by dropout as in T5, `inner_dropout`
-    acts between the two maps of a layer.
+    acts between the two maps of a layer. `dropout_mask: row` drops the same numbers at all positions of a row, and the same keys
+    for all queries (T5's noise shapes in Mesh TensorFlow).
 
     >>> network = EncoderDecoder(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> source, target = torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long)
@@ -161,6 +163,7 @@ class EncoderDecoder(nn.Module):
         dropout: BelowOne = 0.1,
         attention_dropout: BelowOne | None = None,
         inner_dropout: BelowOne = 0.0,
+        dropout_mask: Literal["position", "row"] = "position",
         initial: Literal["truncated", "normal", "t5"] = "truncated",
         deviation: NonNegative = 0.02,
         vocab_size: Given[int],
@@ -180,6 +183,8 @@ class EncoderDecoder(nn.Module):
         scale = math.sqrt(width) if scale_embeddings else 1.0
         self.embeddings = Tables(vocab_size=vocab_size, width=width, inputs=inputs or {}, scale=scale)
 
+        kind = LockedDropout if dropout_mask == "row" else Dropout
+
         def table() -> nn.Module | None:
             if positions == "learned":
                 return nn.Embedding(rows, width)
@@ -193,7 +198,7 @@ class EncoderDecoder(nn.Module):
                         normalisation=normalisation, norm_epsilon=norm_epsilon, activation=activation, gated=gated,
                         biases=biases, scaled=scale_scores, across=across, dropout=dropout,
                         attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                        inner_dropout=inner_dropout, clock=clock,
+                        inner_dropout=inner_dropout, clock=clock, locked=dropout_mask == "row",
                     )
                     for _ in range(number)
                 ],
@@ -202,7 +207,7 @@ class EncoderDecoder(nn.Module):
                 if positions == "buckets" else None,
                 embedding_norm=make_norm(normalisation, width, norm_epsilon) if first else None,
                 norm=make_norm(normalisation, width, norm_epsilon) if final else None,
-                dropout=(Dropout(dropout, clock), Dropout(dropout, clock)),
+                dropout=(kind(dropout, clock), kind(dropout, clock)),
             )  # fmt: skip
 
         self.encoder = stack(layers, across=False)

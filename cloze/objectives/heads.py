@@ -71,7 +71,8 @@ class VocabularyHead(nn.Module):
 
     `table` is an embedding of another module to tie to. It is not registered here: a tied weight is stored once, by the
     network that owns it. `scale` divides what meets the table by the root of its width (T5's tied table).
-    Without `biases` the dense map and its norm have no offsets.
+    Without `biases` the dense map and its norm have no offsets. Rows of its own begin with deviation 0.02, cut at two, or with
+    `initial: fan_in` with the width to the power -1/2 (T5 v1.1).
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class VocabularyHead(nn.Module):
         scale: bool = False,
         biases: bool = True,
         deviation: float = 0.02,
+        initial: Literal["truncated", "fan_in"] = "truncated",
     ) -> None:
         super().__init__()
         inner = width if table is None else table.embedding_dim
@@ -99,7 +101,10 @@ class VocabularyHead(nn.Module):
         self.output = None
         if table is None:
             self.output = nn.Linear(inner, vocab_size, bias=False)
-            draw(self.output.weight, "truncated", deviation)
+            if initial == "fan_in":
+                draw(self.output.weight, "normal", inner**-0.5)
+            else:
+                draw(self.output.weight, "truncated", deviation)
         self._tied = (table,)
 
     @property

@@ -26,6 +26,7 @@ def token_prediction(
     biases: bool = True,
     norm_epsilon: Positive = 1e-12,
     scale: bool = False,
+    initial: Literal["truncated", "fan_in"] = "truncated",
     smoothing: BelowOne = 0.0,
     z_loss: NonNegative = 0.0,
     deviation: NonNegative = 0.02,
@@ -49,7 +50,8 @@ def token_prediction(
     which keeps scores near 0 (1e-4 in T5's configurations, from Mesh TensorFlow); held-out losses are without it. Without
     `biases` the dense map and its norm have no offsets (ModernBERT).
 
-    `deviation` is that of the dense map and of output rows of its own at the start (truncated at two deviations); `bound` draws
+    `deviation` is that of the dense map and of output rows of its own at the start (truncated at two deviations); with `initial:
+    fan_in` such rows begin with the width to the power -1/2 instead, not truncated (T5 v1.1). `bound` draws
     the head's own rows and biases between ±`bound` instead (recurrent language models begin so, in all their parameters).
 
     `sampled` trains by a sample of so many ids and `most` asks for the most frequent ids alone, the rest being [UNK], as ELMo
@@ -64,7 +66,7 @@ def token_prediction(
         _check_sampled(most, smoothing, z_loss, tied=tie)
     head = VocabularyHead(
         width=width, vocab_size=rows, transform=transform, table=table if tie else None, bias=bias,
-        norm_epsilon=norm_epsilon, scale=scale, biases=biases, deviation=deviation,
+        norm_epsilon=norm_epsilon, scale=scale, biases=biases, deviation=deviation, initial=initial,
     )
     if bound is not None:
         for parameter in head.parameters():

@@ -12,6 +12,8 @@ from torch import Tensor
 from cloze.networks import Clock, EncoderDecoder
 from cloze.networks.blocks import cross
 from cloze.networks.blocks.buckets import bucket
+from cloze.networks.blocks.dropout import Dropout, Places, drop
+from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.encoder_decoder import rolled
 
 WANT = frozenset({"hidden", "decoder_hidden"})
@@ -233,3 +235,36 @@ def test_a_batch_of_padding_alone_is_read_like_any_other(kind: str, empty: str) 
     rest = {name: torch.zeros_like(block) if empty in (name, "both") else block for name, block in rest.items()}
     sum(state.sum() for state in made(want=WANT, **given, **rest).values()).backward()
     assert all(bool(p.grad.isfinite().all()) for p in made.parameters() if p.grad is not None)
+
+
+def test_with_a_mask_per_row_all_positions_drop_the_same_numbers_and_all_queries_the_same_keys() -> None:
+    clock = Clock(7)
+    locked = LockedDropout(0.4, clock).train()
+    hidden = locked.keep_hidden((3, 5, 16), torch.device("cpu"))
+    assert hidden.shape == (3, 5, 16) and (hidden == hidden[:, :1]).all()
+    assert not (hidden[0, 0] == hidden[1, 0]).all() and 0.3 < (hidden == 0).float().mean() < 0.55
+    rows, positions = torch.tensor([0, 0, 2]), torch.tensor([1, 4, 0])
+    assert torch.equal(locked.keep_hidden((3, 16), torch.device("cpu"), Places(rows, positions)), hidden[rows, positions])
+    scores = locked.keep_scores(2, 3, 4, 6, torch.device("cpu"))
+    assert scores.shape == (2, 3, 4, 6) and (scores == scores[:, :, :1]).all() and not (scores[0, 0] == scores[0, 1]).all()
+    shares, value = torch.rand(2, 3, 4, 6), torch.randn(2, 3, 6, 5)
+    torch.testing.assert_close(drop(shares, scores, locked.scale) @ value, shares @ locked.of_values(value))
+
+
+@pytest.mark.parametrize("kind", ["first t5", "t5", "bart"])
+def test_a_mask_per_row_is_drawn_at_every_place_by_either_path(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = network(kind, dropout=0.3, dropout_mask="row", deviation=0.3)
+    places = [module for module in made.modules() if isinstance(module, Dropout)]
+    assert len(places) > 20 and all(isinstance(module, LockedDropout) for module in places)
+    block = torch.ones(3, 9, dtype=torch.long)
+    block[1, 5:] = 0
+    given = {**fields(), "block": block}
+    fused = made(want=WANT, **given)["decoder_hidden"]
+    (gradient,) = torch.autograd.grad(fused.square().sum(), made.embeddings.tokens.weight)
+    monkeypatch.setattr(cross, "simple", lambda *modules: False)
+    plain = made(want=WANT, **given)["decoder_hidden"]
+    (expected,) = torch.autograd.grad(plain.square().sum(), made.embeddings.tokens.weight)
+    torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-4)
+    free = network(kind, dropout=0.3, deviation=0.3)
+    assert not torch.allclose(free(want=WANT, **given)["decoder_hidden"], plain)

@@ -20,6 +20,7 @@ from cloze.batching import Cursor
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.frame import split_template
 from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.locked import LockedDropout
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
 
@@ -110,6 +111,31 @@ def test_mass_trains_as_its_authors_command_says() -> None:
     assert found.networks["main"] + sum(found.heads.values()) == 123_468_288  # the README says 123 million
 
 
+def test_unilm_reads_one_segment_in_one_direction_and_pairs_otherwise_all_in_one_batch() -> None:
+    """Dong et al. (2019), §2.3-2.4; microsoft/unilm for the segments."""
+    recipe, count = named("unilm"), 30
+    text = np.arange(100, 600, dtype=np.int32) + np.zeros((count, 1), np.int32)
+    arrays = {"tokens": text, "length": np.full(count, 500, np.int32), "sentence": (text - 100) // 20, "document": text[:, 0]}
+    arrays |= {f"distractor.{field}": value for field, value in arrays.items()}
+    segments, borders = {}, {}
+    for entry in recipe.entries:
+        _, out = examples(recipe, entry, arrays, count)
+        segments[entry] = np.unique(out["segments"]).tolist()
+        borders[entry] = set((out["tokens"] == SEP).sum(1).tolist())
+    assert segments == {"bidirectional": [0, 1], "sequence_to_sequence": [4, 5], "left_to_right": [2], "right_to_left": [3]}
+    assert borders == {"bidirectional": {2}, "sequence_to_sequence": {2}, "left_to_right": {1}, "right_to_left": {1}}
+    assert recipe.mixing == "row" and [entry.odds for entry in recipe.entries.values()] == [2, 2, 1, 1]
+    assert (recipe.training.batch, recipe.training.steps) == (330, 770_000)
+
+
+def test_unilms_maps_into_the_residual_begin_smaller_from_layer_to_layer() -> None:
+    (network,) = build_step(load_recipe("unilm", size="small"), vocab_size=50).networks.values()
+    usual = float(network.layers[0].inner.weight.detach().std())
+    found = [float(linear.weight.detach().std()) for layer in network.layers for linear in (layer.attention.out, layer.outer)]
+    expected = [usual / (2 * number) ** 0.5 for number in (1, 1, 2, 2, 3, 3, 4, 4)]
+    assert found == pytest.approx(expected, rel=0.02)
+
+
 @pytest.mark.parametrize("name", ["xlnet-base", "xlnet-large"])
 def test_xlnets_rows_are_running_text_and_a_pair_with_43_and_42_answers(name: str) -> None:
     """zihangdai/xlnet, `data_utils.py`: create_tfrecords, with reuse_len 256 and num_predict 85."""
@@ -147,3 +173,26 @@ def test_xlnets_segments_learn_as_much_as_its_other_biases(tmp_path: Path) -> No
         place = f"networks.main.layers.{layer}.attention."
         usual = min(sizes[place + part] for part in ("content_bias", "distance_bias"))
         assert min(sizes[place + part] for part in ("segments", "segment_bias")) > 0.01 * usual > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("t5-small", 60_506_624), ("t5-base", 222_903_552), ("t5-large", 737_668_096), ("t5-v1.1-small", 76_961_152),
+        ("t5-v1.1-base", 247_577_856),
+    ],
+)
+def test_t5_has_its_authors_number_of_parameters_and_z_loss(name: str, parameters: int) -> None:
+    """google-research/text-to-text-transfer-transformer, gin files: 32,128 rows; Mesh TensorFlow's z_loss."""
+    found = check_recipe(load_recipe(name))
+    assert sum(found.networks.values()) + sum(found.heads.values()) == parameters
+    step = build_step(named(name), vocab_size=50)
+    (objective,) = step.objectives.values()
+    assert objective.z_loss == 1e-4
+    rates = {module.rate for module in step.modules() if isinstance(module, Dropout)}
+    assert rates == ({0.0} if "v1.1" in name else {0.1})
+    if "v1.1" in name:  # the output table begins from what it reads
+        table = objective.head.output.weight.detach()
+        assert float(table.std()) == pytest.approx(table.shape[1] ** -0.5, rel=0.03)
+    else:
+        assert all(isinstance(module, LockedDropout) for module in step.modules() if isinstance(module, Dropout))

@@ -13,6 +13,7 @@ from cloze.networks.blocks.dropout import Dropout, drop
 from cloze.networks.blocks.fused import Feed, Half, simple
 from cloze.networks.blocks.fused_attention import Attend, Real, Sequences
 from cloze.networks.blocks.layer import Activation, activate
+from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.clock import Clock
 
@@ -66,6 +67,8 @@ class HeadedAttention(nn.Module):
         """The heads' outputs side by side, (B, Lq, H·W)."""
         if query.device.type == "cuda":
             rate = self.dropout.rate if self.dropout.active else 0.0
+            if rate and isinstance(self.dropout, LockedDropout):
+                value, rate = self.dropout.of_values(value), 0.0
             context = F.scaled_dot_product_attention(
                 query, key, value, attn_mask=None if added is None else added.to(query.dtype), dropout_p=rate,
                 scale=self.scale,
@@ -85,7 +88,7 @@ class SequenceLayer(nn.Module):
     """A layer of an encoder, or with `across` of a decoder.
 
     Parameters: attention, attention_norm, [crossing, crossing_norm,] inner, [gate,] outer, inner_norm. `gated`: what `inner`
-    makes is activated and multiplied by what `gate` makes (Shazeer, 2020, eq. 5).
+    makes is activated and multiplied by what `gate` makes (Shazeer, 2020, eq. 5). `locked`: rows drop the same at all positions.
     """
 
     def __init__(
@@ -107,29 +110,31 @@ class SequenceLayer(nn.Module):
         attention_dropout: float,
         inner_dropout: float,
         clock: Clock,
+        locked: bool = False,
     ) -> None:
         super().__init__()
+        kind = LockedDropout if locked else Dropout
         self.norm = norm
         self.activation: Activation = activation
 
         def attention(across: bool) -> HeadedAttention:
             return HeadedAttention(
                 width=width, heads=heads, head_width=head_width, bias=biases, scaled=scaled, across=across,
-                dropout=Dropout(attention_dropout, clock),
+                dropout=kind(attention_dropout, clock),
             )
 
         self.attention = attention(False)
         self.attention_norm = make_norm(normalisation, width, norm_epsilon)
-        self.attention_dropout = Dropout(dropout, clock)
+        self.attention_dropout = kind(dropout, clock)
         self.crossing = attention(True) if across else None
         self.crossing_norm = make_norm(normalisation, width, norm_epsilon) if across else None
-        self.crossing_dropout = Dropout(dropout, clock)
+        self.crossing_dropout = kind(dropout, clock)
         self.inner = nn.Linear(width, inner, bias=biases)
         self.gate = nn.Linear(width, inner, bias=biases) if gated else None
         self.outer = nn.Linear(inner, width, bias=biases)
         self.inner_norm = make_norm(normalisation, width, norm_epsilon)
-        self.active_dropout = Dropout(inner_dropout, clock)
-        self.inner_dropout = Dropout(dropout, clock)
+        self.active_dropout = kind(inner_dropout, clock)
+        self.inner_dropout = kind(dropout, clock)
 
     def forward(
         self,

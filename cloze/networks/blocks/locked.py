@@ -6,17 +6,41 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cloze.networks.blocks.dropout import Dropout, drop
+from cloze.networks.blocks.dropout import Dropout, Places, drop
 
 
 class LockedDropout(Dropout):
-    """(B, L, D): each row drops the same numbers at every step (Gal and Ghahramani, 2016; Merity et al., 2018, §4.1)."""
+    """(B, L, D): each row drops the same numbers at every step (Gal and Ghahramani, 2016; Merity et al., 2018, §4.1).
+
+    Of the shares of attention every query drops the same keys, head by head (the noise shapes of Mesh TensorFlow's Transformer).
+    """
 
     def forward(self, x: Tensor, places: object = None) -> Tensor:
         """Drop in (B, L, D)."""
         if not self.active:
             return x
         return x * self.mask((x.shape[0], x.shape[2]), x)[:, None]
+
+    def keep_hidden(self, shape: tuple[int, ...], device: torch.device, places: Places | None = None) -> Tensor:
+        """Which numbers stay, as `Dropout` has it: alike at all positions of a row."""
+        if places is not None:
+            rows = int(places.row.max()) + 1 if len(places.row) else 0
+            return super().keep_hidden((rows, shape[-1]), device)[places.row]
+        if len(shape) < 3:
+            return super().keep_hidden(shape, device)
+        return super().keep_hidden((shape[0], shape[-1]), device)[:, None].expand(shape).contiguous()
+
+    def keep_scores(
+        self, batch: int, heads: int, queries: int, keys: int, device: torch.device, positions: Tensor | None = None
+    ) -> Tensor:
+        """Which shares (B, H, Lq, Lk) stay: alike for all queries."""
+        queries = queries if positions is None else positions.shape[1]
+        return super().keep_scores(batch, heads, 1, keys, device).expand(batch, heads, queries, keys).contiguous()
+
+    def of_values(self, value: Tensor) -> Tensor:
+        """Values (B, H, Lk, W) without those of the dropped keys: the same as dropping the shares, which kernels may hide."""
+        batch, heads, keys, _ = value.shape
+        return drop(value, super().keep_scores(batch, heads, 1, keys, value.device).transpose(-2, -1), self.scale)
 
     def mask(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """What (B, D) is multiplied with: 0 or the scale, in the dtype of `like`."""
