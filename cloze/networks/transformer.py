@@ -70,7 +70,8 @@ class Transformer(nn.Module):
     **Start.** `initial` draws weights with `deviation`, truncated at two deviations (BERT) or not, and biases are zero;
     `uniform` draws maps and biases from ±1/√inputs and tables with deviation 1/√width (XLM's code: torch's defaults).
     `position_deviation` is that of learned positions alone (GPT-2's code: 0.01); `residual_scaling` divides the projections
-    into the residual by the root of their number (GPT-2 §2.3).
+    into the residual by the root of their number (GPT-2 §2.3); `by_depth` by the root of how many there are up to their layer
+    (UniLM's code, `rescale_some_parameters`).
 
     >>> network = Transformer(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> tuple(network(want=frozenset({"hidden"}), tokens=torch.zeros(2, 5, dtype=torch.long))["hidden"].shape)
@@ -115,7 +116,7 @@ class Transformer(nn.Module):
         initial: Initial = "truncated",
         deviation: NonNegative = 0.02,
         position_deviation: NonNegative | None = None,
-        residual_scaling: bool = False,
+        residual_scaling: bool | Literal["by_depth"] = False,
         embedding_norm: bool | None = None,
         final_norm: bool | None = None,
         first_norm: bool = True,
@@ -204,10 +205,13 @@ class Transformer(nn.Module):
         if self.position_deviation is not None and isinstance(self.embeddings.positions, nn.Embedding):
             draw(self.embeddings.positions.weight, self.initial, self.position_deviation)
         if self.residual_scaling:
-            scaled = {linear.weight for layer in self.layers for linear in (layer.attention.out, layer.outer)}
+            below: dict[Tensor, int] = {}  # a shared map once
+            for number, layer in enumerate(self.layers, 1):
+                for linear in (layer.attention.out, layer.outer):
+                    below.setdefault(linear.weight, number)
             with torch.no_grad():
-                for weight in scaled:  # a shared map once
-                    weight.mul_(1.0 / math.sqrt(2 * len(self.layers)))
+                for weight, number in below.items():
+                    weight.mul_(1.0 / math.sqrt(2 * (number if self.residual_scaling == "by_depth" else len(self.layers))))
 
     def forward(
         self,

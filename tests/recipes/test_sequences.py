@@ -116,7 +116,7 @@ def test_unilm_reads_one_segment_in_one_direction_and_pairs_otherwise_all_in_one
     recipe, count = named("unilm"), 30
     text = np.arange(100, 600, dtype=np.int32) + np.zeros((count, 1), np.int32)
     arrays = {"tokens": text, "length": np.full(count, 500, np.int32), "sentence": (text - 100) // 20, "document": text[:, 0]}
-    arrays |= {f"distractor.{field}": value for field, value in arrays.items()}
+    arrays |= {f"distractor.{field}": value for field, value in arrays.items()} | {"target_length": arrays["length"]}
     segments, borders = {}, {}
     for entry in recipe.entries:
         _, out = examples(recipe, entry, arrays, count)
