@@ -16,6 +16,7 @@ from cloze.assembly.build import Loaded, build_data, build_step, built, first_le
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import claimed
 from cloze.assembly.corpora import open_held_out
+from cloze.assembly.fitting import fit, require_room
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.load import load_recipe, phase_recipes
 from cloze.assembly.publish import Publisher
@@ -190,6 +191,7 @@ def _prepare(loaded: Recipe, request: Request, out: Path, spend: Budget, begin: 
     inputs = require_inputs(out, known, inputs_of(request, named, stores, chosen, aside, begin, known))
     tables = make_tables(loaded, stores)
     given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
+    require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
     step = build_step(loaded, vocab_size=chosen.size, seed=seed, **given)
     phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
     if begin is not None and not Checkpoints(out).steps():  # a run that resumes has its own weights
@@ -217,6 +219,7 @@ def _prepare(loaded: Recipe, request: Request, out: Path, spend: Budget, begin: 
     )
     run.check()
     choose(run, ranks)
+    fit(run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say)
     return run
 
 

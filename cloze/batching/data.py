@@ -78,6 +78,12 @@ class Data:
         self.batch = batch
         self.micro_batch = min(self._micro_batch or batch, batch // self.ranks)
 
+    def split(self, micro_batch: int) -> None:
+        """Deal the rows of a rank in micro-batches of at most so many."""
+        self.close()
+        self._micro_batch = micro_batch
+        self._set_batch(self.batch)
+
     def close(self) -> None:
         """Stop the data workers."""
         if self._pool is not None:
@@ -102,6 +108,14 @@ class Data:
             if name in self.held_out_feeds:
                 self.held_out_feeds[name] = self.held_out_feeds[name].at(length)
         return bool(longer) or otherwise
+
+    def sample(self, entry: str, rows: int, length: int | None = None) -> MicroBatch:
+        """The first rows of an entry's first epoch as one micro-batch, at another length if one is given; nothing moves on."""
+        feed = self.feeds[entry]
+        feed = feed.at(length) if length is not None and length != feed.length else feed
+        runs, _ = feed.advance(Cursor(), rows)
+        (part,) = feed.parts(runs, [rows])
+        return MicroBatch(to_batch(part), 0, part.tokens, part.examples)
 
     def items(self, entry: str) -> int:
         """How many rows the first epoch of an entry has at the present length."""

@@ -1,0 +1,88 @@
+"""Before a run begins: say what it will take, read as many rows at once as fit into memory, refuse what cannot fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from cloze.assembly.build import build_step, built
+from cloze.assembly.recipe import Recipe
+from cloze.errors import RecipeError
+from cloze.training import memory
+from cloze.training.engine import choose
+from cloze.training.forecast import SHARE, Forecast, forecast, needs
+from cloze.training.run import Run
+from cloze.training.trial import update_of
+
+Say = Callable[[str], None]
+
+_MONTHS = 90 * 86_400.0  # seconds; beyond them a published budget deserves a word
+
+
+def fit(run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say) -> None:
+    """Tell the forecast of a run that begins, and set how many rows it reads at once.
+
+    What the recipe says, and what a run began with (`kept`), stays if it fits: a run resumes as it was. Otherwise the batch is
+    halved until it fits, which changes results by rounding alone. Nothing is told of compiled engines, which have no
+    micro-batches, nor of several processes. Raises `RecipeError` where nothing fits.
+    """
+    data: Any = run.data
+    if kept is not None:
+        data.split(kept)
+    run.micro_batch = data.micro_batch
+    if ranks > 1 or choose(run, ranks).engine is not None:
+        return
+    told = forecast(run)
+    if not told.fits(told.micro_batch):
+        told = replace(told, micro_batch=_smaller(run, recipe, told))
+        data.split(told.micro_batch)
+        run.micro_batch = told.micro_batch
+        if resumes:
+            say(f"{run.folder}: memory is short here: {told.micro_batch:,} rows at once instead of {kept or told.batch:,}.")
+    if resumes:
+        return
+    say(str(told))
+    if told.seconds is not None and told.seconds > _MONTHS and run.budget.kind != "seconds":
+        say("hint: --budget sets another length, such as --budget 10m; --size tiny … large another network.")
+
+
+def require_room(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any], device: torch.device) -> None:
+    """Refuse a network that cannot fit, before a byte is taken for it: a `RecipeError`."""
+    step = build_step(recipe, vocab_size=vocab_size, device="meta", tables=tables)
+    parameters = sum(p.numel() for p in step.parameters())
+    free = memory.available(device)
+    if free is None or 16 * parameters < SHARE * free:
+        return
+    state = update_of(built(recipe.training.optimizer), torch.device("cpu")).state
+    if needs(parameters, state) > free:
+        raise RecipeError(
+            f"{recipe.name}: its {parameters:,} parameters with gradients and {recipe.training.optimizer.name} take "
+            f"{needs(parameters, state) / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free.\n"
+            f"  About {SHARE * free / needs(1_000_000, state):,.0f} million parameters fit here. Take a smaller --size (large, "
+            "base, medium, small, mini or tiny) or vocabulary."
+        )
+
+
+def _smaller(run: Run, recipe: Recipe, told: Forecast) -> int:
+    """How many rows at once fit; a `RecipeError` if the recipe says more itself, needs its batch whole, or not one row fits."""
+    assert told.available is not None  # or anything fits
+    short = (
+        f"{recipe.name}: {told.micro_batch:,} rows at once take about {told.memory / 1e9:,.1f} GB of memory, and "
+        f"{told.available / 1e9:,.1f} GB can be had."
+    )
+    whole = [name for name, objective in run.step.objectives.items() if getattr(objective, "scope", "row") == "batch"]
+    if not told.largest:
+        raise RecipeError(
+            f"{short}\n  Not even one row fits (about {told.peak(1) / 1e9:,.1f} GB). Take a smaller --size, shorter rows or a "
+            "smaller vocabulary."
+        )
+    if recipe.training.micro_batch is not None:
+        raise RecipeError(f"{short}\n  What fits: --set training.micro_batch={told.largest}")
+    if whole:
+        raise RecipeError(
+            f"{short}\n  {whole[0]} needs all rows of a batch at once. What fits: --set training.batch={told.largest}"
+        )
+    return told.largest

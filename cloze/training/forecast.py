@@ -1,0 +1,179 @@
+"""What a run will take, told before its first step: updates, tokens, epochs, time and memory.
+
+Times and bytes are those of one micro-batch, tried here and now (`trial.py`), for each entry and each length of the schedule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloze.training import memory
+from cloze.training.log import duration
+from cloze.training.phases import Phase
+from cloze.training.precision import choose_device, choose_precision
+from cloze.training.run import Run
+from cloze.training.trial import Trial, tried, update_of
+
+#: What may be taken of the memory that is available: the rest is for what operations need besides tensors.
+SHARE = 0.8
+_HEAP = 1.25  # bytes that the allocator of a CPU holds for each byte of tensors, measured on runs of BERT
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will take in all. None: this kind of run does not tell before it has begun.
+
+    `memory` is the peak of the process in bytes with `micro_batch` rows at once: `base` bytes, and of passes over n rows the
+    most that any of `trials` takes. `available` is what the process can have, what it holds already among it.
+    """
+
+    updates: float | None
+    tokens: float | None
+    epochs: float | None
+    seconds: float | None
+    parameters: int
+    batch: int
+    micro_batch: int
+    base: int
+    trials: tuple[Trial, ...] = ()
+    available: int | None = None
+
+    @property
+    def memory(self) -> int:
+        """Bytes at the peak."""
+        return self.peak(self.micro_batch)
+
+    def peak(self, rows: int) -> int:
+        """Bytes at the peak with so many rows at once."""
+        return self.base + int(_HEAP * max((trial.bytes(rows) for trial in self.trials), default=0))
+
+    def fits(self, rows: int) -> bool:
+        """Whether so many rows at once leave room."""
+        return self.available is None or self.peak(rows) <= SHARE * self.available
+
+    @property
+    def largest(self) -> int:
+        """The most rows at once that fit, at most those of a batch; 0 where not one does."""
+        if self.fits(self.batch):
+            return self.batch
+        halves = (self.batch >> power for power in range(1, self.batch.bit_length()))
+        return next((rows for rows in halves if rows and self.fits(rows)), 0)
+
+    def __str__(self) -> str:
+        parts = [f"{self.parameters:,} parameters"]
+        if self.updates is not None:
+            at_once = "" if self.micro_batch >= self.batch else f", {self.micro_batch:,} at once"
+            parts.append(f"{_rounded(self.updates)} updates of {self.batch:,} rows{at_once}")
+        if self.tokens is not None:
+            parts.append(f"{_rounded(self.tokens)} tokens")
+        if self.epochs is not None:
+            parts.append(f"{self.epochs:.3g} epochs")
+        if self.seconds is not None:
+            parts.append(_time(self.seconds))
+        if self.trials:
+            of = f" of {self.available / 1e9:.1f}" if self.available is not None else ""
+            parts.append(f"{self.memory / 1e9:.1f}{of} GB of memory")
+        return "forecast: " + ", ".join(parts)
+
+
+def forecast(run: Run, *, available: int | None = None) -> Forecast:
+    """What a run on one process, trained by the loop, will take; nothing of it is changed.
+
+    `available` is how many bytes the process can still take, None: what the machine has.
+    """
+    device = choose_device(run.device)
+    step: Any = run.step.to(device)
+    step.clock.to(device)
+    precision = choose_precision(run.training.precision, device)
+    free = memory.available(device) if available is None else available
+    bytes_ = sum(p.numel() * p.element_size() for p in step.parameters() if p.requires_grad)
+    update = update_of(run.optimizer, device)
+    held = memory.resident() if device.type == "cpu" else 0
+    base = held + int((update.state + 1) * bytes_)  # and a copy of the weights while they are exported
+    data: Any = run.data
+    whole = Plan(run, data.batch)
+    trials: dict[tuple[str, int | None], Trial] = {}
+    room = free if free is not None else 1 << 62
+    for phase in whole.phases:
+        for entry in step.entries:
+            length = phase.set.get("length")
+            if (entry, length) not in trials:
+                trials[entry, length] = tried(
+                    step, entry, lambda rows, entry=entry, length=length: data.sample(entry, rows, length),  # type: ignore[misc]
+                    limit=data.micro_batch, precision=precision, device=device, room=max(room - int(update.state * bytes_), 0),
+                )
+    costs = [whole.cost(phase, trials, update.seconds * bytes_) for phase in whole.phases]
+    amount, kind = run.budget.amount, run.budget.kind
+    updates = [share * amount / max(cost[kind], 1e-12) for share, cost in zip(whole.shares, costs, strict=True)]
+    total = {name: sum(n * cost[name] for n, cost in zip(updates, costs, strict=True)) for name in costs[0]}
+    return Forecast(
+        updates=total["steps"], tokens=total["tokens"], epochs=total["epochs"], seconds=total["seconds"],
+        parameters=sum(p.numel() for p in step.parameters()),
+        batch=max(int(phase.set.get("batch", data.batch)) for phase in whole.phases),
+        micro_batch=data.micro_batch, base=base, trials=tuple(trials.values()),
+        available=None if free is None else free + held,
+    )
+
+
+class Plan:
+    """A run by phases: which share of the budget each has, and what an update in it costs."""
+
+    def __init__(self, run: Run, batch: int) -> None:
+        self.run, self.batch = run, batch
+        self.phases: Sequence[Phase] = run.phases or (Phase(),)
+        ends = [phase.until for phase in self.phases]
+        self.shares = [end - before for end, before in zip(ends, [0.0, *ends[:-1]], strict=True)]
+
+    def cost(self, phase: Phase, trials: Mapping[tuple[str, int | None], Trial], update: float) -> dict[str, float]:
+        """What one update costs in the unit of every kind of budget; `update` is the optimiser's own time in seconds."""
+        run, length, rows = self.run, phase.set.get("length"), int(phase.set.get("batch", self.batch))
+        entries = list(run.step.entries)
+        odds = [float(phase.set.get(f"odds.{entry}", run.odds.get(entry, 1.0))) for entry in entries]
+        every = run.mixing == "all"
+        weights = [1.0 if every else odd / sum(odds) for odd in odds]
+        cost = {"steps": 1.0, "seconds": update, "tokens": 0.0, "flops": 0.0, "epochs": 0.0}
+        for entry, weight, odd in zip(entries, weights, odds, strict=True):
+            trial = trials[entry, length]
+            cost["seconds"] += weight * rows * trial.seconds
+            cost["tokens"] += weight * rows * trial.tokens
+            cost["flops"] += weight * rows * trial.flops
+            items = run.data.items(entry) * self._shorter(entry, length)
+            cost["epochs"] += (1.0 if every else weight) * rows / max(items, 1.0) * odd / sum(odds)
+        cost["bytes"] = cost["tokens"] * (run.bytes_per_token or 0.0)
+        return cost
+
+    def _shorter(self, entry: str, length: int | None) -> float:
+        """How many rows an epoch has at a length for each that it has at the present one, about."""
+        now = getattr(getattr(self.run.data, "feeds", {}).get(entry), "length", None)
+        return now / length if now and length else 1.0
+
+
+def needs(parameters: int, state: float) -> int:
+    """Bytes that weights, gradients and the optimiser's state take; `state` is bytes of state for each byte of weights."""
+    return int(4 * parameters * (2 + state))
+
+
+def _rounded(number: float) -> str:
+    """A number to three figures, as people say it.
+
+    >>> _rounded(1234), _rounded(12_345_678), _rounded(3.14)
+    ('1,230', '12.3 million', '3')
+    """
+    if number < 1:
+        return f"{number:.2g}"
+    scale = 10 ** max(math.floor(math.log10(number)) - 2, 0)
+    whole = round(number / scale) * scale
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if whole >= size:
+            return f"{whole / size:.3g} {name}"
+    return f"{whole:,}"
+
+
+def _time(seconds: float) -> str:
+    days = seconds / 86_400
+    if days > 730:
+        return f"{days / 365.25:,.0f} years"
+    return f"{days:,.0f} days" if days > 3 else duration(seconds)

@@ -1,0 +1,223 @@
+"""What a run says before its first step, and how many rows it reads at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.assembly import fitting, run
+from cloze.assembly.run import pretrain
+from cloze.errors import RecipeError
+from cloze.training import memory
+from cloze.training.forecast import SHARE, Forecast
+from cloze.training.optimizers import AdamW
+from cloze.training.run import Run
+from cloze.training.trial import Trial, tried, update_of
+
+from .test_run_folder import SMALL
+
+Pretrain = Callable[..., list[str]]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def store(little_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    (folder / "mine.yaml").write_text(SMALL, encoding="utf-8")
+    recipe, quiet = folder / "mine.yaml", {"device": "cpu", "report": lambda text: None}
+    pretrain(recipe, corpus=little_text, out=folder / "run", budget="1steps", **quiet)  # type: ignore[arg-type]
+    return folder / "run" / "cloze" / "corpus" / "main" / "store"
+
+
+@pytest.fixture
+def train(store: Path, tmp_path: Path) -> Pretrain:
+    """`train(name, …)`: three steps of the small recipe on a CPU into a folder of that name; returns what was said."""
+
+    def trained(name: str, **changes: Any) -> list[str]:
+        said: list[str] = []
+        given = {"corpus": store, "budget": "3steps", "device": "cpu", "report": said.append, **changes}
+        pretrain(store.parents[4] / "mine.yaml", out=tmp_path / name, **given)
+        return said
+
+    return trained
+
+
+@pytest.fixture
+def prepared(train: Pretrain, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run as it is handed to the loop."""
+    kept: list[Run] = []
+
+    class Done(Exception):
+        pass
+
+    def stop(made: Run) -> None:
+        kept.append(made)
+        raise Done
+
+    monkeypatch.setattr(run, "train", stop)
+    with pytest.raises(Done):
+        train("prepared")
+    return kept[0]
+
+
+def room_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let memory be just enough for so many rows at once."""
+    real = fitting.forecast
+
+    def short(made: Run) -> Forecast:
+        told = real(made)
+        return replace(told, available=int(told.peak(rows) / SHARE) + 2)
+
+    monkeypatch.setattr(fitting, "forecast", short)
+
+
+def log(folder: Path, event: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "cloze" / "log.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == event]
+
+
+def parameters(folder: Path) -> bytes:
+    return max((folder / "cloze" / "checkpoints").glob("step-*")).joinpath("state", "parameters.safetensors").read_bytes()
+
+
+def test_a_forecast_says_what_the_run_then_takes(train: Pretrain, tmp_path: Path) -> None:
+    (told,) = [line for line in train("run", budget="20steps") if line.startswith("forecast: ")]
+    stop = log(tmp_path / "run", "stop")[0]
+    for said in ("20 updates of 4 rows", " tokens, ", f"{stop['epochs']:.3g} epochs", "GB of memory"):
+        assert said in told, told
+    tokens = float(told.partition(" rows, ")[2].partition(" tokens")[0].replace(",", ""))
+    assert tokens == pytest.approx(stop["tokens"], rel=0.1)
+
+
+def test_a_forecast_leaves_no_trace_in_the_run(train: Pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train("with")
+    monkeypatch.setattr(run, "fit", lambda *_, **__: None)
+    train("without")
+    assert parameters(tmp_path / "with") == parameters(tmp_path / "without")
+
+
+def test_a_trial_leaves_modes_clock_gradients_and_random_numbers_as_they_were(prepared: Run) -> None:
+    step, data = prepared.step.eval(), prepared.data
+    step.clock.set(seed=5, step=7, first_row=3, share=0.25)
+    before, random = {name: value.clone() for name, value in step.state_dict().items()}, torch.get_rng_state()
+    tried(step, "main", lambda rows: data.sample("main", rows), limit=4, precision="fp32", device=CPU, room=1 << 30)  # type: ignore[attr-defined]
+    assert step.clock.numbers == (5, 7, 3) and float(step.clock.share) == 0.25 and not step.training
+    assert all(parameter.grad is None for parameter in step.parameters())
+    assert torch.equal(torch.get_rng_state(), random)
+    for name, value in step.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_rows_at_once_are_halved_until_they_fit_and_the_sums_stay(
+    train: Pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train("whole", overrides=["training.log_every=1"])
+    with monkeypatch.context() as less:
+        room_for(3, less)
+        (told,) = [line for line in train("split", overrides=["training.log_every=1"]) if line.startswith("forecast: ")]
+        assert "3 updates of 4 rows, 2 at once" in told
+    for one, two in zip(log(tmp_path / "whole", "train"), log(tmp_path / "split", "train"), strict=True):
+        assert two["loss"] == pytest.approx(one["loss"], rel=1e-5)
+    for name, micro in (("whole", 4), ("split", 2)):
+        assert json.loads((tmp_path / name / "cloze" / "run.json").read_text())["micro_batch"] == micro
+    # With all the memory back a run still reads as many rows at once as it began with.
+    train("split", budget="6steps", extend=True, overrides=["training.log_every=1"])
+    assert json.loads((tmp_path / "split" / "cloze" / "run.json").read_text())["micro_batch"] == 2
+
+
+def test_a_run_that_resumes_where_memory_is_shorter_reads_fewer_rows_and_says_so(
+    train: Pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train("run")
+    room_for(1, monkeypatch)
+    said = train("run", budget="4steps", extend=True)
+    assert any("memory is short here: 1 rows at once instead of 4" in line for line in said)
+
+
+def test_rows_that_cannot_fit_are_refused_with_what_would(
+    train: Pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room_for(2, monkeypatch)
+    with pytest.raises(RecipeError, match=r"4 rows at once take about .* GB.*\n  What fits: --set training.micro_batch=2"):
+        train("run", overrides=["training.micro_batch=4"])
+    room_for(-1000, monkeypatch)
+    with pytest.raises(RecipeError, match=r"Not even one row fits \(about .* GB\)\. Take a smaller --size"):
+        train("run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_network_that_cannot_fit_is_refused_before_it_is_built(train: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available", lambda device: 50_000)
+    with pytest.raises(RecipeError, match=r"gradients and adamw take .* GB .*\n  About 0 million parameters fit here"):
+        train("run")
+
+
+def test_an_objective_that_needs_the_whole_batch_is_never_split(prepared: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cloze.assembly.load import load_recipe
+
+    told = Forecast(None, None, None, None, 1, 8, 8, base=0, trials=(Trial(0.1, 1, 1, 0, 100),), available=650)
+    head: Any = next(iter(prepared.step.objectives.values()))
+    assert fitting._smaller(prepared, load_recipe("bert"), told) == 4
+    monkeypatch.setattr(type(head), "scope", "batch", raising=False)
+    with pytest.raises(RecipeError, match="needs all rows of a batch at once. What fits: --set training.batch=4"):
+        fitting._smaller(prepared, load_recipe("bert"), told)
+
+
+def test_the_memory_of_more_rows_follows_from_that_of_few(prepared: Run) -> None:
+    from cloze.training.trial import run as once
+
+    step, data = prepared.step, prepared.data
+
+    def sample(rows: int) -> Any:
+        return data.sample("main", rows)  # type: ignore[attr-defined]
+
+    made = tried(step, "main", sample, limit=4, precision="fp32", device=CPU, room=1 << 30)
+    _, most = memory.peaks(lambda mark: once(step, "main", sample(64), "fp32", CPU, mark), CPU)
+    assert 0.9 * most < made.bytes(64) < 1.6 * most
+
+
+def test_tensors_are_counted_as_long_as_they_live() -> None:
+    def work(mark: Callable[[], None]) -> None:
+        held = torch.zeros(1000)
+        view = held[:10]
+        torch.ones(3000)  # gone at once
+        mark()
+        rest = [torch.zeros(500) for _ in range(8)]
+        del view, rest
+
+    assert memory.peaks(work, CPU) == (16_000, 20_000)
+
+
+def test_the_state_of_an_optimiser_is_measured() -> None:
+    assert update_of(AdamW(), CPU).state == pytest.approx(2.0, abs=0.01)
+
+
+def test_the_limit_of_a_container_is_what_is_left_of_it(tmp_path: Path) -> None:
+    inner = tmp_path / "job" / "step"
+    inner.mkdir(parents=True)
+    for folder, most, used, idle in ((inner, "max", 50, 0), (inner.parent, "1000", 700, 200)):
+        (folder / "memory.max").write_text(f"{most}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 1\ninactive_file {idle}\n")
+    assert memory._left(tmp_path, "/job/step", "memory.max", "memory.current", "inactive_file") == [500]
+    found = memory.available(CPU)
+    assert found is None or 1 << 20 < found < 1 << 50
+
+
+def test_a_forecast_is_read_by_people() -> None:
+    told = Forecast(
+        1e6, 3.2768e10, 40.3, 2.5e8, 108_891_648, 256, 32, base=2 * 10**9, trials=(Trial(1, 1, 1, 10**9, 10**8),),
+        available=16 * 10**9,
+    )
+    assert str(told) == (
+        "forecast: 108,891,648 parameters, 1 million updates of 256 rows, 32 at once, 32.8 billion tokens, 40.3 epochs, "
+        "8 years, 7.2 of 16.0 GB of memory"
+    )
+    assert (told.largest, told.fits(64), told.fits(128)) == (64, True, False)
+
