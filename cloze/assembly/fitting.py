@@ -30,7 +30,7 @@ def fit(run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool
     micro-batches, nor of several processes. Raises `RecipeError` where nothing fits.
     """
     data: Any = run.data
-    if kept is not None:
+    if kept is not None and recipe.training.micro_batch is None:
         data.split(kept)
     run.micro_batch = data.micro_batch
     if ranks > 1 or choose(run, ranks).engine is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,10 @@ class _Counting(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        given = {id(leaf.untyped_storage()) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
-        for leaf in tree_leaves(made):
-            if isinstance(leaf, Tensor) and id(leaf.untyped_storage()) not in given:
-                self._add(leaf.untyped_storage())
+        given = {id(storage) for storage in _storages((args, kwargs))}
+        for storage in _storages(made):
+            if id(storage) not in given:
+                self._add(storage)
         return made
 
     def _add(self, storage: Any) -> None:
@@ -75,6 +76,16 @@ class _Counting(TorchDispatchMode):
 
     def _remove(self, size: int) -> None:
         self.now -= size
+
+
+def _storages(tensors: Any) -> list[Any]:
+    """The memory behind tensors; those of other libraries (oneDNN's weights) do not show theirs."""
+    found = []
+    for leaf in tree_leaves(tensors):
+        if isinstance(leaf, Tensor):
+            with suppress(NotImplementedError, RuntimeError):
+                found.append(leaf.untyped_storage())
+    return found
 
 
 def _system() -> int | None:

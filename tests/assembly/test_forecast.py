@@ -129,6 +129,8 @@ def test_rows_at_once_are_halved_until_they_fit_and_the_sums_stay(
     # With all the memory back a run still reads as many rows at once as it began with.
     train("split", budget="6steps", extend=True, overrides=["training.log_every=1"])
     assert json.loads((tmp_path / "split" / "cloze" / "run.json").read_text())["micro_batch"] == 2
+    train("split", budget="6steps", overrides=["training.log_every=1", "training.micro_batch=1"])  # unless told otherwise
+    assert json.loads((tmp_path / "split" / "cloze" / "run.json").read_text())["micro_batch"] == 1
 
 
 def test_a_run_that_resumes_where_memory_is_shorter_reads_fewer_rows_and_says_so(
