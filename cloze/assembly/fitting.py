@@ -30,7 +30,7 @@ def fit(run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool
     micro-batches, nor of several processes. Raises `RecipeError` where nothing fits.
     """
     data: Any = run.data
-    if kept is not None and recipe.training.micro_batch is None:
+    if kept is not None:
         data.split(kept)
     run.micro_batch = data.micro_batch
     if ranks > 1 or choose(run, ranks).engine is not None:
@@ -41,7 +41,7 @@ def fit(run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool
         data.split(told.micro_batch)
         run.micro_batch = told.micro_batch
         if resumes:
-            say(f"{run.folder}: memory is short here: {told.micro_batch:,} rows at once instead of {kept or told.batch:,}.")
+            say(f"{run.folder}: memory is short here: {told.micro_batch:,} instead of {kept or told.batch:,} rows at once.")
     if resumes:
         return
     say(str(told))

@@ -66,7 +66,8 @@ class Forecast:
         parts = [f"{self.parameters:,} parameters"]
         if self.updates is not None:
             at_once = "" if self.micro_batch >= self.batch else f", {self.micro_batch:,} at once"
-            parts.append(f"{_rounded(self.updates)} updates of {self.batch:,} rows{at_once}")
+            updates = _rounded(self.updates)
+            parts.append(f"{updates} {'update' if updates == '1' else 'updates'} of {self.batch:,} rows{at_once}")
         if self.tokens is not None:
             parts.append(f"{_rounded(self.tokens)} tokens")
         if self.epochs is not None:

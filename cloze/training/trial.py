@@ -18,6 +18,7 @@ from cloze.training.precision import casting
 from cloze.training.step import Step
 
 _SECONDS = 0.12  # how long the larger trial may take: enough to see past the fixed cost of a tiny network's operations
+_TINY = 0.03     # a first row as quick as this needs no second look
 _ONCE = 0.5      # a row that takes longer says enough of the time that many take
 _BACKWARD = 1.1  # what a backward pass holds of the rows, for each byte that the forward pass kept of them
 _PROBE = (512, 512)
@@ -47,9 +48,11 @@ def tried(
     afterwards as they were.
     """
     one = rows(1)
-    # The first run also compiles and loads what is compiled and loaded once.
+    started = time.perf_counter()
     forward, first = peaks(lambda mark: run(step, entry, one, precision, device, mark), device)
-    quick = _timed(step, entry, one, precision, device)
+    quick = time.perf_counter() - started
+    if quick > _TINY:  # it may have compiled or loaded what is compiled and loaded once
+        quick = _timed(step, entry, one, precision, device)
     many = max(2, min(limit, int(room / 4 / max(first, 1)), 64, int(_SECONDS / quick)))
     batch = rows(many)
     held, most = peaks(lambda mark: run(step, entry, batch, precision, device, mark), device)
