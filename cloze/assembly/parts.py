@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -84,4 +85,7 @@ def import_files(files: Iterable[str | Path]) -> None:
             raise
         except Exception as error:
             del sys.modules[name]
-            raise RecipeError(f"--with {file}: importing it failed: {type(error).__name__}: {error}") from error
+            lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
+            line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+            place = f"--with {file}" if line is None else f"--with {file}, line {line}"
+            raise RecipeError(f"{place}: importing it failed: {type(error).__name__}: {error}") from error

@@ -27,12 +27,15 @@ class Verb(NamedTuple):
     help: str
 
 
+USER_MODULE = "cloze_user_"  # how the modules of --with are called
+
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Recipes": {
         "list": Verb("list_", "every recipe in one table"),
         "show": Verb("show", "one recipe in full, every default filled in"),
         "diff": Verb("diff", "what two recipes do differently"),
         "check": Verb("check", "is my recipe legal, and what will it do"),
+        "explain": Verb("explain", "what a part does: its keys, types, bounds, defaults, recipes"),
     },
     "Text": {
         "corpus": Verb("corpus", "build: text files into a token store; check: what is odd in them"),
@@ -118,12 +121,31 @@ def is_disk_full(error: BaseException) -> bool:
     """Whether an error means that no space is left; safetensors and torch report it in words of their own."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
-    return "No space left on device" in str(error)
+    said = str(error)  # numpy tells only how much of an array was written
+    return "No space left on device" in said or (isinstance(error, OSError) and " requested and " in said and " written" in said)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory is short; torch has a class of its own for a GPU and none for a CPU."""
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+
+
+def fault_of_user_code(error: BaseException) -> str | None:
+    """What is wrong in a part that the user wrote (`--with FILE`), with file and line; None if the fault is not there."""
+    said = f"{type(error).__name__}: {error}"
+    frames = [frame for frame in traceback.walk_tb(error.__traceback__)
+              if str(frame[0].f_globals.get("__name__", "")).startswith(USER_MODULE)]
+    if frames:
+        frame, line = frames[-1]
+        return f"{frame.f_code.co_filename}:{line}: in {frame.f_code.co_name}: {said}\n  CLOZE_DEBUG=1 shows how it came there."
+    owner = getattr(error, "obj", None)  # of an AttributeError: what lacks it
+    kind = owner if isinstance(owner, type) else type(owner)
+    if isinstance(error, AttributeError) and kind.__module__.startswith(USER_MODULE):
+        import inspect
+
+        place = f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
+        return f"{place}: {kind.__name__} has no {error.name!r}, which a part of its kind must have. See CONTRIBUTING.md."
+    return None
 
 
 def explain(error: BaseException) -> tuple[str, int]:
@@ -137,6 +159,8 @@ def explain(error: BaseException) -> tuple[str, int]:
         return f"disk full{place}. Earlier checkpoints are whole; free some space and run the same command again.", 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {(error.strerror or str(error)).lower()}.", 2
+    if (fault := fault_of_user_code(error)) is not None:
+        return fault, 2
     if is_out_of_memory(error):
         return (
             "out of memory. Read fewer rows at once (pretrain: --set training.micro_batch=N; other verbs: --batch N), or shorter "

@@ -15,6 +15,7 @@ from cloze.errors import TaskError, nearest
 from cloze.untrusted import parse_json
 
 _JSON = (".jsonl", ".ndjson", ".json")
+_TEXT_FILES = (".txt", ".tsv", ".csv", ".gz", ".xz", *_JSON)
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,14 @@ def string_field(path: Path | str, number: int, record: dict[str, Any], field: s
     return cast(str, record[field])
 
 
+def _refuse_file_name(text: str) -> None:
+    """A `TaskError` for an argument that is plainly a file's name, whose letters would else be taken for the text."""
+    if Path(text).suffix.lower() not in _TEXT_FILES or any(c.isspace() for c in text):
+        return
+    there = "is a file, not a text." if Path(text).is_file() else "looks like a file's name, and there is no such file."
+    raise TaskError(f"{text}: {there}\n  Its lines are read with --file {text}; to take the name itself as a text, pipe it in.")
+
+
 def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_input: bool | None = None) -> list[str]:
     """The texts of a verb: its arguments if there are any, else the lines of `file` or of standard input.
 
@@ -107,6 +116,8 @@ def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_
     if given and file is not None:
         raise TaskError("give texts or --file, not both.")
     if given:
+        for text in given:
+            _refuse_file_name(text)
         return list(given)
     source = file if file is not None else "-"
     if source == "-" and sys.stdin.isatty():

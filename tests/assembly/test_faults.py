@@ -17,7 +17,8 @@ UNREAD = [  # (replacement, what the message says): found while reading
     (("rate: 0.15", "rate: true"), "exercise[1].mask.rate: got true, expected a number from 0 to 1."),
     (("rate: 0.15", "most: 1.5"), "exercise[1].mask.most: got 1.5, expected a whole number of 1 or more or null."),
     (("rate: 0.15", "unit: tokens"),
-     'got "tokens", expected one of token, whole_word, ngram, span, spaced, infill, alternating, fragment or a list of texts.\n'
+     'got "tokens", expected one of token, whole_word, ngram, span, spaced, infill, alternating, partition, fragment or a list '
+     "of texts.\n"
      "  Did you mean 'token'?"),
     (("predict: masked", "predict: maskd"), 'exercise[3].predict.what: got "maskd", expected one of masked,'),
     (("- corrupt: {}", "- corupt: {}"), "mine.yaml:8: exercise[2]: unknown edit 'corupt'. Did you mean 'corrupt'"),

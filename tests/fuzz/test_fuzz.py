@@ -28,7 +28,7 @@ targets = _targets()
 
 @pytest.mark.parametrize("name", sorted(targets.TARGETS))
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(chance=st.randoms(use_true_random=False))
 def test_spoilt_inputs_are_answered_in_words(name: str, chance: Random) -> None:
     with tempfile.TemporaryDirectory(prefix="cloze-fuzz-") as folder:

@@ -1,0 +1,95 @@
+"""What a part does and which keys it takes, from its docstring and its signature."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from cloze.assembly import parts
+from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.recipe import PartSpec
+from cloze.assembly.schema import Slot, describe, part_slots
+from cloze.errors import RecipeError, nearest
+
+
+class Key(NamedTuple):
+    """One key of a part: what it accepts, in words with its bounds, and its default ("needed" where there is none)."""
+
+    name: str
+    accepts: str
+    default: str
+
+
+class Explanation(NamedTuple):
+    """A part in words."""
+
+    kind: str
+    name: str
+    text: str
+    keys: tuple[Key, ...]
+    recipes: tuple[str, ...]
+
+
+def explain(name: str) -> list[Explanation]:
+    """Every part of this name, or of this `kind.name`; an unknown one is a `RecipeError` with the nearest."""
+    kind, _, rest = name.rpartition(".")
+    found = [(k, n) for k, n in all_parts() if n == rest and kind in ("", k)]
+    if not found:
+        known = {n for _, n in all_parts()}
+        raise RecipeError(f"unknown part {name!r}. {nearest(rest, known)}\n  docs/reference/parts.md lists all of them.")
+    return [explain_part(k, n) for k, n in found]
+
+
+def all_parts() -> list[tuple[str, str]]:
+    """Kind and name of every registered part."""
+    return [(kind, name) for kind in parts.MODULES for name in parts.names(kind)]
+
+
+def explain_part(kind: str, name: str) -> Explanation:
+    """One part."""
+    builder = parts.builder_of(kind, name)
+    own = vars(builder).get("__doc__") if inspect.isclass(builder) else builder.__doc__
+    text = inspect.cleandoc(own) if own and not own.startswith(f"{getattr(builder, '__name__', '')}(") else ""
+    keys = tuple(Key(key, _accepts(slot), _default(slot)) for key, slot in part_slots(kind, name).items())
+    return Explanation(kind, name, text, keys, _users().get((kind, name), ()))
+
+
+def _accepts(slot: Slot) -> str:
+    said = describe(slot.annotation)
+    return f"{said}, or a schedule" if slot.live else said
+
+
+def _default(slot: Slot) -> str:
+    if slot.required:
+        return "needed"
+    value = list(slot.default) if isinstance(slot.default, (tuple, frozenset)) else slot.default
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+@lru_cache(maxsize=1)
+def _users() -> dict[tuple[str, str], tuple[str, ...]]:
+    """The recipes that have each part."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for recipe in recipe_names():
+        for part in _parts_in(load_recipe(recipe)):
+            found.setdefault((part.kind, part.name), {})[recipe] = None
+    return {part: tuple(recipes) for part, recipes in found.items()}
+
+
+def _parts_in(value: Any) -> Iterator[PartSpec]:
+    """Every part inside a recipe, nested ones too."""
+    if isinstance(value, PartSpec):
+        yield value
+        yield from _parts_in(value.arguments)
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _parts_in(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _parts_in(inner)
+    elif hasattr(value, "__dataclass_fields__"):
+        for field in value.__dataclass_fields__:
+            yield from _parts_in(getattr(value, field))

@@ -1,0 +1,74 @@
+"""cloze/network.json, what cloze keeps beside config.json: read with every value of the kind that cloze writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from cloze.errors import CheckpointError
+from cloze.interop.export import DESCRIPTION
+from cloze.interop.files import read_json
+from cloze.interop.model import Reading
+
+
+def own_description(folder: Path) -> dict[str, Any] | None:
+    """What cloze wrote beside the model, None for a folder of other making."""
+    path = folder / DESCRIPTION
+    if not path.exists():
+        return None
+    own = read_json(path, "what cloze knows of the model beside config.json")
+    expected = ("version", "part", "arguments", "order", "architecture", "reading", "heads")
+    missing = [key for key in expected if key not in own]
+    if missing:
+        raise CheckpointError(f"{path}: {', '.join(missing)} missing; expected what cloze writes. Copy the file again.")
+    if own["version"] != 1:
+        raise CheckpointError(f"{path}: version {own['version']!r}; this cloze reads version 1. Use a newer cloze.")
+    wrong = _of_wrong_kind(own)
+    if wrong:
+        raise CheckpointError(f"{path}: {wrong[0]} is not what cloze writes there. Copy the file again.")
+    return own
+
+
+def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
+    """The keys of our description whose values are of a kind that cloze never writes."""
+    def named(value: Any, *, empty: bool = False) -> bool:
+        return (empty and value is None) or (isinstance(value, str) and value.isprintable())
+
+    def heads(value: Any) -> bool:
+        return isinstance(value, dict) and all(
+            isinstance(one, dict) and "role" in one and named(one.get("part")) and isinstance(one.get("arguments"), dict)
+            and named(one.get("role"), empty=True) and isinstance(one.get("read") or {}, dict)
+            for one in value.values()
+        )
+
+    step = own.get("step") or 0
+    right = {
+        "part": named(own["part"]), "arguments": isinstance(own["arguments"], dict), "order": named(own["order"]),
+        "architecture": named(own["architecture"], empty=True), "reading": _is_reading(own["reading"]),
+        "heads": heads(own["heads"]), "step": isinstance(step, int) and step >= 0,
+        "tables": isinstance(own.get("tables", {}), dict) and all(map(named, own.get("tables", {}).values())),
+        "beside": isinstance(own.get("beside", ()), (list, tuple)) and all(isinstance(e, dict) for e in own.get("beside", ())),
+        "languages": isinstance(own.get("languages", ()), (list, tuple)) and all(map(named, own.get("languages", ()))),
+        "labels": isinstance(own.get("labels") or (), (list, tuple)),
+    }  # fmt: skip
+    return [key for key, good in right.items() if not good]
+
+
+def _is_reading(told: Any) -> bool:
+    if not isinstance(told, dict) or not {"single", "pair", "summary"} <= told.keys() <= {one.name for one in fields(Reading)}:
+        return False
+    texts = [told["pair"], told.get("start")]
+    return (
+        all(isinstance(told[key], str) for key in ("single", "summary"))
+        and all(one is None or isinstance(one, str) for one in texts)
+        and isinstance(told.get("shift", 0), int)
+        and all(isinstance(one, str) for one in _items(told.get("orders")))
+        and all(isinstance(one, int) for one in _items(told.get("segments")))
+    )
+
+
+def _items(value: Any) -> list[Any]:
+    """A list's items; for what is no list, one item that is of no right kind."""
+    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [None]

@@ -1,0 +1,104 @@
+"""`cloze explain`, and what is said of mistakes in a user's own parts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cloze.cli.main import explain as explain_error
+from cloze.cli.main import is_disk_full, main
+from cloze.decoding.texts import gather
+from cloze.errors import TaskError
+
+OBJECTIVE = '''
+from cloze.registry import register
+
+
+@register("edit", "{name}")
+class Mine:
+    """Does nothing."""
+
+    takes = frozenset()
+    gives = frozenset()
+
+    def __init__(self, *, rate: float = 0.5) -> None:
+        self.rate = rate
+
+    def __call__(self, rows, draw):
+        return rows.absent
+'''
+
+
+def test_a_part_is_explained_with_types_bounds_defaults_and_recipes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "mask"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("mask (edit)\n")
+    assert "  rate " in said and "a number from 0 to 1" in said and "default: 0.15" in said
+    assert "SpanBERT" in said and "used by albert-base" in said
+    assert main(["explain", "linear", "--json"]) == 0
+    assert {one["kind"] for one in json.loads(capsys.readouterr().out)} == {"rate", "schedule"}
+    assert main(["explain", "rate.linear"]) == 0
+    said = capsys.readouterr().out
+    assert "linear (rate)" in said and "(schedule)" not in said and "a number of 0 or more; needed" in said
+
+
+def test_an_unknown_part_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "mazk"]) == 2
+    assert "unknown part 'mazk'. Did you mean 'mask'" in capsys.readouterr().err
+
+
+def test_a_part_of_ones_own_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(OBJECTIVE.format(name="mine_explained"))
+    assert main(["explain", "mine_explained", "--with", str(tmp_path / "mine.py")]) == 0
+    assert "rate  a number; default: 0.5" in capsys.readouterr().out
+
+
+def test_a_mistake_in_a_users_part_is_told_with_file_and_line(tmp_path: Path) -> None:
+    from cloze.assembly.parts import builder_of, import_files
+
+    file = tmp_path / "wrong.py"
+    file.write_text(OBJECTIVE.format(name="mine_wrong"))
+    import_files([file])
+    part = builder_of("edit", "mine_wrong")()
+    with pytest.raises(AttributeError) as inside:
+        part(object(), None)
+    line = OBJECTIVE.split("\n").index("        return rows.absent") + 1
+    message, code = explain_error(inside.value)
+    assert code == 2
+    assert message.startswith(f"{file}:{line}: in __call__: AttributeError: 'object' object has no attribute 'absent'")
+    with pytest.raises(AttributeError) as outside:
+        _ = part.frozen
+    message, code = explain_error(outside.value)
+    assert (code, "fault of cloze" in message) == (2, False)
+    assert f"{file}:5: Mine has no 'frozen', which a part of its kind must have." in message
+
+
+def test_an_import_that_fails_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.py").write_text("x = 1\ny = missing\n")
+    assert main(["show", "bert", "--with", str(tmp_path / "bad.py")]) == 2
+    assert "bad.py, line 2: importing it failed: NameError: name 'missing' is not defined" in capsys.readouterr().err
+    (tmp_path / "worse.py").write_text("x = 1\n\ny = (\n")
+    assert main(["show", "bert", "--with", str(tmp_path / "worse.py")]) == 2
+    assert "worse.py, line 3: importing it failed: SyntaxError" in capsys.readouterr().err
+
+
+def test_the_name_of_a_file_is_not_taken_for_a_text(tmp_path: Path) -> None:
+    missing = r"TEXTS\.txt: looks like a file's name, and there is no such file\.\n.*--file TEXTS\.txt"
+    with pytest.raises(TaskError, match=missing):
+        gather(["TEXTS.txt"], None)
+    (tmp_path / "a.txt").write_text("One.\n")
+    with pytest.raises(TaskError, match=r"a\.txt: is a file, not a text"):
+        gather([str(tmp_path / "a.txt")], None)
+    assert gather(["I read a.txt", "etc."], None) == ["I read a.txt", "etc."]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_known_by_what_numpy_says_of_it() -> None:
+    import numpy as np
+
+    with pytest.raises(OSError) as caught, open("/dev/full", "wb", buffering=0) as file:
+        np.save(file, np.zeros(100_000))
+    assert is_disk_full(caught.value)
+    assert not is_disk_full(OSError("something else"))
