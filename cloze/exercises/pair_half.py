@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.beside import beside
 from cloze.exercises.units.question import exactly
@@ -34,7 +35,7 @@ class PairHalf:
     the sentence and cut the longer one.
     """
 
-    elsewhere: float = 0.5
+    elsewhere: Share = 0.5
 
     def __post_init__(self) -> None:
         if not 0 <= self.elsewhere <= 1:

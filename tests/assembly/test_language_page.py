@@ -66,3 +66,23 @@ def test_its_table_of_training_names_every_key() -> None:
     text = (docs_folder() / "language.md").read_text(encoding="utf-8")
     assert all(f"`{key}`" in text for key in slots(TrainingSpec))
     assert all(f"`{key}`" in text for key in KEYS)
+
+
+def test_its_objective_can_be_used_and_its_loss_is_a_sum(mine: Path) -> None:
+    import torch
+
+    from cloze.registry import lookup
+
+    Path("my_objective.py").write_text(blocks("python")[1])
+    mine.write_text(mine.read_text().replace("objectives:\n", "objectives:\n  - row_length: {scale: 0.5}\n"))
+    checked = check_recipe(load_recipe(mine, with_files=["my_objective.py"]))
+    assert checked.heads["row_length"] == 256 + 1
+    objective = lookup("objective", "row_length")(width=4, scale=0.5)
+    torch.nn.init.zeros_(objective.head.weight)
+    torch.nn.init.zeros_(objective.head.bias)
+    batch = {"block": torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])}
+    loss = objective.loss(objective.scores({"hidden": torch.ones(2, 4, 4)}, batch), batch)
+    assert objective.count(batch) == 2
+    assert loss.total == 0.5 * (0.75**2 + 0.25**2)
+    mine.write_text(mine.read_text().replace("scale: 0.5", "scale: -1"))
+    assert "row_length.scale: got -1, expected a number above 0." in message_of(lambda: load_recipe(mine))
