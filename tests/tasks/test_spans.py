@@ -25,6 +25,6 @@ def test_labels_are_spans(labels: str, expected: set[tuple[int, int, str]]) -> N
 
 def test_a_span_counts_where_bounds_and_kind_are_right() -> None:
     truth = [["B-PER", "I-PER", "O"], ["B-LOC", "O", "B-PER"]]
-    guess = [["B-PER", "O", "O"], ["B-LOC", "O", "B-LOC"]]
-    assert span_f1(truth, guess) == pytest.approx(2 * 1 / (3 + 3))
+    guess = [["B-PER", "O", "B-PER"], ["B-LOC", "O", "B-LOC"]]
+    assert span_f1(truth, guess) == pytest.approx(2 * 1 / (3 + 4))  # precision 1/4, recall 1/3
     assert span_f1(truth, truth) == 1.0 and span_f1([["O"]], [["O"]]) == 0.0
