@@ -106,6 +106,20 @@ def test_packing_loses_no_example_and_never_overfills_a_row():
     assert length.sum() / (len(sums) * 64) > 0.9
 
 
+def test_an_example_is_packed_where_it_fits_best_and_may_fill_a_row_to_the_last_token():
+    assert pack(np.array([10, 6, 5, 6]), 16).tolist() == [[0, 0], [0, 1], [1, 2], [1, 3]]
+    assert pack(np.array([8, 10, 6]), 16).tolist() == [[0, 1], [0, 2], [1, 0]]
+
+
+def test_tokens_of_a_micro_batch_are_the_real_ones_of_both_sequences():
+    rows = Rows({
+        "tokens": np.array([[5, 6, 7], [5, 6, 0]], np.int32), "length": np.array([3, 2], np.int32),
+        "decoder_tokens": np.array([[1, 8], [1, 0]], np.int32), "decoder_length": np.array([2, 1], np.int32),
+    })
+    (part,) = feed(takes=frozenset({"tokens", "decoder_tokens"})).laid_out(rows, None, [2])
+    assert (part.tokens, part.examples) == (3 + 2 + 2 + 1, 2)
+
+
 @pytest.mark.parametrize("packing", [False, True])
 def test_an_epoch_visits_every_passage_once(packing):
     source = feed(packing=packing)
@@ -210,3 +224,15 @@ def test_held_out_rows_are_the_same_every_time():
     data = Data({"main": feed()}, batch=4, held_out={"main": feed(9)})
     first, second = ([m.batch["tokens"].tolist() for m in data.held_out("main")] for _ in range(2))
     assert first == second and sum(map(len, first)) == 9
+
+
+def test_held_out_rows_are_no_more_than_asked_for_and_shared_by_the_ranks():
+    def rows(rank: int, ranks: int) -> list[list[int]]:
+        data = Data({"main": feed()}, batch=4, held_out={"main": feed(9)}, held_out_rows=6, rank=rank, ranks=ranks)
+        return [row for micro in data.held_out("main") for row in micro.batch["tokens"].tolist()]
+
+    def words(rank: int, ranks: int) -> list[set[int]]:
+        return [{token for token in row if token >= 10} for row in rows(rank, ranks)]
+
+    assert len(words(0, 1)) == 6
+    assert [len(words(rank, 2)) for rank in (0, 1)] == [3, 3] and words(0, 2) + words(1, 2) == words(0, 1)

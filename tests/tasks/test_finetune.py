@@ -77,7 +77,13 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_run(
     checkpoint: Make, examples: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = iter([0.5, 0.8, 0.8, 0.7, 0.9])
-    monkeypatch.setattr(Classifier, "measure", lambda *given, **more: {**REST, "accuracy": next(figures)})
+    measured: list[dict[str, torch.Tensor]] = []  # the weights of every epoch
+
+    def measure(self: Classifier, *given: Any, **more: Any) -> dict[str, float]:
+        measured.append({name: tensor.clone() for name, tensor in self.state_dict().items()})
+        return {**REST, "accuracy": next(figures)}
+
+    monkeypatch.setattr(Classifier, "measure", measure)
     moments: list[Moment] = []
     settings = Settings(epochs=5, batch=32, rate=1e-3, patience=2)
     result = finetune(checkpoint("bert"), KIND, *examples, settings=settings, report=moments.append)
@@ -85,6 +91,47 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_run(
     assert [m.dev["accuracy"] for m in moments if m.dev] == [0.5, 0.8, 0.8, 0.7]
     assert len([m for m in moments if m.dev is None]) == 4 * 2
     assert [record["epoch"] for record in result.log] == [1, 2, 3, 4]
+    kept = result.tuned.state_dict()
+    assert all(torch.equal(tensor, measured[1][name]) for name, tensor in kept.items())
+    assert any(not torch.equal(tensor, measured[3][name]) for name, tensor in kept.items())
+
+
+def test_gradients_are_clipped_together(checkpoint: Make, examples: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    learners: list[Classifier] = []
+    lossed = Classifier.loss
+    monkeypatch.setattr(Classifier, "loss", lambda self, rows: (learners.append(self), lossed(self, rows))[1])
+
+    def norms(clip: float) -> list[float]:
+        found: list[float] = []
+
+        def note(moment: Moment) -> None:
+            if moment.dev is None:  # the gradients of the last update are still there
+                found.append(float(torch.cat([p.grad.flatten() for p in learners[-1].parameters() if p.grad is not None]).norm()))
+
+        finetune(checkpoint("bert"), KIND, *examples, settings=replace(QUICK, epochs=1, clip=clip), report=note)
+        return found
+
+    free = norms(1e6)
+    clip = min(free) / 2
+    assert norms(clip) == pytest.approx([clip] * len(free), rel=1e-3)
+
+
+def test_every_step_of_fine_tuning_draws_its_own_dropout(checkpoint: Make, examples: Any) -> None:
+    """With a rate of nothing every epoch of one batch would have the same loss, were it not for what falls."""
+    losses: list[float] = []
+    settings = replace(QUICK, epochs=3, batch=64, rate=1e-30, dropout=0.5)
+    finetune(
+        checkpoint("bert", dropout=0.5), KIND, *examples, settings=settings,
+        report=lambda moment: losses.append(moment.loss) if moment.dev is None else None,
+    )
+    assert len(losses) == len(set(losses)) == 3
+
+
+def test_an_epoch_has_its_own_order_of_examples() -> None:
+    orders = [[row for batch in shuffled_batches([1] * 30, 8, 1, epoch) for row in batch] for epoch in (1, 2, 1)]
+    assert orders[0] == orders[2] != orders[1]
+    members = [{frozenset(batch.tolist()) for batch in shuffled_batches([1] * 30, 8, 1, epoch)} for epoch in (1, 2)]
+    assert members[0] != members[1]  # not the same batches in another order
 
 
 def test_the_rate_warms_up_and_decays(checkpoint: Make, examples: Any) -> None:

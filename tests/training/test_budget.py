@@ -58,3 +58,10 @@ def test_the_share_is_what_was_spent_of_the_amount() -> None:
     assert Budget.parse("200steps").share(spent) == 0.25
     assert Budget.parse("1ktokens").share(spent) == 1.0
     assert Budget.parse("1m").share(spent) == 0.5
+    assert Budget.parse("20steps").share(spent) == 2.5
+
+
+def test_a_part_of_a_budget_has_whole_steps_and_at_least_one() -> None:
+    assert Budget.parse("10steps").part(0.26) == Budget.parse("3steps")
+    assert Budget.parse("10steps").part(0.01) == Budget.parse("1steps")
+    assert Budget.parse("10epochs").part(0.01) == Budget.parse("0.1epochs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 from dataclasses import replace
@@ -17,6 +18,7 @@ from cloze.batching import Cursor
 from cloze.errors import BudgetError, CheckpointError, RunError
 from cloze.networks.blocks.dropout import dropouts, name_dropouts
 from cloze.training.loop import train
+from cloze.training.meter import Meter
 from cloze.training.optimizers import AdamW, BertAdam, Lamb
 from cloze.training.phases import Phase
 from cloze.training.rates import Linear
@@ -41,24 +43,48 @@ def test_a_run_learns_and_says_how_it_ended(tmp_path: Path) -> None:
     assert (tmp_path / "README.md").read_text() == "step 40\n"
 
 
-def test_the_weight_of_the_only_objective_scales_gradients_and_not_the_loss_that_is_told(tmp_path: Path) -> None:
-    def alone(weight: float) -> Step:
-        made = bert(dropout=0.0)
-        (turn,) = made.entries["main"]
-        asked = (Weighted("token_prediction", "token_prediction", weight=weight),)
-        heads = {"token_prediction": made.objectives["token_prediction"]}
-        networks = dict(made.networks)
-        return Step(networks=networks, objectives=heads, entries={"main": [replace(turn, objectives=asked)]}, clock=made.clock)
+def one_objective(weight: Any = 1.0) -> Step:
+    """Token prediction alone."""
+    made = bert(dropout=0.0)
+    (turn,) = made.entries["main"]
+    asked = (Weighted("token_prediction", "token_prediction", weight=weight),)
+    heads = {"token_prediction": made.objectives["token_prediction"]}
+    networks = dict(made.networks)
+    return Step(networks=networks, objectives=heads, entries={"main": [replace(turn, objectives=asked)]}, clock=made.clock)
 
+
+def test_the_weight_of_the_only_objective_scales_gradients_and_not_the_loss_that_is_told(tmp_path: Path) -> None:
     found = []
     for weight in (1.0, 20.0):
         out = tmp_path / str(weight)
-        done = train(tiny_run(out, budget="1steps", step=alone(weight), training={"clip": None}))
+        done = train(tiny_run(out, budget="1steps", step=one_objective(weight), training={"clip": None}))
         (record,) = events(out)
         assert record["loss"] == record["objectives"]["token_prediction"]
         found.append((record["loss"], 20.0 * record["grad_norm"] / weight))
         assert done.held_out == events(out, "held_out")[-1]["objectives"]["token_prediction"]
     assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+def test_a_live_weight_is_that_of_the_share_spent_before_the_step(tmp_path: Path) -> None:
+    """With a rate of 0 nothing moves, and every step reads the same rows: gradients differ by the weight alone."""
+    step = one_objective(lambda share: 1.0 - 0.9 * share)
+    data = Numbers(epoch_items=8, static=True)
+    train(tiny_run(tmp_path, budget="4steps", step=step, data=data, rate=Linear(0.0), training={"clip": None, "log_every": 1}))
+    norms = [record["grad_norm"] for record in events(tmp_path)]
+    assert [norm / norms[0] for norm in norms] == pytest.approx([1.0, 0.775, 0.55, 0.325], rel=1e-5)
+
+
+def test_a_step_divides_its_loss_by_its_answers_or_its_rows_or_by_nothing(tmp_path: Path) -> None:
+    norms = {}
+    for divide in ("answers", "rows", "nothing"):
+        out = tmp_path / divide
+        train(tiny_run(out, budget="1steps", step=one_objective(), training={"clip": None, "divide": divide}))
+        norms[divide] = events(out)[0]["grad_norm"]
+    (micro,), _ = Numbers().next("main", Cursor())
+    answers, rows = micro.batch["targets/main"].numel(), 8
+    assert answers > rows
+    assert norms["nothing"] == pytest.approx(answers * norms["answers"], rel=1e-4)
+    assert norms["nothing"] == pytest.approx(rows * norms["rows"], rel=1e-4)
 
 
 def test_the_log_has_the_promised_fields(tmp_path: Path) -> None:
@@ -298,6 +324,7 @@ def test_a_mixture_deals_entries_by_their_odds(tmp_path: Path) -> None:
     )
     state = json.loads((tmp_path / "cloze/checkpoints/step-00000012/state/state.json").read_text())
     assert state["cursors"] == {"both": [1, 12], "alone": [3, 4]}  # 4 and 8 steps of 8 rows, 20 rows an epoch
+    assert events(tmp_path)[-1]["epochs"] == pytest.approx(1 / 3 * 32 / 20 + 2 / 3 * 64 / 20)  # the mean, weighted by the odds
     assert set(events(tmp_path)[-1]["objectives"]) <= {
         "both/token_prediction",
         "both/relation_prediction",
@@ -338,6 +365,29 @@ def test_a_loss_that_is_not_finite_names_the_step_and_is_not_saved(tmp_path: Pat
         "step-00000000",
         "step-00000004",
     ]
+
+
+def test_a_loss_that_is_not_finite_changes_no_weight_and_no_step_follows_it(tmp_path: Path) -> None:
+    run = tiny_run(tmp_path, budget="20steps", training={"log_every": 20, "clip": None})
+    names = [name for name, _ in run.step.named_parameters()]
+
+    def poison() -> None:
+        run.step.get_parameter(names[-1]).data[:] = float("nan")
+
+    data = run.data = Breaking(at=6, act=poison)
+    with pytest.raises(RunError, match="step 6: the loss or its gradient is not finite"):
+        train(run)
+    assert data.left == 0  # nothing more was read
+    assert all(run.step.get_parameter(name).isfinite().all() for name in names[:-1])
+
+
+def test_the_first_step_whose_gradient_is_not_finite_is_named() -> None:
+    for bad in (math.inf, math.nan):
+        meter = Meter(True)
+        for step, norm in enumerate((1.0, bad, math.nan), 1):
+            meter.add_step(step, torch.tensor(norm), {}, {})
+        with pytest.raises(RunError, match="step 2: the loss or its gradient is not finite"):
+            meter.check()
 
 
 def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:

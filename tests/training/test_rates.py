@@ -79,6 +79,7 @@ def test_cosine_and_stable_decay_reach_their_floor() -> None:
     assert early(0.1) == 1.0 and early(0.3) == pytest.approx(0.55) and early(0.5) == early(0.9) == pytest.approx(0.1)
     stable = WarmupStableDecay(1.0, decay=0.2, floor=0.1)
     assert stable(0.79) == 1.0 and stable(0.9) == pytest.approx(0.55) and stable(1.0) == pytest.approx(0.1)
+    assert WarmupStableDecay(1.0, decay=0.2, shape="root")(0.85) == pytest.approx(1 - math.sqrt(0.25))
     assert InverseSquareRoot(1.0, warmup=0.01)(0.04) == pytest.approx(0.5)
 
 
@@ -98,6 +99,7 @@ def test_phases_become_shares_and_are_chosen_by_the_share_spent() -> None:
     assert phases == (Phase(0.9, {"length": 128}), Phase(1.0, {"length": 512}))
     assert [phase_at(phases, share) for share in (0.0, 0.8999, 0.9, 1.0)] == [0, 0, 1, 1]
     assert phase_at((), 0.5) == 0
+    assert [phase.until for phase in phases_from_shares([(1, {}), (2, {}), (5, {})])] == [0.125, 0.375, 1.0]
 
 
 def test_a_phase_may_not_set_what_nothing_would_read() -> None:
