@@ -59,7 +59,7 @@ _WORDS = ("name", "paper", "notes", "reading", "export", "tie", "order")
 
 def _silent(short: tuple[str, ...], value: Any) -> bool:
     """Whether a value says that something is not done."""
-    return (value is None and short[-2:] != ("training", "clip")) or _NEUTRAL.get(short[-1], None) == value
+    return (value is None and short[-2:] != ("training", "clip")) or _NEUTRAL.get(short[-1]) == value
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
