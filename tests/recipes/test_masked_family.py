@@ -17,6 +17,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "texts.main.normalise.strip_accents": True,
     },
     "albert-xxlarge": {"training.steps": 1_500_000, "networks.main.transformer.dropout": 0.0},  # README of google-research/albert
+    "bert-wwm-zh": {  # ymcui/LAMB_Optimizer_TF optimization.py, which the authors' README links
+        "training.optimizer.lamb.ratio": "all", "training.optimizer.lamb.bias_correction": False,
+        "training.rate.linear.decay": "from_start",
+    },
     "bertje": {  # wietsedv/bertje pretraining/run-pretraining.sh, create-pretrain-data.py
         "sources.main.passages.length": 512, "exercise.0.pair.right": 1, "exercise.2.mask.unit": "token",
         "exercise.2.mask.most": 20, "training.batch": 256, "training.steps": 1_000_000, "training.rate.linear.peak": 1e-4,
@@ -31,11 +35,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "ernie": {  # PaddlePaddle/ERNIE batching.py, pretrain_args.py, model/ernie.py
         "networks.main.transformer.norm_epsilon": 1e-5, "training.steps": 1_000_000,
-        "training.rate.linear.warmup_steps": 5000,
+        "training.rate.linear.warmup_steps": 5000, "training.rate.linear.decay": "from_start",  # optimization.py
     },
     "flaubert": {"texts.main.tokenizer.bpe.size": 68_729},  # the vocabulary released with getalp/Flaubert
     "robbert": {"training.optimizer.adamw.weight_decay": 0.1},  # model card of iPieter/RobBERT
-    "zen": {"sources.main.passages.distractor": "sentences"},  # sinovation/ZEN create_pre_train_data.py
+    "zen": {  # sinovation/ZEN create_pre_train_data.py, ZEN/optimization.py
+        "sources.main.passages.distractor": "sentences", "training.optimizer.bert_adam.epsilon": 1e-6,
+        "training.rate.linear.decay": "after_warmup",
+    },
 }
 
 
