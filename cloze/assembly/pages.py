@@ -50,42 +50,69 @@ sources. *Italics*: the authors do not state it, or it is not known; the choice 
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "parameters": ("parameters",), "vocabulary": ("size",), "budget": ("training.steps", "training.epochs", "training.tokens"),
     "batch": ("training.batch", "set.batch"), "tokens per row": (".length",),
-    "peak rate": (".peak",), "warm-up": (".warmup_steps", ".warmup", ".cut"), "dropout": (".dropout",), "masked": ("mask.rate",),
+    "peak rate": (".peak",), "warm-up": (".warmup_steps", ".warmup", ".cut"), "dropout": (".dropout",),
+    "masked": ("mask.rate", "mask.rate.linear.start", "mask.rate.linear.end"),
+}
+#: What follows a value, by how the name of its figure ends; `%` stands for a share.
+_UNITS = {
+    ".warmup_steps": "steps", ".steps": "steps", ".epochs": "epochs", ".tokens": "tokens", ".warmup": "%", ".cut": "%",
+    "mask.rate": "%", "mask.rate.linear.start": "%", "mask.rate.linear.end": "%",
 }
 
 
 def figures_table() -> str:
     """The figures that most readers look for, a row per recipe."""
-    return _table(("recipe", *_COLUMNS), ([name, *_cells(groups)] for name, groups in sorted(published().items())))
+    heads = {o.name: o.objectives for o in outlines()}
+    return _table(
+        ("recipe", *_COLUMNS),
+        ([f"[{name}](family/{page_of(name)}.md)", *_cells(groups, heads[name])] for name, groups in sorted(published().items())),
+    )
 
 
-def _cells(groups: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
-    told = stated(groups)
+def _cells(groups: Mapping[str, Mapping[str, Any]], heads: Iterable[str]) -> Iterable[str]:
+    """The columns of one recipe. Dropouts of the `heads` are left out; what one run has one after the other is told by arrows."""
+    small = tuple(f"{head}.dropout" for head in heads)
+    told = {figure: found for figure, found in stated(groups).items() if not figure.endswith(small)}
     for endings in _COLUMNS.values():
-        found = [
-            (f"{_shown(value)}{_unit(figure)}", source) for figure, (value, source) in told.items() if figure.endswith(endings)
-        ]
-        yield ", ".join(dict.fromkeys(f"*{text}*" if source == OURS else text for text, source in found)) or "–"
+        found = [figure for figure in told if figure.endswith(endings)]
+        texts = dict.fromkeys(_emphasised(figure, *told[figure]) for figure in found)
+        turns = any(figure.startswith("schedule.") or ".in_turn." in figure or ".linear.end" in figure for figure in found)
+        yield (" → " if turns else ", ").join(texts) or "–"
 
 
-def _unit(figure: str) -> str:
-    return f" {figure.rpartition('.')[2]}" if figure.endswith((".steps", ".epochs", ".tokens")) else ""
+def _emphasised(figure: str, value: Any, source: str) -> str:
+    unit = next((unit for ending, unit in _UNITS.items() if figure.endswith(ending)), "")
+    text = f"{_shown(100 * value)} %" if unit == "%" else f"{_shown(value)} {unit}".rstrip()
+    return f"*{text}*" if source == OURS else text
 
 
 def _shown(value: Any) -> str:
+    """A value as people write it: 1,000,000 and 1e-4."""
     if value is None:
         return "none"
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ", ".join(_shown(item) for item in value)
+    if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        digits, _, power = f"{value:.6e}".partition("e")
+        return f"{float(digits):g}e{int(power)}" if 0 < abs(value) < 1e-3 else f"{value:g}"
+    return str(value)
 
 
 def system_figures(recipe: str) -> str:
-    """Every figure of a recipe with its source, as a table."""
+    """Every figure of a recipe with its source, as a table, and what the sources are."""
     groups = published()[recipe]
-    words = {**groups["sources"], OURS: "not stated by the authors, or not known: ours"}
-    rows = ([f"`{figure}`", _shown(value), words[source]] for figure, (value, source) in stated(groups).items())
-    return _table(("figure", "value", "source"), rows)
+    words = {
+        "unsorted": "not sorted by source yet", **groups["sources"],
+        OURS: "the authors do not state it, or it is not known; the choice is ours",
+    }
+    told = stated(groups)
+    used = dict.fromkeys(source for _, source in told.values())
+    table = _table(("figure", "value", "source"), ([f"`{f}`", _shown(value), source] for f, (value, source) in told.items()))
+    return "\n".join([table, "", *(f"- *{source}*: {words[source]}" for source in used)])
 
 
 def system_pages() -> list[str]:

@@ -18,7 +18,7 @@ FIGURES = re.compile(
     r"tokenizer\.\w+\.size"
     r"|(\w+\.)+(\w+_)?dropout"
     r"|\w+\.length|set\.\S+|schedule\.\d+\.(share|steps|epochs)"
-    r"|mask\.rate|corrupt\.(mask|random|keep)|pair\.rate"
+    r"|mask\.rate(\.\S+)?|corrupt\.(mask|random|keep)|pair\.rate"
     r"|subsample\.threshold|windows\.radius|\w+\.(negatives|power|smoothing|z_loss|weight|limit)"
     r"|training\.(batch|steps|epochs|tokens|clip)"
     r"|training\.(rate|optimizer)\..+"
@@ -34,7 +34,7 @@ def figures(recipe: Recipe) -> dict[str, Any]:
 
     A path leaves out `main`, the names of the recipe's keys, and the names of entries and stages that agree on the value:
     `transformer.dropout`, `mask.rate`, `training.rate.linear.peak`. Values that switch something off (no warm-up, no
-    smoothing, a weight of 1) and absent ones are left out, but for `training.clip`, where absent means that none is done.
+    smoothing, a weight of 1) and absent ones (no clipping) are left out.
     """
     whole = recipe.canonical()
     groups = {*whole.get("mixture", ()), *whole.get("stages", ())}
@@ -59,7 +59,7 @@ _WORDS = ("name", "paper", "notes", "reading", "export", "tie", "order")
 
 def _silent(short: tuple[str, ...], value: Any) -> bool:
     """Whether a value says that something is not done."""
-    return (value is None and short[-2:] != ("training", "clip")) or _NEUTRAL.get(short[-1]) == value
+    return value is None or _NEUTRAL.get(short[-1]) == value
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -71,6 +71,10 @@ Counted = Callable[[Checked], int]
         ("bert-wwm", None, with_heads, 336_226_108),  # BERT-large, uncased
         ("bert-wwm-zh", None, with_pooler, 102_267_648),
         ("mbert", None, with_pooler, 177_853_440),
+        ("bertje", None, with_pooler, 109_482_240 - 522 * 768),  # BERT-base of 30,000 entries
+        ("ernie", None, with_pooler, 102_267_648 - 3128 * 768 + 768),  # Chinese BERT of 18,000 entries and 513 positions
+        ("nezha", None, with_pooler, 102_267_648 - 512 * 768),  # Chinese BERT without a table of positions
+        ("spanbert", None, with_pooler, 335_141_888 - 1526 * 1024),  # BERT-large, cased: 28,996 entries
         ("structbert", None, with_pooler, 109_482_240),  # BERT-base; its head has a third class
         ("roberta", None, fairseq, 124_697_433),
         ("roberta", None, fairseq_with_pooler, 124_645_632),
@@ -104,14 +108,35 @@ def test_a_recipe_has_the_published_number_of_parameters(name: str, size: str | 
 
 
 @pytest.mark.parametrize(
-    ("name", "millions"),
+    ("name", "counted", "millions"),
     [
-        ("xlm-15-clm", 249.1), ("xlm-15-mlm", 249.1), ("xlm-15-tlm", 249.1),
-        ("xlm-en", 667.1),  # the README says 665
+        ("xlm-15-clm", with_heads, "249.1"),
+        ("xlm-15-mlm", with_heads, "249.1"),
+        ("xlm-15-tlm", with_heads, "249.1"),
+        ("xlm-en", with_heads, "667.1"),  # the README says 665
+        ("flaubert", with_heads, "138"),  # README of getalp/Flaubert
+        ("camembert", network, "110"),  # fairseq, examples/camembert
+        ("robbert", fairseq, "117"),  # model card
+        ("modern", network, "149"),
     ],
 )
-def test_a_recipe_has_the_published_millions_of_parameters(name: str, millions: float) -> None:
-    assert round(with_heads(checked(name)) / 1e6, 1) == millions
+def test_a_recipe_has_the_published_millions_of_parameters(name: str, counted: Counted, millions: str) -> None:
+    digits = len(millions.partition(".")[2])
+    assert f"{counted(checked(name)) / 1e6:.{digits}f}" == millions
+
+
+def test_character_bert_is_bert_on_elmos_convolutions() -> None:
+    """263 characters of width 16, filters of 1 to 7 characters, two highways of 2,048, a projection; BERT-base without words."""
+    filters = {1: 32, 2: 32, 3: 64, 4: 128, 5: 256, 6: 512, 7: 1024}
+    convolutions = sum(width * 16 * number + number for width, number in filters.items())
+    characters = 263 * 16 + convolutions + 2 * (2048 + 1) * 4096 + (2048 + 1) * 768
+    assert network(checked("character-bert")) == 109_482_240 - (768 + 1) * 768 - 30_522 * 768 + characters
+
+
+def test_zen_is_chinese_bert_and_six_layers_over_the_ngrams() -> None:
+    """A thousand n-grams stand in for the lexicon; two kinds of segment and a norm belong to its table."""
+    layer = 4 * (768 + 1) * 768 + (768 + 1) * 3072 + (3072 + 1) * 768 + 4 * 768
+    assert with_pooler(checked("zen")) == 102_267_648 + 6 * layer + (1000 + 2 + 2) * 768
 
 
 def test_unicoder_is_the_larger_xlm_and_three_vectors() -> None:
