@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -87,21 +87,40 @@ def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findin
     seen: dict[int, str] = {}
     per_document, per_sentence = Lengths(), Lengths()
     scripts = np.zeros(len(_NAMES), dtype=np.int64)
-    for document in read_documents(paths, format=format, report=report):
-        text = document.text
-        per_document.add([len(document.sentences)])
-        per_sentence.add([len(sentence.strip()) for sentence in document.sentences])
-        findings.characters += len(text)
-        findings.single_sentence_documents += len(document.sentences) == 1
-        findings.special.update(literals_in(text))
-        _find_duplicate(text, document, seen, findings)
-        scripts += scripts_of(text)
-        if not text.isascii():
-            _count_chinese(text, findings.chinese)
+    for parts in _documents(read_documents(paths, format=format, report=report)):
+        sentences, digest = 0, blake2b(digest_size=8)
+        for document in parts:
+            text = "\n" * document.goes_on + document.text
+            sentences += len(document.sentences)
+            per_sentence.add([len(sentence.strip()) for sentence in document.sentences])
+            findings.characters += len(text)
+            findings.special.update(literals_in(text))
+            digest.update(text.encode("utf-8", "replace"))
+            scripts += scripts_of(text)
+            if not text.isascii():
+                _count_chinese(text, findings.chinese)
+        per_document.add([sentences])
+        findings.single_sentence_documents += sentences == 1
+        _find_duplicate(digest.digest(), document, seen, findings)
     findings.lengths = {**per_document.summary("document"), **per_sentence.summary("sentence")}
     findings.scripts = script_shares(scripts)
     findings.advice = _advice(findings)
     return findings
+
+
+def _documents(parts: Iterator[Document]) -> Iterator[Iterator[Document]]:
+    """The parts of every document. A very long one is never held as a whole."""
+    waiting = next(parts, None)
+
+    def document() -> Iterator[Document]:
+        nonlocal waiting
+        assert waiting is not None
+        yield waiting
+        while (waiting := next(parts, None)) is not None and waiting.goes_on:
+            yield waiting
+
+    while waiting is not None:
+        yield document()
 
 
 def check_store(path: str | Path) -> dict[str, Any]:
@@ -141,8 +160,8 @@ class Lengths:
         return {f"{name}_median": middle, f"{name}_mean": mean, f"{name}_longest": self.longest}
 
 
-def _find_duplicate(text: str, document: Document, seen: dict[int, str], findings: Findings) -> None:
-    key = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "little")
+def _find_duplicate(digest: bytes, document: Document, seen: dict[int, str], findings: Findings) -> None:
+    key = int.from_bytes(digest, "little")
     if key not in seen:
         # Places only of the first documents: the rest must not cost a string each.
         seen[key] = f"{document.file}:{document.line}" if len(seen) < 100_000 else ""

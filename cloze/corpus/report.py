@@ -17,6 +17,7 @@ KINDS = {
     "nul": "NUL characters, removed",
     "bad_record": "records without a readable text, left out",
     "long_line": "lines over 1 MB",
+    "long_sentence": "sentences over 65,536 characters, cut into pieces",
     "empty_document": "documents without text, left out",
     "empty_file": "empty files",
     "left_out": "files of the folder left out",

@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,7 +207,7 @@ def test_odd_things_are_counted_with_file_and_line(tmp_path: Path) -> None:
     data = b"Fine here.\nBad \xff byte, and \xe4\xb8 more.\n\nNUL \0 here.\n" + long + b"\nEnd.\n" + b"Filler line.\n" * 200
     report = Report()
     text = "\n".join(d.text for d in read_documents([write(tmp_path / "a.txt", data)], report=report, format="blank"))
-    assert report.odd.counts == {"undecodable": 3, "nul": 1, "long_line": 1}
+    assert report.odd.counts == {"undecodable": 3, "nul": 1, "long_line": 1, "long_sentence": 1}
     assert report.odd.places["undecodable"] == [f"{tmp_path}/a.txt:2", f"{tmp_path}/a.txt:2"]
     assert report.odd.places["nul"] == [f"{tmp_path}/a.txt:4"]
     assert report.odd.places["long_line"] == [f"{tmp_path}/a.txt:5 (1.1 MB)"]
@@ -214,6 +215,53 @@ def test_odd_things_are_counted_with_file_and_line(tmp_path: Path) -> None:
     assert "NUL  here." in text
     assert text.count("word") == 210_000  # never truncated
     assert any("bytes that are not UTF-8" in line for line in report.lines())
+
+
+def test_a_very_long_document_comes_in_parts_and_loses_nothing(tmp_path: Path) -> None:
+    text = "".join(f"Line {number} is here.\n" for number in range(9000)) + "\nThe next.\n"
+    file, report = write(tmp_path / "a.txt", text), Report()
+    parts = list(read_documents([file], format="blank", report=report, block_bytes=1000, longest=20_000))
+    assert [part.goes_on for part in parts] == [False] + [True] * (len(parts) - 2) + [False]
+    assert 6 <= len(parts) <= 9 and max(len(part.text) for part in parts[1:]) < 20_000 + 3000  # the first block is the sample
+    assert "\n".join(part.text for part in parts[:-1]) == text[: text.index("\n\n")]
+    assert (parts[-1].text, {part.line for part in parts[:-1]}) == ("The next.", {1})
+    assert (report.documents, report.sentences) == (2, 9001)
+
+
+def test_a_line_of_many_megabytes_takes_no_more_memory_than_its_blocks(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt.gz"
+    with gzip.open(file, "wb", compresslevel=1) as packed:
+        for _ in range(16):
+            packed.write(b"a" * 1_000_000 + b" " + b"word " * 200_000)
+    report = Report()
+    tracemalloc.start()
+    try:
+        found = read_documents([file], format="line", report=report, block_bytes=1 << 19, longest=1 << 21)
+        letters = sum(len(sentence.replace(" ", "")) for document in found for sentence in document.sentences)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert letters == 16 * 1_800_000
+    assert peak < 16_000_000  # the text has 32 MB
+    assert report.odd.counts["long_line"] == 1 and report.odd.places["long_line"][0].endswith("MB and more)")
+
+
+def test_a_word_of_megabytes_reaches_no_tokenizer_in_one_piece(tmp_path: Path) -> None:
+    long = "x" * 150_000 + " " + "word " * 20_000
+    report = Report()
+    for format in ("line", "sentence", "blank", "book"):
+        (found,) = read_documents([write(tmp_path / "a.txt", f"{long}End.\n")], format=format, report=report)
+        assert max(map(len, found.sentences)) <= 1 << 16
+        assert "".join(found.sentences).replace(" ", "") == long.replace(" ", "") + "End."
+    assert report.odd.counts["long_sentence"] == 4
+    assert any("sentences over 65,536 characters, cut into pieces" in line for line in report.lines())
+
+
+def test_a_record_of_many_megabytes_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cloze.corpus.readers.blocks._LONGEST_RECORD", 1 << 20)
+    file = write(tmp_path / "a.jsonl", json.dumps({"text": "First."}) + "\n" + json.dumps({"text": "word " * 1_000_000}))
+    with pytest.raises(CorpusError, match=r"a\.jsonl:2: a record of more than 1 MB; .* a document each\.\n  Split it"):
+        list(read_documents([file], block_bytes=1 << 18))
 
 
 def test_records_without_text_are_counted_and_many_of_them_refused(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def _file_blocks(file: TextFile, asked: Wanted, report: Report, size: int, *, al
 
 
 def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Report, size: int) -> Iterator[Block]:
-    line, carry, fresh = 1, b"", sample.removeprefix(b"\xef\xbb\xbf")
+    line, carry, fresh, within = 1, b"", sample.removeprefix(b"\xef\xbb\xbf"), False
     while True:
         more = stream.read(max(1, size - len(fresh)))
         at_end = not more
@@ -110,16 +110,20 @@ def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Repor
         data = carry + _line_ends(fresh[: len(fresh) - len(held)])
         if at_end:
             if data:
-                _note_long_lines(data, name, line, report)
+                _note_long_lines(data, name, line, report, within=within)
                 yield Block(name, format, data, line, last=True)
             return
         cut, broken = _cut_at(data, format, size)
         if format == "jsonl" and broken:
             cut = 0
             if len(data) > _LONGEST_RECORD:
-                raise CorpusError(f"{name}:{line}: a record of more than {_LONGEST_RECORD >> 20} MB; expected JSON lines.")
+                raise CorpusError(
+                    f"{name}:{line}: a record of more than {_LONGEST_RECORD >> 20} MB; expected JSON lines, a document each.\n"
+                    "  Split it into several records, or write its text as plain text."
+                )
         if cut:
-            _note_long_lines(data[:cut], name, line, report)
+            _note_long_lines(data[:cut], name, line, report, within=within, broken=broken)
+            within = broken
             yield Block(name, format, data[:cut], line, last=False, broken=broken)
             line += data.count(b"\n", 0, cut)
         carry, fresh = data[cut:], held
@@ -152,15 +156,17 @@ def _line_ends(data: bytes) -> bytes:
     return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-def _note_long_lines(data: bytes, name: str, line: int, report: Report) -> None:
-    start = 0
+def _note_long_lines(data: bytes, name: str, line: int, report: Report, *, within: bool, broken: bool = False) -> None:
+    """Note lines of more than a megabyte, each once: what begins `within` a line was noted with the block before."""
+    start = 0 if not within else data.find(b"\n") + 1 or len(data)
     while start + LONG_LINE < len(data):
         end = data.rfind(b"\n", start, start + LONG_LINE + 1)
         if end < 0:
             stop = data.find(b"\n", start)
             stop = len(data) if stop < 0 else stop
             number = line + data.count(b"\n", 0, start)
-            report.odd.note("long_line", f"{name}:{number} ({(stop - start) / 1e6:.1f} MB)")
+            more = " and more" if broken and stop == len(data) else ""
+            report.odd.note("long_line", f"{name}:{number} ({(stop - start) / 1e6:.1f} MB{more})")
             end = stop
         start = end + 1
 

@@ -10,14 +10,17 @@ from cloze.corpus.readers.blocks import BLOCK, Block, read_blocks
 from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.report import Faults, Report
 
+LONGEST = 8 << 20  # characters
+
 
 @dataclass
 class Document:
-    """A document: its sentences in order, and where it begins."""
+    """A document, or a part of a very long one: its sentences in order, and where the document begins."""
 
     sentences: list[str]
     file: str
     line: int
+    goes_on: bool = False  # the next part of the document before it
 
     @property
     def text(self) -> str:
@@ -26,21 +29,24 @@ class Document:
 
 
 def read_documents(
-    paths: Sequence[str | Path], *, format: str = "auto", report: Report | None = None, block_bytes: int = BLOCK
+    paths: Sequence[str | Path], *, format: str = "auto", report: Report | None = None, block_bytes: int = BLOCK,
+    longest: int = LONGEST,
 ) -> Iterator[Document]:
     """The documents of files, folders, globs, "-" (standard input) or "python-docs", in order and in constant memory.
 
     `format` is one of `readers.formats.FORMATS`, or "auto" to find it out file by file; `FORMAT:COLUMN` names the column or
     key of records and tables that holds the text ("text" otherwise). Empty documents are left out and
-    noted in `report`, with everything else that is odd. Raises `CorpusError` for what cannot be read as text.
+    noted in `report`, with everything else that is odd. A document of more than `longest` characters comes in parts, cut
+    between sentences, all but the first marked `goes_on`. Raises `CorpusError` for what cannot be read as text.
     """
     account = Report() if report is None else report
-    return documents_of(read_blocks(paths, format, account, size=block_bytes), account)
+    return documents_of(read_blocks(paths, format, account, size=block_bytes), account, longest=longest)
 
 
-def documents_of(blocks: Iterable[Block], report: Report) -> Iterator[Document]:
-    """The documents of blocks, those put together again that a block border cut."""
+def documents_of(blocks: Iterable[Block], report: Report, *, longest: int = LONGEST) -> Iterator[Document]:
+    """The documents of blocks, those put together again that a block border cut, up to `longest` characters."""
     held: Document | None = None  # a document that may go on
+    size = 0
     file = Faults("")
     for block in blocks:
         parsed = parse_block(block)
@@ -52,9 +58,13 @@ def documents_of(blocks: Iterable[Block], report: Report) -> Iterator[Document]:
         for number, (sentences, line) in enumerate(zip(parsed.documents, parsed.lines, strict=True)):
             if number == 0 and held is not None and parsed.goes_on:
                 held.sentences += sentences
-                continue
-            yield from _finished(held, report)
-            held = Document(sentences, block.path, line)
+            else:
+                yield from _finished(held, report)
+                held, size = Document(sentences, block.path, line), 0
+            size += sum(map(len, sentences))
+            if size > longest:
+                yield from _finished(held, report)
+                held, size = Document([], block.path, held.line, goes_on=True), 0
         if held is not None and not parsed.open_end:
             yield from _finished(held, report)
             held = None
@@ -75,8 +85,8 @@ def _finished(document: Document | None, report: Report) -> Iterator[Document]:
     if document is None:
         return
     if document.sentences:
-        report.documents += 1
+        report.documents += not document.goes_on
         report.sentences += len(document.sentences)
         yield document
-    else:
+    elif not document.goes_on:
         report.odd.note("empty_document", f"{document.file}:{document.line}")

@@ -21,6 +21,8 @@ from cloze.untrusted import parse_json, without_surrogates
 _BLANK = re.compile(r"\n[^\S\n]*\n(?:[^\S\n]*\n)*")  # begins with a literal: the scan for it runs at full speed
 _BLANK_AT_START = re.compile(r"(?:[^\S\n]*\n)*")
 _ENDS_BLANK = re.compile(r"(?:^|\n)[^\S\n]*\n\s*\Z")
+LONGEST_SENTENCE = 1 << 16  # characters; tokenizers take memory and time out of proportion for one word of megabytes
+
 _HEADER = re.compile(r"<doc\s[^\n]*>[^\S\n]*(?:\n|$)")
 
 
@@ -44,6 +46,7 @@ def parse_block(block: Block, *, spaces: bool = True, cut: bool = True) -> Parse
     """
     split = _barely_cut if not cut else _split_keeping_spaces if spaces else split_sentences
     odd, faults = Oddities(), Faults(block.path, block.bytes, column=block.column)
+    split = _in_pieces(split, odd, f"{block.path}, from line {block.line}")
     if block.format == PAIRS:
         assert isinstance(block.data, list)
         documents = [block.data[i : i + 2] for i in range(0, len(block.data), 2)]
@@ -90,7 +93,8 @@ def _blank(text: str, line: int, split: Split) -> _Found:
 def _sentence(text: str, line: int, split: Split) -> _Found:
     documents, lines = [], []
     for start, piece in _pieces(text):
-        documents.append([s for s in map(str.strip, piece.split("\n")) if s])
+        rows = [s for s in map(str.strip, piece.split("\n")) if s]
+        documents.append([s for row in rows for s in (split(row) if len(row) > LONGEST_SENTENCE else [row])])
         lines.append(line + start)
     return documents, lines, not _ENDS_BLANK.search(text[-4096:])
 
@@ -213,6 +217,28 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
         position = gap.end()
     if not text[position:].isspace() and position < len(text):
         yield line, text[position:]
+
+
+def _in_pieces(split: Split, odd: Oddities, place: str) -> Split:
+    """`split`, and what it leaves longer than a sentence may be cut at a space, or where there is none, at the limit."""
+
+    def splitting(line: str) -> list[str]:
+        if len(line) <= LONGEST_SENTENCE:
+            return split(line)
+        pieces: list[str] = []
+        for sentence in split(line):
+            begin = 0
+            while len(sentence) - begin > LONGEST_SENTENCE:
+                end = begin + LONGEST_SENTENCE
+                space = sentence.rfind(" ", begin + LONGEST_SENTENCE // 2, end)
+                pieces.append(sentence[begin : space if space > 0 else end])
+                begin += len(pieces[-1])
+            if begin:
+                odd.note("long_sentence", place)
+            pieces.append(sentence[begin:])
+        return pieces
+
+    return splitting
 
 
 def _barely_cut(line: str) -> list[str]:
