@@ -246,6 +246,17 @@ def test_a_line_of_many_megabytes_takes_no_more_memory_than_its_blocks(tmp_path:
     assert report.odd.counts["long_line"] == 1 and report.odd.places["long_line"][0].endswith("MB and more)")
 
 
+@pytest.mark.parametrize("format", ["book", "blank", "sentence"])
+def test_a_large_file_that_ends_with_a_line_end_ends_its_document(tmp_path: Path, format: str) -> None:
+    text = "".join(f"Line {number} of NAME.\n" for number in range(8000))
+    for name in ("a.txt", "b.txt"):
+        write(tmp_path / name, text.replace("NAME", name))
+    found = list(read_documents([tmp_path], format=format))
+    assert [(Path(d.file).name, d.line, d.sentences[0].strip()) for d in found] == [
+        ("a.txt", 1, "Line 0 of a.txt."), ("b.txt", 1, "Line 0 of b.txt.")
+    ]
+
+
 def test_a_word_of_megabytes_reaches_no_tokenizer_in_one_piece(tmp_path: Path) -> None:
     long = "x" * 150_000 + " " + "word " * 20_000
     report = Report()

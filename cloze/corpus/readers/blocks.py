@@ -121,12 +121,15 @@ def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Repor
                     f"{name}:{line}: a record of more than {_LONGEST_RECORD >> 20} MB; expected JSON lines, a document each.\n"
                     "  Split it into several records, or write its text as plain text."
                 )
+        ahead = stream.read(1) if cut == len(data) and not held else held
         if cut:
             _note_long_lines(data[:cut], name, line, report, within=within, broken=broken)
             within = broken
-            yield Block(name, format, data[:cut], line, last=False, broken=broken)
+            yield Block(name, format, data[:cut], line, last=not (data[cut:] or ahead), broken=broken)
             line += data.count(b"\n", 0, cut)
-        carry, fresh = data[cut:], held
+        carry, fresh = data[cut:], ahead
+        if not carry and not fresh:
+            return
 
 
 def _cut_at(data: bytes, format: str, size: int) -> tuple[int, bool]:
