@@ -105,10 +105,7 @@ def _shown(value: Any) -> str:
 def system_figures(recipe: str) -> str:
     """Every figure of a recipe with its source, as a table, and what the sources are."""
     groups = published()[recipe]
-    words = {
-        "unsorted": "not sorted by source yet", **groups["sources"],
-        OURS: "the authors do not state it, or it is not known; the choice is ours",
-    }
+    words = {**groups["sources"], OURS: "the authors do not state it, or it is not known; the choice is ours"}
     told = stated(groups)
     used = dict.fromkeys(source for _, source in told.values())
     table = _table(("figure", "value", "source"), ([f"`{f}`", _shown(value), source] for f, (value, source) in told.items()))

@@ -48,6 +48,11 @@ def fairseq_with_pooler(found: Checked) -> int:
     return with_pooler(found) + 3 * network_width(found)
 
 
+def spare_rows(found: Checked) -> int:
+    """BART's two tables of positions have two rows each below the first."""
+    return with_heads(found) + 4 * network_width(found)
+
+
 def network_width(found: Checked) -> int:
     part = found.recipe.exported.part
     assert part is not None
@@ -88,6 +93,7 @@ Counted = Callable[[Checked], int]
         ("gpt2-medium", None, with_heads, 354_823_168),
         ("gpt2-large", None, with_heads, 774_030_080),
         ("gpt2-xl", None, with_heads, 1_557_611_200),
+        ("gpt3", None, with_heads, 125_226_240),  # table 2.1: 125M
         ("albert-base", None, with_pooler, 11_683_584),
         ("albert-large", None, with_pooler, 17_683_968),
         ("albert-xlarge", None, with_pooler, 58_724_864),
@@ -95,6 +101,15 @@ Counted = Callable[[Checked], int]
         ("electra-small", None, discriminator, 13_549_057),
         ("electra-base", None, discriminator, 109_483_009),
         ("electra-base", "large", discriminator, 335_142_913),
+        ("t5-small", None, with_heads, 60_506_624),
+        ("t5-base", None, with_heads, 222_903_552),
+        ("t5-large", None, with_heads, 737_668_096),
+        ("t5-v1.1-small", None, with_heads, 76_961_152),
+        ("t5-v1.1-base", None, with_heads, 247_577_856),
+        ("bart-base", None, spare_rows, 139_420_416),
+        ("bart-large", None, spare_rows, 406_291_456),
+        ("mass", None, with_heads, 123_468_288),  # README: 123M
+        ("nnlm", None, with_heads, 11_904_264),  # the paper's formula at |V| = 17,964, n = 6, h = 60, m = 100
         ("awd-lstm", None, with_heads, 24_221_600),
         ("elmo", None, network, 93_600_864),
         ("xlnet-base", None, network, 116_718_336),
