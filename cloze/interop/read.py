@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from torch import Tensor
 
 from cloze.bounds import DEEPEST
 from cloze.errors import CheckpointError, nearest
-from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, HeadTable, Setting
-from cloze.interop.export import DESCRIPTION, OWN_HEADS, OWN_NETWORK, OWN_TABLES
+from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, Setting
+from cloze.interop.export import DESCRIPTION, OWN_NETWORK, OWN_TABLES
 from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
-from cloze.interop.mapping import Facts, to_ours
-from cloze.interop.model import Head, Model, Reading, Table, complete
+from cloze.interop.heads import own_names, read_heads
+from cloze.interop.mapping import to_ours
+from cloze.interop.model import Model, Reading, Table, complete
 from cloze.interop.own import own_description
 from cloze.text.tokenizer import Tokenizer
 
@@ -119,9 +120,9 @@ def _model(
     _fold_segments(tensors, architecture, arguments, base, place)
     _drop_copies(architecture, tensors, base, place)
     network = to_ours(architecture.rows(arguments), tensors, facts, place)
-    found, said = _heads(architecture, config, tensors, network, arguments, facts, place)
+    found, said = read_heads(architecture, config, tensors, network, arguments, facts, place)
     remarks += said
-    heads = _own_names(found, own, folder)
+    heads = own_names(found, own, folder)
     for pattern in architecture.ignored:
         buffer = re.compile(re.escape(pattern.replace("{base}", base)).replace(r"\{i\}", r"\d+"))
         for name in [name for name in tensors if buffer.fullmatch(name)]:
@@ -231,125 +232,6 @@ def _fold_segments(
         tensors[positions] = tensors[positions] + row
 
 
-def _heads(
-    architecture: Architecture,
-    config: Mapping[str, Any],
-    tensors: dict[str, Tensor],
-    network: Mapping[str, Tensor],
-    arguments: Mapping[str, Any],
-    facts: Facts,
-    place: str,
-) -> tuple[dict[str, tuple[HeadTable, Head]], list[str]]:
-    """The heads whose signs are in the file, each by its table."""
-    heads: dict[str, tuple[HeadTable, Head]] = {}
-    remarks: list[str] = []
-    for table in architecture.heads:
-        tie = architecture.ties(config)
-        if tie:
-            tie, said = _drop_repeats(table, tensors, network, facts, place)
-        else:
-            said = _share(table, architecture, config, tensors, network)
-        remarks += said
-        if not _present(table, architecture, config, tensors, facts, tie):
-            continue
-        other = _other_head(table, config)
-        if other:
-            remarks.append(f"{other}, so this head is left out.")
-            continue
-        own = table.arguments(config, tensors)
-        if table.part == "token_prediction":
-            own["tie"] = tie
-        if not tie:
-            for copy, source in table.copies.items():  # 4.57 shares the two and keeps the copy's name alone
-                kept = tensors.pop(copy, None)
-                if kept is not None:
-                    tensors.setdefault(source, kept)
-        state = to_ours(table.rows(tie), tensors, facts.sized(C=own.get("classes", 0)), place)
-        head = Head(table.part, own, state)
-        for reason in table.objections(head, arguments):
-            raise CheckpointError(f"{place}: the head {table.role} cannot be read: {reason}.")
-        heads[table.role] = (table, head)
-    return heads, remarks or _absent(architecture, config, heads)
-
-
-def _absent(architecture: Architecture, config: Mapping[str, Any], heads: Mapping[str, Any]) -> list[str]:
-    """A remark on a class whose head the file does not hold."""
-    names = config.get("architectures") or ()
-    named = [cls for cls in architecture.classes if cls.name in names and cls.roles - heads.keys()]
-    return [f"config.json names {cls.name}, and the file lacks its head ({', '.join(sorted(cls.roles))})." for cls in named[:1]]
-
-
-def _present(
-    table: HeadTable,
-    architecture: Architecture,
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    facts: Facts,
-    tie: bool,
-) -> bool:
-    if not table.rows(tie):  # nothing but the tied table: the class says whether the model predicts
-        return _class_predicts(table, architecture, config)
-    return all(name.replace("{base}", facts.base) in tensors for name in table.sign)
-
-
-def _class_predicts(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:
-    """Whether the folder's class has this head; one that names no class may have it."""
-    without = {cls.name for cls in architecture.classes if table.role not in cls.roles}
-    return not without.intersection(config.get("architectures") or ())
-
-
-def _other_head(table: HeadTable, config: Mapping[str, Any]) -> str:
-    """What of config.json makes the head another one than ours, in words; empty when it is ours."""
-    wrong = [
-        f"{key} is {config[key]!r}, where cloze has {meant!r}"
-        for key, meant in table.keys.items()
-        if config.get(key, meant) != meant and (config[key] or meant)
-    ]
-    return f"config.json: {'; '.join(wrong)} in the head {table.role}" if wrong else ""
-
-
-def _share(
-    table: HeadTable,
-    architecture: Architecture,
-    config: Mapping[str, Any],
-    tensors: dict[str, Tensor],
-    network: Mapping[str, Tensor],
-) -> list[str]:
-    """Give an untied head that the file lacks the token table's values, where transformers does so too."""
-    absent = [name for name in table.shares if name not in tensors]
-    if not absent or not _class_predicts(table, architecture, config):
-        return []
-    tensors.update({name: network["embeddings.tokens.weight"].clone() for name in absent})
-    return [
-        f"{absent[0]} is not in the file: transformers uses the token table in its place, here it is a copy of that table, "
-        "which training changes on its own."
-    ]
-
-
-def _drop_repeats(
-    table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], facts: Facts, place: str
-) -> tuple[bool, list[str]]:
-    """Take out copies of tied tensors. Returns whether the head is tied: in transformers 5 one with other rows is not."""
-    for name, source in table.repeats.items():
-        copy = tensors.get(name)
-        origin = network.get("embeddings.tokens.weight") if "{base}" in source else tensors.get(source)
-        if copy is None or origin is None:
-            continue
-        if torch.equal(copy, origin):
-            del tensors[name]
-        elif not table.untied or "{base}" not in source:
-            raise CheckpointError(
-                f"{place}: {name} differs from {source.replace('{base}', facts.base)}; cloze's network has one tensor for "
-                "both, so this model cannot be imported."
-            )
-        else:
-            return False, [
-                f"{name} differs from {source.replace('{base}', facts.base)}, although config.json ties the two "
-                "(tie_word_embeddings): both are kept, as transformers 5 does."
-            ]
-    return True, []
-
-
 def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: str, place: str) -> None:
     """Take out the token table's other names, whichever of them the file holds, and buffers of zeros."""
     for name in architecture.blank:
@@ -368,29 +250,6 @@ def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: s
                 "cannot be imported."
             )
         tensors[names[0]] = rows
-
-
-def _own_names(
-    heads: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None, folder: Path
-) -> dict[str, Head]:
-    """Heads under the names and arguments that cloze gave them, with those that transformers does not know."""
-    if own is None:
-        return {table.part: replace(head, read=table.read) for table, head in heads.values()}
-    stored = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).exists() else {}
-    result: dict[str, Head] = {}
-    for name, entry in own["heads"].items():
-        if entry["role"] in heads:
-            table, found = heads[entry["role"]]
-            result[name] = Head(entry["part"], entry["arguments"], found.state, entry.get("read") or table.read)
-        elif entry["role"] is None:
-            state = {key.removeprefix(name + "/"): t for key, t in stored.items() if key.startswith(name + "/")}
-            result[name] = Head(entry["part"], entry["arguments"], state, entry.get("read", {}))
-        else:
-            raise CheckpointError(
-                f"{folder / WEIGHTS}: the head {name!r} is missing, which {DESCRIPTION} promises.\n"
-                "  The copy is incomplete: copy the whole folder again."
-            )
-    return result
 
 
 def _beside(
@@ -416,7 +275,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
         arguments=own["arguments"],
         order=own["order"],
         network=read_tensors(folder / OWN_NETWORK),
-        heads=_own_names({}, own, folder),
+        heads=own_names({}, own, folder),
         part=own["part"],
         beside=beside,
         tables=tables,

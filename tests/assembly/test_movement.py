@@ -62,7 +62,7 @@ def test_the_canonical_form_keeps_them(write: Write) -> None:
 
 @pytest.mark.parametrize(
     ("train", "told"),
-    [("{gradul: {}}", "Did you mean 'gradual'?"), ("{gradual: {every: 0}}", "Expected a number of epochs above 0."),
+    [("{gradul: {}}", "Did you mean 'gradual'?"), ("{gradual: {every: 0}}", "got 0, expected a number above 0."),
      ("{gradual: {evry: 1}}", 'unknown argument "evry"')],
 )
 def test_a_way_to_unfreeze_that_makes_no_sense_is_told(write: Write, train: str, told: str) -> None:

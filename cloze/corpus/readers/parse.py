@@ -44,9 +44,9 @@ def parse_block(block: Block, *, spaces: bool = True, cut: bool = True) -> Parse
     Without `cut` lines are cut into sentences only where no white space may stand between these, which saves most of the
     time, for those who only look at words.
     """
-    split = _barely_cut if not cut else _split_keeping_spaces if spaces else split_sentences
+    cutting: Split = _barely_cut if not cut else _split_keeping_spaces if spaces else split_sentences
     odd, faults = Oddities(), Faults(block.path, block.bytes, column=block.column)
-    split = _in_pieces(split, odd, f"{block.path}, from line {block.line}")
+    split = _in_pieces(cutting, odd, f"{block.path}, from line {block.line}")
     if block.format == PAIRS:
         assert isinstance(block.data, list)
         documents = [block.data[i : i + 2] for i in range(0, len(block.data), 2)]
