@@ -13,6 +13,9 @@ from cloze.networks.blocks.initial import draw
 
 Transform = Literal["gelu", "gelu_tanh", "tanh", "relu"]
 
+#: The deviation of a standard normal distribution that is cut at two deviations.
+CUT = 0.8796256610342398
+
 
 def transformed(x: Tensor, kind: Transform) -> Tensor:
     """The non-linearity after a head's dense map."""
@@ -71,8 +74,8 @@ class VocabularyHead(nn.Module):
 
     `table` is an embedding of another module to tie to. It is not registered here: a tied weight is stored once, by the
     network that owns it. `scale` divides what meets the table by the root of its width (T5's tied table).
-    Without `biases` the dense map and its norm have no offsets. Rows of its own begin with deviation 0.02, cut at two, or with
-    `initial: fan_in` with the width to the power -1/2 (T5 v1.1).
+    Without `biases` the dense map and its norm have no offsets. Rows of its own begin with `deviation`, cut at two, or with
+    `initial: fan_in` with deviation 1/√E after the cut (`logits_dense` in google-research/t5x).
     """
 
     def __init__(
@@ -101,10 +104,7 @@ class VocabularyHead(nn.Module):
         self.output = None
         if table is None:
             self.output = nn.Linear(inner, vocab_size, bias=False)
-            if initial == "fan_in":
-                draw(self.output.weight, "normal", inner**-0.5)
-            else:
-                draw(self.output.weight, "truncated", deviation)
+            draw(self.output.weight, "truncated", inner**-0.5 / CUT if initial == "fan_in" else deviation)
         self._tied = (table,)
 
     @property

@@ -51,8 +51,9 @@ def token_prediction(
     `biases` the dense map and its norm have no offsets (ModernBERT).
 
     `deviation` is that of the dense map and of output rows of its own at the start (truncated at two deviations); with `initial:
-    fan_in` such rows begin with the width to the power -1/2 instead, not truncated (T5 v1.1). `bound` draws
-    the head's own rows and biases between ±`bound` instead (recurrent language models begin so, in all their parameters).
+    fan_in` such rows have deviation 1/√width after truncation instead, so that untrained scores have deviation 1 (T5 v1.1, from
+    google-research/t5x). `bound` draws the head's own rows and biases between ±`bound` instead (recurrent language models begin
+    so, in all their parameters).
 
     `sampled` trains by a sample of so many ids and `most` asks for the most frequent ids alone, the rest being [UNK], as ELMo
     does (see `SampledPrediction`); both want ids sorted by frequency, as the tokenizer `words` gives them.
@@ -61,6 +62,8 @@ def token_prediction(
     """
     if tie and table is None:
         raise ValueError("token_prediction: tie is true, but the network it reads has no token table")
+    if tie and initial == "fan_in":
+        raise RecipeError("token_prediction.initial: fan_in is for output rows of its own; with tie: true leave it out.")
     rows = vocab_size if most is None else min(most, vocab_size)
     if sampled is not None or most is not None:
         _check_sampled(most, smoothing, z_loss, tied=tie)

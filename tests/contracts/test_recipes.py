@@ -18,16 +18,17 @@ from cloze.objectives.output_words import OutputWords
 from cloze.training.step import Step
 
 
-def spread(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> float:
-    """The standard deviation of an untrained score of an id that the text does not show, where it is not small.
+def wide(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> bool:
+    """Whether untrained scores of ids that the text does not show have deviation 1 rather than a small one.
 
     The states of a last norm have the length √D. With an output tied to the table, XLM's (deviation 1/√D) gives scores of
-    deviation √D · 1/√D = 1, and T5's (deviation 1, scores divided by √D) as well.
+    deviation √D · 1/√D = 1, and T5's (deviation 1, scores divided by √D) as well; so do rows of their own of deviation 1/√D.
     """
     part = recipe.networks[run.network].part
     assert part is not None
-    wide = part.arguments.get("initial") in ("uniform", "t5") and objective.part.arguments.get("tie")
-    return 1.0 if wide else 0.0
+    if objective.part.arguments.get("tie"):
+        return part.arguments.get("initial") in ("uniform", "t5")
+    return objective.part.arguments.get("initial") == "fan_in"
 
 
 def chance(objective: ObjectiveSpec, vocabulary: int, rows: int) -> float:
@@ -55,8 +56,9 @@ def test_an_untrained_system_starts_at_chance(name: str, system: Callable[..., A
                 assert loss == pytest.approx(OWN_START[objective.part.name](own, batch, counts[objective.name]), rel=0.02)
                 continue
             guess = chance(objective, opened.tokenizer.size, len(batch["tokens"]))
-            if spread(opened.recipe, run, objective):
-                assert_wide(step, turn, batch, f"{run.name}.{objective.name}", loss, opened.tokenizer.size)
+            if wide(opened.recipe, run, objective):
+                hold = assert_wide if objective.part.arguments.get("tie") else assert_wide_of_its_own
+                hold(step, turn, batch, f"{run.name}.{objective.name}", loss, opened.tokenizer.size)
             else:
                 assert loss == pytest.approx(guess, abs=0.1 if objective.part.name == "token_prediction" else 0.15)
 
@@ -110,6 +112,21 @@ def assert_wide(step: Step, turn: str, batch: Batch, scored: str, loss: float, v
     width = next(n.width for n in step.networks.values() if hasattr(n, "layers") or hasattr(n, "encoder"))
     highest = math.log(vocabulary * math.exp(0.5) + len(shown) * math.exp(1.3 * math.sqrt(width)))
     assert math.log(vocabulary) - 0.5 < loss < highest
+
+
+def assert_wide_of_its_own(step: Step, turn: str, batch: Batch, scored: str, loss: float, vocabulary: int) -> None:
+    """No id's score depends on what was read, so that all are normal with deviation 1: the loss is ln V + 1/2 less the answers'.
+
+    An id that is the share w of the answers adds w · score to their mean, so that the mean's deviation is √Σw² at most (where
+    all states are alike).
+    """
+    scores = step.run(turn, batch, frozenset({scored}))[scored]
+    assert scores.shape[1] == vocabulary and scores.std() == pytest.approx(1.0, abs=0.05)
+    expected = math.log(vocabulary) + 0.5
+    assert float(torch.logsumexp(scores, 1).mean()) == pytest.approx(expected, abs=0.1)
+    (targets,) = (ids for n, ids in batch.items() if fields.split(n).field == "targets")
+    share = torch.bincount(targets) / len(targets)
+    assert loss == pytest.approx(expected, abs=0.1 + 3 * float(share.square().sum()) ** 0.5)
 
 
 @pytest.mark.parametrize("name", recipe_names())

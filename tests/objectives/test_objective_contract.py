@@ -132,6 +132,16 @@ def test_token_prediction_starts_near_ln_v(size: int) -> None:
     assert float(total.detach()) / 200 == pytest.approx(math.log(size), rel=0.03)
 
 
+def test_rows_that_begin_by_what_they_read_give_scores_of_deviation_1() -> None:
+    """The output of t5x begins by `variance_scaling(1, "fan_in", "truncated_normal")`: 1/√D after the cut at two deviations."""
+    torch.manual_seed(0)
+    weight = token_prediction(width=64, vocab_size=4000, initial="fan_in").head.weight.detach()
+    assert float(weight.std()) == pytest.approx(64**-0.5, rel=0.01)
+    assert float(weight.abs().max()) == pytest.approx(2 * 64**-0.5 / 0.8796, rel=0.001)
+    with pytest.raises(RecipeError, match=r"initial: fan_in is for output rows of its own; with tie: true leave it out"):
+        token_prediction(width=64, vocab_size=9, initial="fan_in", tie=True, table=nn.Embedding(9, 64))
+
+
 def test_a_tied_table_gets_the_gradient_and_is_not_stored_twice() -> None:
     table = nn.Embedding(VOCABULARY, WIDTH)
     objective = token_prediction(transform="gelu", tie=True, width=WIDTH, vocab_size=VOCABULARY, table=table)
