@@ -107,6 +107,19 @@ def test_an_interruption_leaves_with_130(monkeypatch: pytest.MonkeyPatch) -> Non
     assert frame.main(["check"]) == 130
 
 
+@pytest.mark.parametrize(
+    ("leave", "code"), [(KeyboardInterrupt(), 130), (SystemExit("words"), 1), (SystemExit(3), 3), (SystemExit(), 0)]
+)
+def test_leaving_before_a_verb_begins_has_an_exit_code(
+    leave: BaseException, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(name: str) -> None:
+        raise leave
+
+    monkeypatch.setattr(frame, "load_verb", load)
+    assert frame.main(["check"]) == code
+
+
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CLOZE_DEBUG", "1")
     verb(monkeypatch, CorpusError("a.txt: empty."))

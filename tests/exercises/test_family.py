@@ -216,6 +216,7 @@ def test_permute_moves_only_a_share_of_the_sentences(passages, draw):
     rows = passages(2000, distractor=False).having(length=np.full(2000, 40, np.int32))
     moved = (Permute(rate=0.4)(rows, draw(2000))["sentence"][:, ::8] != np.arange(5)).sum(1)
     assert moved.max() == 2 and 0.4 < (moved > 0).mean() < 0.6
+    assert (Permute(rate=0.41)(rows, draw(2000))["sentence"][:, ::8] != np.arange(5)).sum(1).max() == 3  # rounded up
 
 
 def test_rotate_worked_example_and_every_start(draw, facts):

@@ -352,6 +352,11 @@ def test_alternating_passes_over_special_tokens(draw):
     assert (np.delete(masked, [0, 12, 32], axis=1) == Mask(unit="alternating")(plain, draw(200))["masked"]).all()
 
 
+def test_alternating_never_masks_the_first_token(draw):
+    masked = Mask(unit="alternating", rate=1.0)(text(20, 6), draw(20))["masked"]
+    assert (masked == np.array([False, True, True, True, True, True])).all()
+
+
 def test_spans_have_the_lengths_of_their_law(draw):
     """The lengths of the stretches that come out, beside those of the plainest loop: the last span of a row is cut short."""
     law, number, width = {"2": 0.5, "5": 0.5}, 35, 700

@@ -48,6 +48,13 @@ def test_the_loss_is_the_cross_entropy_of_the_products() -> None:
     assert loss.metrics["correct"] == (scores.argmax(1) == torch.arange(5)).sum()
 
 
+def test_normalised_scores_are_cosines() -> None:
+    readings = states()
+    scores = build(normalise=True, temperature=0.5).scores(readings, batch())
+    query, key = (readings[name][:, None] if name == "query" else readings[name][None] for name in ("query", "key"))
+    torch.testing.assert_close(scores, torch.cosine_similarity(query, key, dim=-1) / 0.5)
+
+
 def test_keys_with_the_tokens_of_the_positive_are_no_negatives() -> None:
     tokens = torch.tensor([[1, 2, 3], [4, 5, 6], [1, 2, 3], [3, 2, 1]])
     scores = build().scores(states(4), Batch({"tokens": tokens}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -87,7 +88,8 @@ def straight(folder: Path) -> Path:
     (folder / "cloze").mkdir(parents=True)
     records: list[dict[str, object]] = [
         {"event": "train", "step": 10 * n, "tokens": 10 * n, "seconds": 20.0 * n, "loss": 8.1 - 0.1 * n, "learning_rate": 1e-3,
-         "objectives": {"token_prediction": 8.1 - 0.1 * n}, "grad_norm": 1.0, "tokens_per_second": 0.5, "mfu": 0.4}
+         "objectives": {"token_prediction": 8.1 - 0.1 * n}, "grad_norm": 1.0, "tokens_per_second": 0.5 if n > 2 else 0.1,
+         "mfu": 0.4}
         for n in range(1, 41)
     ]  # fmt: skip
     for n in (20, 40):
@@ -102,6 +104,7 @@ def test_the_training_loss_of_a_report_is_that_of_the_end_and_the_held_out_loss_
     figures = {name: (value, remark) for name, value, remark in sections.key_figures(run)}
     assert figures["training loss"] == ("4.150", "from 8.000 at step 10")  # the mean of 4.2 and 4.1, the last twentieth
     assert figures["held-out loss"] == ("5.000", "best 5.000")
+    assert sections.steady_speed(run) == 0.5  # not that of the start
     columns, (row,) = sections.comparison([run])
     assert row[columns.index("training loss")] == "4.150" and row[columns.index("held-out loss")] == "5.000"
 
@@ -117,6 +120,9 @@ def test_curves_stand_over_the_axis_that_the_figure_names(tmp_path: Path) -> Non
         (held_out,) = sections.held_out_curves([run], axis)
         assert held_out.points == [(last / 2, 7.0), (last, 5.0)]
     assert 'data-x="0,400,' in tokens.svg and 'data-x="0,800,' in seconds.svg
+    for figure in (tokens, seconds):  # all curves, the held-out one too, end at the end of the run
+        ends = [points.split()[-1].partition(",")[0] for points in re.findall(r'<polyline[^>]* points="([^"]+)"', figure.svg)]
+        assert len(ends) == 3 and len(set(ends)) == 1
     details = {figure.title: figure.svg for figure in sections.detail_figures([run])}
     assert details.keys() == {"Tokens per second", "Learning rate", "Gradient norm", "Share of the matrix rate"}
     assert {title for title, svg in details.items() if 'data-x="0,400,' in svg} == {"Learning rate", "Gradient norm"}

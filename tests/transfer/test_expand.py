@@ -75,6 +75,18 @@ def test_new_words_are_mapped_and_trained_ones_keep_their_rows() -> None:
     assert "token_prediction" in remarks[-1]
 
 
+def test_how_much_of_the_variance_the_map_explains_is_told() -> None:
+    before = skip_thought()
+    table = before.model.network["embeddings.tokens.weight"]
+    aims = 5.0 + np.random.default_rng(3).standard_normal((10, 5))
+    table[4:14] = torch.from_numpy(aims.astype(np.float32))
+    with_one = np.concatenate([vectors().matrix[3:], np.ones((10, 1))], axis=1)
+    left = aims - with_one @ np.linalg.lstsq(with_one, aims, rcond=None)[0]
+    explained = 1 - np.square(left).sum() / np.square(aims - aims.mean(0)).sum()
+    assert f"explains {100 * explained:.1f} % of the variance" in expand_vocabulary(before, vectors())[1][1]
+    assert explained < 0.6
+
+
 def test_a_case_that_the_tokenizer_keeps_is_a_word_of_its_own() -> None:
     after, _ = expand_vocabulary(skip_thought(lower=False), vectors())
     assert after.tokenizer.encode("Sky sky").ids.tolist() == [18, 1]

@@ -139,6 +139,7 @@ def test_ulmfits_code_unfreezes_everything_in_its_third_stage() -> None:
 def test_a_stage_may_be_a_share_of_the_budget() -> None:
     way = Gradual(every=0.25, of="budget")
     assert [min(way.moving(3, epochs=9.0, share=share)) for share in (0.0, 0.24, 0.25, 0.5, 0.99)] == [3, 3, 2, 1, 0]
+    assert [Gradual(every=0.1, of="budget").passed(0.0, number / 10) for number in range(11)] == list(range(11))  # 0.3 / 0.1 < 3
 
 
 def test_names_of_groups_and_all_and_none() -> None:
