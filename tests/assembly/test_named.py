@@ -69,6 +69,12 @@ def test_a_difference_has_a_mirror_image_and_a_recipe_none_to_itself() -> None:
         assert diff(left, load_recipe(a)) == []
 
 
+def test_what_only_one_recipe_writes_stands_on_its_side() -> None:
+    changes = {c.path: (c.left, c.right) for c in diff(load_recipe("bert"), load_recipe("t5-base"))}
+    assert changes["networks.main.segments"] == (2, ABSENT)
+    assert changes["networks.main.scale_scores"] == (ABSENT, False)
+
+
 def test_electra_has_one_more_pass_than_bert() -> None:
     paths = [c.path for c in diff(load_recipe("bert"), load_recipe("electra-base"))]
     assert "passes.generator" in paths and "passes.discriminator" in paths and "tie" in paths

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
-from cloze.assembly.build import build_step
+from cloze.assembly.build import build_step, odds_of
 from cloze.assembly.load import load_recipe
 from cloze.assembly.run import pretrain
 
@@ -45,6 +46,13 @@ def test_the_entries_become_one_turn_whose_objectives_are_united(write: Write) -
     recipe = load_recipe(write(text=MIXED))
     assert list(recipe.turns) == ["main"] and recipe.turns["main"].order == "mixed"
     assert [o.name for o in recipe.turns["main"].passes[0].objectives] == ["token_prediction", "relation_prediction"]
+
+
+def test_odds_by_size_are_the_tokens_of_an_entrys_corpus(write: Write) -> None:
+    path = write(("  forwards: {odds: 1,", "  forwards: {odds: by_size,"), text=MIXED)
+    assert odds_of(load_recipe(path), {"main": SimpleNamespace(tokens=range(700))}) == {
+        "both_sides": 2.0, "forwards": 700.0, "backwards": 1.0
+    }
 
 
 def test_passes_that_differ_cannot_share_batches(write: Write) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloze.corpus.readers import Document, python_docs, python_docs_records, read_documents
+from cloze.corpus.readers.blocks import read_blocks
 from cloze.corpus.readers.detect import find_layout
 from cloze.corpus.readers.files import _standard_input
 from cloze.corpus.readers.formats import wanted
@@ -290,6 +291,19 @@ def test_white_space_between_sentences_stays_with_the_later_one(tmp_path: Path) 
     file = write(tmp_path / "a.txt", "One is here.  Two is there. Three.\nFour。五。\n")
     documents = list(read_documents([file], format="blank"))
     assert documents[0].sentences == ["One is here.", "  Two is there.", " Three.", "Four。", "五。"]
+
+
+def test_blocks_of_a_long_file_know_their_lines_and_line_ends_may_lie_across_them(tmp_path: Path) -> None:
+    lines = [f"Line {number} of a long text{'.' * (number % 7)}" for number in range(9000)]
+    path = write(tmp_path / "long.txt", "\r\n".join(lines))
+    for size in range(70_000, 70_020):  # some end between a carriage return and its line feed
+        first = 1
+        texts = []
+        for block in read_blocks([path], "line", Report(), size=size):
+            assert isinstance(block.data, bytes) and block.line == first
+            first += block.data.count(b"\n")
+            texts.append(block.data)
+        assert len(texts) > 3 and b"".join(texts).decode() == "\n".join(lines)
 
 
 def test_layouts_of_tricky_beginnings() -> None:

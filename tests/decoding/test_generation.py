@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -64,6 +65,31 @@ def test_the_end_token_stops_a_row_and_is_left_out(gpt2: Any, monkeypatch: pytes
     stopped, other = generate(reader, head, ["The cat", "A dog barks"], tokens=6, sampling=Sampling(temperature=0))
     assert stopped.stopped == "end" and stopped.ids == made.ids[: made.ids.index(made.ids[2])]
     assert len(other.ids) == 6 or other.stopped == "end"
+
+
+def test_a_model_with_an_end_token_writes_it_where_it_is_likeliest(gpt2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end is special, but of all special tokens the one that may be written."""
+    reader, head = gpt2
+    (made,) = generate(reader, head, ["The cat"], tokens=1, sampling=Sampling(temperature=0))
+    monkeypatch.setattr(reader.tokenizer, "roles", {**reader.tokenizer.roles, "[EOS]": made.ids[0]})
+    monkeypatch.setattr(reader.tokenizer, "special_ids", np.array([made.ids[0]]))
+    (ended,) = generate(reader, head, ["The cat"], tokens=6, sampling=Sampling(temperature=0))
+    assert (ended.stopped, ended.ids) == ("end", ())
+
+
+def test_what_is_predicted_inside_a_prompt_ends_nothing(gpt2: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a batch begin with the tokens that the shortest prompt has: a longer one is read on, whatever is likelier there."""
+    reader, head = gpt2
+    long = "The cat sat on the mat"
+    start = reader.tokenizer.encode(long).ids.tolist()
+    first = reader.tokenizer.encode("The cat").ids.tolist()
+    assert start[: len(first)] == first
+    greedy = Sampling(temperature=0)
+    (inside,) = generate(reader, head, ["The cat"], tokens=1, sampling=greedy)
+    monkeypatch.setattr(reader.tokenizer, "roles", {**reader.tokenizer.roles, "[EOS]": inside.ids[0]})
+    short, made = generate(reader, head, ["The cat", long], tokens=4, sampling=greedy)
+    (alone,) = generate(reader, head, [long], tokens=4, sampling=greedy)
+    assert short.stopped == "end" and made == alone and alone.ids
 
 
 def test_the_networks_longest_is_respected(gpt2: Any) -> None:

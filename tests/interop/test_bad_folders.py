@@ -123,6 +123,26 @@ def test_a_folder_that_cannot_be_used_says_what_is_wrong(folder: Path, name: str
         assert words in text
 
 
+ELSEWHERE: dict[str, list[tuple[str, Any]]] = {
+    "gpt2": [("scale_attn_weights", False), ("scale_attn_by_inverse_layer_idx", True), ("add_cross_attention", True)],
+    "modern": [("norm_bias", True), ("decoder_bias", False), ("classifier_activation", "silu")],
+    "bert as albert": [("num_hidden_groups", 9), ("inner_group_num", 2)],
+}
+
+
+@pytest.mark.parametrize(("system", "key", "value"), [(name, *case) for name, cases in ELSEWHERE.items() for case in cases])
+def test_a_setting_that_means_another_network_is_refused_by_its_name(
+    systems: ModuleType, tmp_path: Path, system: str, key: str, value: Any
+) -> None:
+    name, _, kind = system.partition(" as ")  # settings are looked at before tensors
+    made = systems.system(name)
+    export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test"))
+    shutil.rmtree(tmp_path / "cloze")
+    set_config(**{key: value}, **({"model_type": kind} if kind else {}))(tmp_path)
+    with pytest.raises(CheckpointError, match=f"{key} is {value!r}"):
+        import_folder(tmp_path)
+
+
 def test_a_folder_that_is_not_there_is_not_downloaded(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="there is no such folder.*\n.*does not download"):
         import_folder(tmp_path / "bert-base-uncased")

@@ -144,6 +144,12 @@ def test_transformer_xl_never_sees_ahead_through_any_depth() -> None:
         assert bool((difference[place:] > 0).all())
 
 
+def test_transformer_xl_scales_its_embeddings_by_the_root_of_the_width() -> None:
+    network, tokens = xl(), ids(2, 5)
+    first = network(want=frozenset({"layers"}), tokens=tokens, order="left_to_right")["layers"][0]
+    torch.testing.assert_close(first, network.tables["tokens"].weight[tokens] * 12**0.5)
+
+
 def test_without_relative_terms_plain_causal_attention_is_left() -> None:
     network, tokens = xl(layers=1), ids(1, 6)
     with torch.no_grad():
@@ -214,6 +220,15 @@ def test_padding_changes_nothing_and_the_summary_is_the_last_real_token(make: An
     short, long = network(want=want, tokens=tokens), network(want=want, tokens=padded, block=block)
     torch.testing.assert_close(long["hidden"][:, :5], short["hidden"], atol=1e-5, rtol=0)
     torch.testing.assert_close(long["summary"], short["hidden"][:, -1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("make", [xl, two])
+def test_texts_that_share_a_row_do_not_see_each_other(make: Any) -> None:
+    network, tokens = make(), ids(2, 7)
+    packed = network(want=HIDDEN, tokens=tokens, block=torch.tensor([[1, 1, 1, 2, 2, 2, 2]] * 2))["hidden"]
+    for part in (slice(0, 3), slice(3, 7)):
+        alone = network(want=HIDDEN, tokens=tokens[:, part])["hidden"]
+        torch.testing.assert_close(packed[:, part], alone, atol=1e-5, rtol=0)
 
 
 def test_adaptive_input_gives_rare_ids_projected_narrow_vectors() -> None:

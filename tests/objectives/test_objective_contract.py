@@ -121,6 +121,13 @@ def test_the_loss_is_that_of_its_scores(name: str) -> None:
     assert direct.metrics["correct"] == by_scores.metrics["correct"]
 
 
+def test_of_two_labels_the_one_whose_score_has_its_sign_is_right() -> None:
+    objective = MAKERS["token_labelling"]()
+    batch = Batch({objective.targets: torch.tensor([1, 1, 0, 0, 0]), objective.places: torch.arange(5)})
+    loss = objective.loss(torch.tensor([2.0, -1.0, -3.0, 0.5, -0.5], dtype=torch.double), batch)
+    assert loss.metrics["correct"] == 3
+
+
 @pytest.mark.parametrize("size", [1000, 8000])
 def test_token_prediction_starts_near_ln_v(size: int) -> None:
     torch.manual_seed(0)

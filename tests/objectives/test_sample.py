@@ -76,6 +76,13 @@ def test_samples_follow_the_distribution() -> None:
     assert (shares - torch.tensor([0.1, 0.2, 0.3, 0.4])).abs().max() < 4 * (0.25 / count) ** 0.5
 
 
+def test_scores_are_divided_by_the_temperature() -> None:
+    count, odds = 40_000, torch.tensor([0.1, 0.2, 0.3, 0.4])
+    drawn = Sample(temperature=0.5, clock=Clock(9)).draw(odds.log().expand(count, 4), torch.arange(count), 200)
+    expected = odds**2 / (odds**2).sum()
+    assert (drawn.bincount(minlength=4) / count - expected).abs().max() < 4 * (0.25 / count) ** 0.5
+
+
 def test_a_class_of_probability_zero_is_never_drawn() -> None:
     scores = torch.full((40_000, 3), 0.0)
     scores[:, 0] = scores[:, 2] = float("-inf")

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cloze.reports import sections
-from cloze.reports.figures import Line, chart, duration, plain, smooth, thin, ticks
+from cloze.reports.figures import Line, Scale, chart, duration, plain, smooth, thin, ticks
 from cloze.reports.run import read_run
 from cloze.reports.sections import Answer
 
@@ -64,6 +64,11 @@ def test_a_chart_is_well_formed_and_escapes_names() -> None:
     tree = ElementTree.fromstring(str(svg))
     assert len(tree.findall("polyline")) == 1
     assert tree.find("polyline").get("data-name") == "a <b> & 'c'"  # type: ignore[union-attr]
+
+
+def test_a_scale_maps_its_bounds_to_the_ends_of_the_axis() -> None:
+    up = Scale(2.0, 4.0, 260.0, 12.0)
+    assert [up(value) for value in (2.0, 3.0, 4.0)] == [260.0, 136.0, 12.0]
 
 
 def test_a_chart_of_one_point_or_a_constant_can_be_drawn() -> None:

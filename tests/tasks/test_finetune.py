@@ -22,7 +22,7 @@ from cloze.tasks.finetune import Moment, finetune, finetune_seeds, shuffled_batc
 from cloze.tasks.labels import baseline
 from cloze.tasks.result import check_new, load_tuned, save_result
 from cloze.tasks.settings import Settings
-from cloze.tasks.task import task
+from cloze.tasks.task import clock_of, task
 
 Make = Callable[..., Any]
 KIND = task("sentence_classification")
@@ -116,15 +116,19 @@ def test_gradients_are_clipped_together(checkpoint: Make, examples: Any, monkeyp
     assert norms(clip) == pytest.approx([clip] * len(free), rel=1e-3)
 
 
-def test_every_step_of_fine_tuning_draws_its_own_dropout(checkpoint: Make, examples: Any) -> None:
-    """With a rate of nothing every epoch of one batch would have the same loss, were it not for what falls."""
-    losses: list[float] = []
-    settings = replace(QUICK, epochs=3, batch=64, rate=1e-30, dropout=0.5)
-    finetune(
-        checkpoint("bert", dropout=0.5), KIND, *examples, settings=settings,
-        report=lambda moment: losses.append(moment.loss) if moment.dev is None else None,
-    )
-    assert len(losses) == len(set(losses)) == 3
+def test_every_step_of_fine_tuning_draws_its_own_dropout(
+    checkpoint: Make, examples: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    lossed = Classifier.loss
+
+    def note(self: Classifier, rows: Any) -> torch.Tensor:
+        steps.append(int(clock_of(self.reader.network).step))
+        return lossed(self, rows)
+
+    monkeypatch.setattr(Classifier, "loss", note)
+    finetune(checkpoint("bert", dropout=0.5), KIND, *examples, settings=replace(QUICK, epochs=2, batch=32))
+    assert steps == [0, 1, 2, 3]
 
 
 def test_an_epoch_has_its_own_order_of_examples() -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import lookup, names
 from cloze.text import ByteBPE, Normalise, TextSpec, Unigram, WordPiece, train
 from cloze.text.sample import Alphabet, sample_texts
+from cloze.text.unigram import Lattice, train_pieces
 from tests.text.conftest import CHINESE, ENGLISH, SPECS
 
 _PROGRAM = """
@@ -150,6 +154,26 @@ def test_rare_characters_stay_out_of_the_alphabet() -> None:
     assert tokenizer.id("ж") is None
     unigram = train(TextSpec(Normalise(), Unigram(size=40, coverage=0.999)), texts)
     assert unigram.role("[UNK]") in unigram.encode("ж").ids
+
+
+def test_unigram_drops_a_quarter_of_its_pieces_at_a_time_and_ends_with_the_likeliest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kudo, 2018, §3.2. Pieces are left out after each of two rounds of fitting, too: those that hardly occur any more."""
+    kept: list[tuple[int, int]] = []
+    keeping = Lattice.keeping
+
+    def note(self: Lattice, keep: NDArray[np.bool_]) -> Lattice:
+        kept.append((len(keep), int(keep.sum())))
+        return keeping(self, keep)
+
+    monkeypatch.setattr(Lattice, "keeping", note)
+    text = (Path(__file__).parents[2] / "cloze" / "samples" / "english.txt").read_text(encoding="utf-8")
+    pieces = train_pieces([text], None, size=120, coverage=0.9995)
+    rounds = kept[2::3]
+    assert len(rounds) >= 3 and all(after == max(120, int(0.75 * before)) for before, after in rounds)
+    scores = [score for _, score in pieces]
+    assert len(pieces) <= 120 and scores == sorted(scores, reverse=True) and len(set(scores)) > 10
 
 
 def test_unigram_pieces_are_frequent_substrings_and_all_characters() -> None:

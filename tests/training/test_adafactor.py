@@ -81,6 +81,15 @@ def test_a_large_matrix_keeps_a_row_and_a_column_and_steps_as_transformers_does(
     assert "square" not in state and mine.state[ours.bias]["square"].shape == (140,)
 
 
+def test_a_matrix_with_one_small_side_keeps_its_square_whole() -> None:
+    narrow = nn.Linear(127, 140, bias=False)
+    made = optimizer(narrow)
+    narrow.weight.grad = torch.ones(140, 127)
+    made.step()
+    state = made.state[narrow.weight]
+    assert "row" not in state and state["square"].shape == (140, 127)
+
+
 def test_stacked_projections_move_like_the_matrices_they_stack() -> None:
     torch.manual_seed(1)
     stacked, apart = nn.ModuleDict({"projections": nn.Linear(4, 12)}), nn.ModuleList(nn.Linear(4, 4) for _ in range(3))

@@ -56,7 +56,7 @@ def test_the_mean_is_that_of_the_weights_after_the_trigger(after: int) -> None:
     assert torch.equal(module.weight, own)
 
 
-@pytest.mark.parametrize("losses", [[5, 4, 3, 2, 1, 0.5], [5, 4, 4.5, 4.4, 3.9], [5, 4, 3]])
+@pytest.mark.parametrize("losses", [[5, 4, 3, 2, 1, 0.5], [5, 4, 4.5, 4.4, 3.9], [5, 4, 4.5, 4.4, 4.0], [5, 4, 3]])
 def test_it_waits_while_losses_fall(losses: list[float]) -> None:
     module = linear()
     optimizer = triggered(module)
