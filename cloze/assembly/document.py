@@ -30,14 +30,18 @@ MOST_NODES = 20_000  # a file whose aliases unfold to more than this is not a re
 
 @dataclass(frozen=True)
 class Where:
-    """A place in a file; lines and columns count from 1, line 0 means the file as a whole."""
+    """A place in a file; lines and columns count from 1, line 0 means the file as a whole.
+
+    Not `numbered`: the file is none of the user's, so its lines are not told.
+    """
 
     file: str
     line: int = 0
     column: int = 0
+    numbered: bool = True
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
+        return f"{self.file}:{self.line}" if self.line and self.numbered else self.file
 
 
 @dataclass
@@ -98,13 +102,13 @@ def from_data(data: Any, where: Where) -> Node:
     return Node(data, where)
 
 
-def read_yaml(text: str, file: str) -> Node:
+def read_yaml(text: str, file: str, *, numbered: bool = True) -> Node:
     """The tree of one YAML document; anything that is not strict YAML is a `RecipeError` with file and line."""
     from ruamel.yaml import YAML, YAMLError
     from ruamel.yaml.error import MarkedYAMLError
 
     try:
-        return _Composer(YAML(typ="safe", pure=True).parse(text), file).document()
+        return _Composer(YAML(typ="safe", pure=True).parse(text), file, numbered=numbered).document()
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = Where(file, mark.line + 1, mark.column + 1) if mark else Where(file)
@@ -123,9 +127,10 @@ def read_plain(path: Path) -> Any:
 class _Composer:
     """Builds nodes from ruamel's events, so that every rule of strictness stands in one place."""
 
-    def __init__(self, events: Iterator[Any], file: str) -> None:
+    def __init__(self, events: Iterator[Any], file: str, *, numbered: bool) -> None:
         self._events = events
         self._file = file
+        self._numbered = numbered
         self._anchors: dict[str, Node | None] = {}
         self._count = 0
         self._depth = 0
@@ -207,7 +212,7 @@ class _Composer:
         return Node(pairs, self._where(event), keys)
 
     def _where(self, event: Any) -> Where:
-        return Where(self._file, event.start_mark.line + 1, event.start_mark.column + 1)
+        return Where(self._file, event.start_mark.line + 1, event.start_mark.column + 1, self._numbered)
 
     def _error(self, event: Any, what: str, way_out: str) -> RecipeError:
         return RecipeError(f"{self._where(event)}: {what}.\n  {way_out}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cloze.assembly.document import Where
 from cloze.errors import ClozeError, RecipeError
+
+_PHASE = re.compile(r" in schedule\[\d+\]")
 
 
 class Faults:
@@ -16,10 +19,13 @@ class Faults:
         self._found: list[tuple[Where, str]] = []
 
     def add(self, where: Where, path: str, what: str, way_out: str = "") -> None:
-        """Note a fault: where it stands, what is wrong, and (on a second line) what to do."""
+        """Note a fault: where it stands, what is wrong, and (on a second line) what to do. One of every phase is noted once."""
         text = f"{where}: {path}: {what}" if path else f"{where}: {what}"
         text = text + (f"\n  {way_out}" if way_out else "")
-        if all(text != known for _, known in self._found):
+        self._note(where, text)
+
+    def _note(self, where: Where, text: str) -> None:
+        if all(_PHASE.sub("", text) != _PHASE.sub("", known) for _, known in self._found):
             self._found.append((where, text))
 
     @contextmanager
@@ -42,4 +48,5 @@ class Faults:
 
     def take(self, others: Faults) -> None:
         """Add the faults of another collection."""
-        self._found += [fault for fault in others._found if fault not in self._found]
+        for where, text in others._found:
+            self._note(where, text)

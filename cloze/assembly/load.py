@@ -72,23 +72,24 @@ def phase_recipes(recipe: Recipe) -> list[Recipe]:
 
 def read_tree(name_or_path: str | Path) -> Node:
     """The tree of a recipe file as written."""
-    text, shown = _text_of(name_or_path)
-    return read_yaml(text, shown)
+    text, shown, own = _text_of(name_or_path)
+    return read_yaml(text, shown, numbered=own)
 
 
-def _text_of(name_or_path: str | Path) -> tuple[str, str]:
+def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
+    """The text of a recipe, what it is called, and whether it is a file of the user's."""
     given = str(name_or_path)
     path = Path(name_or_path)
     if path.is_dir() and (path / IN_RUN).is_file():
         path = path / IN_RUN
     if path.is_file():
         try:
-            return path.read_text(encoding="utf-8-sig"), str(path)
+            return path.read_text(encoding="utf-8-sig"), str(path), True
         except UnicodeDecodeError as error:
             raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}). A recipe is a YAML file.") from None
     if given in recipe_names():
         file = resources.files("cloze") / "recipes" / f"{given}.yaml"
-        return file.read_text(encoding="utf-8"), f"{given}.yaml"
+        return file.read_text(encoding="utf-8"), given, False
     if path.is_dir():
         raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
     if path.suffix in (".yaml", ".yml") or path.parent != Path("."):

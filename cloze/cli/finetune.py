@@ -12,49 +12,52 @@ if TYPE_CHECKING:
     from cloze.tasks.finetune import Moment, Result
 
 
+_READS_MORE = {"text": "--length", "target": "--target-length"}
+
+
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
-    train: Annotated[str, typer.Option(help="Labels: TSV, CSV, JSON lines, CoNLL.")],
-    dev: Annotated[str, typer.Option(help="More of it, to choose the epoch by.")],
-    out: Annotated[Path, typer.Option(help="The folder; it opens in transformers.")],
+    train: Annotated[str, typer.Option(help="Labelled text: TSV, CSV, JSON lines, CoNLL, or a folder per class.")],
+    dev: Annotated[str, typer.Option(help="Labelled text that chooses the best epoch.")],
+    out: Annotated[Path, typer.Option(help="The folder to write; transformers opens it.")],
     task: Annotated[
         str, typer.Option(
             help="sentence_classification, pair_classification, text_to_text, frozen_features or token_labelling.",
             show_default=False,
         )
     ] = "sentence_classification",
-    test: Annotated[str | None, typer.Option(help="Still more of it, measured once at the end.")] = None,
+    test: Annotated[str | None, typer.Option(help="Labelled text, measured once at the end.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: text.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The second text's column; default: text_b.")] = None,
     label: Annotated[str | None, typer.Option(help="The column with the label; default: label.")] = None,
     target: Annotated[str | None, typer.Option(help="The column with the text to write; default: target.")] = None,
-    prefix: Annotated[str | None, typer.Option(help="Before every text to be answered, as 'summarize: '.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns, a,b,c, of files without a header.")] = None,
-    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the name.")] = None,
-    quoting: Annotated[str, typer.Option(help="auto, none, standard (quotes).")] = "auto",
-    epochs: Annotated[int | None, typer.Option(help="At most this many passes; default: 4, lstm: 8.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="Put before every text, such as 'summarize: '.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Column names of files without a header: a,b,c.")] = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the file's name.")] = None,
+    quoting: Annotated[str, typer.Option(help="Quotes in tables: auto, none or standard.")] = "auto",
+    epochs: Annotated[int | None, typer.Option(help="At most this many epochs; default: 4, LSTM: 8.")] = None,
     batch: Annotated[int | None, typer.Option(help="Texts per step; default: 32.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Peak; default: 5e-5 · 768 / width, lstm: 0.01.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Peak rate; default: 5e-5 · 768 / width, LSTM: 0.01.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="adamw, adamw:0.8,0.99 (betas), or adafactor (T5).")] = None,
-    manner: Annotated[str | None, typer.Option(help="ulmfit, siatl (of lstm), plain.")] = None,
-    clip: Annotated[float | None, typer.Option(help="Longest gradient; default: 1.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="linear, slanted_triangular, plateau, …")] = None,
-    unfreeze: Annotated[str | None, typer.Option(help="gradual, chain, sequential, none, all.")] = None,
-    layerwise: Annotated[str | None, typer.Option(help="2.6: each layer slower by that; or factors.")] = None,
-    pool: Annotated[str | None, typer.Option(help="concat, attention, mean, max, last, summary.")] = None,
-    task_lstm: Annotated[int | None, typer.Option(help="Width of a new LSTM below --pool or labels.")] = None,
-    auxiliary: Annotated[str | None, typer.Option(help="0.2,0.1: go on as a language model, less and less.")] = None,
-    truncate: Annotated[str | None, typer.Option(help="70,1400: pieces, and what is pooled (lstm); 0: off.")] = None,
-    mix: Annotated[str | None, typer.Option(help="Features at input, output, both; or both:0.01.")] = None,
+    manner: Annotated[str | None, typer.Option(help="A published recipe (ulmfit, siatl: LSTMs), or plain.")] = None,
+    clip: Annotated[float | None, typer.Option(help="Clip the gradient's norm to this; default: 1.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="Of the rate: linear, slanted_triangular, plateau, …")] = None,
+    unfreeze: Annotated[str | None, typer.Option(help="gradual, chain, sequential, all, or none.")] = None,
+    layerwise: Annotated[str | None, typer.Option(help="2.6: divide the rate by it per layer down; or factors.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Text vector: concat, attention, mean, max, last, summary.")] = None,
+    task_lstm: Annotated[int | None, typer.Option(help="Add an LSTM of this width on top of the network.")] = None,
+    auxiliary: Annotated[str | None, typer.Option(help="0.2,0.1: language-model loss, weight from and to.")] = None,
+    truncate: Annotated[str | None, typer.Option(help="LSTM: tokens per step, tokens pooled: 70,1400; 0: off.")] = None,
+    mix: Annotated[str | None, typer.Option(help="frozen_features: where: input, output, both; or both:0.01.")] = None,
     length: Annotated[int | None, typer.Option(help="Cut texts to this many tokens; default: 128.")] = None,
-    target_length: Annotated[int | None, typer.Option(help="Cut targets to so many tokens; default: 64.")] = None,
-    smoothing: Annotated[float | None, typer.Option(help="Label smoothing for texts to write; default: 0.")] = None,
-    masked: Annotated[float | None, typer.Option(help="Of a target, hidden at once (unilm); default: 0.7.")] = None,
-    patience: Annotated[int | None, typer.Option(help="Epochs without a better one; default: 2; 0: no end.")] = None,
-    metric: Annotated[str | None, typer.Option(help="What chooses the epoch; default: the task's.")] = None,
+    target_length: Annotated[int | None, typer.Option(help="Cut targets to this many tokens; default: 64.")] = None,
+    smoothing: Annotated[float | None, typer.Option(help="Label smoothing of targets; default: 0.")] = None,
+    masked: Annotated[float | None, typer.Option(help="UniLM: share of a target that is masked; default: 0.7.")] = None,
+    patience: Annotated[int | None, typer.Option(help="Stop after this many worse epochs; default: 2; 0: never.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric that chooses the epoch; default: the task's.")] = None,
     dropout: Annotated[float | None, typer.Option(min=0.0, max=0.9, help="In the classifier; default: 0.1.")] = None,
-    seeds: Annotated[str, typer.Option(help="1,2,3: spread shown, best kept.")] = "1",
-    from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Train a randomly initialised twin.")] = False,
+    seeds: Annotated[str, typer.Option(help="1,2,3: one run each; the best is kept.")] = "1",
+    from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Start from random weights, to compare.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
@@ -177,7 +180,8 @@ def _seeds(given: str) -> list[int]:
 def _cuts(result: Result, examples: dict[str, int]) -> list[str]:
     """What did not fit, in plain words."""
     return [
-        f"{part}: {number} of {examples[part]} rows have a {column} longer than is read or written; its end is cut off"
+        f"{part}: {number} of {examples[part]} rows have a {column} that is too long and lost its end "
+        f"({_READS_MORE[column]} N reads more)"
         for part, columns in result.cut.items()
         for column, number in columns.items()
         if number

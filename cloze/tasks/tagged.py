@@ -104,8 +104,8 @@ def _refuse_sentences(path: Path | str, texts: Sequence[_Rows], names: Sequence[
     number, cells = texts[0][0]
     if len(names) > 1 and cells == list(names):
         raise TaskError(
-            f"{path}:{number}: names the columns, expected the first word: a file of labelled words has no header.\n"
-            f"  Take the line out, if the others are words. {_SENTENCES.strip()}"
+            f"{path}:{number}: this line is a header ({', '.join(cells)}); a file of labelled words has none.\n"
+            f"  Delete the line if each of the others is a word and its label. {_SENTENCES.strip()}"
         )
     place = names.index(text)
     spaced = [(line, row[place]) for rows in texts for line, row in rows if " " in row[place]]

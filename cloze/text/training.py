@@ -268,8 +268,8 @@ def train(
         )
     trained: Tokenizer = trainer.train(sample.texts, chosen.normalise)
     if trained.size != trainer.size:
-        why = "this corpus yields no more" if trained.size < trainer.size else "the alphabet alone needs that many"
-        report(f"vocabulary of {trained.size} pieces instead of {trainer.size}: {why}")
+        why = "more text gives more" if trained.size < trainer.size else "the characters of this text alone are that many"
+        report(f"the vocabulary has {trained.size:,} pieces, {trainer.size:,} were asked for: {why}")
     _check_plain(trained)
     return trained
 

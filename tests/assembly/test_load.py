@@ -163,6 +163,14 @@ def test_phases_set_values_and_every_phase_is_checked(write: Write) -> None:
     assert "1024 tokens in schedule[1], but network 'main' has 512 positions" in message_of(lambda: load_recipe(long))
 
 
+def test_a_fault_of_every_phase_is_told_once_and_without_lines_of_a_file_that_is_not_the_users() -> None:
+    told = message_of(lambda: load_recipe("bert", overrides=["corpus.passages.length=1000"]))
+    assert told == (
+        "bert: sources.main.passages.length: 1000 tokens in schedule[0], but network 'main' has 512 positions.\n"
+        "  Set networks.main.longest, or a shorter length."
+    )
+
+
 def test_a_network_may_name_the_type_of_its_folder_if_it_can_be_of_that_type(write: Write) -> None:
     network = "heads: 2"
     recipe = load_recipe(write((network, network + ", architecture: roberta")))

@@ -136,3 +136,13 @@ def test_a_reader_that_goes_away_is_not_an_error(tmp_path: Path) -> None:
 def test_reporting_a_folder_that_is_no_run_is_wrong_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert frame.main(["report", str(tmp_path)]) == 2
     assert "not a run folder" in capsys.readouterr().err
+
+
+def test_help_texts_name_what_an_option_does(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb, said in (
+        ("finetune", ["Add an LSTM of this width on top of the network.", "Labelled text that chooses the best epoch."]),
+        ("score", ["--pointer: weight in the mixture; usually 0.1.", "--memory: the greatest distance told apart."]),
+    ):
+        assert frame.main([verb, "--help"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert [text for text in said if text not in shown] == []
