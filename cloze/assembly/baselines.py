@@ -1,0 +1,92 @@
+"""The baselines of a run's objectives, counted on its own examples before the first step."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.assembly.parts import builder_of
+from cloze.assembly.recipe import ObjectiveSpec, PassSpec, Recipe
+from cloze.batching import Cursor
+from cloze.batching.data import Data, MicroBatch
+from cloze.corpus import Store
+from cloze.corpus.entropy import Entropy, entropy_of
+from cloze.training.baselines import Baseline
+
+_ANSWERS = 50_000  # answers that are counted at most
+_STEPS = 64  # and steps that are made for them
+
+Counts = NDArray[np.int64]
+
+
+def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
+    """The baseline of every objective whose answers the examples hold, by the name that it has in the log.
+
+    Answers that a pass makes for a later one are not in the examples (ELECTRA's replaced tokens): their objectives have none.
+    The shares of answers are counted on training examples, for a vocabulary with those of the text as a prior, and measured
+    on held-out examples, or on the same ones where nothing is held out.
+    """
+    text: Entropy | None = None
+    found: dict[str, Baseline] = {}
+    for name, entry in recipe.turns.items():
+        asked = [(run, objective) for run in entry.passes for objective in run.objectives if objective.set is not None]
+        counted = _counted(_training(data, name), asked)
+        measured = _counted(data.held_out(name), asked)
+        for run, objective in asked:
+            counts = counted.get((run.name, objective.name))
+            if counts is None or not counts.sum():
+                continue
+            vocabulary = "vocab_size" in inspect.signature(builder_of("objective", objective.part.name)).parameters
+            if vocabulary and text is None:
+                text = entropy_of(store)
+            prior = store.counts() if vocabulary else np.ones(len(counts), np.int64)
+            answers = measured.get((run.name, objective.name), counts)
+            label = objective.name if len(recipe.turns) == 1 else f"{name}/{objective.name}"
+            found[label] = Baseline(
+                chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers),
+                pairs=text.pairs if vocabulary and text is not None else None,
+            )
+    return found
+
+
+def _training(data: Data, entry: str) -> Iterator[MicroBatch]:
+    """Micro-batches from the beginning of the first epoch; a run that follows begins there again."""
+    cursor = Cursor()
+    for _ in range(_STEPS):
+        micros, cursor = data.next(entry, cursor)
+        yield from micros
+
+
+def _counted(micros: Iterator[MicroBatch], asked: list[tuple[PassSpec, ObjectiveSpec]]) -> dict[tuple[str, str], Counts]:
+    """How often each answer of each objective comes up, until every objective has enough of them."""
+    counts: dict[tuple[str, str], Counts] = {}
+    for micro in micros:
+        for run, objective in asked:
+            view: Mapping[str, Any] = micro.batch.view(run.view)
+            key = f"targets/{objective.set}"
+            if key in view:
+                seen = np.bincount(view[key].numpy().ravel())
+                counts[run.name, objective.name] = _sum(counts.get((run.name, objective.name), np.zeros(0, np.int64)), seen)
+        if counts and all(counts[key].sum() >= _ANSWERS for key in counts):
+            break
+    return counts
+
+
+def _sum(one: Counts, other: Counts) -> Counts:
+    total = np.zeros(max(len(one), len(other)), np.int64)
+    total[: len(one)] += one
+    total[: len(other)] += other
+    return total
+
+
+def _cross_entropy(counts: Counts, prior: Counts, answers: Counts) -> float:
+    """Nats per answer under the counted shares, with the prior weighed as a tenth of what was counted."""
+    size = max(len(counts), len(prior), len(answers))
+    seen, before, asked = (np.pad(array, (0, size - len(array))).astype(float) for array in (counts, prior + 1, answers))
+    shares = seen + before * (0.1 * seen.sum() / before.sum())
+    shares /= shares.sum()
+    return float(-(asked[asked > 0] * np.log(shares[asked > 0])).sum() / asked.sum())
