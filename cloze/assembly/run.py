@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from cloze.assembly.baselines import baselines
 from cloze.assembly.binding import bound_paths, check_bind, make_tables, open_stores, require_text
 from cloze.assembly.build import Loaded, build_data, build_step, built, first_length, in_turns, load_checkpoint, odds_of
 from cloze.assembly.check import check_recipe
@@ -218,7 +219,8 @@ def _prepare(loaded: Recipe, request: Request, out: Path, spend: Budget, begin: 
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
     )
     run.check()
-    choose(run, ranks)
+    if choose(run, ranks).engine is None:
+        run.baselines = baselines(loaded, data, next(iter(stores.values())))
     fit(run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say)
     return run
 

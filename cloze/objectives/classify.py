@@ -27,7 +27,8 @@ class Classify(Answers):
     (E, D), where they are examples. A head with one output is asked yes or no (binary cross-entropy). With `everywhere`
     the answers need no places: every position that is not padding is asked, one target per position, (B*L,).
     `smoothing` is the share of an answer that all classes get alike; `z_loss` weighs the square of the logarithm of the
-    softmax's denominator while training (see `token_prediction`). Metrics: `correct`.
+    softmax's denominator while training (see `token_prediction`).
+    Metrics: `correct`, and of yes or no `positive`, the answers that are yes.
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class Classify(Answers):
             total, correct = cross_entropy_sum(logits, targets, weights, self.smoothing, self._z_loss)
             return Loss(total, {"correct": correct})
         losses = F.binary_cross_entropy_with_logits(_wide(logits), targets.to(_wide(logits).dtype), reduction="none")
+        positive = (targets > 0).float()
         correct = ((logits.detach() > 0) == (targets > 0)).float()
         if weights is not None:
-            losses, correct = losses * weights, correct * weights
-        return Loss(losses.sum(), {"correct": correct.sum()})
+            losses, correct, positive = losses * weights, correct * weights, positive * weights
+        return Loss(losses.sum(), {"correct": correct.sum(), "positive": positive.sum()})
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Loss and metrics from the readings; the scores of a vocabulary never exist all at once."""

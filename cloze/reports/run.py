@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from cloze.errors import CheckpointError
+from cloze.training.baselines import Baseline, baselines_from
 from cloze.untrusted import parse_json, read_small
 
 Record = dict[str, Any]
@@ -40,6 +41,7 @@ class Run:
     environment: Record = field(default_factory=dict)
     unreadable_lines: int = 0
     budget: str = ""
+    baselines: dict[str, Baseline] = field(default_factory=dict)
 
     def series(self, x: str, y: str) -> list[Point]:
         """Points of two logged numbers; `y` may be a path such as `objectives.main`. Gaps are left out."""
@@ -141,6 +143,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         environment=read_environment(folder / "cloze" / "environment.json"),
         unreadable_lines=unreadable,
         budget=next((str(record["budget"]) for record in reversed(events) if record.get("budget")), ""),
+        baselines=baselines_from(next((r["baselines"] for r in reversed(events) if r.get("baselines")), None)),
     )
 
 

@@ -96,6 +96,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
     figures = [("training loss", show(ending(train), loss_text), start)]
     if held_out:
         figures.append(("held-out loss", show(held_out[-1][1], loss_text), f"best {show(best, loss_text)}"))
+    figures += worth(run)
     figures += [
         ("tokens seen", show(run.last("tokens")), f"{show(run.last('step'))} steps"),
         ("time", show(run.last("seconds"), duration), f"budget {run.budget}" if run.budget else ""),
@@ -104,6 +105,29 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
     if (mfu := median(run, "mfu")) is not None:
         figures.append(("utilisation", percent(mfu), "of the measured matrix rate"))
     return figures
+
+
+def worth(run: Run) -> list[tuple[str, str, str]]:
+    """The last held-out loss of every objective that has a baseline, and where it stands."""
+    last = run.held_out[-1].get("objectives") if run.held_out else None
+    losses = last if isinstance(last, dict) else {}
+    found = [(name, number(losses, name), baseline) for name, baseline in run.baselines.items()]
+    return [(name, loss_text(loss), baseline.stands(loss)) for name, loss, baseline in found if loss is not None]
+
+
+def levels(runs: Sequence[Run], x: str) -> list[Line]:
+    """The baselines of a run that has one objective over tokens, as level lines; none where several runs are compared."""
+    known = [baseline for run in runs for baseline in run.baselines.values() if baseline.pairs is not None]
+    points = runs[0].series(x, "loss")
+    if len(runs) != 1 or len(runs[0].objectives) != 1 or len(known) != 1 or not points:
+        return []
+    (baseline,) = known
+    named = {"single tokens": baseline.single, "pairs": baseline.pairs}
+    ends = points[0][0], points[-1][0]
+    return [
+        Line(name, [(end, level) for end in ends], colour, dashed=True)
+        for colour, (name, level) in enumerate(named.items(), 1) if level is not None
+    ]
 
 
 def comparison(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
@@ -160,7 +184,7 @@ def loss_figures(runs: Sequence[Run]) -> list[Figure]:
     """Loss against tokens and against time, training and held-out together."""
     figures = []
     for x, label, form in (("tokens", "tokens seen", "plain"), ("seconds", "time", "duration")):
-        lines = curves(runs, x, "loss") + held_out_curves(runs, x)
+        lines = curves(runs, x, "loss") + held_out_curves(runs, x) + levels(runs, x)
         title = f"Loss against {'tokens' if x == 'tokens' else 'time'}"
         if any(line.points for line in lines):
             figures.append(Figure(title, chart(lines, title=title, x=label, x_format=form)))

@@ -6,6 +6,7 @@ that knows the neighbouring token, where tokens are asked, that of `pairs`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -38,3 +39,48 @@ class Baseline:
 def baselines_from(record: Mapping[str, Any] | None) -> dict[str, Baseline]:
     """The baselines of a log's `start` event; none where it has none."""
     return {name: Baseline(**values) for name, values in (record or {}).items()}
+
+
+def with_measured(baselines: Mapping[str, Baseline], metrics: Mapping[str, float]) -> dict[str, Baseline]:
+    """The baselines, and those of yes-or-no objectives whose answers are made in the step, from the share of yes among them."""
+    found = dict(baselines)
+    for name, share in metrics.items():
+        objective, _, metric = name.rpartition(".")
+        if metric == "positive" and objective not in found and 0.0 <= share <= 1.0:
+            rest = [part for part in (share, 1.0 - share) if part > 0]
+            found[objective] = Baseline(math.log(2), -sum(part * math.log(part) for part in rest))
+    return found
+
+
+def not_learning(
+    baselines: Mapping[str, Baseline], objectives: Mapping[str, float], *, share: float, updates: int, warmed_up: bool
+) -> str | None:
+    """What to say of a run none of whose objectives over tokens is better than a table of single tokens; None if one is.
+
+    `share` of the budget is spent, in so many `updates`; `warmed_up`: its rate has been at the peak.
+    """
+    asked = {name: loss for name, loss in objectives.items() if name in baselines and baselines[name].pairs is not None}
+    if not asked or any(loss < baselines[name].single - _BETTER for name, loss in asked.items()):
+        return None
+    name, loss = next(iter(asked.items()))
+    total = updates / max(share, 1e-9)
+    if not warmed_up:
+        why = "the rate is still rising: the warm-up is too long for this budget. Set training.rate.warmup to 0.05 or 0.1."
+    elif total < _FEW:
+        why = (
+            f"the whole budget is only about {total:,.0f} updates. Take a smaller batch (training.batch), a smaller network "
+            "(--size), or more time."
+        )
+    else:
+        why = (
+            "often a peak rate too high for norms behind the layers, or too low for so few updates. Try half and twice "
+            "training.rate.peak."
+        )
+    return (
+        f"{name} has learned nothing yet: after {share:.0%} of the budget ({updates:,} updates) its held-out loss is {loss:.2f}, "
+        f"and counting single tokens gives {baselines[name].single:.2f}.\n  Likely cause: {why}"
+    )
+
+
+_BETTER = 0.05  # nats under single tokens from which on something has been learned
+_FEW = 1000

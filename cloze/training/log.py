@@ -1,6 +1,7 @@
 """The run's log: `cloze/log.jsonl`, one object per event, and one line of progress for whoever watches.
 
-Events: `start`, `resume`, `train`, `held_out`, `samples`, `stop`. A `train` event has step, tokens, seconds, share, loss,
+Events: `start`, `resume`, `train`, `held_out`, `samples`, `stop`. `start` and `resume` have `baselines`, objective →
+the losses of `chance`, `single` tokens and `pairs` (see `training/baselines.py`). A `train` event has step, tokens, seconds, share, loss,
 objectives (name → loss), metrics (name → mean per answer), learning_rate, grad_norm, tokens_per_second, filled and mfu. The loss
 of an objective is the mean of an answer; `loss` is their weighted sum, where a run has one objective without its weight.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from cloze.errors import MissingExtra, RunError
+from cloze.training.baselines import Baseline
 from cloze.training.plain import open_plain
 
 _QUIET_SECONDS = 20.0
@@ -108,15 +110,18 @@ class ProgressLine:
         self.shown = -float("inf")
         self.width = 0
 
-    def show(self, record: Mapping[str, Any]) -> None:
-        """Show a `train` event, at most ten times a second live and every 20 seconds otherwise."""
+    def show(self, record: Mapping[str, Any], baselines: Mapping[str, Baseline] | None = None) -> None:
+        """Show a `train` event, at most ten times a second live and every 20 seconds otherwise.
+
+        Of several objectives each is shown by its name; `baselines` say what their losses are worth.
+        """
         if self.now() - self.shown < (0.1 if self.live else _QUIET_SECONDS):
             return
         self.shown = self.now()
         share, seconds = record["share"], record["seconds"]
         left = duration(seconds / share - seconds) if share > 0 else "?"
         line = (
-            f"step {record['step']:,}  {min(share, 1):4.0%}  loss {record['loss']:.3f}  "
+            f"step {record['step']:,}  {min(share, 1):4.0%}  {losses(record, baselines or {})}  "
             f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
         )
         if self.live:
@@ -137,6 +142,26 @@ class ProgressLine:
         if self.live and self.width:
             self.stream.write("\n")
             self.width = 0
+
+
+def losses(record: Mapping[str, Any], baselines: Mapping[str, Baseline]) -> str:
+    """The losses of a `train` event in a few words, each with what needs no network.
+
+    >>> losses({"loss": 6.352, "objectives": {"lm": 6.352}}, {"lm": Baseline(8.99, 7.07, 5.31)})
+    'loss 6.352 (single tokens 7.07, pairs 5.31)'
+    """
+    objectives: Mapping[str, float] = record.get("objectives") or {}
+    if len(objectives) <= 1:
+        return f"loss {record['loss']:.3f}" + "".join(_worth(baselines.get(name)) for name in objectives)
+    return ", ".join(f"{name} {loss:.3f}{_worth(baselines.get(name))}" for name, loss in objectives.items())
+
+
+def _worth(baseline: Baseline | None) -> str:
+    if baseline is None:
+        return ""
+    if baseline.pairs is None:
+        return f" (constant answer {baseline.single:.2f})"
+    return f" (single tokens {baseline.single:.2f}, pairs {baseline.pairs:.2f})"
 
 
 def duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from cloze.batching import Cursor
 from cloze.errors import BudgetError, CheckpointError, RecipeError
+from cloze.training.baselines import Baseline
 from cloze.training.budget import Budget, Spent
 from cloze.training.checkpoint import Export
 from cloze.training.data import Examples
@@ -69,7 +70,8 @@ class Run:
     of `step`, whole and on the CPU, under all its names. `samples(step)` returns what a report should show (filled
     masks); it is called at every evaluation, on every rank. `odds` are those of the mixture's entries (default: equal).
     `micro_batch` is how many rows are read at once, for the record: a run that resumes reads as many.
-    `train` says by network what of it moves when (default: everything), `layerwise` how fast each depth.
+    `train` says by network what of it moves when (default: everything), `layerwise` how fast each depth. `baselines` are what the
+    losses of its objectives are compared with, by their names in the log.
     """
 
     folder: Path
@@ -92,6 +94,7 @@ class Run:
     train: Mapping[str, Unfreezing] = field(default_factory=dict)
     layerwise: LayerwiseRates | None = None
     samples: Callable[[int], Mapping[str, Any]] | None = None
+    baselines: Mapping[str, Baseline] = field(default_factory=dict)
     say: Callable[[str], None] | None = None
 
     def check(self) -> None:

@@ -16,6 +16,7 @@ from cloze.batching.deck import Deck
 from cloze.errors import RunError
 from cloze.networks.blocks.dropout import set_dropouts
 from cloze.training.averaged import averaged, averages, tell
+from cloze.training.baselines import not_learning, with_measured
 from cloze.training.carry import Carries, Carry
 from cloze.training.checkpoint import Checkpoints
 from cloze.training.distribution import Ranks
@@ -60,6 +61,9 @@ class Session:
         self.progress = Progress(cursors={entry: Cursor() for entry in self.model.entries})
         self.stopping = self.worked = False
         self.held_out: float | None = None
+        self.measured: dict[str, float] = {}
+        self.baselines = dict(run.baselines)
+        self.warned = False
         self.heard: list[float] = []
         self.carries = Carries()
         self.learning_rate = 0.0
@@ -83,7 +87,8 @@ class Session:
             described |= {"matrix_rate": self.matrix_rate, "ranks": self.ranks.world}
             self._guard(lambda: write_run_record(run, described))
             self.log = Log(run.folder, after=self.step if resumed else None, tensorboard=run.training.tensorboard)
-            self.log.write("resume" if resumed else "start", self.step, budget=str(run.budget), **self._spent())
+            known = {name: baseline.to_json() for name, baseline in run.baselines.items()}
+            self.log.write("resume" if resumed else "start", self.step, budget=str(run.budget), baselines=known, **self._spent())
             if resumed:
                 self._guard(self.checkpoints.publish_last)
         if resumed and self.share >= 1:
@@ -227,8 +232,19 @@ class Session:
             settle()
         if evaluating:
             self.evaluate()
+            self._warn(share)
         if saving:
             self.checkpoint()
+
+    def _warn(self, share: float) -> None:
+        """Say once, after a third of the budget, if nothing has been learned."""
+        if self.warned or share < 1 / 3:
+            return
+        self.warned = True
+        peak = self.learning_rate < self.run.rate(min(share + 0.02, 1.0), self.run.training.nominal_steps)
+        text = not_learning(self.run.baselines, self.measured, share=share, updates=self.step, warmed_up=not peak)
+        if text is not None:
+            self.say(text)
 
     # What is written.
 
@@ -247,7 +263,8 @@ class Session:
                 tokens_per_second=speed, filled=self.meter.tokens / max(self.meter.cells, 1.0),
                 mfu=self.meter.flops / seconds / (self.matrix_rate * self.ranks.world),
             )
-            self.line.show(record)
+            self.baselines = with_measured(self.baselines, means["metrics"])
+            self.line.show(record, self.baselines)
         self.meter.clear()
 
     def evaluate(self) -> None:
@@ -276,6 +293,8 @@ class Session:
                 meter.counts = counts
                 means = meter.means(self.ranks)
                 self.held_out = means["loss"]
+                self.measured |= means["objectives"]
+                self.baselines = with_measured(self.baselines, means["metrics"])
                 if self.log is not None:
                     self.log.write("held_out", self.step, entry=entry, **self._spent(), **means)
         samples = self.run.samples(self.step) if self.run.samples is not None else None
@@ -345,7 +364,9 @@ class Session:
         if self.log is not None:
             self.log.write("stop", self.step, reason=reason, **self._spent())
         loss = "" if self.held_out is None or self.stopping else f", held-out loss {self.held_out:.4f}"
-        self.say(f"{self.run.folder}: {reason} at step {self.step:,}{loss}; checkpoint written.")
+        known = {} if self.stopping else {name: self.baselines[name] for name in self.measured if name in self.baselines}
+        loss += "".join(f"\n  {name} {self.measured[name]:.3f}: {known[name].stands(self.measured[name])}" for name in known)
+        self.say(f"{self.run.folder}: {reason} at step {self.step:,}; checkpoint written{loss}")
 
     def close(self) -> None:
         """Close the log and leave the progress line standing."""

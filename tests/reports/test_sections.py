@@ -91,14 +91,17 @@ def test_runs_are_compared_at_the_budget_that_all_of_them_reached(tmp_path: Path
 def straight(folder: Path) -> Path:
     """A run of 40 records, 10 steps apart: its loss falls from 8.0 by 0.1 a record; a step is one token and two seconds."""
     (folder / "cloze").mkdir(parents=True)
-    records: list[dict[str, object]] = [
+    start = {"event": "start", "step": 0, "baselines": {"token_prediction": {"chance": 9.0, "single": 7.0, "pairs": 5.5}}}
+    records: list[dict[str, object]] = [start] + [
         {"event": "train", "step": 10 * n, "tokens": 10 * n, "seconds": 20.0 * n, "loss": 8.1 - 0.1 * n, "learning_rate": 1e-3,
          "objectives": {"token_prediction": 8.1 - 0.1 * n}, "grad_norm": 1.0, "tokens_per_second": 0.5 if n > 2 else 0.1,
          "mfu": 0.4}
         for n in range(1, 41)
     ]  # fmt: skip
     for n in (20, 40):
-        records.append({"event": "held_out", "step": 10 * n, "tokens": 10 * n, "seconds": 20.0 * n, "loss": 9.0 - 0.1 * n})
+        loss = 9.0 - 0.1 * n
+        records.append({"event": "held_out", "step": 10 * n, "tokens": 10 * n, "seconds": 20.0 * n, "loss": loss,
+                        "objectives": {"token_prediction": loss}})  # fmt: skip
     (folder / "cloze" / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (folder / "cloze" / "recipe.yaml").write_text("name: straight\n")
     return folder
@@ -112,6 +115,16 @@ def test_the_training_loss_of_a_report_is_that_of_the_end_and_the_held_out_loss_
     assert sections.steady_speed(run) == 0.5  # not that of the start
     columns, (row,) = sections.comparison([run])
     assert row[columns.index("training loss")] == "4.150" and row[columns.index("held-out loss")] == "5.000"
+
+
+def test_a_report_says_what_a_loss_is_worth(tmp_path: Path) -> None:
+    run = read_run(straight(tmp_path / "run"))
+    figures = {name: (value, remark) for name, value, remark in sections.key_figures(run)}
+    assert figures["token_prediction"] == ("5.000", "2.00 under single tokens (7.00), pairs 5.50")
+    single, pairs = sections.levels([run], "tokens")
+    assert (single.name, single.points) == ("single tokens", [(10.0, 7.0), (400.0, 7.0)])
+    assert (pairs.name, pairs.points) == ("pairs", [(10.0, 5.5), (400.0, 5.5)])
+    assert sections.levels([run, run], "tokens") == []
 
 
 def test_curves_stand_over_the_axis_that_the_figure_names(tmp_path: Path) -> None:

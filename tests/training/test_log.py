@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloze.training import log as module
+from cloze.training.baselines import Baseline
 from cloze.training.hardware import allocator, environment, matrix_rate
 from cloze.training.log import Log, ProgressLine, cut_log, duration
 from cloze.training.precision import choose_device, choose_precision
@@ -50,6 +51,14 @@ def test_a_piped_progress_line_is_plain_and_rare() -> None:
         line.show(RECORD)
     assert stream.getvalue().count("\n") == 3 and "\r" not in stream.getvalue() and "\x1b" not in stream.getvalue()
     assert "step 50   25%  loss 5.432  12,346 tokens/s  1 min 30 s left" in stream.getvalue()
+
+
+def test_a_progress_line_names_several_objectives_and_what_their_losses_are_worth() -> None:
+    stream = io.StringIO()
+    record = {**RECORD, "loss": 7.04, "objectives": {"tokens": 6.352, "next": 0.69}}
+    known = {"tokens": Baseline(8.99, 7.07, 5.31), "next": Baseline(0.693, 0.693)}
+    ProgressLine(stream, now=lambda: 0.0).show(record, known)
+    assert "tokens 6.352 (single tokens 7.07, pairs 5.31), next 0.690 (constant answer 0.69)  12,346" in stream.getvalue()
 
 
 def test_durations_are_said_as_people_say_them() -> None:

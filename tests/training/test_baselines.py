@@ -1,0 +1,54 @@
+"""What a run says of its own learning."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from tiny import Numbers, bert, electra, tiny_run
+
+from cloze.training.baselines import Baseline, not_learning, with_measured
+from cloze.training.loop import train
+
+KNOWN = {"tokens": Baseline(9.0, 7.07, 5.31), "next": Baseline(0.69, 0.69)}
+
+
+def test_a_run_above_single_tokens_is_told_why_and_one_below_is_left_alone() -> None:
+    def told(loss: float, **now: float) -> str | None:
+        settings = {"share": 0.4, "updates": 400, "warmed_up": True, **now}
+        return not_learning(KNOWN, {"tokens": loss, "next": 0.1}, **settings)  # type: ignore[arg-type]
+
+    assert told(6.9) is None
+    assert "about 500 updates" in str(told(7.1, updates=200))
+    assert "warm-up takes too large a share" in str(told(7.1, warmed_up=False))
+    assert "training.rate.peak" in str(told(7.03, updates=40_000))
+    assert not_learning({"next": KNOWN["next"]}, {"next": 0.7}, share=0.5, updates=9, warmed_up=True) is None
+
+
+def test_yes_or_no_answers_that_a_step_makes_are_compared_with_the_answer_that_is_always_given() -> None:
+    found = with_measured(KNOWN, {"replaced.positive": 0.1, "tokens.correct": 0.2})
+    entropy = -(0.1 * math.log(0.1) + 0.9 * math.log(0.9))
+    assert found == {**KNOWN, "replaced": Baseline(math.log(2), pytest.approx(entropy))}
+
+
+def test_a_run_keeps_its_baselines_in_the_log_and_says_at_the_end_where_it_stands(tmp_path: Path) -> None:
+    said: list[str] = []
+    run = tiny_run(tmp_path, step=bert(dropout=0.0), data=Numbers(epoch_items=8, static=True), budget="30steps")
+    run.baselines, run.say = {"token_prediction": Baseline(3.7, 3.6, 3.0)}, said.append
+    train(run)
+    start, *rest = map(json.loads, (tmp_path / "cloze" / "log.jsonl").read_text().splitlines())
+    assert start["baselines"] == {"token_prediction": {"chance": 3.7, "single": 3.6, "pairs": 3.0}}
+    last = [record for record in rest if record["event"] == "held_out"][-1]["objectives"]["token_prediction"]
+    assert f"token_prediction {last:.3f}: {Baseline(3.7, 3.6, 3.0).stands(last)}" in said[-1]
+
+
+def test_a_run_that_learns_nothing_is_told_so_once_after_a_third_of_its_budget(tmp_path: Path) -> None:
+    said: list[str] = []
+    run = tiny_run(tmp_path, step=electra(), budget="12steps", training={"evaluate_every": 0.25})
+    run.baselines, run.say = {"token_prediction": Baseline(3.7, 0.5, 0.4)}, said.append
+    train(run)
+    told = [line for line in said if "has learned nothing yet" in line]
+    assert len(told) == 1 and "after 50% of the budget (6 updates)" in told[0]
+    assert "constant answer" in said[-1]  # the discriminator, whose answers the generator makes
