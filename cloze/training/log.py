@@ -1,9 +1,9 @@
 """The run's log: `cloze/log.jsonl`, one object per event, and one line of progress for whoever watches.
 
-Events: `start`, `resume`, `train`, `held_out`, `samples`, `stop`. `start` and `resume` have `baselines`, objective →
-the losses of `chance`, `single` tokens and `pairs` (see `training/baselines.py`). A `train` event has step, tokens, seconds, share, loss,
-objectives (name → loss), metrics (name → mean per answer), learning_rate, grad_norm, tokens_per_second, filled and mfu. The loss
-of an objective is the mean of an answer; `loss` is their weighted sum, where a run has one objective without its weight.
+Events: `start`, `resume`, `train`, `held_out`, `samples`, `stop`. `start` and `resume` have `baselines`, objective → the
+losses of `chance`, `single` tokens and `pairs` (see `training/baselines.py`). A `train` event has step, tokens, seconds, share,
+loss, objectives (name → loss), metrics (name → mean per answer), learning_rate, grad_norm, tokens_per_second, filled and mfu.
+The loss of an objective is the mean of an answer; `loss` is their weighted sum, where a run has one objective without its weight.
 """
 
 from __future__ import annotations

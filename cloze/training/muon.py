@@ -98,9 +98,10 @@ class _MuonOptimizer(torch.optim.Optimizer):
                 state["step"] = torch.zeros((), device=parameter.device)
                 state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
                 state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        means, squares, steps = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step"))
+        tensors: list[Tensor] = list(parameters)
         adamw(
-            parameters, [parameter.grad for parameter in parameters if parameter.grad is not None],
-            *([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq")), [], [state["step"] for state in states],
+            tensors, [parameter.grad for parameter in parameters if parameter.grad is not None], means, squares, [], steps,
             fused=True, amsgrad=False, beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"],
             weight_decay=group["weight_decay"], eps=group["epsilon"], maximize=False,
         )
