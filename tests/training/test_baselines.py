@@ -22,7 +22,7 @@ def test_a_run_above_single_tokens_is_told_why_and_one_below_is_left_alone() -> 
 
     assert told(6.9) is None
     assert "about 500 updates" in str(told(7.1, updates=200))
-    assert "warm-up takes too large a share" in str(told(7.1, warmed_up=False))
+    assert "warm-up is too long" in str(told(7.1, warmed_up=False))
     assert "training.rate.peak" in str(told(7.03, updates=40_000))
     assert not_learning({"next": KNOWN["next"]}, {"next": 0.7}, share=0.5, updates=9, warmed_up=True) is None
 
