@@ -18,7 +18,7 @@ from cloze.corpus.entropy import Entropy, entropy_of
 from cloze.training.baselines import Baseline
 
 _ANSWERS = 50_000  # answers that are counted at most
-_STEPS = 64  # and steps that are made for them
+_ROWS = 8192  # and rows that are made for them
 
 Counts = NDArray[np.int64]
 
@@ -47,7 +47,7 @@ def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
             answers = measured.get((run.name, objective.name), counts)
             label = objective.name if len(recipe.turns) == 1 else f"{name}/{objective.name}"
             found[label] = Baseline(
-                chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers),
+                chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers, as_much=vocabulary),
                 pairs=text.pairs if vocabulary and text is not None else None,
             )
     return found
@@ -55,9 +55,10 @@ def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
 
 def _training(data: Data, entry: str) -> Iterator[MicroBatch]:
     """Micro-batches from the beginning of the first epoch; a run that follows begins there again."""
-    cursor = Cursor()
-    for _ in range(_STEPS):
+    cursor, rows = Cursor(), 0
+    while rows < _ROWS:
         micros, cursor = data.next(entry, cursor)
+        rows += sum(micro.examples for micro in micros)
         yield from micros
 
 
@@ -83,10 +84,11 @@ def _sum(one: Counts, other: Counts) -> Counts:
     return total
 
 
-def _cross_entropy(counts: Counts, prior: Counts, answers: Counts) -> float:
-    """Nats per answer under the counted shares, with the prior weighed as a tenth of what was counted."""
+def _cross_entropy(counts: Counts, prior: Counts, answers: Counts, *, as_much: bool) -> float:
+    """Nats per answer under the counted shares with those of the prior, which count `as_much` (answers are too few for rare
+    ids) or hardly."""
     size = max(len(counts), len(prior), len(answers))
     seen, before, asked = (np.pad(array, (0, size - len(array))).astype(float) for array in (counts, prior + 1, answers))
-    shares = seen + before * (0.1 * seen.sum() / before.sum())
+    shares = seen + before * (seen.sum() / before.sum() if as_much else 1.0)
     shares /= shares.sum()
     return float(-(asked[asked > 0] * np.log(shares[asked > 0])).sum() / asked.sum())

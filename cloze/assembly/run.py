@@ -17,11 +17,12 @@ from cloze.assembly.build import Loaded, build_data, build_step, built, first_le
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import claimed
 from cloze.assembly.corpora import open_held_out
-from cloze.assembly.fitting import fit, require_room
+from cloze.assembly.fitted import Load, fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.load import load_recipe, phase_recipes
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import PartSpec, Recipe, Stage
+from cloze.assembly.room import make_room, require_room
 from cloze.assembly.samples import sampler
 from cloze.batching import Cursor
 from cloze.corpus import Store
@@ -47,7 +48,10 @@ _FEW_UPDATES = 1000
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line says of a run, beside the recipe, the budget and the folder; see `pretrain`."""
+    """What the command line says of a run, except the recipe, the budget and the folder; see `pretrain`.
+
+    `load` gives the recipe with further values set, where it is to be fitted to the budget; None: it is trained as it stands.
+    """
 
     corpus: Sequence[str]
     binds: Sequence[str] = ()
@@ -61,6 +65,7 @@ class Request:
     strategy: Strategy = "ddp"
     init: Path | None = None
     report: Say | None = None
+    load: Load | None = None
 
     @property
     def say(self) -> Say:
@@ -74,23 +79,30 @@ def pretrain(
     held_out: Sequence[str] | None = None, init: Path | None = None, text_format: str = "auto",
     binds: Sequence[str] = (), seed: int = 0, device: str = "auto", extend: bool = False,
     with_files: Sequence[Path] = (), tensorboard: bool = False, strategy: Strategy = "ddp", report: Say | None = None,
+    as_published: bool = False,
 ) -> Outcome:
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with
     `tokenizer` or one trained on it. `held_out` replaces the share of documents that is otherwise held out. `init` begins
     with the weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. The stages of a recipe are runs of their own,
-    the last in `out`, the others in `out/cloze/stages`. Raises a `ClozeError` for whatever cannot be run, before anything is
-    trained.
+    the last in `out`, the others in `out/cloze/stages`. Where a budget or a size is given that is not the published one, the
+    recipe is fitted to it (see `fit.py`), unless `as_published`. Raises a `ClozeError` for whatever cannot be run, before
+    anything is trained.
     """
     paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
-    loaded = load_recipe(recipe, size=size, overrides=overrides, with_files=[str(path) for path in with_files])
+
+    def load(more: Sequence[str]) -> Recipe:
+        return load_recipe(recipe, size=size, overrides=[*more, *overrides], with_files=[str(path) for path in with_files])
+
+    loaded = load(())
     check_recipe(loaded)
     if init is not None and not Path(init).is_dir():  # before any text is read
         raise CheckpointError(f"{init}: there is no such folder. --init is a run folder or a Hugging Face folder to begin with.")
     request = Request(
         paths, tuple(binds), tokenizer, held_out, text_format, seed, device, extend, tensorboard, strategy,
         None if init is None else Path(init), report,
+        load if not as_published and (size is not None or other_budget(loaded, budget)) else None,
     )
     if init is None and Path(recipe).is_dir():
         request.say(
@@ -163,7 +175,9 @@ def run_stage(
 ) -> Outcome:
     """One run of a checked recipe within a budget; `begin` is a checkpoint whose weights it begins with."""
     with claimed(out):
+        loaded, overrides = to_budget(loaded, request, out, spend, begin)
         run = _prepare(loaded, request, out, spend, begin)
+        run.fitted = overrides
         try:
             outcome = train(run)
         finally:
@@ -173,8 +187,44 @@ def run_stage(
     return outcome
 
 
-def _prepare(loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Path | None) -> Run:
-    """The run, and of its folder no more than the corpus; what cannot be trained is refused here."""
+def other_budget(recipe: Recipe, budget: str | None) -> bool:
+    """Whether a budget is given that is not the one the recipe publishes."""
+    training = recipe.training
+    published = [(training.steps, "steps"), (training.epochs, "epochs"), (training.tokens, "tokens")]
+    return budget is not None and str(Budget.parse(budget)) not in {
+        str(Budget.parse(f"{amount}{unit}")) for amount, unit in published if amount
+    }
+
+
+def to_budget(
+    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Path | None
+) -> tuple[Recipe, tuple[str, ...]]:
+    """The recipe fitted to the budget, and the values that were set for it. A run that has begun keeps those it began with."""
+    if request.load is None:
+        return loaded, ()
+    old = read_run_record(out)
+    if old is not None:
+        kept = tuple(old.get("fitted", ()))
+        return request.load(kept), kept
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and spend.kind in ("seconds", "flops"):
+        request.say(f"{loaded.name}: not fitted to {spend}: each process would measure a speed of its own. Give tokens or steps.")
+        return loaded, ()
+    made = fitted(
+        loaded, request.load, budget=spend, corpus=request.corpus, tokenizer=request.tokenizer or begin,
+        prepare=lambda recipe: _prepare(recipe, request, out, spend, begin, probe=True),
+    )
+    if made.changes:
+        request.say(made.table(spend))
+    return made.recipe, tuple(made.overrides)
+
+
+def _prepare(
+    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Path | None, *, probe: bool = False
+) -> Run:
+    """The run, and of its folder no more than the corpus; what cannot be trained is refused here.
+
+    A `probe` is built to be measured: nothing is told of it.
+    """
     old = read_run_record(out)
     require_recipe(out, loaded.canonical(), loaded.hash, old)
     phases, say, seed = phases_of(loaded), request.say, request.seed
@@ -219,9 +269,11 @@ def _prepare(loaded: Recipe, request: Request, out: Path, spend: Budget, begin: 
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
     )
     run.check()
+    if probe:
+        return run
     if choose(run, ranks).engine is None:
         run.baselines = baselines(loaded, data, next(iter(stores.values())))
-    fit(run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say)
+    make_room(run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say)
     return run
 
 

@@ -37,6 +37,7 @@ def command(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     strategy: Annotated[str, typer.Option(help="Under torchrun: ddp, or fsdp, which shards parameters.")] = "ddp",
     with_files: Annotated[list[Path] | None, typer.Option("--with", help="Python files that register parts.")] = None,
+    as_published: Annotated[bool, typer.Option("--as-published", help="Leave batch, rate and lengths as published.")] = False,
 ) -> None:
     """Pre-train a recipe on a corpus within a budget. A folder that holds a run of the same recipe is resumed.
 
@@ -51,5 +52,6 @@ def command(
         recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
         held_out=held_out, init=init, text_format=with_column(text_format, column), binds=binds or [], seed=seed,
         device=device, extend=extend, with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
+        as_published=as_published,
     )
     raise typer.Exit(outcome.exit_code)  # a run that a signal stopped is not done: `pretrain && finetune` must stop there

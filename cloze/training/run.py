@@ -69,7 +69,8 @@ class Run:
     `export(folder, state, step)` writes the Hugging Face files of a checkpoint, on rank 0; `state` holds every parameter
     of `step`, whole and on the CPU, under all its names. `samples(step)` returns what a report should show (filled
     masks); it is called at every evaluation, on every rank. `odds` are those of the mixture's entries (default: equal).
-    `micro_batch` is how many rows are read at once, for the record: a run that resumes reads as many.
+    `micro_batch` is how many rows are read at once, and `fitted` the values that fit the recipe to the budget, both for the
+    record: a run that resumes has the same.
     `train` says by network what of it moves when (default: everything), `layerwise` how fast each depth. `baselines` are what the
     losses of its objectives are compared with, by their names in the log.
     """
@@ -90,6 +91,7 @@ class Run:
     device: str = "auto"
     bytes_per_token: float | None = None
     micro_batch: int | None = None
+    fitted: tuple[str, ...] = ()
     extend: bool = False
     train: Mapping[str, Unfreezing] = field(default_factory=dict)
     layerwise: LayerwiseRates | None = None
@@ -202,7 +204,7 @@ def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
     """Write `cloze/run.json` and `cloze/environment.json`, each at once."""
     record = {
         "recipe_hash": run.record.recipe_hash, "recipe": run.record.recipe, "budget": str(run.budget), "seed": run.seed,
-        "inputs": run.record.inputs, "micro_batch": run.micro_batch,
+        "inputs": run.record.inputs, "micro_batch": run.micro_batch, "fitted": list(run.fitted),
     }
     for name, content in (("run.json", record), ("environment.json", {**environment, **run.record.environment})):
         path = run.folder / "cloze" / name

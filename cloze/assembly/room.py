@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 _MONTHS = 90 * 86_400.0  # seconds; beyond them a published budget deserves a word
 
 
-def fit(run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say) -> None:
+def make_room(run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say) -> None:
     """Tell the forecast of a run that begins, and set how many rows it reads at once.
 
     What the recipe says, and what a run began with (`kept`), stays if it fits: a run resumes as it was. Otherwise the batch is
