@@ -19,7 +19,7 @@ from cloze.assembly.claim import claimed
 from cloze.assembly.corpora import open_held_out
 from cloze.assembly.fitted import Load, fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
-from cloze.assembly.load import load_recipe, phase_recipes
+from cloze.assembly.load import load_recipe, phase_recipes, recipe_names
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import PartSpec, Recipe, Stage
 from cloze.assembly.room import make_room, require_room
@@ -86,9 +86,9 @@ def pretrain(
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with
     `tokenizer` or one trained on it. `held_out` replaces the share of documents that is otherwise held out. `init` begins
     with the weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. The stages of a recipe are runs of their own,
-    the last in `out`, the others in `out/cloze/stages`. Where a budget or a size is given that is not the published one, the
-    recipe is fitted to it (see `fit.py`), unless `as_published`. Raises a `ClozeError` for whatever cannot be run, before
-    anything is trained.
+    the last in `out`, the others in `out/cloze/stages`.
+    Where a budget or a size is given that is not the published one, a recipe of cloze's own is fitted to it (see `fit.py`),
+    unless `as_published`. Raises a `ClozeError` for whatever cannot be run, before anything is trained.
     """
     paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
 
@@ -102,7 +102,7 @@ def pretrain(
     request = Request(
         paths, tuple(binds), tokenizer, held_out, text_format, seed, device, extend, tensorboard, strategy,
         None if init is None else Path(init), report,
-        load if not as_published and (size is not None or other_budget(loaded, budget)) else None,
+        load if to_be_fitted(recipe, loaded, budget=budget, size=size) and not as_published else None,
     )
     if init is None and Path(recipe).is_dir():
         request.say(
@@ -187,13 +187,14 @@ def run_stage(
     return outcome
 
 
-def other_budget(recipe: Recipe, budget: str | None) -> bool:
-    """Whether a budget is given that is not the one the recipe publishes."""
+def to_be_fitted(given: str | Path, recipe: Recipe, *, budget: str | None, size: str | None) -> bool:
+    """Whether a size or a budget is given that is not the published one, of a recipe that comes with cloze. The values in a
+    file of the user's own, or in a run, are meant as they stand."""
     training = recipe.training
     published = [(training.steps, "steps"), (training.epochs, "epochs"), (training.tokens, "tokens")]
-    return budget is not None and str(Budget.parse(budget)) not in {
-        str(Budget.parse(f"{amount}{unit}")) for amount, unit in published if amount
-    }
+    same = {str(Budget.parse(f"{amount}{unit}")) for amount, unit in published if amount}
+    other = size is not None or (budget is not None and str(Budget.parse(budget)) not in same)
+    return other and str(given) in recipe_names()
 
 
 def to_budget(

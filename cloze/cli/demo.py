@@ -107,7 +107,7 @@ def pretrain(out: Path, *, budget: str, seed: int) -> Path:
     """Pre-train; a finished run in the same folder is taken as it is."""
     from cloze.assembly.run import pretrain as run
 
-    outcome = run("bert", corpus=[CORPUS], out=out, budget=budget, size="tiny", overrides=OVERRIDES, seed=seed)
+    outcome = run("bert", corpus=[CORPUS], out=out, budget=budget, size="tiny", overrides=OVERRIDES, seed=seed, as_published=True)
     if not outcome.finished:
         raise RunError(f"{out}: {outcome.reason} at step {outcome.step}. The same command goes on from there.")
     return outcome.folder
