@@ -141,7 +141,8 @@ def one(chosen: Choice, experiment: str, name: str, seed: int) -> None:
     variant = experiments()[experiment][name]
     outcome = pretrain(
         with_optimizer(variant, chosen.work, label), corpus=chosen.store / "large", out=chosen.work / f"run-{label}",
-        budget=chosen.tokens, size="mini", overrides=variant.set, seed=seed, device=chosen.device, report=lambda text: None, as_published=True,
+        budget=chosen.tokens, size="mini", overrides=variant.set, seed=seed, device=chosen.device,
+        report=lambda text: None, as_published=True,
     )
     if not outcome.finished:
         raise SystemExit(f"{outcome.folder}: stopped by a signal at step {outcome.step}; the same command goes on.")

@@ -98,7 +98,8 @@ def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str, led
     started = time.time()
     outcome = pretrain(
         spec["recipe"], corpus=work / spec["store"], out=work / f"run-{name}-{seed}", budget=spec["budget"], size="mini",
-        overrides=spec["set"], seed=seed, device=device, held_out=[str(work / "valid")], report=lambda text: None, as_published=True,
+        overrides=spec["set"], seed=seed, device=device, held_out=[str(work / "valid")],
+        report=lambda text: None, as_published=True,
     )
     if not outcome.finished:
         raise SystemExit(f"{outcome.folder}: stopped by a signal at step {outcome.step}; the same command goes on.")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly import fitting, run
+from cloze.assembly import room, run
 from cloze.assembly.run import pretrain
 from cloze.errors import RecipeError
 from cloze.training import memory
@@ -68,13 +68,13 @@ def prepared(train: Pretrain, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def room_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let memory be just enough for so many rows at once."""
-    real = fitting.forecast
+    real = room.forecast
 
     def short(made: Run) -> Forecast:
         told = real(made)
         return replace(told, available=int(told.peak(rows) / SHARE) + 2)
 
-    monkeypatch.setattr(fitting, "forecast", short)
+    monkeypatch.setattr(room, "forecast", short)
 
 
 def log(folder: Path, event: str) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def test_a_forecast_says_what_the_run_then_takes(train: Pretrain, tmp_path: Path
 
 def test_a_forecast_leaves_no_trace_in_the_run(train: Pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train("with")
-    monkeypatch.setattr(run, "fit", lambda *_, **__: None)
+    monkeypatch.setattr(run, "make_room", lambda *_, **__: None)
     train("without")
     assert parameters(tmp_path / "with") == parameters(tmp_path / "without")
 
@@ -163,10 +163,10 @@ def test_an_objective_that_needs_the_whole_batch_is_never_split(prepared: Run, m
 
     told = Forecast(None, None, None, None, 1, 8, 8, base=0, trials=(Trial(0.1, 1, 1, 0, 100),), available=650)
     head: Any = next(iter(prepared.step.objectives.values()))
-    assert fitting._smaller(prepared, load_recipe("bert"), told) == 4
+    assert room._smaller(prepared, load_recipe("bert"), told) == 4
     monkeypatch.setattr(type(head), "scope", "batch", raising=False)
     with pytest.raises(RecipeError, match="needs all rows of a batch at once. What fits: --set training.batch=4"):
-        fitting._smaller(prepared, load_recipe("bert"), told)
+        room._smaller(prepared, load_recipe("bert"), told)
 
 
 def test_the_memory_of_more_rows_follows_from_that_of_few(prepared: Run) -> None:

@@ -1,0 +1,79 @@
+"""A recipe fitted to a budget: the laws, what they leave alone, and runs that keep their fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cloze.assembly.fit import Facts, fit, fit_vocabulary, fits
+from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.run import pretrain, to_be_fitted
+
+SMALL = Facts(budget_tokens=8e6, text_tokens=6_000_000)
+
+
+def values(name: str, facts: Facts = SMALL, *overrides: str) -> dict[str, object]:
+    return {change.path: change.here for change in fit(load_recipe(name, size="mini", overrides=list(overrides)), facts)}
+
+
+def test_bert_in_ten_minutes_takes_small_batches_short_rows_and_a_higher_rate_without_dropout() -> None:
+    assert values("bert") == {
+        "schedule[1].set.length": 128, "training.batch": 20, "training.rate.linear.peak": 1.1e-3,
+        "training.rate.linear.warmup_steps": 0, "training.rate.linear.warmup": 0.1, "training.rate.linear.decay": "after_warmup",
+        "training.optimizer.adamw.betas": [0.9, 0.98], "networks.main.dropout": 0.0,
+    }
+
+
+def test_the_batch_grows_with_the_budget_up_to_the_published_one() -> None:
+    batches = [values("bert", Facts(tokens, 10**12))["training.batch"] for tokens in (1e6, 1e7, 1e8)]
+    assert batches == [8, 24, 64]
+    assert "training.batch" not in values("bert", Facts(1e12, 10**12))
+
+
+def test_a_text_that_is_read_often_keeps_its_dropout() -> None:
+    assert "networks.main.dropout" not in values("bert", Facts(8e6, 100_000))
+
+
+def test_networks_with_norms_before_their_layers_take_a_higher_rate_and_two_networks_a_lower_one() -> None:
+    post, pre = values("bert")["training.rate.linear.peak"], values("gpt2")["training.rate.cosine.peak"]
+    both = values("electra-small")["training.rate.linear.peak"]
+    assert (post, pre, both) == (1.1e-3, 2.1e-3, 5.3e-4)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_fit_is_legal_and_fits_no_further(name: str) -> None:
+    recipe = load_recipe(name, size="tiny")
+    changes = [*fit_vocabulary(recipe, 25_000_000), *fit(recipe, SMALL)]
+    if not fits(recipe):
+        assert fit(recipe, SMALL) == []
+        return
+    made = load_recipe(name, size="tiny", overrides=[change.override for change in changes])
+    assert fit(made, SMALL) == [] and fit_vocabulary(made, 25_000_000) == []
+    assert made.training.batch == 20 and made.hash != recipe.hash
+
+
+def test_what_is_published_and_what_a_user_wrote_is_left_alone(tmp_path: Path) -> None:
+    recipe = load_recipe("bert")
+    (tmp_path / "mine.yaml").write_text("")
+    assert not to_be_fitted("bert", recipe, budget=None, size=None)
+    assert not to_be_fitted("bert", recipe, budget="1000000steps", size=None)
+    assert to_be_fitted("bert", recipe, budget="10m", size=None) and to_be_fitted("bert", recipe, budget=None, size="mini")
+    assert not to_be_fitted(tmp_path / "mine.yaml", recipe, budget="10m", size="mini")
+
+
+def test_a_fitted_run_says_what_it_changed_resumes_with_it_and_set_wins(little_text: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    sets = ["text.tokenizer.size=60", "training.rate.linear.peak=3e-3", "training.held_out=0.1"]
+    run = {"corpus": little_text, "size": "tiny", "overrides": sets, "device": "cpu", "report": said.append}
+    assert pretrain("bert", out=tmp_path / "run", budget="4000tokens", **run).finished  # type: ignore[arg-type]
+    record = json.loads((tmp_path / "run/cloze/run.json").read_text())
+    assert "training.batch=4" in record["fitted"] and not any("peak" in value for value in record["fitted"])
+    assert record["recipe"]["training"]["rate"]["linear"]["peak"] == 3e-3 and record["recipe"]["training"]["batch"] == 4
+    assert any("training.batch" in line and "256 → 4" in line and "--set training.batch=4" in line for line in said)
+    more = pretrain("bert", out=tmp_path / "run", budget="8000tokens", extend=True, **run)  # type: ignore[arg-type]
+    assert more.finished and json.loads((tmp_path / "run/cloze/run.json").read_text())["fitted"] == record["fitted"]
+    published = pretrain("bert", out=tmp_path / "as", budget="1steps", as_published=True, **run)  # type: ignore[arg-type]
+    kept = json.loads((published.folder / "cloze/run.json").read_text())
+    assert kept["fitted"] == [] and kept["recipe"]["training"]["batch"] == 256
