@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.registry import register
-from cloze.training import adafactor, averaged, muon  # noqa: F401  they register themselves
+from cloze.training import adafactor, averaged  # noqa: F401  they register themselves
 from cloze.training.sharding import spread, whole
 from cloze.training.stacked import stacked
 
