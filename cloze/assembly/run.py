@@ -66,6 +66,7 @@ class Request:
     init: Path | None = None
     report: Say | None = None
     load: Load | None = None
+    verbose: bool = False
 
     @property
     def say(self) -> Say:
@@ -79,7 +80,7 @@ def pretrain(
     held_out: Sequence[str] | None = None, init: Path | None = None, text_format: str = "auto",
     binds: Sequence[str] = (), seed: int = 0, device: str = "auto", extend: bool = False,
     with_files: Sequence[Path] = (), tensorboard: bool = False, strategy: Strategy = "ddp", report: Say | None = None,
-    as_published: bool = False,
+    as_published: bool = False, verbose: bool = False,
 ) -> Outcome:
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 
@@ -88,7 +89,8 @@ def pretrain(
     with the weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. The stages of a recipe are runs of their own,
     the last in `out`, the others in `out/cloze/stages`.
     Where a budget or a size is given that is not the published one, a recipe of cloze's own is fitted to it (see `fit.py`),
-    unless `as_published`. Raises a `ClozeError` for whatever cannot be run, before anything is trained.
+    unless `as_published`. `verbose`: every log event is told. Raises a `ClozeError` for whatever cannot be run, before
+    anything is trained.
     """
     paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
 
@@ -102,7 +104,7 @@ def pretrain(
     request = Request(
         paths, tuple(binds), tokenizer, held_out, text_format, seed, device, extend, tensorboard, strategy,
         None if init is None else Path(init), report,
-        load if to_be_fitted(recipe, loaded, budget=budget, size=size) and not as_published else None,
+        load if to_be_fitted(recipe, loaded, budget=budget, size=size) and not as_published else None, verbose,
     )
     if init is None and Path(recipe).is_dir():
         request.say(
@@ -268,6 +270,7 @@ def _prepare(
         layerwise=None if loaded.training.layerwise_rates is None else built(loaded.training.layerwise_rates),
         seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
+        verbose=request.verbose,
     )
     run.check()
     if probe:

@@ -68,6 +68,8 @@ def build(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print how each of the first files was read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Encode text into a store that any recipe with the same tokenizer can use."""
@@ -84,7 +86,7 @@ def build(
     text_format = with_column(text_format, column)
     if tokenizer is not None and (recipe is not None or size is not None):
         raise CorpusError("--tokenizer is a finished tokenizer: leave out --recipe and --size, or leave out --tokenizer.")
-    say = (lambda line: None) if as_json else typer.echo
+    say = (lambda line: None) if as_json or quiet else typer.echo
     started = time.perf_counter()
     kept = _annotations(None if tokenizer else recipe or "bert", words, annotate or [])
     if tokenizer is not None:
@@ -98,14 +100,17 @@ def build(
     encoding = time.perf_counter()
     store = build_store(
         paths, chosen, out, format=text_format, languages=languages, annotations=kept, workers=workers, report=say,
-        progress=_progress(encoding),
+        progress=(lambda done, total: None) if quiet else _progress(encoding),
     )
     if as_json:
         typer.echo(to_json(dict(store.report)))
         return
+    if verbose and not quiet:
+        for read in store.report["files"]:
+            typer.echo(f"{read['path']}: read as {read['format']}: {read['why']}")
     seconds = time.perf_counter() - encoding
     speed = store.report["bytes"] / 1e6 / max(seconds, 1e-9)
-    typer.echo(f"{out}: built in {time.perf_counter() - started:.1f} s, encoding {speed:.1f} MB/s")
+    say(f"{out}: built in {time.perf_counter() - started:.1f} s, encoding {speed:.1f} MB/s")
 
 
 @app.command()

@@ -61,9 +61,12 @@ def command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16.")] = "auto",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the settings too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Fine-tune. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR"""
+    from cloze.cli.quiet import silence
     from cloze.tasks import finetune_seeds
     from cloze.tasks import task as make_task
     from cloze.tasks.finetune import as_dtype
@@ -91,12 +94,15 @@ def command(
 
     loaded = load_checkpoint(checkpoint, device)
     settings = _settings(loaded, given, task, manner)
-    show = _Show(quiet=as_json)
-    result = finetune_seeds(
-        loaded, chosen, examples["train"], examples["dev"], settings=settings, seeds=_seeds(seeds),
-        precision=as_dtype(precision, next(loaded.network.parameters()).device), report=show,
-    )
-    show.clear()
+    if verbose:
+        typer.echo(f"settings: {', '.join(f'{name}={value}' for name, value in vars(settings).items())}", err=True)
+    with silence(on=quiet, results=True):
+        show = _Show(quiet=as_json)
+        result = finetune_seeds(
+            loaded, chosen, examples["train"], examples["dev"], settings=settings, seeds=_seeds(seeds),
+            precision=as_dtype(precision, next(loaded.network.parameters()).device), report=show,
+        )
+        show.clear()
     facts: dict[str, Any] = {"examples": {name: len(part) for name, part in examples.items()}}
     facts |= chosen.facts(examples["train"], examples["dev"])
     if "test" in examples:

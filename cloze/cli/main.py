@@ -79,6 +79,7 @@ def overview() -> str:
         "",
         "Start here:  cloze demo",
         "Then:        cloze pretrain bert --size mini --corpus TEXT --budget 10m --out RUN",
+        "Completion:  eval \"$(cloze --show-completion bash)\"      (or zsh) in the shell's start-up file",
     ]
     return "\n".join(lines)
 
@@ -110,6 +111,11 @@ def run(arguments: list[str]) -> None:
         from cloze import __version__
 
         print(f"cloze {__version__}")
+        return
+    if arguments[0] == "--show-completion":
+        from cloze.cli.completion import script
+
+        print(script(arguments[1] if len(arguments) > 1 else ""), end="")
         return
     from typer.main import get_command
 

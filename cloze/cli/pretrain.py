@@ -37,21 +37,27 @@ def command(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     strategy: Annotated[str, typer.Option(help="Under torchrun: ddp, or fsdp, which shards parameters.")] = "ddp",
     with_files: Annotated[list[Path] | None, typer.Option("--with", help="Python files that register parts.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print every logged step, with rate and gradient, and held-out losses.")
+    ] = False,
     as_published: Annotated[bool, typer.Option("--as-published", help="Leave batch, rate and lengths as published.")] = False,
 ) -> None:
     """Pre-train a recipe on a corpus within a budget. A folder that holds a run of the same recipe is resumed.
 
     Exit code: 0 when the budget is spent, 130 after Ctrl-C and 143 after SIGTERM, each with a checkpoint."""
     from cloze.assembly.run import pretrain
+    from cloze.cli.quiet import silence
     from cloze.corpus.readers.formats import with_column
     from cloze.errors import UserError, nearest
 
     if strategy not in ("ddp", "fsdp"):
         raise UserError(f"--strategy {strategy}: no such strategy. {nearest(strategy, ('ddp', 'fsdp'))}")
-    outcome = pretrain(
-        recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
-        held_out=held_out, init=init, text_format=with_column(text_format, column), binds=binds or [], seed=seed,
-        device=device, extend=extend, with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
-        as_published=as_published,
-    )
+    with silence(on=quiet):
+        outcome = pretrain(
+            recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
+            held_out=held_out, init=init, text_format=with_column(text_format, column), binds=binds or [], seed=seed,
+            device=device, extend=extend, with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
+            as_published=as_published, verbose=verbose,
+        )
     raise typer.Exit(outcome.exit_code)  # a run that a signal stopped is not done: `pretrain && finetune` must stop there

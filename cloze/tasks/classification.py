@@ -13,6 +13,7 @@ from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.classifier import Classifier, begin, load
+from cloze.tasks.folders import read_class_folders
 from cloze.tasks.labels import Examples, baseline, label_names
 from cloze.tasks.metrics import METRICS
 from cloze.tasks.settings import Settings
@@ -55,7 +56,9 @@ class Classification:
         return self
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Examples:
-        """The examples of a file. With `labelled=False` labels are read if the column is there."""
+        """The examples of a file, or of a folder per class. With `labelled=False` labels are read if the column is there."""
+        if not self.pair and Path(path).is_dir():
+            return read_class_folders(path)
         table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
         texts = table.column(self.text, "--text")
         others = table.column(self.text_b, "--text-b") if self.text_b is not None else None

@@ -85,6 +85,8 @@ def read_table(
 
 
 def _format(path: Path | str) -> Format:
+    if Path(path).is_dir():
+        raise TaskError(f"{path}: is a folder, expected a file. A folder per class is read by --task sentence_classification.")
     suffixes = [s for s in Path(path).suffixes if s not in (".gz", ".xz")]
     last = suffixes[-1] if suffixes else ""
     if is_json_lines(path):

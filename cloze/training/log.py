@@ -103,19 +103,22 @@ def _tensorboard(folder: Path, after: int | None) -> Any:
 class ProgressLine:
     """Loss, tokens per second and time left: one line that rewrites itself, or now and then a line where it is piped."""
 
-    def __init__(self, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic, *, verbose: bool = False
+    ) -> None:
         self.stream = stream or sys.stderr
-        self.live = self.stream.isatty()
+        self.live = self.stream.isatty() and not verbose
+        self.verbose = verbose
         self.now = now
         self.shown = -float("inf")
         self.width = 0
 
     def show(self, record: Mapping[str, Any], baselines: Mapping[str, Baseline] | None = None) -> None:
-        """Show a `train` event, at most ten times a second live and every 20 seconds otherwise.
+        """Show a `train` event, at most ten times a second live and every 20 seconds otherwise; `verbose` shows each.
 
         Of several objectives each is shown by its name; `baselines` say what their losses are worth.
         """
-        if self.now() - self.shown < (0.1 if self.live else _QUIET_SECONDS):
+        if not self.verbose and self.now() - self.shown < (0.1 if self.live else _QUIET_SECONDS):
             return
         self.shown = self.now()
         share, seconds = record["share"], record["seconds"]
@@ -124,6 +127,9 @@ class ProgressLine:
             f"step {record['step']:,}  {min(share, 1):4.0%}  {losses(record, baselines or {})}  "
             f"{record['tokens_per_second']:,.0f} tokens/s  {left} left"
         )
+        if self.verbose:
+            norm = record.get("grad_norm")
+            line += f"  rate {record['learning_rate']:.3g}" + ("" if norm is None else f"  gradient {norm:.3g}")
         if self.live:
             self.stream.write("\r" + line.ljust(self.width))
             self.width = len(line)

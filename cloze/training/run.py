@@ -98,6 +98,7 @@ class Run:
     samples: Callable[[int], Mapping[str, Any]] | None = None
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     say: Callable[[str], None] | None = None
+    verbose: bool = False
 
     def check(self) -> None:
         """Refuse what cannot be run before anything is written."""

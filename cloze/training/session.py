@@ -45,7 +45,7 @@ class Session:
             self.checkpoints.recover()
         saved = self.checkpoints.load() if self.checkpoints.steps() else None
         self.precision = choose_precision(run.training.precision, ranks.device)
-        self.line = ProgressLine()
+        self.line = ProgressLine(verbose=run.verbose)
         self.say = (run.say or self.line.say) if ranks.first else (lambda text: None)
         kept = keep_memory() if ranks.device.type == "cpu" else False
         self.model = run.step.to(ranks.device).train()
@@ -297,6 +297,8 @@ class Session:
                 self.baselines = with_measured(self.baselines, means["metrics"])
                 if self.log is not None:
                     self.log.write("held_out", self.step, entry=entry, **self._spent(), **means)
+                    if self.run.verbose:
+                        self.say(f"step {self.step:,}  held-out loss of {entry}: {means['loss']:.3f}")
         samples = self.run.samples(self.step) if self.run.samples is not None else None
         if samples and self.log is not None:
             self.log.write("samples", self.step, **samples)

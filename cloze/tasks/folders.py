@@ -1,0 +1,38 @@
+"""A folder per class as labelled text: neg/1.txt, neg/2.txt, pos/1.txt. A file is a text, its folder's name is the label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cloze.decoding.texts import read_all
+from cloze.errors import TaskError
+from cloze.tasks.labels import Examples
+
+_ENDINGS = (".txt", ".txt.gz", ".txt.xz")
+
+
+def read_class_folders(folder: Path | str) -> Examples:
+    """The texts of every sub-folder, in the order of their names. Hidden files and folders are passed over.
+
+    A class without a text, a file that is no .txt and an empty text are `TaskError`s: left out silently, they would be missed.
+    """
+    texts: list[str] = []
+    labels: list[str] = []
+    classes = sorted(p for p in Path(folder).iterdir() if p.is_dir() and not p.name.startswith("."))
+    if not classes:
+        raise TaskError(
+            f"{folder}: a folder without sub-folders; expected one per class, such as neg/1.txt and pos/1.txt, or a file."
+        )
+    for inside in classes:
+        files = sorted(p for p in inside.iterdir() if not p.name.startswith("."))
+        if not files:
+            raise TaskError(f"{inside}: no text in this class; expected .txt files.")
+        for file in files:
+            if not file.is_file() or not file.name.endswith(_ENDINGS):
+                raise TaskError(f"{file}: expected a text file (.txt) in the folder of a class. Move it elsewhere.")
+            text = read_all(file).strip()
+            if not text:
+                raise TaskError(f"{file}: no text in it. Delete the file.")
+            texts.append(text)
+            labels.append(inside.name)
+    return Examples(texts, None, labels, str(folder), tuple(range(1, len(texts) + 1)))
