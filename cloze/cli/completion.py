@@ -6,6 +6,7 @@ A verb takes longer to load than a person waits for a completion, so whatever ca
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from cloze.errors import UserError, nearest
 
@@ -50,13 +51,12 @@ def script(shell: str) -> str:
 
 def _options(verb: str) -> list[str]:
     """What may follow a verb: its options, or its own verbs and all their options."""
-    import click
     from typer.main import get_command
 
     from cloze.cli.main import load_verb
 
     command = get_command(load_verb(verb))
-    inner: dict[str, click.Command] = getattr(command, "commands", {})
-    found = [option for one in (command, *inner.values()) for parameter in one.params
-             for option in parameter.opts if option.startswith("--")]
+    inner: dict[str, Any] = getattr(command, "commands", {})
+    every: list[Any] = [command, *inner.values()]
+    found = [option for one in every for parameter in one.params for option in parameter.opts if option.startswith("--")]
     return [*inner, *dict.fromkeys([*found, "--help"])]

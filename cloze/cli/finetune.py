@@ -20,12 +20,9 @@ def command(
     train: Annotated[str, typer.Option(help="Labelled text: TSV, CSV, JSON lines, CoNLL, or a folder per class.")],
     dev: Annotated[str, typer.Option(help="Labelled text to choose the epoch by.")],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
-    task: Annotated[
-        str, typer.Option(
-            help="sentence_classification, pair_classification, text_to_text, frozen_features or token_labelling.",
-            show_default=False,
-        )
-    ] = "sentence_classification",
+    task: Annotated[str, typer.Option(
+        help="sentence_classification, pair_classification, text_to_text, frozen_features or token_labelling.", show_default=False,
+    )] = "sentence_classification",
     test: Annotated[str | None, typer.Option(help="Labelled text, measured once at the end.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: text.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The second text's column; default: text_b.")] = None,
@@ -94,15 +91,12 @@ def command(
 
     loaded = load_checkpoint(checkpoint, device)
     settings = _settings(loaded, given, task, manner)
-    if verbose:
-        typer.echo(f"settings: {', '.join(f'{name}={value}' for name, value in vars(settings).items())}", err=True)
-    with silence(on=quiet, results=True):
-        show = _Show(quiet=as_json)
+    _tell(settings, verbose=verbose)
+    with silence(on=quiet, results=True), _Show(quiet=as_json) as show:
         result = finetune_seeds(
             loaded, chosen, examples["train"], examples["dev"], settings=settings, seeds=_seeds(seeds),
             precision=as_dtype(precision, next(loaded.network.parameters()).device), report=show,
         )
-        show.clear()
     facts: dict[str, Any] = {"examples": {name: len(part) for name, part in examples.items()}}
     facts |= chosen.facts(examples["train"], examples["dev"])
     if "test" in examples:
@@ -110,6 +104,11 @@ def command(
     remarks = _cuts(result, facts["examples"])
     remarks += save_result(out, result, loaded, facts=facts, overwrite=overwrite)
     _print(result, facts, remarks, out, as_json)
+
+
+def _tell(settings: Settings, *, verbose: bool) -> None:
+    if verbose:
+        typer.echo(f"settings: {', '.join(f'{name}={value}' for name, value in vars(settings).items())}", err=True)
 
 
 def _given(said: dict[str, Any]) -> dict[str, Any]:
@@ -215,7 +214,10 @@ class _Show:
             figures = "  ".join(f"{name} {value:.4f}" for name, value in moment.dev.items())
             typer.echo(f"seed {moment.seed}  epoch {moment.epoch}  loss {moment.loss:.4f}  dev: {figures}", err=True)
 
-    def clear(self) -> None:
+    def __enter__(self) -> _Show:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self.progress is not None:
             self.progress.clear()
 
