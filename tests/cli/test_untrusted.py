@@ -20,12 +20,12 @@ def test_control_characters_are_shown_and_our_colours_pass() -> None:
     master, slave = pty.openpty()
     try:
         with Terminal(os.fdopen(slave, "wb"), encoding="utf-8") as stream:
-            stream.write("\r\x1b[K3 MB \x1b[1mname\x1b[0m \x1b[2J\x1b]52;c;x\x07\n")
+            stream.write("\r\x1b[K3\x1b[2J MB \x1b[1mname\x1b[0m \x1b[2J\x1b]52;c;x\x07\n")
             stream.flush()
             shown = os.read(master, 1000).decode()
     finally:
         os.close(master)
-    assert shown == "\r\x1b[K3 MB \x1b[1mname\x1b[0m \\x1b[2J\\x1b]52;c;x\\x07\r\n"
+    assert shown == "\r\x1b[K3\\x1b[2J MB \x1b[1mname\x1b[0m \\x1b[2J\\x1b]52;c;x\\x07\r\n"
 
 
 def test_errors_show_the_control_characters_of_what_they_quote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

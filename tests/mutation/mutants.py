@@ -151,6 +151,7 @@ def _pytest(copy: str, said: str, tests: list[str]) -> None:
     os.environ["PYTHONPATH"] = copy
     sys.path.insert(0, copy)
     options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options.append(f"--basetemp={copy}/.files")  # pytest would sweep the folders that other runs use
     code = pytest.main([*options, "-m", "not slow and not gpu", *tests])
     sys.stdout.flush()
     os._exit(int(code))

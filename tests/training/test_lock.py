@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,25 +33,6 @@ def test_a_second_process_is_told_who_trains_there_and_a_killed_one_holds_nothin
         holder.communicate()
     with alone_in(tmp_path, first=True):
         assert (tmp_path / LOCK).read_text().startswith("pid ")
-
-
-def test_a_folder_removed_while_its_lock_was_awaited_is_made_and_locked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that fails removes the folder that it has made: the file that a second one opened before is then no one's."""
-    taken = []
-    flock = fcntl.flock
-
-    def remove_first(file: Any, how: int) -> None:
-        if not taken:
-            shutil.rmtree(tmp_path / "run")
-        taken.append(file)
-        flock(file, how)
-
-    monkeypatch.setattr("cloze.training.lock.fcntl.flock", remove_first)
-    with alone_in(tmp_path / "run", first=True):
-        assert (tmp_path / "run" / LOCK).read_text().startswith("pid ")
-    assert len(taken) == 2
 
 
 def test_other_ranks_share_the_folder_with_the_first(tmp_path: Path) -> None:
