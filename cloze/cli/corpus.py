@@ -36,6 +36,9 @@ Column = Annotated[
         "--text", help="The column or key with the text, of tables and records; without a header, its number. Default: text."
     ),
 ]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", help="Of text files: utf-8, gb18030, cp1252, …; default: found out, and told.")
+]
 
 
 @app.command()
@@ -51,6 +54,7 @@ def build(
     size: Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")] = None,
     text_format: Format = "auto",
     column: Column = None,
+    encoding: Encoding = None,
     languages: Annotated[
         bool, typer.Option("--languages", help="The paths are a folder or file per language, or one folder of these.")
     ] = False,
@@ -83,7 +87,7 @@ def build(
     check_out(out, replace=overwrite)
     if languages and text_format == "pairs":
         raise CorpusError("--format pairs has its languages from its files: leave out --languages.")
-    text_format = with_column(text_format, column)
+    text_format = with_column(text_format, column, encoding)
     if tokenizer is not None and (recipe is not None or size is not None):
         raise CorpusError("--tokenizer is a finished tokenizer: leave out --recipe and --size, or leave out --tokenizer.")
     say = (lambda line: None) if as_json or quiet else typer.echo
@@ -97,10 +101,10 @@ def build(
             paths, spec, format=text_format, languages=languages, smooth=smooth, size=size, seed=seed, workers=workers,
             report=say,
         )
-    encoding = time.perf_counter()
+    began = time.perf_counter()
     store = build_store(
         paths, chosen, out, format=text_format, languages=languages, annotations=kept, workers=workers, report=say,
-        progress=(lambda done, total: None) if quiet else _progress(encoding),
+        progress=(lambda done, total: None) if quiet else _progress(began),
     )
     if as_json:
         typer.echo(to_json(dict(store.report)))
@@ -108,7 +112,7 @@ def build(
     if verbose and not quiet:
         for read in store.report["files"]:
             typer.echo(f"{read['path']}: read as {read['format']}: {read['why']}")
-    seconds = time.perf_counter() - encoding
+    seconds = time.perf_counter() - began
     speed = store.report["bytes"] / 1e6 / max(seconds, 1e-9)
     say(f"{out}: built in {time.perf_counter() - started:.1f} s, encoding {speed:.1f} MB/s")
 
@@ -118,6 +122,7 @@ def check(
     paths: Paths,
     text_format: Format = "auto",
     column: Column = None,
+    encoding: Encoding = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what is odd in a corpus without building it; of a store, compare every checksum."""
@@ -127,7 +132,7 @@ def check(
     from cloze.corpus.readers.formats import with_column
     from cloze.corpus.store import Store
 
-    text_format = with_column(text_format, column)
+    text_format = with_column(text_format, column, encoding)
     if len(paths) == 1 and Store.is_store(paths[0]):
         header = check_store(paths[0])
         if as_json:

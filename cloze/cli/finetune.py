@@ -21,7 +21,7 @@ def command(
     dev: Annotated[str, typer.Option(help="Labelled text to choose the epoch by.")],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     task: Annotated[str, typer.Option(
-        help="sentence_classification, pair_classification, text_to_text, frozen_features or token_labelling.", show_default=False,
+        show_default=False, help="sentence_classification, pair_classification, text_to_text, frozen_features or token_labelling."
     )] = "sentence_classification",
     test: Annotated[str | None, typer.Option(help="Labelled text, measured once at the end.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: text.")] = None,

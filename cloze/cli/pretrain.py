@@ -30,6 +30,9 @@ def command(
     column: Annotated[
         str | None, typer.Option("--text", help="The column or key with the text, of tables and records; default: text.")
     ] = None,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Of text files: utf-8, gb18030, cp1252, …; default: found out, and told.")
+    ] = None,
     binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
@@ -56,7 +59,7 @@ def command(
     with silence(on=quiet):
         outcome = pretrain(
             recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
-            held_out=held_out, init=init, text_format=with_column(text_format, column), binds=binds or [], seed=seed,
+            held_out=held_out, init=init, text_format=with_column(text_format, column, encoding), binds=binds or [], seed=seed,
             device=device, extend=extend, with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
             as_published=as_published, verbose=verbose,
         )

@@ -20,6 +20,7 @@ KINDS = {
     "long_sentence": "sentences over 65,536 characters, cut into pieces",
     "empty_document": "documents without text, left out",
     "empty_file": "empty files",
+    "recoded": "files that are not UTF-8, decoded",
     "left_out": "files of the folder left out",
 }
 
@@ -95,7 +96,7 @@ class Faults:
             raise CorpusError(
                 f"{self.path}: {self.undecodable:,} of {self.bytes:,} bytes are not UTF-8: "
                 f"it looks like another encoding.\n"
-                f"  Convert it first, for example: iconv -f LATIN1 -t UTF-8 IN > OUT (LATIN1, GB18030, …: as it was written)"
+                f"  Name it with --encoding NAME, for example cp1252 or gb18030."
             )
         if self.bad_records > max(1, self.records * _TOLERATED):
             raise CorpusError(

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cloze.corpus.readers.detect import SAMPLE, check_text, find_layout
+from cloze.corpus.readers.detect import SAMPLE, find_layout
+from cloze.corpus.readers.encodings import as_utf8, find_encoding
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile, find_files
 from cloze.corpus.readers.formats import COLUMN, Wanted, no_column, wanted
 from cloze.corpus.readers.tables import column_of
@@ -88,7 +89,11 @@ def _file_blocks(file: TextFile, asked: Wanted, report: Report, size: int, *, al
             report.add_file(name, "parquet", "by its first bytes")
             yield from _parquet(file.path, size, asked.column)
             return
-        check_text(sample, name)
+        encoding = find_encoding(sample, name, asked.encoding)
+        if encoding.name != "utf-8":
+            report.odd.note("recoded", f"{name}: {encoding.name}, {encoding.why}")
+            stream = as_utf8(stream, sample, encoding.name, name)
+            sample = _read_exactly(stream, SAMPLE)
         layout = find_layout(sample, name, asked, file.ending)
         report.add_file(name, *layout)
         if layout.format in ("csv", "tsv"):

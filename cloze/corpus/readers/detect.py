@@ -1,4 +1,4 @@
-"""Finding out what a file is from its first bytes: binary or text, its encoding, how its documents are laid out."""
+"""Finding out what a file is from its first bytes: how its documents are laid out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ _ARRAY = re.compile(r'\s*\[\s*(\{\s*"|"[^"\n]*"\s*[,\]])')
 _SPREAD = re.compile(r'\s*\{[^\S\n]*\n\s*"[^"\n]*"\s*:')  # an object over several lines
 _MARKUP = re.compile(r"\s*<(\?xml|!doctype|html)[\s>]", re.IGNORECASE)
 _HEADER = re.compile(r'"?[A-Za-z_][\w.-]*"?(,"?[A-Za-z_][\w.-]*"?)+')
-_BOMS = {b"\xff\xfe\x00\x00": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 class Layout(NamedTuple):
@@ -28,23 +27,6 @@ class Layout(NamedTuple):
 
     format: str
     why: str
-
-
-def check_text(sample: bytes, path: str) -> None:
-    """Raise `CorpusError` if the first bytes of a file are not UTF-8 text: binary, or text in another encoding."""
-    for mark, name in _BOMS.items():
-        if sample.startswith(mark):
-            raise _other_encoding(path, name)
-    controls = len(sample) - len(sample.translate(None, b"\0\1\2\3\4\5\6\7\x08\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17"))
-    if controls > len(sample) * 0.01:
-        raise CorpusError(
-            f"{path}: a binary file, not text ({controls:,} control bytes in its first {len(sample):,}).\n"
-            f"  Expected UTF-8 text, JSON lines, CSV, TSV or Parquet, also as .gz, .xz, .zst or .bz2."
-        )
-    bad = sample.decode("utf-8", "ignore").encode()
-    lost = len(sample) - len(bad)
-    if lost > max(3, len(sample) * 0.01):  # up to three bytes may be a character cut by the end of the sample
-        raise _other_encoding(path, _guess(sample))
 
 
 def find_layout(sample: bytes, path: str, asked: Wanted, ending: str = "") -> Layout:
@@ -140,24 +122,3 @@ def _record(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
-
-
-def _guess(sample: bytes) -> str:
-    """A likely encoding for bytes that are not UTF-8; decoding must succeed and give Chinese for the Chinese ones."""
-    for name in ("gb18030", "big5"):
-        for cut in range(4):
-            try:
-                text = sample[: len(sample) - cut].decode(name)
-            except UnicodeDecodeError:
-                continue
-            if sum("\u4e00" <= c <= "\u9fff" for c in text) > 0.2 * len(text):
-                return name.upper()
-            break
-    return "ISO-8859-1"
-
-
-def _other_encoding(path: str, name: str) -> CorpusError:
-    return CorpusError(
-        f"{path}: not UTF-8; it looks like another encoding, perhaps {name}.\n"
-        f"  Convert it first: iconv -f {name} -t UTF-8 {path} > OUT"
-    )

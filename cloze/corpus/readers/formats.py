@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
+from cloze.corpus.readers.encodings import known_encoding
 from cloze.errors import CorpusError, nearest
 
 Format = Literal["blank", "book", "line", "sentence", "wiki", "jsonl", "csv", "tsv", "parquet"]
@@ -18,23 +19,29 @@ class Wanted(NamedTuple):
 
     format: str
     column: str = COLUMN
+    encoding: str = ""  # of the file's bytes; none: find it out
 
 
 def wanted(given: str) -> Wanted:
-    """Reads `FORMAT` or `FORMAT:COLUMN`; a `CorpusError` for what is not known or has no columns."""
-    format, _, column = given.partition(":")
+    """Reads `FORMAT`, `FORMAT:COLUMN`, `FORMAT@ENCODING` or all three, `FORMAT@ENCODING:COLUMN`; a `CorpusError` for what is
+    not known or has no columns."""
+    first, _, column = given.partition(":")
+    format, _, encoding = first.partition("@")
     if format not in ("auto", *FORMATS):
         raise CorpusError(f"--format {format}: no such format. {nearest(format, ('auto', *FORMATS))}")
     if column and format not in ("auto", *STRUCTURED):
         raise CorpusError(
             f"--text {column}: a file read as {format} has no columns; expected --format auto, {', '.join(sorted(STRUCTURED))}."
         )
-    return Wanted(format, column or COLUMN)
+    return Wanted(format, column or COLUMN, encoding)
 
 
-def with_column(format: str, column: str | None) -> str:
-    """A format and a column in one word, as `wanted` reads it."""
-    return f"{format}:{column}" if column else format
+def with_column(format: str, column: str | None, encoding: str | None = None) -> str:
+    """A format, a column and an encoding in one word, as `wanted` reads it."""
+    if encoding and format == "pairs":
+        raise CorpusError("--encoding: parallel text is read as UTF-8. Convert it first: iconv -f NAME -t UTF-8 IN > OUT")
+    read_as = f"{format}@{known_encoding(encoding)}" if encoding else format
+    return f"{read_as}:{column}" if column else read_as
 
 
 def no_column(place: str, column: str, columns: Iterable[str]) -> CorpusError:

@@ -100,7 +100,7 @@ class _Lines:
         except UnicodeDecodeError:
             raise CorpusError(
                 f"{self._name}:{self._number + 1}: not UTF-8 here or soon after.\n"
-                f"  Convert it first: iconv -f LATIN1 -t UTF-8 {self._name} > OUT"
+                "  Name the file's encoding with --encoding NAME, for example cp1252."
             ) from None
         if not line:
             raise StopIteration
