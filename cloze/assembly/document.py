@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,12 @@ def from_data(data: Any, where: Where) -> Node:
 
 def read_yaml(text: str, file: str, *, numbered: bool = True) -> Node:
     """The tree of one YAML document; anything that is not strict YAML is a `RecipeError` with file and line."""
+    return _parsed(text, file, numbered).copy()
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str, file: str, numbered: bool) -> Node:
+    """The tree of a text, kept: one run reads its recipe a dozen times, and parsing takes most of that."""
     from ruamel.yaml import YAML, YAMLError
     from ruamel.yaml.error import MarkedYAMLError
 
