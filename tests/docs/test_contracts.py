@@ -151,7 +151,9 @@ def test_every_design_note_and_document_is_reachable_from_the_readme() -> None:
 
 def test_generated_pages_are_up_to_date() -> None:
     pages = importlib.import_module("cloze.assembly.pages")
-    for name, made in (("family.md", pages.family_page()), ("fields.md", pages.fields_page())):
+    for name, made in (
+        ("family.md", pages.family_page()), ("fields.md", pages.fields_page()), ("reference/parts.md", pages.parts_page())
+    ):
         assert (ROOT / "docs" / name).read_text() == made, f"docs/{name} is out of date: make docs"
 
 
