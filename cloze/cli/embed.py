@@ -53,7 +53,11 @@ def command(
     framed = reader.encode(given, longest=length)
     cut = sum(row.cut > 0 for row in framed)
     if cut:
-        typer.echo(f"{cut} of {len(given)} texts were too long and lost their end.", err=True)
+        lost, most = sum(row.cut for row in framed), max(map(len, framed))
+        typer.echo(
+            f"{cut} of {len(given)} texts have more than {most} tokens: their last {lost:,} tokens are not in the vectors.\n"
+            "  Cut them into shorter texts, and take the mean of their vectors.", err=True
+        )
     if layers is not None and out is not None:
         with Progress(len(given), "texts") as progress:
             written = save_features(out, token_features(reader, framed, layers, rows=batch, report=progress), given)
