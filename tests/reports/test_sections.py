@@ -138,9 +138,9 @@ def test_curves_stand_over_the_axis_that_the_figure_names(tmp_path: Path) -> Non
         (held_out,) = sections.held_out_curves([run], axis)
         assert held_out.points == [(last / 2, 7.0), (last, 5.0)]
     assert 'data-x="0,400,' in tokens.svg and 'data-x="0,800,' in seconds.svg
-    for figure in (tokens, seconds):  # all curves, the held-out one too, end at the end of the run
+    for figure in (tokens, seconds):  # raw, smoothed, held out, two baselines: all end together
         ends = [points.split()[-1].partition(",")[0] for points in re.findall(r'<polyline[^>]* points="([^"]+)"', figure.svg)]
-        assert len(ends) == 3 and len(set(ends)) == 1
+        assert len(ends) == 5 and len(set(ends)) == 1
     details = {figure.title: figure.svg for figure in sections.detail_figures([run])}
     assert details.keys() == {"Tokens per second", "Learning rate", "Gradient norm", "Share of the matrix rate"}
     assert {title for title, svg in details.items() if 'data-x="0,400,' in svg} == {"Learning rate", "Gradient norm"}
