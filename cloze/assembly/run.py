@@ -290,8 +290,8 @@ def few_updates(recipe: Recipe, outcome: Outcome) -> str:
     """What to change where a published batch meets a small budget: first progress is made in updates."""
     return (
         f"hint: the budget was spent in {outcome.step:,} updates of {recipe.training.batch} rows. So small a budget teaches\n"
-        "  more in smaller batches at a higher rate. Recipes of cloze's own are fitted to it without --as-published; in a recipe of\n"
-        "  your own try: --set training.batch=32 --set training.rate.peak=1e-3"
+        "  more in smaller batches at a higher rate. Recipes of cloze's own are fitted to it without --as-published;\n"
+        "  in your own recipe try: --set training.batch=32 --set training.rate.peak=1e-3"
     )
 
 
