@@ -112,6 +112,7 @@ def _model(
         own = None
     if own is not None:
         arguments = complete(own["arguments"], architecture.part)
+        _require_numbers(arguments, architecture, folder / DESCRIPTION)
     tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
@@ -136,6 +137,14 @@ def _model(
     beside, tables = ((), {}) if own is None else _beside(folder, own)
     languages = () if own is None else tuple(own.get("languages", ()))
     return Model(arguments, order, network, heads, architecture.part, spare, beside, tables, languages), remarks
+
+
+def _require_numbers(arguments: Mapping[str, Any], architecture: Architecture, place: Path) -> None:
+    """Refuse a mapping where a number is expected: only a dropout may be a schedule."""
+    for setting in architecture.settings:
+        value = arguments.get(setting.ours)
+        if isinstance(value, Mapping) and not setting.ours.endswith("dropout"):
+            raise CheckpointError(f"{place}: {setting.ours} is {dict(value)!r}; expected a number. Copy the file again.")
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:

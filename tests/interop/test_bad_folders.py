@@ -123,6 +123,17 @@ def test_a_folder_that_cannot_be_used_says_what_is_wrong(folder: Path, name: str
         assert words in text
 
 
+def test_a_description_of_ours_with_a_mapping_in_place_of_a_number_is_refused(systems: ModuleType, tmp_path: Path) -> None:
+    made = systems.system("bert")
+    export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test"))
+    path = tmp_path / "cloze" / "network.json"
+    described = json.loads(path.read_text())
+    described["arguments"]["segments"] = {"linear": 2}
+    path.write_text(json.dumps(described))
+    with pytest.raises(CheckpointError, match=r"network\.json: segments is .*expected a number"):
+        import_folder(tmp_path)
+
+
 ELSEWHERE: dict[str, list[tuple[str, Any]]] = {
     "gpt2": [("scale_attn_weights", False), ("scale_attn_by_inverse_layer_idx", True), ("add_cross_attention", True)],
     "modern": [("norm_bias", True), ("decoder_bias", False), ("classifier_activation", "silu")],

@@ -1,0 +1,87 @@
+"""Training speed of two versions of cloze in tokens per second: interleaved, each run in a process of its own.
+
+    git worktree add runs/before COMMIT
+    python benchmarks/before_after.py --before runs/before --text TEXT --work runs/before_after --rounds 3
+
+Both versions train the same recipes on the same stores, which the older one builds. Where a recipe changed between the two, its
+ratio is the price of that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+NETWORKS = ("bert", "gpt2", "t5-small", "bart-base")
+VECTORS = ("word2vec-skipgram", "word2vec-cbow", "fasttext")
+SHARED = ["training.held_out=0.0", "training.keep=1", "training.evaluate_every=0", "training.checkpoint_every=1000000"]
+BATCH = ["training.batch=32", "training.micro_batch=32", "text.tokenizer.size=8000", "training.log_every=3"]
+STEPS = 24
+
+
+def one(recipe: str, text: Path, work: Path) -> float:
+    """Real tokens per second of one run, in the version of cloze that this process imports."""
+    from cloze.assembly.corpora import trainable
+    from cloze.assembly.load import load_recipe
+    from cloze.assembly.run import pretrain
+    from cloze.corpus import Store
+    from cloze.corpus.build import build_store, train_tokenizer_from
+
+    vectors = recipe in VECTORS
+    store = work / "stores" / ("words" if vectors else recipe)
+    if not Store.is_store(store):
+        small = [] if vectors else ["text.tokenizer.size=8000"]
+        spec = trainable(load_recipe(recipe, overrides=small).texts["main"])
+        build_store([text], train_tokenizer_from([text], spec, budget_bytes=10_000_000), store)
+    loaded = load_recipe(recipe)
+    lengths = [f"schedule[{number}].set.length=128" for number, phase in enumerate(loaded.schedule) if "length" in phase.set]
+    values = SHARED[:1] if vectors else [*SHARED, *BATCH, *(lengths or ["length=128"])]
+    given: dict[str, Any] = {"as_published": True} if "as_published" in inspect.signature(pretrain).parameters else {}
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        out = Path(folder) / "run"
+        pretrain(recipe, corpus=[str(store)], out=out, budget="1epochs" if vectors else f"{STEPS}steps", overrides=values,
+                 size=None if vectors else "mini", device="cpu", report=lambda text: None, **given)
+        log = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]
+    if vectors:
+        stop = next(record for record in log if record["event"] == "stop")
+        return float(stop["tokens"] / stop["seconds"])
+    return float(median([record["tokens_per_second"] for record in log if record["event"] == "train"][3:]))
+
+
+def main() -> None:
+    """Run every recipe in turn, the two versions after one another, and print medians and ratios."""
+    parser = argparse.ArgumentParser(description="Compare the training speed of two checkouts of cloze.")
+    parser.add_argument("--before", type=Path, help="a checkout of the older version")
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    chosen.work.mkdir(parents=True, exist_ok=True)
+    if chosen.one:
+        print(one(chosen.one, chosen.text.resolve(), chosen.work.resolve()))
+        return
+    sides = {"before": chosen.before.resolve(), "now": Path(__file__).resolve().parents[1]}
+    for recipe in (*NETWORKS, *VECTORS):
+        found: dict[str, list[float]] = {side: [] for side in sides}
+        for number in range(chosen.rounds + (recipe in VECTORS)):
+            for side, folder in sides.items():
+                command = [sys.executable, __file__, "--one", recipe, "--text", str(chosen.text), "--work", str(chosen.work)]
+                own = {**os.environ, "PYTHONPATH": str(folder)}
+                done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
+                if number or recipe not in VECTORS:  # the first run of word vectors compiles
+                    found[side].append(float(done.stdout.split()[-1]))
+        before, now = (median(found[side]) for side in sides)
+        print(f"{recipe:<18} {before:>12,.0f} {now:>12,.0f} tokens/s  {now / before:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
