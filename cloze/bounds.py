@@ -2,7 +2,7 @@
 
     def __init__(self, *, rate: Share = 0.15, longest: Count = 10) -> None: ...
 
-Only recipes are checked: whoever builds a part in Python gets what they write. Not a number and infinity are never legal.
+Only recipes are checked: a part built in Python takes what it is given. Not a number and infinity are never legal.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def figures_table() -> str:
 
 
 def _cells(groups: Mapping[str, Mapping[str, Any]], heads: Iterable[str]) -> Iterable[str]:
-    """The columns of one recipe. Dropouts of the `heads` are left out; what one run has one after the other is told by arrows."""
+    """The columns of one recipe, without the dropouts of `heads`; arrows join values that follow one another in a run."""
     small = tuple(f"{head}.dropout" for head in heads)
     told = {figure: found for figure, found in stated(groups).items() if not figure.endswith(small)}
     for endings in _COLUMNS.values():

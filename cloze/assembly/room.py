@@ -26,8 +26,8 @@ def make_room(run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes
     """Tell the forecast of a run that begins, and set how many rows it reads at once.
 
     What the recipe says, and what a run began with (`kept`), stays if it fits: a run resumes as it was. Otherwise the batch is
-    halved until it fits, which changes results by rounding alone. Nothing is told of compiled engines, which have no
-    micro-batches, nor of several processes. Raises `RecipeError` where nothing fits.
+    halved until it fits, which changes results by rounding alone. Compiled engines get no forecast: they have no
+    micro-batches; nor do several processes. Raises `RecipeError` where nothing fits.
     """
     data: Any = run.data
     if kept is not None:

@@ -226,7 +226,7 @@ def _prepare(
 ) -> Run:
     """The run, and of its folder no more than the corpus; what cannot be trained is refused here.
 
-    A `probe` is built to be measured: nothing is told of it.
+    A `probe` is only measured, and prints nothing.
     """
     old = read_run_record(out)
     require_recipe(out, loaded.canonical(), loaded.hash, old)
