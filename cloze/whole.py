@@ -1,6 +1,6 @@
 """Files and folders that appear under their names whole or not at all, and replace older ones without a moment of neither.
 
-What is being written lies beside its target in a hidden place, `.NAME.new-XXXXXXXX`, on which its writer holds a lock. Once it
+What is being written lies next to its target in a hidden place, `.NAME.new-XXXXXXXX`, on which its writer holds a lock. Once it
 is whole it gets the name. An older one of that name exchanges names with it (renameat2 with RENAME_EXCHANGE on Linux,
 renamex_np with RENAME_SWAP on macOS). Where the file system cannot do that, the older one is called `.NAME.kept` for a moment;
 if the process dies in that moment, the next writer gives it its name back. The next writer also removes the hidden places of
@@ -96,7 +96,7 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def hidden(target: Path) -> Iterator[Path]:
-    """A hidden folder beside `target` for as long as the block lasts, locked by this process; see `put`."""
+    """A hidden folder next to `target` for as long as the block lasts, locked by this process; see `put`."""
     recover(target)
     with _locked(target.parent):  # nobody sweeps between making and locking
         place = Path(tempfile.mkdtemp(prefix=f".{target.name}.new-", dir=target.parent))

@@ -2,7 +2,7 @@
 
 Recipes are sized for the papers' budgets: BERT's batch of 256 rows leaves ten minutes on a laptop two hundred updates at a
 rate meant for a million. `fit` keeps the system (network, exercise, objectives, kind of optimiser) and changes what depends on
-the budget. The laws are few and were measured (docs/budgets.md has the runs behind them):
+the budget. The laws are few; docs/budgets.md says what they rest on:
 
 - tokens per update grow like the square root of the budget's tokens, up to the published batch;
 - the peak rate falls with the square root of the width; networks that normalise behind each layer take about a third of
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from cloze.assembly.recipe import PartSpec, Recipe
 
-#: Networks that the laws were measured on. Others are left as they are published.
+#: Networks that the laws apply to. Others are left as they are published.
 FITTED = frozenset({"transformer", "transformer_xl", "two_stream", "encoder_decoder", "zen"})
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow

@@ -47,7 +47,7 @@ class Fitted:
         line = " ".join(f"--set {_quoted(override)}" for override in self.overrides)
         return "\n".join(
             [f"{self.recipe.name} fitted to {budget}{pays} (published → here; --as-published leaves it as it is):", *rows,
-             f"  the same in words: {line}"]
+             f"  the same as options: {line}"]
         )
 
 
@@ -84,7 +84,7 @@ def _effective(recipe: Recipe, load: Load, changes: Sequence[Change]) -> list[Ch
 
 
 def _tokens(recipe: Recipe, budget: Budget, run: Run, told: Forecast) -> float:
-    """Tokens that the budget pays for. Steps are those of the published batch where that is larger than the fitted one."""
+    """Tokens that the budget pays for: its own, or those of the forecast of the guessed fit."""
     if budget.kind == "tokens":
         return budget.amount
     return told.tokens if told.tokens is not None else _GUESS.budget_tokens

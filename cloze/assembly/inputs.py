@@ -1,6 +1,6 @@
 """What a run was started with: which text, tokenizer, held-out text and weights. A run resumes with the same or is refused.
 
-`cloze/run.json` keeps the digests of stores, tokenizer and weights under `inputs`; beside each store that a run has built,
+`cloze/run.json` keeps the digests of stores, tokenizer and weights under `inputs`; next to each store that a run has built,
 `text.json` keeps the files it was built from. A file is known by its sha256. Reading all of them again at every start would
 take long, so a file whose inode, size and times are as they were is taken as unchanged; any other is read.
 """

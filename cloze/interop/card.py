@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Card:
-    """What the card says beside the numbers: the recipe's name and paper, steps taken, notes in plain sentences.
+    """What the card says besides the numbers: the recipe's name and paper, steps taken, notes in plain sentences.
 
     `data` says of which text it was trained and `results` how well it predicts, both in plain sentences. `languages` are codes
     such as `en`, `licence` is the hub's word for one (`mit`). `folder` is the name that the commands use, by default the
