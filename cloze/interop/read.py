@@ -107,6 +107,8 @@ def _model(
 ) -> tuple[Model, list[str]]:
     remarks: list[str] = []
     arguments = _arguments(folder, config, architecture)
+    if own is not None:
+        _require_whole(own["arguments"], architecture, folder / DESCRIPTION)
     if own is not None and not _agrees(own["arguments"], config, architecture):
         remarks.append(f"config.json was changed since cloze wrote {DESCRIPTION}; config.json is followed.")
         own = None
@@ -137,6 +139,14 @@ def _model(
     beside, tables = ((), {}) if own is None else _beside(folder, own)
     languages = () if own is None else tuple(own.get("languages", ()))
     return Model(arguments, order, network, heads, architecture.part, spare, beside, tables, languages), remarks
+
+
+def _require_whole(arguments: Mapping[str, Any], architecture: Architecture, place: Path) -> None:
+    """Refuse a description that lacks a setting."""
+    full = complete(arguments, architecture.part)
+    missing = [setting.ours for setting in architecture.settings if setting.ours not in full]
+    if missing:
+        raise CheckpointError(f"{place}: says nothing of {missing[0]}; expected all settings of the network. Copy it again.")
 
 
 def _require_numbers(arguments: Mapping[str, Any], architecture: Architecture, place: Path) -> None:

@@ -377,3 +377,9 @@ def stretches(masked):
     """The lengths of all runs of masked tokens."""
     edges = np.diff(np.pad(masked, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     return np.nonzero(edges == -1)[1] - np.nonzero(edges == 1)[1]
+
+
+@pytest.mark.parametrize("law", [{"inverse": 2**31}, {"inverse": 0}, {"4000000000": 1.0}])
+def test_a_law_of_lengths_that_no_row_could_hold_is_refused(law: dict[str, float]) -> None:
+    with pytest.raises(RecipeError, match="expected a number from 1 to 100,000"):
+        odds_of(law)  # type: ignore[arg-type]

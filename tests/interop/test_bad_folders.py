@@ -123,14 +123,28 @@ def test_a_folder_that_cannot_be_used_says_what_is_wrong(folder: Path, name: str
         assert words in text
 
 
-def test_a_description_of_ours_with_a_mapping_in_place_of_a_number_is_refused(systems: ModuleType, tmp_path: Path) -> None:
+def without_width(arguments: dict[str, Any]) -> None:
+    del arguments["width"]
+
+
+def with_a_schedule_of_segments(arguments: dict[str, Any]) -> None:
+    arguments["segments"] = {"linear": 2}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [(with_a_schedule_of_segments, r"segments is .*expected a number"), (without_width, "says nothing of width")],
+)
+def test_a_spoilt_description_of_ours_is_refused(
+    systems: ModuleType, tmp_path: Path, spoil: Callable[[dict[str, Any]], None], expected: str
+) -> None:
     made = systems.system("bert")
     export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test"))
     path = tmp_path / "cloze" / "network.json"
     described = json.loads(path.read_text())
-    described["arguments"]["segments"] = {"linear": 2}
+    spoil(described["arguments"])
     path.write_text(json.dumps(described))
-    with pytest.raises(CheckpointError, match=r"network\.json: segments is .*expected a number"):
+    with pytest.raises(CheckpointError, match=rf"network\.json: {expected}"):
         import_folder(tmp_path)
 
 

@@ -16,6 +16,7 @@ from cloze.rng import UInt32
 #: Lengths as a recipe writes them: `{geometric: {p: 0.2, longest: 10}}`, `{inverse: 5}`, `{poisson: 3}`, `{1: 0.8, 2: 0.2}`.
 LengthLaw = dict[str, float | dict[str, float]]
 
+_LONGEST = 100_000  # words or tokens of a span: longer than any row
 _SMALLEST = 1e-7  # what fairseq leaves out of a Poisson tail
 
 
@@ -32,7 +33,7 @@ def odds_of(law: Mapping[str, Any]) -> NDArray[np.float64]:
 @lru_cache(maxsize=64)
 def _odds(law: tuple[tuple[str, Any], ...]) -> NDArray[np.float64]:
     if law and all(name.isdigit() for name, _ in law):
-        odds = np.zeros(max(int(name) for name, _ in law) + 1)
+        odds = np.zeros(_checked_longest(max(int(name) for name, _ in law)) + 1)
         for name, share in law:
             odds[int(name)] = share
     else:
@@ -56,9 +57,16 @@ def _named(law: tuple[tuple[str, Any], ...]) -> NDArray[np.float64]:
         while (odds[-1] >= _SMALLEST or len(odds) <= values["mean"]) and len(odds) < 128:
             odds.append(odds[-1] * values["mean"] / len(odds))
         return np.array(odds)
-    n = np.arange(1, int(values["longest"]) + 1, dtype=np.float64)
+    n = np.arange(1, _checked_longest(values["longest"]) + 1, dtype=np.float64)
     shares = 1 / n if name == "inverse" else values["p"] * (1 - values["p"]) ** (n - 1)
     return np.concatenate([[0.0], shares])
+
+
+def _checked_longest(number: float) -> int:
+    """The longest length of a law, a whole number from 1 to `_LONGEST`; a `RecipeError` for any other."""
+    if not 1 <= number <= _LONGEST:
+        raise RecipeError(f"lengths: the longest is {number}; expected a number from 1 to {_LONGEST:,}.")
+    return int(number)
 
 
 def drawn(odds: NDArray[np.float64], bits: UInt32) -> NDArray[np.int64]:
