@@ -46,10 +46,11 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Pass:
-    """One run of a network inside a step (DESIGN §2.7).
+    """One run of a network inside a step.
 
     `take` maps a field of this pass to `pass.state` or `view.field`, or a rewriter's name to a `Rewrite`. `order` is the
-    constant order where the batch has no `order` field. `grad` false: eval mode and no gradient (a teacher).
+    constant order where the batch has no `order` field. `grad` false: no gradient, and network, heads and rewriters in eval mode
+    (a teacher).
     """
 
     name: str
@@ -135,6 +136,11 @@ class Step(nn.Module):
             flops += per_token(length) * (1.0 if turn.grad else 1 / 3) if per_token else 0.0
         return flops
 
+    def _parts(self, turn: Pass) -> list[nn.Module]:
+        """What a pass runs: its network, its heads and its rewriters."""
+        rewriters = [self._rewriter(take) for take in turn.take.values() if isinstance(take, Rewrite)]
+        return [self._network(turn), *map(self._objective, turn.objectives), *rewriters]
+
     # torch types a module's attributes as tensors or modules; these parts follow protocols of their own.
 
     def _network(self, turn: Pass) -> Any:
@@ -154,7 +160,7 @@ class Step(nn.Module):
         for entered in wired:
             turn = entered.turn
             network = self._network(turn)
-            with nullcontext() if turn.grad else _frozen(network):
+            with nullcontext() if turn.grad else _frozen(self._parts(turn)):
                 fields = self._fields(turn, batch, states)
                 given = _keywords(network, fields)
                 if "order" in network.takes and "order" not in given:
@@ -300,14 +306,17 @@ def _readings(
 
 
 @contextmanager
-def _frozen(network: nn.Module) -> Iterator[None]:
-    training = network.training
-    network.eval()
+def _frozen(parts: Sequence[nn.Module]) -> Iterator[None]:
+    """Eval mode and no gradient for these parts."""
+    training = [(module, module.training) for part in parts for module in part.modules()]
+    for module, _ in training:
+        module.training = False
     try:
         with torch.no_grad():
             yield
     finally:
-        network.train(training)
+        for module, was in training:
+            module.training = was
 
 
 def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> None:

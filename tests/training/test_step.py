@@ -10,9 +10,9 @@ from cloze.batching import Cursor
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.transformer import Transformer
-from cloze.objectives import token_prediction
+from cloze.objectives import relation_prediction, token_prediction
 from cloze.training.state import gather_parameters, load_parameters, with_shared_names
-from cloze.training.step import Pass, Step, Weighted, part_state, tie
+from cloze.training.step import Pass, Rewrite, Step, Weighted, part_state, tie
 
 
 def first(**shape: int):
@@ -85,6 +85,38 @@ def test_a_teacher_runs_without_gradient_and_without_dropout() -> None:
     step("main", first().batch)["lm"].total.backward()
     assert all(parameter.grad is None for parameter in teacher.parameters())
     assert student.layers[0].inner.weight.grad is not None and teacher.training
+
+
+class Noting(torch.nn.Module):
+    """A rewriter that gives the tokens it was given, and notes whether it was training."""
+
+    takes, optional, reads, gives = frozenset({"tokens"}), frozenset(), (), frozenset({"tokens"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[bool] = []
+
+    def forward(self, readings, batch):
+        self.seen.append(self.training)
+        return {"tokens": batch["tokens"]}
+
+
+def test_heads_and_rewriters_of_a_pass_without_gradient_are_in_eval_mode_too() -> None:
+    clock, noting = Clock(), Noting()
+    teacher = Transformer(layers=1, width=16, heads=2, vocab_size=VOCABULARY, clock=clock)
+    head = relation_prediction(width=16, clock=clock, dropout=0.5)
+    passes = [Pass("teacher", "teacher", take={"note": Rewrite("note")}, objectives=(Weighted("next", "next"),), grad=False)]
+    step = Step(
+        networks={"teacher": teacher}, objectives={"next": head}, rewriters={"note": noting}, entries={"main": passes},
+        clock=clock,
+    ).train()
+    batch, made = first().batch, []
+    for number in (0, 1):
+        clock.set(seed=0, step=number, first_row=0, share=0.0)
+        made.append(step.run("main", batch, frozenset({"teacher.next"}))["teacher.next"])
+    assert torch.equal(*made)
+    assert noting.seen == [False, False]
+    assert all(module.training for module in step.modules())
 
 
 def test_reading_a_state_that_the_network_does_not_give_is_refused() -> None:
