@@ -273,6 +273,7 @@ def _check_entry(
             heads.add(objective.state)
             if built is None:
                 continue
+            _check_scope(recipe, objective, built, faults)
             if sound:
                 _check_answers(objective, built, present, faults)
             _check_readings(recipe, run, objective, built.reads, {**states, run.name: frozenset(network.gives)}, faults)
@@ -331,6 +332,16 @@ def _check_answers(spec: ObjectiveSpec, built: Any, present: set[str], faults: F
     for name in sorted(built.takes - present):
         faults.add(spec.part.where, spec.part.path, f'{spec.part.name} takes "{name}", which no edit gives.',
                    _sets_given(present))
+
+
+def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults) -> None:
+    """What compares the rows of a step with each other cannot be asked of a part of them."""
+    largest = max([recipe.training.batch, *(phase.set.get("batch", 0) for phase in recipe.schedule)])
+    at_once = recipe.training.micro_batch or largest
+    if getattr(built, "scope", "row") == "batch" and at_once < largest:
+        faults.add(spec.part.where, spec.part.path,
+                   f"{spec.part.name} compares all rows of a step with each other, and training.micro_batch splits {largest} "
+                   f"rows into parts of {at_once}.", "Leave micro_batch out, or take a smaller training.batch.")
 
 
 def _sets_given(present: set[str]) -> str:

@@ -21,9 +21,6 @@ from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
 from cloze.networks import Cache
 from cloze.networks.blocks.characters import Characters
-from cloze.objectives.adaptive import AdaptiveHead
-from cloze.objectives.heads import VocabularyHead
-from cloze.objectives.output_words import OutputWords
 from cloze.rng import Draw
 from cloze.rows import Rows
 
@@ -327,10 +324,9 @@ class Reader:
 
 
 def heads_by_kind(loaded: Checkpoint) -> dict[str, Any]:
-    """The first head of each kind, whatever the recipe calls it: token_prediction, token_labelling, relation_prediction.
+    """The first head of each kind that its objective declares, whatever the recipe calls it; one of no kind keeps its name.
 
-    A head that takes more than one state at one place (a span's boundary, a contrast) is of no kind and keeps its name, and so
-    does one that tells words from noise, unless it reads a state that does not see the word (context2vec).
+    A head that tells words from noise by a state that does not see the word (context2vec) predicts tokens, too.
     """
     found: dict[str, Any] = {}
     reads = getattr(loaded, "reads", {})
@@ -338,12 +334,8 @@ def heads_by_kind(loaded: Checkpoint) -> dict[str, Any]:
         head = bound(objective, reads.get(name))
         if completes(head, loaded.network):
             kind, head = "token_prediction", Completing(head)
-        elif len(head.at) != 1 or isinstance(objective, OutputWords):
-            kind = name
-        elif isinstance(head.head, (VocabularyHead, AdaptiveHead)):
-            kind = "token_prediction"
         else:
-            kind = "relation_prediction" if tuple(head.reads) == ("summary",) else "token_labelling"
+            kind = getattr(objective, "kind", None) or name
         found.setdefault(kind, head)
     return found
 

@@ -162,7 +162,7 @@ def adaptive_prediction(
         width=width, vocab_size=vocab_size, cutoffs=cutoffs, divide=divide, embedding_width=wide, table=known,
         tie_projections=tie_projections,
     )
-    return AdaptivePrediction(head, set=set)
+    return AdaptivePrediction(head, set=set, kind="token_prediction")
 
 
 def _log_shares(scores: Tensor) -> Tensor:

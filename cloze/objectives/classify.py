@@ -16,7 +16,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import ClassHead, Transform, VocabularyHead
-from cloze.objectives.objective import Answers, Loss
+from cloze.objectives.objective import Answers, Kind, Loss
 from cloze.registry import Given, register
 
 
@@ -33,10 +33,11 @@ class Classify(Answers):
 
     def __init__(
         self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False, smoothing: float = 0.0,
-        z_loss: float = 0.0,
+        z_loss: float = 0.0, kind: Kind | None = None,
     ) -> None:
         super().__init__(set=set)
         self.head = head
+        self.kind = kind
         if not 0.0 <= smoothing < 1.0:
             raise RecipeError(f"smoothing: {smoothing} is not a share of an answer. Expected 0 <= smoothing < 1.")
         if not z_loss >= 0.0:
@@ -134,4 +135,4 @@ def classify(
         width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), norm_epsilon=norm_epsilon,
         biases=biases,
     )
-    return Classify(head, set=set, reading=reading)
+    return Classify(head, set=set, reading=reading, kind="relation_prediction" if reading == "summary" else None)

@@ -11,6 +11,10 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 
+#: What a trained head can be used for: to say which token stands at a place, whether each token belongs there, or what class a
+#: text or a pair has.
+Kind = Literal["token_prediction", "token_labelling", "relation_prediction"]
+
 
 class Loss(NamedTuple):
     """A sum of losses and sums of metrics, all to be divided by the objective's count over everything in the step."""
@@ -24,8 +28,10 @@ class Objective(nn.Module):
 
     `takes` are batch fields it needs, `optional` the ones it uses if they are there, `reads` the names of its readings.
     `at` are the fields with the flat places of the state that it reads; none: it may read all of it.
-    `scope` is `row` when the loss of a batch is the sum of the losses of its rows. Zero answers give a zero that is
-    connected to the parameters, so that every rank takes part in the same collectives.
+    `scope` is `row` when the loss of a batch is the sum of the losses of its rows; with `batch` the rows of a step must stay
+    together: neither accumulation nor several processes are possible. `kind` is what the verbs may use the trained head for;
+    None: for nothing, it is known by its name. Zero answers give a zero that is connected to the parameters, so that every rank
+    takes part in the same collectives.
     """
 
     takes: frozenset[str]
@@ -33,6 +39,7 @@ class Objective(nn.Module):
     reads: tuple[str, ...]
     at: tuple[str, ...] = ()
     scope: Literal["row", "batch"] = "row"
+    kind: Kind | None = None
     head: nn.Module
 
     @abstractmethod

@@ -126,12 +126,15 @@ def _reach(real: Tensor) -> Tensor:
 class PooledClassification(Answers):
     """Sum of cross-entropies of `targets/<set>` for texts, the rows named by `places/<set>`, from all of their tokens.
 
-    Reads `hidden` (B, L, D); tokens of block 0 do not count. Metrics: `correct`.
+    Reads `hidden` (B, L, D); tokens of block 0 do not count. A head that normalises over the batch has the scope `batch`.
+    Metrics: `correct`.
     """
 
     def __init__(self, head: nn.Module, *, set: str, smoothing: float = 0.0) -> None:
         super().__init__(set=set)
         self.head, self.smoothing = head, smoothing
+        normed = any(isinstance(module, nn.BatchNorm1d) for module in head.modules())
+        self.scope = "batch" if normed else "row"
         self.reads: tuple[str, ...] = ("hidden",)
         self.optional |= {"block"}
 

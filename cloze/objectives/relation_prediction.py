@@ -27,4 +27,4 @@ def relation_prediction(
     """
     transform: Transform | None = "tanh" if pool else None
     head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True)
-    return Classify(head, set=set, reading="summary")
+    return Classify(head, set=set, reading="summary", kind="relation_prediction")

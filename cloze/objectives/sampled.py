@@ -61,7 +61,7 @@ class SampledPrediction(Classify):
     def __init__(
         self, head: VocabularyHead, *, set: str, sampled: int | None, rows: int, vocab_size: int, unknown: int, clock: Clock
     ) -> None:
-        super().__init__(head, set=set)
+        super().__init__(head, set=set, kind="token_prediction")
         if sampled is not None and sampled < 1:
             raise RecipeError(f"token_prediction.sampled: {sampled}; expected 1 or more, or null for the whole softmax.")
         self.sampled = sampled if sampled is not None and sampled < rows else None

@@ -37,4 +37,4 @@ def token_labelling(
     )
     if initial == "glorot":
         nn.init.xavier_uniform_(head.output.weight)
-    return Classify(head, set=set, everywhere=True)
+    return Classify(head, set=set, everywhere=True, kind="token_labelling" if classes == 2 else None)

@@ -75,7 +75,7 @@ def token_prediction(
         for parameter in head.parameters():
             nn.init.uniform_(parameter, -bound, bound)
     if sampled is None and rows == vocab_size:
-        return Classify(head, set=set, smoothing=smoothing, z_loss=z_loss)
+        return Classify(head, set=set, smoothing=smoothing, z_loss=z_loss, kind="token_prediction")
     return SampledPrediction(
         head, set=set, sampled=sampled, rows=rows, vocab_size=vocab_size, unknown=unknown_id(spellings), clock=clock or Clock()
     )

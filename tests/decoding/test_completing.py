@@ -11,7 +11,8 @@ from cloze.batch import Batch
 from cloze.decoding.completing import Completing, completes
 from cloze.decoding.reader import Bound, heads_by_kind
 from cloze.networks import Clock, TwoSidedLSTM, WordVectors
-from cloze.objectives import NegativeSampling
+from cloze.objectives import NegativeSampling, classify, token_labelling, token_prediction
+from cloze.objectives.objective import Answers
 
 SPELLINGS = ("[PAD]", "[UNK]", "[MASK]", "sea", "sky", "blue")
 COUNTS = np.array([0, 7, 0, 50, 30, 20])
@@ -55,3 +56,27 @@ def test_only_a_state_that_does_not_see_the_word_predicts_it() -> None:
     assert heads_by_kind(loaded).keys() == {"negative_sampling"}
     loaded = SimpleNamespace(heads={"negative_sampling": head()}, reads={"negative_sampling": {"": "context"}}, network=network)
     assert isinstance(heads_by_kind(loaded)["token_prediction"], Completing)
+
+
+class Judging(Answers):
+    """An objective of one place that is neither of tokens nor of texts: how hard a word is to read."""
+
+    def __init__(self) -> None:
+        super().__init__(set="hardness")
+        self.head, self.reads, self.at = torch.nn.Linear(3, 1), ("hidden",), (self.places,)
+
+
+def test_a_head_is_used_for_what_its_objective_declares_and_else_keeps_its_name() -> None:
+    heads = {
+        "hardness": Judging(),
+        "tags": classify(classes=4, width=3, clock=Clock()),
+        "tagged": token_labelling(classes=4, set="tags", width=3, clock=Clock()),
+        "text": classify(reading="summary", width=3, clock=Clock()),
+        "replaced": token_labelling(width=3, clock=Clock()),
+        "words": token_prediction(width=3, vocab_size=6),
+    }
+    kinds = heads_by_kind(SimpleNamespace(heads=heads, reads={}, network=WordVectors(width=3, vocab_size=6)))
+    assert {kind: next(name for name, head in heads.items() if head is found) for kind, found in kinds.items()} == {
+        "hardness": "hardness", "tags": "tags", "tagged": "tagged", "relation_prediction": "text",
+        "token_labelling": "replaced", "token_prediction": "words",
+    }

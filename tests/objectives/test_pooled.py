@@ -100,3 +100,8 @@ def test_dropout_of_energies_leaves_a_dropped_token_in_the_mean() -> None:
 def test_normalisation_without_anything_to_normalise_is_refused() -> None:
     with pytest.raises(RecipeError, match="needs `hidden`"):
         pooled_classification(pool="attention", norm=True, width=4, clock=Clock())
+
+
+def test_a_head_that_normalises_over_the_batch_says_that_its_rows_stay_together() -> None:
+    assert pooled_classification(width=4, clock=Clock(), norm=True).scope == "batch"
+    assert pooled_classification(width=4, clock=Clock()).scope == "row"
