@@ -19,27 +19,36 @@ from cloze.text import Tokenizer
 Say = Callable[[str], None]
 
 
-def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Sequence[str]) -> dict[str, list[str]]:
+def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """The paths of every source by name: `--corpus` means `main`, or the only or first source."""
     first = "main" if "main" in recipe.sources else next(iter(recipe.sources))
     named = {first: list(paths)} if paths else {}
-    for bind in binds:
-        name, path = check_bind(bind, recipe.name, recipe.sources)
-        named.setdefault(name, []).append(path)
+    for name, given in binds.items():
+        named.setdefault(name, []).extend(given)
     missing = [name for name in recipe.sources if name not in named]
     if missing:
         raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
     return named
 
 
-def check_bind(bind: str, recipe: str, sources: Iterable[str]) -> tuple[str, str]:
-    """The name and the path of `--bind NAME=PATH`; a `RecipeError` if it is another form or names no source."""
-    name, equals, path = bind.partition("=")
-    if not equals or not path:
-        raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
-    if name not in sources:
-        raise RecipeError(f"--bind {name}: {recipe} has no such source. {nearest(name, sources)}")
-    return name, path
+def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
+    """The paths of every `--bind NAME=PATH` by name; another form is a `RecipeError`."""
+    named: dict[str, list[str]] = {}
+    for bind in binds:
+        name, equals, path = bind.partition("=")
+        if not equals or not path:
+            raise RecipeError(f"--bind {bind}: expected NAME=PATH.")
+        named.setdefault(name, []).append(path)
+    return named
+
+
+def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]) -> None:
+    """Refuse a name that is bound and belongs to no source and no checkpoint of a recipe or of its stages."""
+    sources = {name for whole in [stage.recipe for stage in recipe.stages] or [recipe] for name in whole.sources}
+    known = [*sorted(sources), *checkpoints]
+    for name in binds:
+        if name not in known:
+            raise RecipeError(f"--bind {name}: {recipe.name} has no such source or checkpoint. {nearest(name, known)}")
 
 
 def require_text(named: Mapping[str, Sequence[str]], out: Path) -> None:

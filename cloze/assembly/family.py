@@ -46,8 +46,8 @@ def outline(name_or_path: str) -> Outline:
     """The outline of one recipe; what is absent or ill-formed is left empty (`cloze check` says what is wrong)."""
     root = read_tree(name_or_path)
     if _get(root, "stages") is not None:  # the row of the last stage, which is what is left in the end
-        trees = stage_trees(root, Faults())
-        root = next((tree for tree, _ in reversed(trees.values())), root)
+        trees = stage_trees(root, None, Faults())
+        root = next((written.tree for written, _ in reversed(trees.values())), root)
     networks = _named(root, "network", "networks")
     entries = [node for _, node in _pairs(_get(root, "mixture"))] or [root]
     exercise = [_name(item) for entry in entries for item in _list(_get(entry, "exercise") or _get(root, "exercise"))]

@@ -19,6 +19,8 @@ from cloze.corpus.store import file_hash
 from cloze.errors import CheckpointError
 
 RECORD = "text.json"
+# The network in the way of transformers or in cloze's own, heads that transformers has no place for, and tables.
+_WEIGHTS = ("*.safetensors", "cloze/*.safetensors", "cloze/tables/*.safetensors")
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def store_input(store: Store, given: Sequence[str]) -> dict[str, Any]:
 def weights_input(folder: Path, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Initial weights as `run.json` keeps them; `known` is what it keeps of those that the run began with."""
     old = {m["path"]: Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in (known or {}).get("files", ())}
-    files = sorted(str(path) for path in folder.glob("*.safetensors"))
+    files = sorted(str(path) for pattern in _WEIGHTS for path in folder.glob(pattern))
     return {"given": str(folder), "files": [asdict(Mark.of(file, old.get(file))) for file in files]}
 
 
@@ -125,11 +127,16 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
             out, f"the tokenizer {old['tokenizer'][:12]}, and one with the hash {new['tokenizer'][:12]} was given", "--tokenizer"
         )
     _require_store(out, "the held-out loss", old["held_out"], new["held_out"], "--held-out")
+    for label, here in new["networks"].items():
+        there = old.get("networks", {}).get(label, {"files": []})
+        differs = _differing_weights(there, here)
+        if differs:
+            raise _refused(out, f"other weights for the network {label!r}: {differs}", f"--bind {here['from']}")
     if new["init"] is None:
         return {**new, "init": old["init"]}
     if old["init"] is None:
         raise _refused(out, f"a random start, and --init {new['init']['given']} was given", "--init")
-    differs = difference([_mark(m) for m in old["init"]["files"]], [_mark(m) for m in new["init"]["files"]])
+    differs = _differing_weights(old["init"], new["init"])
     if differs:
         raise _refused(out, f"other initial weights: {differs}", "--init")
     return dict(new)
@@ -140,6 +147,10 @@ def require_held_out_known(out: Path, old: Mapping[str, Any] | None, given: Sequ
     if old is not None and old["held_out"] is None:
         here = f"--held-out {' '.join(given)}"
         raise _refused(out, f"a share of the corpus for the held-out loss, and {here} was given", "--held-out")
+
+
+def _differing_weights(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    return difference([_mark(m) for m in there["files"]], [_mark(m) for m in here["files"]])
 
 
 def _mark(entry: Mapping[str, Any]) -> Mark:

@@ -16,6 +16,7 @@ from cloze.assembly.document import Node, Where, from_data, read_yaml
 from cloze.assembly.expand import SECTIONS, check_keys, expand
 from cloze.assembly.faults import Faults
 from cloze.assembly.grammar import read
+from cloze.assembly.origins import Written, take_up
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
@@ -37,13 +38,16 @@ def load_recipe(
     size: str | None = None,
     overrides: Sequence[str] = (),
     with_files: Iterable[str | Path] = (),
+    checkpoints: Mapping[str, Path] | None = None,
 ) -> Recipe:
     """A recipe by name (`bert`), file (`mine.yaml`) or run folder, rescaled (`--size`) and with values set (`--set`).
+
+    `checkpoints` are the folders that names of checkpoints (`from: NAME`) are bound to; None: that is not known yet.
 
     Raises one `RecipeError` that holds every fault, each with file, line and value path.
     """
     parts.import_files(with_files)
-    return _assemble(read_tree(name_or_path), size, overrides)
+    return _assemble(read_tree(name_or_path), size, overrides, checkpoints)
 
 
 def recipe_from_data(
@@ -102,10 +106,21 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
     )
 
 
-def _assemble(root: Node, size: str | None, overrides: Sequence[str]) -> Recipe:
-    if root.is_mapping and "stages" in root.value:
-        return assemble_stages(root, size, overrides, _assemble)
+def _assemble(
+    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Mapping[str, Path] | None = None
+) -> Recipe:
+    if not root.is_mapping:
+        return _recipe(Written(root), size, overrides)
+    if "stages" in root.value:
+        return assemble_stages(root, size, overrides, checkpoints, _recipe)
     faults = Faults()
+    written = take_up(root, earlier={}, checkpoints=checkpoints, prefix="", faults=faults)
+    faults.raise_if_any()
+    return _recipe(written, size, overrides)
+
+
+def _recipe(written: Written, size: str | None, overrides: Sequence[str]) -> Recipe:
+    root, faults = written.tree, Faults()
     expand(root, faults)
     if len(faults) and root.is_mapping:
         read(root, faults)  # what else is wrong
@@ -113,7 +128,7 @@ def _assemble(root: Node, size: str | None, overrides: Sequence[str]) -> Recipe:
     if size is not None:
         from cloze.assembly.size import rescale
 
-        rescale(root, _read(root), size)
+        rescale(root, _read(root), size, kept=written.kept)
     for override in overrides:
         _override(root, override, faults)
     if overrides:

@@ -14,6 +14,7 @@ from cloze import fields
 from cloze.assembly.build import head_key, plain
 from cloze.assembly.canonical import to_yaml
 from cloze.assembly.given import build, wanted
+from cloze.assembly.origins import NETWORKS, write_reference
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.interop import Card, Head, Model, Table, complete, export_folder
 from cloze.registry import lookup
@@ -29,20 +30,23 @@ ADVICE = (
 @dataclass(frozen=True)
 class Publisher:
     """Writes checkpoint folders of one recipe; `tables` are its look-up tables, made, `languages` the names of its text's,
-    `run` the name of the run's folder."""
+    `run` the name of the run's folder, `references` what is kept of networks that are borrowed."""
 
     recipe: Recipe
     tokenizer: Tokenizer
     tables: Mapping[str, Any] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
     run: str = ""
+    references: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
         """Write `folder` from a step's full state; returns the remarks on the exported network."""
         remarks = self._write(folder, self.recipe.export, state, step)
         for name in self.recipe.networks:
-            if name != self.recipe.export:
-                self._write(folder / "cloze" / "networks" / name, name, state, step)
+            if name in self.references:
+                write_reference(folder / NETWORKS / f"{name}.json", self.references[name])
+            elif name != self.recipe.export:
+                self._write(folder / NETWORKS / name, name, state, step)
         (folder / "cloze").mkdir(parents=True, exist_ok=True)
         (folder / "cloze" / "recipe.yaml").write_text(to_yaml(self.recipe.canonical()), encoding="utf-8")
         return remarks

@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
-
-from torch import Tensor
+from typing import Any
 
 from cloze.assembly.baselines import baselines
-from cloze.assembly.binding import bound_paths, check_bind, make_tables, open_stores, require_text
-from cloze.assembly.build import Loaded, build_data, build_step, built, first_length, in_turns, load_checkpoint, odds_of
+from cloze.assembly.beginning import borrowed_parts, load_origins
+from cloze.assembly.binding import bound_paths, check_binds, make_tables, open_stores, parse_binds, require_text
+from cloze.assembly.build import build_data, build_step, built, first_length, in_turns, odds_of
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import claimed
 from cloze.assembly.corpora import open_held_out
 from cloze.assembly.fitted import Load, fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.load import load_recipe, phase_recipes, recipe_names
+from cloze.assembly.origins import borrowed, bound_checkpoints, checkpoint_names, never_moves, origins_of, reference_to
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import PartSpec, Recipe, Stage
 from cloze.assembly.room import make_room, require_room
@@ -39,7 +39,6 @@ from cloze.training.phases import Phase, phases_from_shares, sets_dropout
 from cloze.training.precision import choose_device
 from cloze.training.run import Record, Run, Training, read_run_record, require_recipe
 from cloze.training.step import Step
-from cloze.transfer import matched_rows, transfer_rows
 
 Say = Callable[[str], None]
 
@@ -50,11 +49,13 @@ _FEW_UPDATES = 1000
 class Request:
     """What the command line says of a run, except the recipe, the budget and the folder; see `pretrain`.
 
+    `binds` are paths of sources by name, `checkpoints` the folders of the checkpoints that networks come `from`.
     `load` gives the recipe with further values set, where it is to be fitted to the budget; None: it is trained as it stands.
     """
 
     corpus: Sequence[str]
-    binds: Sequence[str] = ()
+    binds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    checkpoints: Mapping[str, Path] = field(default_factory=dict)
     tokenizer: Path | None = None
     held_out: Sequence[str] | None = None
     text_format: str = "auto"
@@ -85,25 +86,33 @@ def pretrain(
     """Pre-train `recipe` on `corpus` within `budget`, into the folder `out`; resume if it holds this run already.
 
     `corpus` is text (files, folders, globs, `-`) or one token store; text is built into `out/cloze/corpus`, with
-    `tokenizer` or one trained on it. `held_out` replaces the share of documents that is otherwise held out. `init` begins
-    with the weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. The stages of a recipe are runs of their own,
+    `tokenizer` or one trained on it. `binds` are `NAME=PATH` for the recipe's other sources and for the checkpoints that its
+    networks come from. `held_out` replaces the share of documents that is otherwise held out. `init` begins with the
+    weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. The stages of a recipe are runs of their own,
     the last in `out`, the others in `out/cloze/stages`.
     Where a budget or a size is given that is not the published one, a recipe of cloze's own is fitted to it (see `fit.py`),
     unless `as_published`. `verbose`: every log event is told. Raises a `ClozeError` for whatever cannot be run, before
     anything is trained.
     """
     paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
+    bound = parse_binds(binds)
+    candidates = {name: Path(given[0]) for name, given in bound.items()}
 
     def load(more: Sequence[str]) -> Recipe:
-        return load_recipe(recipe, size=size, overrides=[*more, *overrides], with_files=[str(path) for path in with_files])
+        return load_recipe(
+            recipe, size=size, overrides=[*more, *overrides], with_files=[str(path) for path in with_files],
+            checkpoints=candidates,
+        )
 
     loaded = load(())
     check_recipe(loaded)
+    checkpoints = bound_checkpoints(loaded, bound)
+    check_binds(loaded, bound, checkpoint_names(loaded))
     if init is not None and not Path(init).is_dir():  # before any text is read
         raise CheckpointError(f"{init}: there is no such folder. --init is a run folder or a Hugging Face folder to begin with.")
     request = Request(
-        paths, tuple(binds), tokenizer, held_out, text_format, seed, device, extend, tensorboard, strategy,
-        None if init is None else Path(init), report,
+        paths, {name: given for name, given in bound.items() if name not in checkpoints}, checkpoints, tokenizer, held_out,
+        text_format, seed, device, extend, tensorboard, strategy, None if init is None else Path(init), report,
         load if to_be_fitted(recipe, loaded, budget=budget, size=size) and not as_published else None, verbose,
     )
     if init is None and Path(recipe).is_dir():
@@ -112,8 +121,9 @@ def pretrain(
         )
     with claimed(Path(out)):
         if loaded.stages:
-            return _stages(loaded, request, Path(out), budget, request.init)
-        return run_stage(loaded, request, Path(out), the_budget(loaded, budget, Path(out), extend=extend), begin=request.init)
+            return _stages(loaded, request, Path(out), budget)
+        spend = the_budget(loaded, budget, Path(out), extend=extend)
+        return run_stage(loaded, request, Path(out), spend, begin_of(loaded, request, {}))
 
 
 def _path(given: Any) -> str:
@@ -130,11 +140,8 @@ def _path(given: Any) -> str:
     return str(given)
 
 
-def _stages(loaded: Recipe, request: Request, out: Path, budget: str | None, init: Path | None) -> Outcome:
+def _stages(loaded: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:
     """One run after the other; a run that is finished is passed over, so that the whole resumes where it stopped."""
-    sources = {name for stage in loaded.stages for name in stage.recipe.sources}
-    for bind in request.binds:
-        check_bind(bind, loaded.name, sources)
     first = next(iter(loaded.stages[0].recipe.sources))
     folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in loaded.stages[:-1]} | {loaded.stages[-1].name: out}
     spends = {
@@ -149,15 +156,12 @@ def _stages(loaded: Recipe, request: Request, out: Path, budget: str | None, ini
     for stage in loaded.stages:
         last = stage is loaded.stages[-1]
         folder = folders[stage.name]
-        origin = stage.recipe.exported.origin
-        begin = done[origin] if origin is not None else init if not done else None
-        keeps = origin is not None and not stage.recipe.exported.change
         corpus, binds = _bound(stage, request, first)
         request.say(f"stage {stage.name}: {spends[stage.name]}")
         outcome = run_stage(
             replace(stage.recipe, stages=loaded.stages) if last else stage.recipe,
-            replace(request, corpus=corpus, binds=binds, tokenizer=done[str(origin)] if keeps else request.tokenizer),
-            folder, spends[stage.name], begin=begin,
+            replace(request, corpus=corpus, binds=binds, init=None if done else request.init), folder, spends[stage.name],
+            begin_of(stage.recipe, request, done),
         )
         if not outcome.finished:
             break
@@ -166,16 +170,16 @@ def _stages(loaded: Recipe, request: Request, out: Path, budget: str | None, ini
     return outcome
 
 
-def _bound(stage: Stage, request: Request, first: str) -> tuple[list[str], list[str]]:
+def _bound(stage: Stage, request: Request, first: str) -> tuple[list[str], dict[str, Sequence[str]]]:
     """The paths and the binds that concern the sources of a stage; `--corpus` is that of the first source of all."""
-    binds = [bind for bind in request.binds if bind.partition("=")[0] in stage.recipe.sources]
+    binds = {name: paths for name, paths in request.binds.items() if name in stage.recipe.sources}
     return (list(request.corpus) if first in stage.recipe.sources else []), binds
 
 
 def run_stage(
-    loaded: Recipe, request: Request, out: Path, spend: Budget, *, begin: Path | None = None
+    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path]
 ) -> Outcome:
-    """One run of a checked recipe within a budget; `begin` is a checkpoint whose weights it begins with."""
+    """One run of a checked recipe within a budget; `begin` are the checkpoints whose weights its networks begin with."""
     with claimed(out):
         loaded, overrides = to_budget(loaded, request, out, spend, begin)
         run = _prepare(loaded, request, out, spend, begin)
@@ -200,7 +204,7 @@ def to_be_fitted(given: str | Path, recipe: Recipe, *, budget: str | None, size:
 
 
 def to_budget(
-    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Path | None
+    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path]
 ) -> tuple[Recipe, tuple[str, ...]]:
     """The recipe fitted to the budget, and the values that were set for it. A run that has begun keeps those it began with."""
     if request.load is None:
@@ -213,7 +217,8 @@ def to_budget(
         request.say(f"{loaded.name}: not fitted to {spend}: each process would measure a speed of its own. Give tokens or steps.")
         return loaded, ()
     made = fitted(
-        loaded, request.load, budget=spend, corpus=request.corpus, tokenizer=request.tokenizer or begin,
+        loaded, request.load, budget=spend, corpus=request.corpus,
+        tokenizer=request.tokenizer or next(iter(begin.values()), None),
         prepare=lambda recipe: _prepare(recipe, request, out, spend, begin, probe=True),
     )
     if made.changes:
@@ -222,7 +227,7 @@ def to_budget(
 
 
 def _prepare(
-    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Path | None, *, probe: bool = False
+    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], *, probe: bool = False
 ) -> Run:
     """The run, and of its folder no more than the corpus; what cannot be trained is refused here.
 
@@ -242,14 +247,13 @@ def _prepare(
     if request.held_out:
         require_held_out_known(out, known, request.held_out)
     aside = held_out_store(request, out, chosen, began=old is not None)
-    inputs = require_inputs(out, known, inputs_of(request, named, stores, chosen, aside, begin, known))
+    inputs = require_inputs(out, known, inputs_of(loaded, request, named, stores, chosen, aside, begin, known))
     tables = make_tables(loaded, stores)
     given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
     require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
     step = build_step(loaded, vocab_size=chosen.size, seed=seed, **given)
     phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
-    if begin is not None and not Checkpoints(out).steps():  # a run that resumes has its own weights
-        begin_with(step, loaded, begin, chosen, say=say)
+    load_origins(step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say)
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     data = build_data(
         loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
@@ -261,12 +265,16 @@ def _prepare(
         next(iter(data.held_out(entry)), None)
     run = Run(
         folder=out, step=step, data=data, budget=spend,
-        export=Publisher(loaded, chosen, tables, languages_of(stores), out.resolve().name),
+        export=Publisher(
+            loaded, chosen, tables, languages_of(stores), out.resolve().name,
+            {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export}},
+        ),
+        borrowed=borrowed_parts(loaded),
         optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
         record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs),
         training=replace(training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy), phases=phases,
         odds=odds_of(loaded, stores),
-        mixing=loaded.mixing, train={name: unfreezing(network.train) for name, network in loaded.networks.items()},
+        mixing=loaded.mixing, train={name: unfreezing(loaded, name) for name in loaded.networks},
         layerwise=None if loaded.training.layerwise_rates is None else built(loaded.training.layerwise_rates),
         seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
         samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
@@ -281,8 +289,9 @@ def _prepare(
     return run
 
 
-def unfreezing(train: Any) -> Unfreezing:
-    """What a network's `train:` says, as the loop asks it."""
+def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
+    """What a network's `train:` says, as the loop asks it; a network that runs without gradient only never moves."""
+    train = "none" if never_moves(recipe, label) else recipe.networks[label].train
     return unfreezing_of(built(train) if isinstance(train, PartSpec) else train)
 
 
@@ -309,84 +318,61 @@ def the_budget(recipe: Recipe, given: str | None, out: Path, *, extend: bool = F
     raise BudgetError(f"{recipe.name}: names no budget of its own. Give one with --budget, such as 10m or 50Mtokens.")
 
 
-def tokenizer_for(recipe: Recipe, request: Request, begin: Path | None) -> Path | None:
-    """The tokenizer that the text is read with: the one given, else that of the checkpoint to begin with.
+def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict[str, Path]:
+    """The checkpoint that each network begins with, the exported network first; `done` are the folders of earlier stages.
+
+    `--init` is that of an exported network which comes from nowhere else.
+    """
+    found = origins_of(recipe, {**request.checkpoints, **done})
+    if recipe.export in found:
+        if request.init is not None and not done:
+            raise RecipeError(
+                f"--init {request.init}: the network {recipe.export!r} of {recipe.name} comes from "
+                f"{recipe.exported.origin!r} already. Leave --init out."
+            )
+    elif request.init is not None and not done:
+        found = {recipe.export: request.init, **found}
+    return dict(sorted(found.items(), key=lambda item: item[0] != recipe.export))
+
+
+def tokenizer_for(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> Path | None:
+    """The tokenizer that the text is read with: the one given, else that of a checkpoint to begin with.
 
     None where neither is, and where rows of one vocabulary become rows of another: that is trained on the text.
     """
-    if request.tokenizer is not None or begin is None:
+    if request.tokenizer is not None:
         return request.tokenizer
-    by_word = "main" in recipe.texts and recipe.texts["main"].tokenizer.name == "words"
-    grows = by_word or any(part.name == "vocabulary" for part in recipe.exported.change)
     is_store = len(request.corpus) == 1 and Store.is_store(request.corpus[0])
-    return None if grows or is_store else begin
+    by_word = "main" in recipe.texts and recipe.texts["main"].tokenizer.name == "words"
+    for label, folder in begin.items():
+        network = recipe.networks[label]
+        own = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
+        if not own and all(part.name != "vocabulary" for part in network.change):
+            return folder
+    return None
 
 
 def inputs_of(
-    request: Request, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
-    aside: Store | None, begin: Path | None, known: Mapping[str, Any] | None,
+    recipe: Recipe, request: Request, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
+    aside: Store | None, begin: Mapping[str, Path], known: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What a run is started with, as `run.json` keeps it; `known` is what it keeps. An earlier stage belongs to the recipe."""
+    """What a run is started with, as `run.json` keeps it; `known` is what it keeps.
+
+    An earlier stage belongs to the recipe; its weights are kept of a network that the run's own checkpoints do not hold.
+    """
+    never, init = borrowed(recipe), begin.get(recipe.export) if recipe.exported.origin is None else None
+    old = (known or {}).get("networks", {})
     return {
         "corpus": {name: store_input(store, named[name]) for name, store in stores.items()},
         "tokenizer": tokenizer.hash,
         "held_out": None if aside is None else store_input(aside, request.held_out or ()),
-        "init": weights_input(begin, (known or {}).get("init")) if begin is not None and begin == request.init else None,
+        "init": None if init is None else weights_input(init, (known or {}).get("init")),
+        "networks": {
+            label: {"from": network.origin, **weights_input(begin[label], old.get(label))}
+            for label, network in recipe.networks.items()
+            if network.origin is not None and (network.origin in request.checkpoints or label in never)
+        },
     }
-
-
-def begin_with(step: Step, recipe: Recipe, folder: Path, tokenizer: Tokenizer, *, say: Say = print) -> None:
-    """Load the weights of a checkpoint into the exported network, and into its heads where they have the same shape.
-
-    Rows of another vocabulary are taken over word by word where the recipe says so (`change: [vocabulary]`), and where both
-    vocabularies are lists of words.
-    """
-    given: Loaded = load_checkpoint(folder)
-    fit = _fitting(recipe, given, tokenizer, folder, say)
-    network = step.networks[recipe.export]
-    mine = network.state_dict()
-    theirs = {name: fit(tensor, mine.get(name)) for name, tensor in given.network.state_dict().items()}
-    wrong = [name for name in mine if name not in theirs or mine[name].shape != theirs[name].shape]
-    if wrong:
-        raise CheckpointError(
-            f"{folder}: does not fit the network {recipe.export!r} of {recipe.name}: {wrong[0]} is "
-            f"{tuple(theirs[wrong[0]].shape) if wrong[0] in theirs else 'missing'} there and {tuple(mine[wrong[0]].shape)} here."
-        )
-    network.load_state_dict(theirs)
-    for name, head in given.heads.items():
-        own = dict(step.objectives).get(name)
-        if own is None:
-            continue
-        here = own.state_dict()
-        there = {key: fit(tensor, here.get(key)) for key, tensor in head.state_dict().items()}
-        if {key: tensor.shape for key, tensor in here.items()} == {key: tensor.shape for key, tensor in there.items()}:
-            own.load_state_dict(there)
-
-
-def _fitting(
-    recipe: Recipe, given: Loaded, tokenizer: Tokenizer, folder: Path, say: Say
-) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """What makes a tensor of the checkpoint one for this tokenizer: itself, or its rows under the new vocabulary."""
-    if given.tokenizer.hash == tokenizer.hash:
-        return lambda tensor, here: tensor
-    change = next((part for part in recipe.exported.change if part.name == "vocabulary"), None)
-    if change is None and not given.tokenizer.kind == tokenizer.kind == "words":
-        raise CheckpointError(
-            f"{folder}: has a tokenizer of {given.tokenizer.size} ids, the corpus one of {tokenizer.size}, and they differ.\n"
-            f"  Build the corpus with the checkpoint's: --tokenizer {folder}\n"
-            "  Or keep the rows of pieces that both know: `network: {…, change: [vocabulary: {new: mean}]}` in the recipe."
-        )
-    known = int((matched_rows(given.tokenizer, tokenizer) >= 0).sum())
-    say(f"{folder}: {known:,} of {tokenizer.size:,} ids are known there; the others begin with the mean of all rows.")
-    new: Literal["mean", "random"] = "mean" if change is None else change.arguments["new"]
-
-    def fit(tensor: Tensor, here: Tensor | None) -> Tensor:
-        per_id = here is not None and tensor.dim() in (1, 2) and tensor.shape[0] == given.tokenizer.size
-        if per_id and here is not None and here.shape == (tokenizer.size, *tensor.shape[1:]):
-            return transfer_rows(given.tokenizer, tokenizer, tensor, new)
-        return tensor
-
-    return fit
 
 
 def held_out_store(request: Request, out: Path, tokenizer: Tokenizer, *, began: bool) -> Store | None:

@@ -21,17 +21,20 @@ WITH_WIDTH = ("inner", "embedding_width")
 NARROWEST = 32
 
 
-def rescale(root: Node, recipe: Recipe, size: str) -> None:
-    """Write the numbers of `size` into the networks of an expanded recipe; `recipe` is what it reads as before."""
+def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = frozenset()) -> None:
+    """Write the numbers of `size` into the networks of an expanded recipe; `recipe` is what it reads as before.
+
+    The networks in `kept` have the size of a checkpoint and keep it.
+    """
     exported = recipe.exported
-    if exported.part is None:
+    if exported.part is None or exported.name in kept:
         raise RecipeError(f"--size {size}: network {exported.name!r} comes from a checkpoint and has the size it has.")
     builder = parts.builder_of("network", exported.part.name)
     sizes: Mapping[str, Mapping[str, int]] = getattr(builder, "sizes", {})
     if size not in sizes:
         raise RecipeError(f"--size {size}: {exported.part.name} has no such size. {nearest(size, sizes)}")
     for name, network in recipe.networks.items():
-        if network.part is None:
+        if network.part is None or name in kept:
             continue
         own = network.part.arguments
         numbers = (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from cloze.assembly.document import Node
-from cloze.assembly.expand import BESIDE
 from cloze.assembly.faults import Faults
+from cloze.assembly.origins import Written, take_up
 from cloze.assembly.paths import SINGULAR
 from cloze.assembly.recipe import Recipe, Stage
 from cloze.errors import RecipeError, nearest
@@ -16,16 +17,18 @@ from cloze.errors import RecipeError, nearest
 _INSTEAD = (*SINGULAR.items(), ("objectives", "passes"), ("mixture", "exercise"), ("mixture", "objectives"))
 _ABOVE = ("name", "paper", "notes", "stages")  # what only the whole recipe says
 
-Assemble = Callable[[Node, str | None, Sequence[str]], Recipe]
+Assemble = Callable[[Written, str | None, Sequence[str]], Recipe]
 
 
-def assemble_stages(root: Node, size: str | None, overrides: Sequence[str], assemble: Assemble) -> Recipe:
+def assemble_stages(
+    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Mapping[str, Path] | None, assemble: Assemble
+) -> Recipe:
     """The recipe of the last stage, holding all of them.
 
     A value is set in every stage (`training.batch=64`) or in one (`stages.domain.training.batch=64`).
     """
     faults = Faults()
-    trees = stage_trees(root, faults)
+    trees = stage_trees(root, checkpoints, faults)
     faults.raise_if_any()
     stages: list[Stage] = []
     for name, (tree, share) in trees.items():
@@ -51,14 +54,16 @@ def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]
     return found
 
 
-def stage_trees(root: Node, faults: Faults) -> dict[str, tuple[Node, float]]:
+def stage_trees(
+    root: Node, checkpoints: Mapping[str, Path] | None, faults: Faults
+) -> dict[str, tuple[Written, float]]:
     """The tree of every stage by name, and its share of the budget; shares that are not written are equal."""
     written = root.value["stages"]
     if not written.is_mapping or not written.value:
         faults.add(root.place("stages"), "stages", "expected a mapping of stages.",
                    "For example `stages: {general: {}, domain: {…}}`.")
         return {}
-    made: dict[str, tuple[Node, float]] = {}
+    made: dict[str, tuple[Written, float]] = {}
     for name, node in written.items():
         path = f"stages.{name}"
         if node.value is None:
@@ -74,12 +79,14 @@ def stage_trees(root: Node, faults: Faults) -> dict[str, tuple[Node, float]]:
             faults.add(node.place("share"), f"{path}.share", f"got {amount!r}, expected a share of the budget above 0.")
             continue
         earlier = {before: tree for before, (tree, _) in made.items()}
-        made[str(name)] = (_tree(str(name), node, root, earlier, faults), float(amount))
+        tree = _tree(str(name), node, root, faults)
+        written = take_up(tree, earlier=earlier, checkpoints=checkpoints, prefix=f"{path}.", faults=faults)
+        made[str(name)] = (written, float(amount))
     total = sum(share for _, share in made.values())
     return {name: (tree, share / total) for name, (tree, share) in made.items()}
 
 
-def _tree(name: str, stage: Node, root: Node, earlier: Mapping[str, Node], faults: Faults) -> Node:
+def _tree(name: str, stage: Node, root: Node, faults: Faults) -> Node:
     own = {key: node for key, node in stage.items() if key not in ("share", "source")}
     dropped = {other for pair in _INSTEAD for key, other in (pair, pair[::-1]) if key in own and other not in own}
     keys = [key for key in root.value if key != "stages" and key not in dropped and key not in own]
@@ -90,8 +97,6 @@ def _tree(name: str, stage: Node, root: Node, earlier: Mapping[str, Node], fault
     source = stage.value.get("source")
     if source is not None:
         _choose_source(tree, str(source.value), source, f"stages.{name}.source", faults)
-    for label, network in _networks(tree):
-        _take_up(label, network, earlier, f"stages.{name}.networks.{label}", faults)
     return tree
 
 
@@ -103,27 +108,3 @@ def _choose_source(tree: Node, chosen: str, node: Node, path: str, faults: Fault
         faults.add(node.where, path, f"there is no source {chosen!r}.", nearest(chosen, known) if known else "Write `sources:`.")
         return
     tree.put("sources", Node({chosen: sources.value[chosen]}, sources.where, {chosen: sources.place(chosen)}))
-
-
-def _networks(tree: Node) -> list[tuple[str, Node]]:
-    if "network" in tree.value:
-        return [("main", tree.value["network"])]
-    networks = tree.value.get("networks")
-    return [(str(label), node) for label, node in networks.items()] if networks is not None else []
-
-
-def _take_up(label: str, network: Node, earlier: Mapping[str, Node], path: str, faults: Faults) -> None:
-    """A network that says only where it comes `from` is built as that stage builds it."""
-    origin = network.value.get("from") if network.is_mapping else None
-    if origin is None:
-        return
-    if origin.value not in earlier:
-        known = f"Earlier stages: {', '.join(earlier)}." if earlier else "This is the first stage."
-        faults.add(origin.where, f"{path}.from", f"there is no earlier stage {origin.value!r}.", known)
-        return
-    if set(network.value) <= BESIDE:
-        named = dict(_networks(earlier[str(origin.value)]))
-        like = named.get(label) or next(iter(named.values()), None)
-        for key, node in (like.items() if like is not None else ()):
-            if key not in ("from", "change", "train", *network.value):
-                network.put(key, node.copy())

@@ -16,16 +16,27 @@ def command(
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base, large.")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
     with_files: Annotated[list[Path] | None, typer.Option("--with", help="A Python file that registers parts.")] = None,
+    binds: Annotated[
+        list[str] | None, typer.Option("--bind", help="NAME=FOLDER for a checkpoint that a network comes from.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check a recipe: keys, types, fields edit by edit, states pass by pass.
 
     Prints what every edit takes and gives and how many parameters there are; or every fault, and exit code 2.
     """
+    from cloze.assembly.binding import check_binds, parse_binds
     from cloze.assembly.check import check_recipe
     from cloze.assembly.load import load_recipe
+    from cloze.assembly.origins import checkpoint_names
 
-    checked = check_recipe(load_recipe(recipe, size=size, overrides=overrides or [], with_files=with_files or []))
+    bound = parse_binds(binds or [])
+    loaded = load_recipe(
+        recipe, size=size, overrides=overrides or [], with_files=with_files or [],
+        checkpoints={name: Path(given[0]) for name, given in bound.items()} or None,
+    )
+    check_binds(loaded, bound, checkpoint_names(loaded))
+    checked = check_recipe(loaded)
     if as_json:
         import json
 
@@ -64,7 +75,7 @@ def _print(checked: Checked) -> None:
     typer.echo("")
     for name, count in checked.networks.items():
         exported = " (exported)" if name == recipe.export and len(checked.networks) > 1 else ""
-        shown = f"{count:>13,} parameters" if count else "from a checkpoint"
+        shown = f"{count:>13,} parameters" if count else f"from a checkpoint: --bind {recipe.networks[name].origin}=FOLDER"
         typer.echo(f"network {name:<20} {shown}{exported}")
     for name, count in checked.heads.items():
         typer.echo(f"head    {name:<20} {count:>13,} parameters of its own")

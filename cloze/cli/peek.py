@@ -27,14 +27,17 @@ def command(
     """Show examples as a recipe makes them from your text."""
     import tempfile
 
-    from cloze.assembly.binding import bound_paths, make_tables, open_stores
+    from cloze.assembly.binding import bound_paths, check_binds, make_tables, open_stores, parse_binds
     from cloze.assembly.examples import examples
     from cloze.assembly.load import load_recipe
+    from cloze.assembly.origins import checkpoint_names
     from cloze.corpus.readers.formats import with_column
 
     plan = load_recipe(recipe, overrides=overrides or [])
+    bound = parse_binds(binds or [])
+    check_binds(plan, bound, checkpoint_names(plan))
     with tempfile.TemporaryDirectory(prefix="cloze-peek-") as folder:
-        named = bound_paths(plan, corpus, binds or [])
+        named = bound_paths(plan, corpus, bound)
         stores, chosen = open_stores(
             plan, named, Path(folder), tokenizer=tokenizer, text_format=with_column(text_format, column), seed=seed,
             say=lambda text: None,

@@ -33,7 +33,10 @@ def command(
     encoding: Annotated[
         str | None, typer.Option("--encoding", help="Of text files: utf-8, gb18030, cp1252, …; default: found out, and told.")
     ] = None,
-    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources.")] = None,
+    binds: Annotated[
+        list[str] | None,
+        typer.Option("--bind", help="NAME=PATH for a recipe's other sources, or for a checkpoint that a network comes from."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     extend: Annotated[bool, typer.Option("--extend", help="Go on with a finished run under a larger budget.")] = False,

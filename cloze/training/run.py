@@ -71,6 +71,7 @@ class Run:
     masks); it is called at every evaluation, on every rank. `odds` are those of the mixture's entries (default: equal).
     `micro_batch` is how many rows are read at once, and `fitted` the values that fit the recipe to the budget, both for the
     record: a run that resumes has the same.
+    `borrowed` are parts of the step (`networks.teacher`) that come from elsewhere and never move: no checkpoint holds them.
     `train` says by network what of it moves when (default: everything), `layerwise` how fast each depth. `baselines` are what the
     losses of its objectives are compared with, by their names in the log.
     """
@@ -93,6 +94,7 @@ class Run:
     micro_batch: int | None = None
     fitted: tuple[str, ...] = ()
     extend: bool = False
+    borrowed: frozenset[str] = frozenset()
     train: Mapping[str, Unfreezing] = field(default_factory=dict)
     layerwise: LayerwiseRates | None = None
     samples: Callable[[int], Mapping[str, Any]] | None = None

@@ -29,7 +29,14 @@ from cloze.training.phases import phase_at
 from cloze.training.precision import casting, choose_precision
 from cloze.training.rates import tell_rate
 from cloze.training.run import Progress, Run, check_folder, read_run_record, write_run_record
-from cloze.training.state import gather_optimizer, gather_parameters, load_optimizer, load_parameters, with_shared_names
+from cloze.training.state import (
+    gather_optimizer,
+    gather_parameters,
+    load_optimizer,
+    load_parameters,
+    with_shared_names,
+    without,
+)
 
 _LOG_SHARE, _CHECKPOINT_SHARE = 1 / 500, 1 / 10
 
@@ -102,7 +109,7 @@ class Session:
 
     def _restore(self, state: Mapping[str, Any], parameters: Any, optimizer: Any) -> None:
         where = str(self.checkpoints.path(state["step"]))
-        load_parameters(self.model, parameters, where=where)
+        load_parameters(self.model, parameters, where=where, borrowed=self.run.borrowed)
         load_optimizer(self.optimizer, self.model, optimizer, where=where)
         self.progress = Progress.from_json(state)
         self.held_out = state.get("held_out")
@@ -326,7 +333,7 @@ class Session:
             everything = with_shared_names(self.model, exported)
             try:
                 self.checkpoints.save(
-                    self._state(), parameters=parameters, optimizer=optimizer, carry=carry,
+                    self._state(), parameters=without(parameters, self.run.borrowed), optimizer=optimizer, carry=carry,
                     export=lambda folder: self.run.export(folder, everything, self.step),
                 )
             except Exception as error:  # told to the other ranks, then raised
@@ -383,7 +390,7 @@ def token_fields(batch: Batch) -> list[torch.Tensor]:
 
 
 def _compile(step: Any, wanted: Any, device: torch.device) -> None:
-    """Compile the depth groups, whose shapes are fixed within a phase; by default on CUDA only (DESIGN §15)."""
+    """Compile the depth groups, whose shapes are fixed within a phase, by default on CUDA only."""
     if wanted is True or (wanted == "auto" and device.type == "cuda"):
         for network in step.networks.values():
             for group in network.depth_groups()[1:]:

@@ -26,13 +26,20 @@ def with_shared_names(module: nn.Module, state: Mapping[str, Tensor]) -> dict[st
     return {**state, **named}
 
 
-def load_parameters(module: nn.Module, state: Mapping[str, Tensor], *, where: str) -> None:
-    """Put a gathered state back.
+def without(state: Mapping[str, Tensor], parts: frozenset[str]) -> dict[str, Tensor]:
+    """The entries of a state that belong to none of these parts (`networks.teacher`)."""
+    return {name: value for name, value in state.items() if not any(name.startswith(part + ".") for part in parts)}
+
+
+def load_parameters(
+    module: nn.Module, state: Mapping[str, Tensor], *, where: str, borrowed: frozenset[str] = frozenset()
+) -> None:
+    """Put a gathered state back, which holds nothing of the parts that are `borrowed`.
 
     Raises:
         CheckpointError: names or shapes differ from the module's.
     """
-    own = _tensors(module)
+    own = without(_tensors(module), borrowed)
     _compare({n: tuple(t.shape) for n, t in own.items()}, {n: tuple(t.shape) for n, t in state.items()}, where)
     with torch.no_grad():
         for name, tensor in own.items():

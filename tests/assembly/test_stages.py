@@ -64,7 +64,8 @@ def test_a_value_is_set_in_every_stage_or_in_one(write: Write) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("from: general", "from: genral", "stages.domain.networks.main.from: there is no earlier stage 'genral'."),
+        ("from: general", "from: genral", "stages.domain.networks.main.from: no earlier stage and no checkpoint is called "
+         "'genral'.\n  Earlier stages: general. Did you mean 'general'?"),
         ("source: domain, n", "source: domian, n", "stages.domain.source: there is no source 'domian'."),
         ("share: 3", "share: 0", "stages.general.share: got 0, expected a share of the budget above 0."),
         ("share: 3", "name: other", "stages.general.name: name belongs to the whole recipe."),
@@ -73,7 +74,7 @@ def test_a_value_is_set_in_every_stage_or_in_one(write: Write) -> None:
 )
 def test_a_fault_in_a_stage_is_told_with_its_place(write: Write, old: str, new: str, told: str) -> None:
     text = STAGED[: STAGED.rindex("stages:")] + STAGED[STAGED.rindex("stages:") :].replace(old, new)
-    assert told in message_of(lambda: load_recipe(write(text=text)))
+    assert told in message_of(lambda: load_recipe(write(text=text), checkpoints={}))
 
 
 def test_the_second_run_begins_with_the_weights_and_the_tokenizer_of_the_first(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cloze.assembly.binding import bound_paths, make_tables, open_stores
+from cloze.assembly.binding import bound_paths, make_tables, open_stores, parse_binds
 from cloze.assembly.build import build_data, build_step
 from cloze.assembly.load import load_recipe, recipe_names
 from cloze.assembly.recipe import Recipe
@@ -76,7 +76,7 @@ def opened(name: str, folder: Path) -> tuple[Recipe, dict[str, Store], Tokenizer
     named = binds(recipe)
     corpus = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--corpus"]
     others = [path for flag, path in zip(named[::2], named[1::2], strict=True) if flag == "--bind"]
-    paths = bound_paths(recipe, corpus, others)
+    paths = bound_paths(recipe, corpus, parse_binds(others))
     stores, tokenizer = open_stores(
         recipe, paths, folder, tokenizer=None, text_format="auto", seed=0, say=lambda text: None
     )

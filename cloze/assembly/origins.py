@@ -1,0 +1,218 @@
+"""Where networks come `from`: an earlier stage of the recipe, or a checkpoint that the command line binds to a name.
+
+A recipe never holds a path. `from: teacher` is bound with `--bind teacher=FOLDER`; the folder's weights enter `run.json`.
+A network that comes from elsewhere and never moves is *borrowed*: no checkpoint of the run holds its weights, only a reference
+to where they are, with their sha256.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloze.assembly.document import Node, from_data
+from cloze.assembly.expand import BESIDE
+from cloze.assembly.faults import Faults
+from cloze.assembly.recipe import Recipe
+from cloze.errors import CheckpointError, RecipeError, nearest
+from cloze.untrusted import parse_json, read_small
+
+#: Where a run keeps the networks beside the exported one: a folder for each, or NAME.json for one that is borrowed.
+NETWORKS = Path("cloze") / "networks"
+
+
+@dataclass(frozen=True)
+class Written:
+    """The tree of a recipe or stage with every network written out; `kept` are those that have the size of a checkpoint."""
+
+    tree: Node
+    kept: frozenset[str] = frozenset()
+
+
+def take_up(
+    tree: Node, *, earlier: Mapping[str, Written], checkpoints: Mapping[str, Path] | None, prefix: str, faults: Faults
+) -> Written:
+    """Write out, in place, the networks of a recipe that say only where they come `from`.
+
+    `earlier` are the stages before this one, `checkpoints` what is bound; None: not known yet, so that a name that is no
+    stage's is left to be bound. Adds a fault for a name that is neither.
+    """
+    kept: set[str] = set()
+    for label, network in networks_of(tree):
+        origin = _origin(network)
+        if origin is None:
+            continue
+        name, whole = str(origin.value), set(network.value) <= BESIDE
+        if name in earlier:
+            before = earlier[name]
+            alike = _alike(before.tree, label)
+            kept |= {label} if alike in before.kept else set()
+            written = dict(networks_of(before.tree)).get(alike)
+            for key, node in written.items() if whole and written is not None else ():
+                if key not in ("from", "change", "train", *network.value):
+                    network.put(key, node.copy())
+        elif checkpoints is not None and name not in checkpoints:
+            known = f"Earlier stages: {', '.join(earlier)}. " if earlier else ""
+            faults.add(origin.where, f"{prefix}networks.{label}.from", f"no earlier stage and no checkpoint is called {name!r}.",
+                       f"{known}{_close(name, [*earlier, *checkpoints])}A checkpoint is bound with --bind {name}=FOLDER.")
+        elif checkpoints is not None:
+            kept.add(label)
+            if whole:
+                part, arguments = _described(checkpoints[name], label)
+                network.put(part, from_data(dict(arguments), network.where))
+    return Written(tree, frozenset(kept))
+
+
+def networks_of(tree: Node) -> list[tuple[str, Node]]:
+    """The networks of a recipe as written, by name."""
+    if "network" in tree.value:
+        return [("main", tree.value["network"])]
+    networks = tree.value.get("networks")
+    return [(str(label), node) for label, node in networks.items()] if networks is not None else []
+
+
+def _origin(network: Node) -> Node | None:
+    """What a network says of where it comes from, beside its part or among the part's arguments."""
+    inner = [node for key, node in network.items() if key not in BESIDE]
+    return next((node.value["from"] for node in [network, *inner] if node.is_mapping and "from" in node.value), None)
+
+
+def _alike(tree: Node, label: str) -> str:
+    """The network that another recipe offers to one of this name: that of the same name, else the exported one."""
+    named = [name for name, _ in networks_of(tree)]
+    export = tree.value.get("export")
+    return label if label in named else str(export.value) if export is not None else next(iter(named), "")
+
+
+def _close(name: str, known: Sequence[str]) -> str:
+    hint = nearest(name, known) if known else ""
+    return f"{hint} " if hint.startswith("Did") else ""
+
+
+def _described(folder: Path, label: str) -> tuple[str, Mapping[str, Any]]:
+    """The part that a checkpoint's network is, and its arguments."""
+    from cloze.interop import import_folder
+
+    model = import_folder(network_folder(folder, label)).model
+    return model.part, model.arguments
+
+
+def checkpoint_names(recipe: Recipe) -> list[str]:
+    """The names of the checkpoints that a recipe, and its stages, ask to be bound."""
+    names: dict[str, None] = {}
+    before: list[str] = []
+    for stage, whole in [(stage.name, stage.recipe) for stage in recipe.stages] or [("", recipe)]:
+        origins = [network.origin for network in whole.networks.values()]
+        names.update(dict.fromkeys(origin for origin in origins if origin is not None and origin not in before))
+        before.append(stage)
+    return list(names)
+
+
+def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    """The folders of the checkpoints that a recipe asks for.
+
+    Raises:
+        RecipeError: one is not bound, bound twice, or has the name of a source.
+        CheckpointError: one is no folder.
+    """
+    sources = {name for whole in [stage.recipe for stage in recipe.stages] or [recipe] for name in whole.sources}
+    found: dict[str, Path] = {}
+    for name in checkpoint_names(recipe):
+        given = binds.get(name, ())
+        if name in sources:
+            raise RecipeError(
+                f"{recipe.name}: `from: {name}` is bound with --bind {name}=FOLDER, but {name} is a source, too.\n"
+                "  Give the checkpoint another name in the recipe."
+            )
+        if len(given) != 1:
+            said = "is bound to no folder" if not given else f"is bound {len(given)} times"
+            raise RecipeError(f"{recipe.name}: the checkpoint {name!r} {said}. Give it once: --bind {name}=FOLDER.")
+        found[name] = Path(given[0])
+        if not found[name].is_dir():
+            raise CheckpointError(
+                f"--bind {name}={given[0]}: there is no such folder. Expected a run folder or a Hugging Face folder."
+            )
+    return found
+
+
+def origins_of(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Path]:
+    """The folder that each network with an origin begins with; `folders` are those of stages and of checkpoints, by name."""
+    return {
+        label: network_folder(folders[network.origin], label)
+        for label, network in recipe.networks.items() if network.origin is not None
+    }
+
+
+def network_folder(folder: Path, label: str) -> Path:
+    """The folder of a checkpoint's network of this name, else that of its exported network; a reference is followed."""
+    inner = folder / NETWORKS / label
+    if inner.is_dir():
+        return inner
+    reference = inner.with_name(f"{label}.json")
+    return _follow(reference) if reference.is_file() else folder
+
+
+# ---- borrowed networks -----------------------------------------------------------------------------------------------
+
+
+def borrowed(recipe: Recipe) -> frozenset[str]:
+    """The networks that come from elsewhere, unchanged and untied, and never move."""
+    tied = {member.partition(".")[0] for group in recipe.tie for member in group}
+    return frozenset(
+        label for label, network in recipe.networks.items()
+        if network.origin is not None and not network.change and label not in tied and never_moves(recipe, label)
+    )
+
+
+def never_moves(recipe: Recipe, label: str) -> bool:
+    """Whether nothing of a network is trained: `train: none`, or no pass of it with gradient."""
+    runs = [run for entry in recipe.entries.values() for run in entry.passes if run.network == label]
+    return recipe.networks[label].train in ("none", ()) or not any(run.grad for run in runs)
+
+
+def frozen_heads(recipe: Recipe) -> frozenset[str]:
+    """The names of the heads that only passes without gradient have: nothing ever trains them."""
+    used = [(recipe.head_name(run, o), run.grad) for entry in recipe.entries.values() for run, o in entry.objectives()]
+    return frozenset(name for name, _ in used) - {name for name, grad in used if grad}
+
+
+def reference_to(origin: Path, run: Path) -> dict[str, Any]:
+    """What a run keeps of a borrowed network: its folder, relative if it is inside the run, and the sha256 of its weights."""
+    origin, run = origin.resolve(), run.resolve()
+    shown = origin.relative_to(run).as_posix() if origin.is_relative_to(run) else str(origin)
+    return {"folder": shown, "files": _digests(origin)}
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    from cloze.assembly.inputs import weights_input  # which opens stores; a recipe is read without
+
+    return {Path(os.path.relpath(file["path"], folder)).as_posix(): file["sha256"] for file in weights_input(folder)["files"]}
+
+
+def _follow(reference: Path) -> Path:
+    """The folder that a reference names, if it still holds the same weights."""
+    try:
+        content = parse_json(read_small(reference))
+        shown, files = str(content["folder"]), dict(content["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{reference}: is damaged. Copy it again from where it was made.") from None
+    run = next((folder for folder in reference.absolute().parents if (folder / "cloze" / "run.json").is_file()), Path())
+    folder = run / shown
+    found = _digests(folder) if folder.is_dir() else None
+    if found != files:
+        what = "there is no such folder" if found is None else "its weights are others now"
+        raise CheckpointError(
+            f"{reference}: the network {reference.stem!r} was borrowed from {folder}: {what}.\n"
+            "  Put that checkpoint back where it was."
+        )
+    return folder
+
+
+def write_reference(path: Path, reference: Mapping[str, Any]) -> None:
+    """Write the reference to a borrowed network."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(reference, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
