@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cloze.assembly.build import load_checkpoint as load
     from cloze.assembly.load import load_recipe
+    from cloze.assembly.planning import plan
     from cloze.assembly.run import pretrain
     from cloze.errors import ClozeError
     from cloze.registry import Given, Live, Part, register
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 # public name -> module, and its name there when that differs
 _PUBLIC: dict[str, tuple[str, str]] = {
     "pretrain": ("cloze.assembly.run", "pretrain"),
+    "plan": ("cloze.assembly.planning", "plan"),
     "finetune": ("cloze.tasks.finetune", "finetune"),
     "load": ("cloze.assembly.build", "load_checkpoint"),
     "load_recipe": ("cloze.assembly.load", "load_recipe"),
@@ -44,6 +46,7 @@ __all__ = [
     "finetune",
     "load",
     "load_recipe",
+    "plan",
     "pretrain",
     "register",
     "report",

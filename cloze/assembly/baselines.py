@@ -45,12 +45,16 @@ def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
                 text = entropy_of(store)
             prior = store.counts() if vocabulary else np.ones(len(counts), np.int64)
             answers = measured.get((run.name, objective.name), counts)
-            label = objective.name if len(recipe.turns) == 1 else f"{name}/{objective.name}"
-            found[label] = Baseline(
+            found[label_of(recipe, name, objective)] = Baseline(
                 chance=float(np.log(len(prior))), single=_cross_entropy(counts, prior, answers, as_much=vocabulary),
                 pairs=text.pairs if vocabulary and text is not None else None,
             )
     return found
+
+
+def label_of(recipe: Recipe, entry: str, objective: ObjectiveSpec) -> str:
+    """The name of an objective in the log: its own, behind that of its entry where there are several."""
+    return objective.name if len(recipe.turns) == 1 else f"{entry}/{objective.name}"
 
 
 def _training(data: Data, entry: str) -> Iterator[MicroBatch]:

@@ -5,35 +5,34 @@ rate meant for a million. `fit` keeps the system (network, exercise, objectives,
 the budget. The laws are few; docs/budgets.md says what they rest on:
 
 - tokens per update grow like the square root of the budget's tokens, up to the published batch;
-- the peak rate falls with the square root of the width; networks that normalise behind each layer take about a third of
-  what others take;
+- the peak rate goes by the kind of optimiser and of network and falls with the width (`peaks.py`);
 - rows are short while a budget is small: a long row costs more and teaches nothing new;
 - dropout is off while the text is read once or twice;
-- a vocabulary grows with the square root of the text.
+- a vocabulary grows with the square root of the text;
+- a held-out loss is taken at most twenty times.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from cloze.assembly.peaks import RECURRENT, WORDS, network_kind, peak_law
 from cloze.assembly.recipe import PartSpec, Recipe
 
 #: Networks that the laws apply to. Others are left as they are published.
-FITTED = frozenset({"transformer", "transformer_xl", "two_stream", "encoder_decoder", "zen"})
+FITTED = RECURRENT | {"transformer", "transformer_xl", "two_stream", "encoder_decoder", "zen"}
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
-PEAK_PRE, PEAK_POST = 3e-3, 1.5e-3  # Adam's peak at width 128
-WIDTH, WIDTH_POWER = 128, -0.5
-DISCRIMINATOR = 0.5  # two networks in one step want a lower rate
-WARMUP_PRE, WARMUP_POST, WARMUP_UPDATES = 0.05, 0.1, 100  # shares of the budget; and the least number of updates
+DISCRIMINATOR = 0.5  # a generator and a discriminator in one step want a lower rate
+WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # the least number of updates; and the most of the budget
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
 FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
 READ_OFTEN = 4.0  # times the text is read before dropout is worth its price
 VOCABULARY = 1.6  # ids per square root of a byte of text
-ADAM = ("adam", "adamw")  # how the names of optimisers end whose peak the laws are about
+EVALUATIONS = 20  # held-out losses in a run, at most
 
 
 class Facts(NamedTuple):
@@ -59,9 +58,8 @@ class Change:
 
 
 def fits(recipe: Recipe) -> bool:
-    """Whether the laws apply to every network of a recipe and it is one run."""
-    parts = [network.part for network in recipe.networks.values()]
-    return not recipe.stages and all(part is not None and part.name in FITTED for part in parts)
+    """Whether the laws apply to every network of a recipe (of stages: of the last)."""
+    return all(part is not None and part.name in FITTED for part in (network.part for network in recipe.networks.values()))
 
 
 def fit_vocabulary(recipe: Recipe, text_bytes: int) -> list[Change]:
@@ -76,21 +74,23 @@ def fit_vocabulary(recipe: Recipe, text_bytes: int) -> list[Change]:
     return changes
 
 
-def fit(recipe: Recipe, facts: Facts) -> list[Change]:
+def fit(recipe: Recipe, facts: Facts, *, kept: Collection[str] = ()) -> list[Change]:
     """The changes that fit a recipe, as sized, to a budget; none where it already fits or the laws do not apply.
 
-    They are values only, so that `--set` of every change gives the same run.
+    They are values only, so that `--set` of every change gives the same run. The values at the paths `kept` stay, and the
+    others go by them.
     """
     if not fits(recipe):
         return []
-    return [change for change in _changes(recipe, facts) if change.published != change.here]
+    found = _changes(recipe, facts, kept)
+    return [change for change in found if change.published != change.here and change.path not in kept]
 
 
-def _changes(recipe: Recipe, facts: Facts) -> Iterator[Change]:
-    lengths, length = _lengths(recipe, facts)
+def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Change]:
+    lengths, length = _lengths(recipe, facts, kept)
     yield from lengths
-    batch = _batch(recipe, facts, length)
     published = recipe.training.batch
+    batch = published if "training.batch" in kept or not _free_batch(recipe) else _batch(recipe, facts, length)
     updates = facts.budget_tokens / (batch * length)
     many = f"{updates:,.0f} updates instead of {facts.budget_tokens / (published * length):,.0f}"
     yield Change("training.batch", published, batch, many)
@@ -101,24 +101,28 @@ def _changes(recipe: Recipe, facts: Facts) -> Iterator[Change]:
         yield Change("training.micro_batch", recipe.training.micro_batch, batch, "no larger than the batch")
     yield from _rate(recipe, updates)
     yield from _optimizer(recipe, updates)
+    yield from _evaluations(recipe)
     yield from _dropouts(recipe, facts)
 
 
-def _lengths(recipe: Recipe, facts: Facts) -> tuple[list[Change], int]:
+def _lengths(recipe: Recipe, facts: Facts, kept: Collection[str]) -> tuple[list[Change], int]:
     """Rows of `SHORT` tokens in every phase while the budget is small; and the length that most rows then have."""
-    published = [phase.set["length"] for phase in recipe.schedule if "length" in phase.set] or [recipe.length or SHORT]
+    lengths = [(f"schedule[{index}].set.length", phase.set.get("length")) for index, phase in enumerate(recipe.schedule)]
+    phases = {path: long for path, long in lengths if long is not None}
+    sources = {f"sources.{name}.length": source.arguments.get("length") for name, source in recipe.sources.items()}
+    first = next(iter(phases or {"sources": recipe.length or SHORT}))
+    published = phases.get(first, recipe.length or SHORT)
     if facts.budget_tokens >= LONG_TOKENS:
-        return [], published[0]
-    why = f"a budget of {_short(facts.budget_tokens)} tokens learns more from more rows"
-    changes = [
-        Change(f"schedule[{index}].set.length", phase.set["length"], SHORT, why)
-        for index, phase in enumerate(recipe.schedule) if phase.set.get("length", 0) > SHORT
-    ]
-    changes += [
-        Change(f"sources.{name}.length", source.arguments["length"], SHORT, why)
-        for name, source in recipe.sources.items() if (source.arguments.get("length") or 0) > SHORT
-    ]
-    return changes, min(published[0], SHORT)
+        return [], published
+    why = f"a budget of {short(facts.budget_tokens)} tokens learns more from more rows"
+    changes = [Change(path, long, SHORT, why) for path, long in {**phases, **sources}.items() if (long or 0) > SHORT]
+    stays = first in kept or (not phases and any(path in kept for path in sources))
+    return changes, published if stays else min(published, SHORT)
+
+
+def _free_batch(recipe: Recipe) -> bool:
+    """Whether the batch may change without the size of an update: sums go with it, but Adam divides by their size."""
+    return recipe.training.divide != "nothing" or recipe.training.optimizer.name.endswith(("adam", "adamw"))
 
 
 def _batch(recipe: Recipe, facts: Facts, length: int) -> int:
@@ -130,28 +134,36 @@ def _batch(recipe: Recipe, facts: Facts, length: int) -> int:
 def _rate(recipe: Recipe, updates: float) -> Iterator[Change]:
     rate, optimizer = recipe.training.rate, recipe.training.optimizer
     path, given = f"training.rate.{rate.name}", rate.arguments
-    post = _norm(recipe) == "post"
-    if optimizer.name.endswith(ADAM) and "peak" in given:
-        widest = max(part.arguments["width"] for part in _parts(recipe))
-        peak = (PEAK_POST if post else PEAK_PRE) * (widest / WIDTH) ** WIDTH_POWER
-        peak *= DISCRIMINATOR if len(recipe.networks) > 1 else 1.0
-        why = f"width {widest}, norms {'behind' if post else 'before'} the layers, Adam"
-        yield Change(f"{path}.peak", given["peak"], _rounded(peak), why)
-    share = min(0.3, max(WARMUP_POST if post else WARMUP_PRE, WARMUP_UPDATES / max(updates, 1.0)))
-    if "warmup" in given and rate.name != "inverse_square_root":
+    exported = recipe.exported.part
+    assert exported is not None  # `fits` has seen to it
+    kind = network_kind(exported)
+    law = peak_law(optimizer.name, kind)
+    widest = max(part.arguments.get("width") or 1 for part in _parts(recipe))
+    peak = None if law is None else law.at(widest)
+    if peak is not None and "peak" in given:
+        peak *= DISCRIMINATOR if _rewrites(recipe) else 1.0
+        yield Change(f"{path}.peak", given["peak"], _rounded(peak), f"width {widest}, {WORDS[kind]}, {optimizer.name}")
+    if law is not None and law.warmup is not None and "warmup" in given and rate.name != "inverse_square_root":
+        share = _rounded(min(LONGEST_WARMUP, max(law.warmup, WARMUP_UPDATES / max(updates, 1.0))))
         was = given["warmup"] or f"{given.get('warmup_steps', 0)} steps"
         if given.get("warmup_steps"):
             yield Change(f"{path}.warmup_steps", given["warmup_steps"], 0, "written as a share, below")
-        yield Change(f"{path}.warmup", was, _rounded(share), f"{share * updates:,.0f} updates")
+        yield Change(f"{path}.warmup", was, share, f"{share * updates:,.0f} updates")
+        if rate.name == "wsd":
+            yield Change(f"{path}.decay", given["decay"], round(1.0 - share, 4), "a short run decays from its peak on")
+            yield Change(f"{path}.shape", given["shape"], "linear", "as above")
     if given.get("floor"):
         yield Change(f"{path}.floor", given["floor"], 0.0, "a short run ends best at a rate of zero")
-    if rate.name == "wsd":
-        yield Change(f"{path}.decay", given["decay"], round(1.0 - _rounded(share), 4), "a short run decays from its peak on")
-        yield Change(f"{path}.shape", given["shape"], "linear", "as above")
     if rate.name == "linear" and given.get("decay") != "after_warmup":
         yield Change(f"{path}.decay", given["decay"], "after_warmup", "the peak is reached where the warm-up is long")
     if rate.name == "cosine" and given.get("until", 1.0) != 1.0:
         yield Change(f"{path}.until", given["until"], 1.0, "as above")
+
+
+def _rewrites(recipe: Recipe) -> bool:
+    """Whether a network reads what another one of the same step has written (ELECTRA)."""
+    runs = [run for entry in recipe.entries.values() for run in entry.passes]
+    return len(recipe.networks) > 1 and any(not isinstance(origin, str) for run in runs for origin in run.take.values())
 
 
 def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
@@ -161,6 +173,13 @@ def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
     if updates < FEW_UPDATES and betas is not None and betas[1] > BETA:
         path = f"training.optimizer.{optimizer.name}.betas"
         yield Change(path, list(betas), [betas[0], BETA], f"{1 / (1 - betas[1]):,.0f} updates of memory are too many")
+
+
+def _evaluations(recipe: Recipe) -> Iterator[Change]:
+    """What is published as once an epoch, of hundreds of epochs, would read the held-out text all the time."""
+    every = recipe.training.evaluate_every
+    if 0 < every < 1 / EVALUATIONS:
+        yield Change("training.evaluate_every", every, 1 / EVALUATIONS, f"{EVALUATIONS} held-out losses are enough")
 
 
 def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
@@ -179,18 +198,17 @@ def _parts(recipe: Recipe) -> list[PartSpec]:
     return [network.part for network in recipe.networks.values() if network.part is not None]
 
 
-def _norm(recipe: Recipe) -> str:
-    exported = recipe.exported.part
-    assert exported is not None  # `fits` has seen to it
-    return str(exported.arguments.get("norm", "post"))
-
-
 def _rounded(value: float) -> float:
     """Two significant digits: what follows them is noise."""
     return float(f"{value:.1e}")
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
+    """A number in three figures and a unit.
+
+    >>> short(12_345_678)
+    '12.3 M'
+    """
     for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if number >= size:
             return f"{number / size:.3g}{unit}"

@@ -7,12 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly import paths
+from cloze.assembly.document import Where, from_data
+from cloze.assembly.expand import expand
+from cloze.assembly.faults import Faults
 from cloze.assembly.fit import Change, Facts, fit, fit_vocabulary, fits
 from cloze.assembly.recipe import Recipe
 from cloze.corpus import Store
 from cloze.corpus.build import corpus_files
 from cloze.training.budget import Budget
-from cloze.training.forecast import Forecast, forecast
+from cloze.training.forecast import Trials, forecast
 from cloze.training.run import Run
 
 Say = Callable[[str], None]
@@ -22,29 +26,29 @@ Prepare = Callable[[Recipe], Run]
 _GUESS = Facts(1e7, 10**7)  # a budget, until it is measured what the real one pays for
 _PACKED = 4  # bytes of text in a byte of a compressed file, about
 _COMPRESSED = (".xz", ".gz", ".bz2", ".zst")
+_ROUNDS = 6  # a batch and the tokens of a budget in steps go by each other
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A recipe, the changes that fit it to its budget, and what the budget pays for under it; None where nothing was fitted."""
+    """A recipe, the changes that fit it to its budget, and the tokens that the budget pays for; None where they are not known.
+
+    `kept` are the values that were set for it, as `--set` takes them; `changes` says why, where it is known.
+    """
 
     recipe: Recipe
     changes: tuple[Change, ...] = ()
-    forecast: Forecast | None = None
+    tokens: float | None = None
+    kept: tuple[str, ...] = ()
 
-    @property
-    def overrides(self) -> list[str]:
-        """The changes as `--set` takes them."""
-        return [change.override for change in self.changes]
-
-    def table(self, budget: Budget) -> str:
-        """What was changed and why, and the line that gives the same run again."""
-        tokens = self.forecast.tokens if self.forecast is not None else None
-        pays = "" if tokens is None else f", about {tokens / 1e6:,.3g} million tokens"
+    def table(self, budget: str, stage: str | None = None) -> str:
+        """What was changed and why, and the line that gives the same run again; of a `stage` where there are several."""
+        pays = "" if self.tokens is None else f", about {self.tokens / 1e6:,.3g} million tokens"
         shown = [(change.path, f"{change.published} → {change.here}", change.why) for change in self.changes]
         widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
         rows = [f"  {path:<{widths[0]}}  {values:<{widths[1]}}  {why}" for path, values, why in shown]
-        line = " ".join(f"--set {_quoted(override)}" for override in self.overrides)
+        prefix = "" if stage is None else f"stages.{stage}."
+        line = " ".join(f"--set {_quoted(prefix + override)}" for override in self.kept)
         return "\n".join(
             [f"{self.recipe.name} fitted to {budget}{pays} (published → here; --as-published leaves it as it is):", *rows,
              f"  the same as options: {line}"]
@@ -52,42 +56,74 @@ class Fitted:
 
 
 def fitted(
-    recipe: Recipe, load: Load, *, budget: Budget, corpus: Sequence[str], tokenizer: Path | None, prepare: Prepare
+    recipe: Recipe, load: Load, *, budget: Budget, corpus: Sequence[str], tokenizer: Path | None, prepare: Prepare,
+    trials: Trials | None = None,
 ) -> Fitted:
     """Fit `recipe` to a budget. `load(overrides)` gives it with further values set, before those of the user, which win.
 
-    `prepare` builds a run from a recipe without starting it. It is asked once or twice: for a run with a guessed fit, which
-    tells how many tokens the budget pays for.
+    `prepare` builds a run from a recipe without starting it. It is asked once, for a run with a guessed fit, which tells how
+    many tokens the budget pays for. What was tried of that run is kept in `trials`.
     """
     if not fits(recipe):
         return Fitted(recipe)
     size = None if tokenizer is not None else text_bytes(corpus)
-    known = [] if size is None else _effective(recipe, load, fit_vocabulary(recipe, size))
-    guessed = [*known, *fit(_with(load, known), _GUESS)]
-    run = prepare(_with(load, guessed))
-    told = forecast(run)
-    facts = Facts(_tokens(recipe, budget, run, told), sum(_text_tokens(run)))
-    base = _with(load, known)
-    changes = [*known, *_effective(base, lambda more: load([c.override for c in known] + list(more)), fit(base, facts))]
+    known: list[Change] = []
+    if size is not None:
+        known = _holding(load, fit_vocabulary(recipe, size))[0]
+    base = _with(load, known) if known else recipe
+    run = prepare(_with(load, [*known, *fit(base, _GUESS)]))
+    pays = paid(run, budget, trials)
     run.data.close()
-    return Fitted(_with(load, changes), tuple(changes), replace(told, tokens=facts.budget_tokens))
+    return fitted_to(base, load, pays, sum(_text_tokens(run)), known=known)
+
+
+def fitted_to(
+    base: Recipe, load: Load, pays: Callable[[Recipe], float], text_tokens: int, *, known: Sequence[Change] = ()
+) -> Fitted:
+    """Fit a recipe that has the changes `known` to a budget; `pays(recipe)` are its tokens where the recipe is trained with it.
+
+    A change that the user's own values undo is left out, and the others go by those values.
+    """
+    kept: list[str] = []
+    held, made, tokens = list(known), base, pays(base)
+    for _ in range(_ROUNDS):
+        changes = [*known, *fit(base, Facts(tokens, text_tokens), kept=kept)]
+        held, made = _holding(load, changes)
+        undone = [change.path for change in changes if change not in held]
+        before, tokens = tokens, pays(made)
+        if not undone and abs(tokens - before) <= 0.02 * before:
+            break
+        kept += undone
+    return Fitted(made, tuple(held), tokens, tuple(change.override for change in held))
+
+
+def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Callable[[Recipe], float]:
+    """How many tokens a budget pays for, as a function of the recipe that is trained; measured on a run of a like recipe."""
+    if budget.kind == "tokens":
+        return lambda recipe: budget.amount
+    told = forecast(run, trials=trials)
+    tokens = told.tokens if told.tokens is not None else _GUESS.budget_tokens
+    rows = max((told.updates or 1.0) * told.batch, 1.0)
+    if budget.kind != "steps":
+        return lambda recipe: tokens
+    return lambda recipe: tokens / rows * budget.amount * recipe.training.batch
 
 
 def _with(load: Load, changes: Sequence[Change]) -> Recipe:
     return load([change.override for change in changes])
 
 
-def _effective(recipe: Recipe, load: Load, changes: Sequence[Change]) -> list[Change]:
-    """The changes that still change something under what the user has set."""
-    before = recipe.canonical()
-    return [change for change in changes if load([change.override]).canonical() != before]
+def _holding(load: Load, changes: Sequence[Change]) -> tuple[list[Change], Recipe]:
+    """The changes that hold under what the user has set, and the recipe with them."""
+    made = _with(load, changes)
+    tree = from_data(replace(made, stages=()).canonical(), Where(made.name))
+    expand(tree, Faults())
+    return [change for change in changes if _value(tree, change.path) == change.here], made
 
 
-def _tokens(recipe: Recipe, budget: Budget, run: Run, told: Forecast) -> float:
-    """Tokens that the budget pays for: its own, or those of the forecast of the guessed fit."""
-    if budget.kind == "tokens":
-        return budget.amount
-    return told.tokens if told.tokens is not None else _GUESS.budget_tokens
+def _value(tree: Any, path: str) -> Any:
+    node = paths.find(tree, path).node
+    return None if node is None else node.plain()
 
 
 def _text_tokens(run: Run) -> list[int]:

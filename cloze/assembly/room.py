@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.errors import RecipeError
 from cloze.training import memory
 from cloze.training.engine import choose
-from cloze.training.forecast import SHARE, Forecast, forecast, needs
+from cloze.training.forecast import SHARE, Forecast, Trials, forecast, needs
 from cloze.training.run import Run
 from cloze.training.trial import update_of
 
@@ -22,20 +23,25 @@ Say = Callable[[str], None]
 _MONTHS = 90 * 86_400.0  # seconds; beyond them a published budget deserves a word
 
 
-def make_room(run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say) -> None:
-    """Tell the forecast of a run that begins, and set how many rows it reads at once.
+def make_room(
+    run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say, trials: Trials | None = None
+) -> Forecast | None:
+    """Tell the forecast of a run that begins, and set how many rows it reads at once; returns it, or None where there is none.
 
     What the recipe says, and what a run began with (`kept`), stays if it fits: a run resumes as it was. Otherwise the batch is
-    halved until it fits, which changes results by rounding alone. Compiled engines get no forecast: they have no
-    micro-batches; nor do several processes. Raises `RecipeError` where nothing fits.
+    halved until it fits, which changes results by rounding alone. Compiled engines and several processes get no forecast (see
+    `untold`). `trials` holds what was tried of the same network before. Raises `RecipeError` where nothing fits.
     """
     data: Any = run.data
     if kept is not None:
         data.split(kept)
     run.micro_batch = data.micro_batch
-    if ranks > 1 or choose(run, ranks).engine is not None:
-        return
-    told = forecast(run)
+    why = untold(run, ranks)
+    if why:
+        if not resumes and int(os.environ.get("RANK", 0)) == 0:
+            say(f"not forecast: {why}")
+        return None
+    told = forecast(run, trials=trials)
     if not told.fits(told.micro_batch):
         told = replace(told, micro_batch=_smaller(run, recipe, told))
         data.split(told.micro_batch)
@@ -43,10 +49,20 @@ def make_room(run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes
         if resumes:
             say(f"{run.folder}: memory is short here: {told.micro_batch:,} instead of {kept or told.batch:,} rows at once.")
     if resumes:
-        return
+        return told
     say(str(told))
     if told.seconds is not None and told.seconds > _MONTHS and run.budget.kind != "seconds":
         say("hint: --budget sets another length, such as --budget 10m; --size tiny … large another network.")
+    return told
+
+
+def untold(run: Run, ranks: int) -> str:
+    """Why a run gets no forecast, in words; empty if it gets one."""
+    if ranks > 1:
+        return f"time and memory, because {ranks} processes train and each would measure its own."
+    if choose(run, ranks).engine is not None:
+        return "time and memory, because compiled code trains this recipe and its speed shows only once it runs."
+    return ""
 
 
 def require_room(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any], device: torch.device) -> None:

@@ -11,7 +11,9 @@ import typer
 def command(
     recipe: Annotated[str, typer.Argument(help="A recipe's name (see `cloze list`) or file.")],
     corpus: Annotated[list[str], typer.Option("--corpus", help="Text files, folders, globs, - or a token store.")],
-    out: Annotated[Path, typer.Option("--out", help="The run's folder, a Hugging Face folder from the first checkpoint on.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The run's folder, a Hugging Face folder from the first checkpoint on.")
+    ] = None,
     budget: Annotated[
         str | None, typer.Option(help="10m, 2h, 2000steps, 50Mtokens, 1e18flops or 3epochs; default: the recipe's own.")
     ] = None,
@@ -48,6 +50,9 @@ def command(
         bool, typer.Option("--verbose", "-v", help="Print every logged step, with rate and gradient, and held-out losses.")
     ] = False,
     as_published: Annotated[bool, typer.Option("--as-published", help="Leave batch, rate and lengths as published.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print what the budget buys, train nothing and write nothing; --out is not needed.")
+    ] = False,
 ) -> None:
     """Pre-train a recipe on a corpus within a budget. A folder that holds a run of the same recipe is resumed.
 
@@ -59,10 +64,23 @@ def command(
 
     if strategy not in ("ddp", "fsdp"):
         raise UserError(f"--strategy {strategy}: no such strategy. {nearest(strategy, ('ddp', 'fsdp'))}")
+    text_format = with_column(text_format, column, encoding)
+    if plan:
+        from cloze.assembly.planning import plan as planned
+
+        for one in planned(
+            recipe, corpus=corpus, out=out or "RUN", budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
+            held_out=held_out, init=init, text_format=text_format, binds=binds or [], seed=seed, device=device,
+            with_files=with_files or [], as_published=as_published,
+        ):
+            typer.echo(str(one))
+        return
+    if out is None:
+        raise UserError("--out is missing: the folder that the run is written to, such as --out RUN. (--plan needs none.)")
     with silence(on=quiet):
         outcome = pretrain(
             recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,
-            held_out=held_out, init=init, text_format=with_column(text_format, column, encoding), binds=binds or [], seed=seed,
+            held_out=held_out, init=init, text_format=text_format, binds=binds or [], seed=seed,
             device=device, extend=extend, with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
             as_published=as_published, verbose=verbose,
         )

@@ -7,7 +7,7 @@ that knows the neighbouring token, where tokens are asked, that of `pairs`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,17 +53,22 @@ def with_measured(baselines: Mapping[str, Baseline], metrics: Mapping[str, float
 
 
 def not_learning(
-    baselines: Mapping[str, Baseline], objectives: Mapping[str, float], *, share: float, updates: int, warmed_up: bool
+    baselines: Mapping[str, Baseline], objectives: Mapping[str, float], *, share: float, updates: int, warmed_up: bool,
+    labels: Collection[str] = (),
 ) -> str | None:
-    """What to say of a run none of whose objectives over tokens is better than a table of single tokens; None if one is.
+    """What to say of a run that has learned nothing; None if it has.
 
+    It has learned something once an objective over tokens is better than a table of single tokens. The objectives `labels`, which
+    ask a label of every token (which ones were replaced), must then be better than the answer that is always the same.
     `share` of the budget is spent, in so many `updates`; `warmed_up`: its rate has been at the peak.
     """
     asked = {name: loss for name, loss in objectives.items() if name in baselines and baselines[name].pairs is not None}
-    if not asked or any(loss < baselines[name].single - _BETTER for name, loss in asked.items()):
+    still = _none_better(baselines, asked) or _none_better(
+        baselines, {name: loss for name, loss in objectives.items() if name in baselines and name in labels}
+    )
+    if still is None:
         return None
-    name, loss = next(iter(asked.items()))
-    total = updates / max(share, 1e-9)
+    loss, total = objectives[still], updates / max(share, 1e-9)
     if not warmed_up:
         why = "the rate is still rising: the warm-up is too long for this budget. Set training.rate.warmup to 0.05 or 0.1."
     elif total < _FEW:
@@ -76,11 +81,21 @@ def not_learning(
             "often a peak rate too high for norms behind the layers, or too low for so few updates. Try half and twice "
             "training.rate.peak."
         )
+    counting = "counting single tokens" if baselines[still].pairs is not None else "always giving the more frequent answer"
     return (
-        f"{name} has learned nothing yet: after {share:.0%} of the budget ({updates:,} updates) its held-out loss is {loss:.2f}, "
-        f"and counting single tokens gives {baselines[name].single:.2f}.\n  Likely cause: {why}"
+        f"{still} has learned nothing yet: after {share:.0%} of the budget ({updates:,} updates) its held-out loss is "
+        f"{loss:.2f}, and {counting} gives {baselines[still].single:.2f}.\n  Likely cause: {why}"
     )
 
 
+def _none_better(baselines: Mapping[str, Baseline], asked: Mapping[str, float]) -> str | None:
+    """The first of the objectives if none is better than its baseline."""
+    for name, loss in asked.items():
+        if loss < baselines[name].single - (_BETTER if baselines[name].pairs is not None else _BETTER_LABEL):
+            return None
+    return next(iter(asked), None)
+
+
 _BETTER = 0.05  # nats under single tokens from which on something has been learned
+_BETTER_LABEL = 0.005  # and under the constant label, whose entropy is a fraction of a nat
 _FEW = 1000

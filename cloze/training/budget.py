@@ -97,5 +97,19 @@ class Budget:
         """Whether a run under this budget can be repeated bit for bit (one in seconds cannot)."""
         return self.kind != "seconds"
 
+    @property
+    def typed(self) -> str:
+        """As a person types it.
+
+        >>> Budget("seconds", 5400.0).typed, Budget("tokens", 3e7).typed, Budget("steps", 2000).typed
+        ('90m', '30Mtokens', '2000steps')
+        """
+        if self.kind == "seconds":
+            minutes, hours = self.amount / 60, self.amount / 3600
+            return f"{self.amount:g}s" if minutes < 2 else f"{hours:g}h" if hours >= 2 and hours % 1 == 0 else f"{minutes:g}m"
+        if self.kind in ("tokens", "bytes") and self.amount >= 1e6:
+            return f"{self.amount / 1e6:g}M{self.kind}"
+        return str(self)
+
     def __str__(self) -> str:
         return f"{self.amount:.15g}{self.kind}"

@@ -80,10 +80,15 @@ class Forecast:
         return "forecast: " + ", ".join(parts)
 
 
-def forecast(run: Run, *, available: int | None = None) -> Forecast:
+#: What was tried, by entry and length.
+Trials = dict[tuple[str, int | None], Trial]
+
+
+def forecast(run: Run, *, available: int | None = None, trials: Trials | None = None) -> Forecast:
     """What a run on one process, trained by the loop, will take; nothing of it is changed.
 
-    `available` is how many bytes the process can still take, None: what the machine has.
+    `available` is how many bytes the process can still take, None: what the machine has. `trials` holds what was tried of
+    rows of the same network before, and is given what is tried now.
     """
     device = choose_device(run.device)
     step: Any = run.step.to(device)
@@ -95,18 +100,20 @@ def forecast(run: Run, *, available: int | None = None) -> Forecast:
     held = memory.resident() if device.type == "cpu" else 0
     base = held + int((update.state + 1) * bytes_)  # and a copy of the weights while they are exported
     data: Any = run.data
-    whole = Plan(run, data.batch)
-    trials: dict[tuple[str, int | None], Trial] = {}
+    whole = Costs(run, data.batch)
+    trials = {} if trials is None else trials
+    used: Trials = {}
     room = free if free is not None else 1 << 62
     for phase in whole.phases:
         for entry in step.entries:
-            length = phase.set.get("length")
+            length = phase.set.get("length") or whole.length(entry)
             if (entry, length) not in trials:
                 trials[entry, length] = tried(
                     step, entry, lambda rows, entry=entry, length=length: data.sample(entry, rows, length),  # type: ignore[misc]
                     limit=data.micro_batch, precision=precision, device=device, room=max(room - int(update.state * bytes_), 0),
                 )
-    costs = [whole.cost(phase, trials, update.seconds * bytes_) for phase in whole.phases]
+            used[entry, length] = trials[entry, length]
+    costs = [whole.cost(phase, used, update.seconds * bytes_) for phase in whole.phases]
     amount, kind = run.budget.amount, run.budget.kind
     updates = [share * amount / max(cost[kind], 1e-12) for share, cost in zip(whole.shares, costs, strict=True)]
     total = {name: sum(n * cost[name] for n, cost in zip(updates, costs, strict=True)) for name in costs[0]}
@@ -114,12 +121,12 @@ def forecast(run: Run, *, available: int | None = None) -> Forecast:
         updates=total["steps"], tokens=total["tokens"], epochs=total["epochs"], seconds=total["seconds"],
         parameters=sum(p.numel() for p in step.parameters()),
         batch=max(int(phase.set.get("batch", data.batch)) for phase in whole.phases),
-        micro_batch=data.micro_batch, base=base, trials=tuple(trials.values()),
+        micro_batch=data.micro_batch, base=base, trials=tuple(used.values()),
         available=None if free is None else free + held,
     )
 
 
-class Plan:
+class Costs:
     """A run by phases: which share of the budget each has, and what an update in it costs."""
 
     def __init__(self, run: Run, batch: int) -> None:
@@ -130,13 +137,14 @@ class Plan:
 
     def cost(self, phase: Phase, trials: Mapping[tuple[str, int | None], Trial], update: float) -> dict[str, float]:
         """What one update costs in the unit of every kind of budget; `update` is the optimiser's own time in seconds."""
-        run, length, rows = self.run, phase.set.get("length"), int(phase.set.get("batch", self.batch))
+        run, rows = self.run, int(phase.set.get("batch", self.batch))
         entries = list(run.step.entries)
         odds = [float(phase.set.get(f"odds.{entry}", run.odds.get(entry, 1.0))) for entry in entries]
         every = run.mixing == "all"
         weights = [1.0 if every else odd / sum(odds) for odd in odds]
         cost = {"steps": 1.0, "seconds": update, "tokens": 0.0, "flops": 0.0, "epochs": 0.0}
         for entry, weight, odd in zip(entries, weights, odds, strict=True):
+            length = phase.set.get("length") or self.length(entry)
             trial = trials[entry, length]
             cost["seconds"] += weight * rows * trial.seconds
             cost["tokens"] += weight * rows * trial.tokens
@@ -148,8 +156,13 @@ class Plan:
 
     def _shorter(self, entry: str, length: int | None) -> float:
         """How many rows an epoch has at a length for each that it has at the present one, about."""
-        now = getattr(getattr(self.run.data, "feeds", {}).get(entry), "length", None)
+        now = self.length(entry)
         return now / length if now and length else 1.0
+
+    def length(self, entry: str) -> int | None:
+        """The present length of an entry's rows."""
+        found = getattr(getattr(self.run.data, "feeds", {}).get(entry), "length", None)
+        return None if found is None else int(found)
 
 
 def needs(parameters: int, state: float) -> int:

@@ -249,7 +249,10 @@ class Session:
             return
         self.warned = True
         peak = self.learning_rate < self.run.rate(min(share + 0.02, 1.0), self.run.training.nominal_steps)
-        text = not_learning(self.run.baselines, self.measured, share=share, updates=self.step, warmed_up=not peak)
+        text = not_learning(
+            self.baselines, self.measured, share=share, updates=self.step, warmed_up=not peak,
+            labels=self.baselines.keys() - self.run.baselines.keys(),  # whose answers the step makes: which tokens were replaced
+        )
         if text is not None:
             self.say(text)
 

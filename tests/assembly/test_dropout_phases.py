@@ -9,7 +9,8 @@ import torch
 
 from cloze.assembly.build import build_step
 from cloze.assembly.load import load_recipe
-from cloze.assembly.run import phases_of, pretrain, with_dropouts
+from cloze.assembly.phasing import phases_of, with_dropouts
+from cloze.assembly.run import pretrain
 from cloze.training.tensors import read_tensors
 
 from .conftest import Write, message_of

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from cloze.assembly.build import first_length
 from cloze.assembly.fit import Facts, fit, fit_vocabulary, fits
 from cloze.assembly.load import load_recipe, recipe_names
-from cloze.assembly.run import pretrain, to_be_fitted
+from cloze.assembly.request import Asked, to_be_fitted
+from cloze.assembly.run import pretrain
 
 SMALL = Facts(budget_tokens=8e6, text_tokens=6_000_000)
 
@@ -49,18 +51,21 @@ def test_every_fit_is_legal_and_fits_no_further(name: str) -> None:
     if not fits(recipe):
         assert fit(recipe, SMALL) == []
         return
-    made = load_recipe(name, size="tiny", overrides=[change.override for change in changes])
+    sets = [f"stages.{recipe.stages[-1].name}.{c.override}" if recipe.stages else c.override for c in changes]
+    made = load_recipe(name, size="tiny", overrides=sets)
     assert fit(made, SMALL) == [] and fit_vocabulary(made, 25_000_000) == []
-    assert made.training.batch == 20 and made.hash != recipe.hash
+    assert made.training.batch * first_length(made) <= 20 * 128 + 2 * first_length(made) and made.hash != recipe.hash
 
 
 def test_what_is_published_and_what_a_user_wrote_is_left_alone(tmp_path: Path) -> None:
     recipe = load_recipe("bert")
-    (tmp_path / "mine.yaml").write_text("")
-    assert not to_be_fitted("bert", recipe, budget=None, size=None)
-    assert not to_be_fitted("bert", recipe, budget="1000000steps", size=None)
-    assert to_be_fitted("bert", recipe, budget="10m", size=None) and to_be_fitted("bert", recipe, budget=None, size="mini")
-    assert not to_be_fitted(tmp_path / "mine.yaml", recipe, budget="10m", size="mini")
+
+    def asked(name: str = "bert", budget: str | None = None, size: str | None = None) -> bool:
+        return to_be_fitted(Asked(name, budget=budget, size=size), recipe)
+
+    assert not asked() and not asked(budget="1000000steps")
+    assert asked(budget="10m") and asked(size="mini")
+    assert not asked(str(tmp_path / "mine.yaml"), budget="10m", size="mini")
 
 
 def test_a_fitted_run_says_what_it_changed_resumes_with_it_and_set_wins(little_text: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from cloze.assembly import room, run
+from cloze.assembly import preparing, room, run
 from cloze.assembly.run import pretrain
 from cloze.errors import RecipeError
 from cloze.training import memory
@@ -70,8 +70,8 @@ def room_for(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let memory be just enough for so many rows at once."""
     real = room.forecast
 
-    def short(made: Run) -> Forecast:
-        told = real(made)
+    def short(made: Run, **given: Any) -> Forecast:
+        told = real(made, **given)
         return replace(told, available=int(told.peak(rows) / SHARE) + 2)
 
     monkeypatch.setattr(room, "forecast", short)
@@ -97,7 +97,7 @@ def test_a_forecast_says_what_the_run_then_takes(train: Pretrain, tmp_path: Path
 
 def test_a_forecast_leaves_no_trace_in_the_run(train: Pretrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train("with")
-    monkeypatch.setattr(run, "make_room", lambda *_, **__: None)
+    monkeypatch.setattr(preparing, "make_room", lambda *_, **__: None)
     train("without")
     assert parameters(tmp_path / "with") == parameters(tmp_path / "without")
 

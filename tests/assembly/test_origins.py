@@ -114,16 +114,16 @@ def test_a_network_that_is_not_exported_begins_with_the_weights_and_the_head_of_
 
 
 def test_a_teacher_of_an_earlier_stage_is_the_trained_one(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.assembly import run
+    from cloze.assembly import preparing
 
     steps: list[Step] = []
-    usual = run.load_origins
+    usual = preparing.load_origins
 
     def noted(step: Step, *given: Any, **named: Any) -> None:
         usual(step, *given, **named)
         steps.append(step)
 
-    monkeypatch.setattr(run, "load_origins", noted)
+    monkeypatch.setattr(preparing, "load_origins", noted)
     train(tmp_path / "run", STAGED, budget="4steps")
     general = load_checkpoint(tmp_path / "run" / "cloze" / "stages" / "general").network.state_dict()
     first = load_checkpoint(Checkpoints(tmp_path / "run" / "cloze" / "stages" / "general").path(0)).network.state_dict()

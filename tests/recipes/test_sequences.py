@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from cloze.assembly.build import build_data, build_step, built, edits_of, first_length
 from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe
+from cloze.assembly.phasing import phases_of, with_dropouts
 from cloze.assembly.recipe import Recipe
-from cloze.assembly.run import phases_of, with_dropouts
 from cloze.batching import Cursor
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.frame import split_template

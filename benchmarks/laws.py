@@ -1,0 +1,187 @@
+"""What a budget of tokens teaches: fits the laws of `cloze/assembly/expected.py` to ledgers of runs and draws them.
+
+    python benchmarks/laws.py                              # every benchmarks/results/sweep_*.jsonl
+    python benchmarks/laws.py runs.jsonl --figures docs/figures
+
+A line of a ledger is `{"run": {recipe, size, text, vocab, tokens, batch, peak, ...}, "result": {curve, single, pairs, ...}}`;
+`curve` holds `[step, tokens, {objective: held-out loss}]`, `single` and `pairs` the losses of counting (numbers, or by
+objective). Of the runs that differ in nothing but batch, rate, warm-up and seed the best one counts: a law is about fitted runs.
+Of a run its end counts, since its rate has fallen to zero only then. Constants are those of the least squares, with a weak
+pull towards `START` where runs are few. Prints rows for `LAWS`, how far the runs are from them, and draws a figure for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+ALIKE = ("recipe", "size", "text", "vocab", "tokens", "length")
+# log10 of the tokens at a million parameters, power of the size, knee, power, floor; and how far each may stray, in deviations.
+START = {
+    "masked": (6.2, 0.2, 2.0, 0.25, 0.3), "causal": (5.3, 0.2, 2.0, 0.2, 0.5), "spans": (5.6, 0.2, 2.0, 0.2, 0.35),
+    "permuted": (6.0, 0.2, 2.0, 0.2, 0.4), "replaced": (6.2, 0.2, 2.0, 0.2, 0.3),
+}  # fmt: skip
+STRAY = (1.0, 0.15, 0.7, 0.1, 0.1)
+NOISE = 0.1  # nats: what one run differs from the next, about
+SMALLEST, LARGEST = (3.0, 0.0, 0.7, 0.02, 0.0), (9.0, 1.0, 6.0, 1.0, 0.9)
+
+
+class Point(NamedTuple):
+    """The end of a run: its tokens, the network's parameters without tables, what counting gives, and its loss."""
+
+    recipe: str
+    size: str
+    parameters: float
+    tokens: float
+    single: float
+    pairs: float | None
+    loss: float
+
+
+def main() -> None:
+    """Fit, print and draw."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("ledgers", nargs="*", type=Path, help="default: benchmarks/results/sweep_*.jsonl")
+    options.add_argument("--figures", type=Path, help="draw an SVG figure for each law into this folder (needs matplotlib)")
+    given = options.parse_args()
+    ledgers = given.ledgers or sorted(RESULTS.glob("sweep_*.jsonl"))
+    if not ledgers:
+        raise SystemExit(f"{RESULTS}: there is no sweep_*.jsonl. Give ledgers of runs.")
+    groups: dict[Any, list[Point]] = {}
+    for kind, point in points(line for ledger in ledgers for line in lines(ledger)):
+        groups.setdefault(kind, []).append(point)
+    named = ", ".join(ledger.name for ledger in ledgers)
+    for kind, found in sorted(groups.items()):
+        law = fitted(kind.exercise, found, ledger=named)
+        off = np.abs(misses(law, found))
+        told = f"{len(found)} runs, off by {median(off):.3f} (median), {max(off):.3f} (worst) nats"
+        print(f"# {kind.exercise}, {kind.network}: {told}")
+        print(f"    Kind({kind.exercise!r}, {kind.network!r}): {row(law)},")
+        if given.figures is not None:
+            draw(kind, law, found, given.figures)
+
+
+def lines(ledger: Path) -> Iterator[dict[str, Any]]:
+    """The runs of a ledger."""
+    for text in ledger.read_text(encoding="utf-8").splitlines():
+        if text.strip():
+            line = json.loads(text)
+            yield {**line["run"], **line["result"]}
+
+
+def points(runs: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, Point]]:
+    """The best end of every group of runs, with the kind of its objective."""
+    best: dict[tuple[Any, ...], tuple[Any, Point]] = {}
+    for run in runs:
+        for name, loss in run["curve"][-1][2].items():
+            counted = [run.get("single"), run.get("pairs")]
+            single, pairs = (value.get(name) if isinstance(value, dict) else value for value in counted)
+            known = kind_and_size(run["recipe"], run.get("size"), int(run["vocab"]), name)
+            if known is None or single is None:
+                continue
+            kind, parameters = known
+            if kind.exercise == "replaced":
+                pairs = None
+            end = Point(run["recipe"], run.get("size") or "", parameters, float(run["curve"][-1][1]), single, pairs, loss)
+            key = (name, *(run.get(part) for part in ALIKE))
+            if key not in best or loss < best[key][1].loss:
+                best[key] = (kind, end)
+    return iter(best.values())
+
+
+def kind_and_size(recipe: str, size: str | None, vocab: int, name: str) -> tuple[Any, float] | None:
+    """The kind of an objective of a recipe, and the parameters of its network without tables; None where no law is about it."""
+    from cloze.assembly.baselines import label_of
+    from cloze.assembly.build import build_step
+    from cloze.assembly.expected import kind_of
+    from cloze.assembly.load import load_recipe
+    from cloze.assembly.plan import without_tables
+    from cloze.errors import ClozeError
+
+    try:
+        loaded = load_recipe(recipe, size=size)
+    except ClozeError:
+        return None
+    step = build_step(loaded, vocab_size=vocab, device="meta")
+    for entry, spec in loaded.turns.items():
+        for turn, objective in spec.objectives():
+            kind = kind_of(loaded, spec, turn, objective) if label_of(loaded, entry, objective) == name else None
+            if kind is not None:
+                return kind, float(without_tables(step.networks[turn.network].parameters(), vocab))
+    return None
+
+
+def fitted(exercise: str, found: list[Point], *, ledger: str) -> Any:
+    """The law of one kind by least squares."""
+    from scipy.optimize import least_squares
+
+    start = np.array(START[exercise])
+
+    def residuals(theta: np.ndarray) -> np.ndarray:
+        law = of(theta, found, ledger)
+        scale = NOISE if found[0].pairs is not None else NOISE / 10
+        return np.concatenate([misses(law, found) / scale, (theta - start) / np.array(STRAY)])
+
+    answer = least_squares(residuals, start, bounds=(SMALLEST, LARGEST), loss="soft_l1")
+    law = of(answer.x, found, ledger)
+    return law._replace(scatter=float(np.quantile(np.abs(misses(law, found)), 0.9)))
+
+
+def misses(law: Any, found: list[Point]) -> np.ndarray:
+    """By how much a law says too much of each run, in nats."""
+    said = [law.loss(parameters=point.parameters, tokens=point.tokens, single=point.single, pairs=point.pairs) for point in found]
+    return np.array(said) - np.array([point.loss for point in found])
+
+
+def of(theta: np.ndarray, found: list[Point], ledger: str) -> Any:
+    """The law with these constants."""
+    from cloze.assembly.expected import Law
+
+    tokens, size, knee, power, floor = (float(value) for value in theta)
+    budgets = [point.tokens for point in found]
+    return Law(10**tokens, size, knee, power, floor, 0.0, min(budgets), max(budgets), len(found), ledger)
+
+
+def row(law: Any) -> str:
+    """A law as it stands in `LAWS`."""
+    numbers = ", ".join(f"{value:.3g}" for value in law[:8])
+    return f"Law({numbers}, {law.runs}, {law.ledger!r})"
+
+
+def draw(kind: Any, law: Any, found: list[Point], folder: Path) -> None:
+    """Loss under single tokens by tokens: the runs as dots, the law as a line for each size."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4))
+    ends = math.log10(law.least) - 0.5, math.log10(law.most) + 0.5
+    grid = np.logspace(*ends, 100)
+    like = found[0]
+    for number, many in enumerate(sorted({point.parameters for point in found})):
+        own = [point for point in found if point.parameters == many]
+        label = f"{own[0].size}, {many / 1e6:.2g} M parameters"
+        axes.plot([p.tokens for p in own], [p.single - p.loss for p in own], "o", color=f"C{number}", label=label)
+        line = [law.loss(parameters=many, tokens=d, single=like.single, pairs=like.pairs) for d in grid]
+        axes.plot(grid, [like.single - loss for loss in line], color=f"C{number}")
+    axes.axhline(0.0, color="grey", linewidth=0.8)
+    axes.set(xscale="log", xlabel="tokens of the budget", ylabel="nats under counting alone")
+    axes.set_title(f"{kind.exercise}, {kind.network}")
+    axes.legend()
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(folder / f"law_{kind.exercise}_{kind.network}.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What a budget of tokens teaches: the held-out loss to expect of a fitted run, by laws measured with cloze.
+
+A network first learns how often each token occurs, stays there for a while, and then falls. With S the loss of counting single
+tokens, P that of pairs, D the tokens of the budget and N the parameters without tables (in millions), a law says
+
+    loss = S - (S - floor * P) * (1 - (1 + (D / D0) ** knee) ** (-power / knee)),    D0 = tokens * N ** -size
+
+so that little is learned below D0 tokens and the rest falls with a power of D above it. Where pairs mean nothing (replaced
+tokens), S stands in for P. `benchmarks/laws.py` fits the constants to ledgers of runs and prints the rows of `LAWS`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from cloze.assembly.peaks import network_kind
+from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PassSpec, Recipe
+from cloze.training.baselines import Baseline
+
+
+class Kind(NamedTuple):
+    """What a law is about: an exercise (`masked`, `causal`, `spans`, `permuted`, `replaced`) and a kind of network."""
+
+    exercise: str
+    network: str
+
+
+class Law(NamedTuple):
+    """The constants of one kind.
+
+    `scatter` is what nine of ten measured runs were within, in nats. `least` and `most` are the tokens of those runs, `runs` is
+    their number and `ledger` the file that holds them.
+    """
+
+    tokens: float
+    size: float
+    knee: float
+    power: float
+    floor: float
+    scatter: float
+    least: float
+    most: float
+    runs: int
+    ledger: str
+
+    def loss(self, *, parameters: float, tokens: float, single: float, pairs: float | None) -> float:
+        """The loss after so many tokens, of a network with so many parameters without its tables."""
+        start = self.tokens * (max(parameters, 1.0) / 1e6) ** -self.size
+        fallen = 1.0 - (1.0 + (max(tokens, 0.0) / start) ** self.knee) ** (-self.power / self.knee)
+        return single - (single - self.floor * (single if pairs is None else pairs)) * fallen
+
+
+class Expected(NamedTuple):
+    """A loss to expect, with the range that nine of ten runs should be in; `apart`: how far from measured budgets, in decades."""
+
+    loss: float
+    low: float
+    high: float
+    apart: float = 0.0
+
+    def __str__(self) -> str:
+        beyond = f"; {10 ** self.apart:.0f} times beyond the measured budgets" if self.apart > _FAR else ""
+        return f"{self.loss:.2f} ({self.low:.2f} to {self.high:.2f}{beyond})"
+
+
+#: The laws by kind. Printed by `benchmarks/laws.py`; docs/budgets.md shows the runs.
+LAWS: dict[Kind, Law] = {
+    Kind("causal", "pre"): Law(1.18e+05, 0.199, 1.99, 0.205, 0.499, 0.00146, 3e+05, 3e+05, 1, "sweep_first.jsonl"),
+    Kind("masked", "post"): Law(1.86e+05, 1.41e-15, 2.07, 0.0402, 0.305, 0.255, 2.01e+05, 4e+06, 8, "sweep_first.jsonl"),
+    Kind("masked", "pre"): Law(6.01e+05, 0.141, 2.24, 0.266, 0.296, 0.0896, 2.04e+05, 1e+06, 2, "sweep_first.jsonl"),
+    Kind("spans", "pre"): Law(3.25e+05, 0.2, 2, 0.202, 0.35, 0.000634, 6e+05, 6e+05, 1, "sweep_first.jsonl"),
+}
+
+_FAR = 0.5  # decades beyond the measured budgets that are worth a word
+_LEAST = 0.1  # nats: no range is narrower to either side
+
+
+def expected(
+    kind: Kind, *, parameters: float, tokens: float, single: float, pairs: float | None = None
+) -> Expected | None:
+    """The held-out loss to expect; None where no run of such an exercise has been measured.
+
+    A kind of network that was not measured is judged by the same exercise in another one, with twice the scatter.
+    """
+    law, times = LAWS.get(kind), 1.0
+    if law is None:
+        law, times = next((law for known, law in LAWS.items() if known.exercise == kind.exercise), None), 2.0
+    if law is None:
+        return None
+    loss = law.loss(parameters=parameters, tokens=tokens, single=single, pairs=pairs)
+    apart = max(0.0, math.log10(law.least / max(tokens, 1.0)), math.log10(max(tokens, 1.0) / law.most))
+    scatter = max(_LEAST if pairs is not None else _LEAST / 10, law.scatter) * times * (1.0 + apart)
+    return Expected(loss, max(loss - scatter, 0.0), min(loss + scatter, single + scatter / 2), apart)
+
+
+def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: ObjectiveSpec) -> Kind | None:
+    """The kind of an objective that asks for tokens, or which tokens were replaced; None for any other."""
+    part = recipe.networks[run.network].part
+    if part is None:
+        return None
+    network = network_kind(part)
+    if objective.part.name == "token_labelling":
+        rewritten = any(not isinstance(origin, str) for origin in run.take.values())
+        return Kind("replaced", network) if rewritten else None
+    if objective.part.name != "token_prediction":
+        return None
+    if part.name.endswith("encoder_decoder"):
+        return Kind("spans", network)
+    if part.name == "two_stream":
+        return Kind("permuted", network)
+    asked = [edit.part.arguments["what"] for edit in entry.exercise if edit.part.name == "predict" and edit.view == run.view]
+    return Kind("causal" if asked and asked[0] in ("next", "previous") else "masked", network)
+
+
+def expected_of(kind: Kind, baseline: Baseline, *, parameters: float, tokens: float) -> Expected | None:
+    """`expected`, from the baseline of an objective."""
+    return expected(kind, parameters=parameters, tokens=tokens, single=baseline.single, pairs=baseline.pairs)

@@ -1,0 +1,59 @@
+"""The peak of the learning rate that a small run bears: one row for each kind of optimiser and of network.
+
+A row without a peak leaves the published one: it has not been measured for small runs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from cloze.assembly.recipe import PartSpec
+
+NetworkKind = Literal["pre", "post", "recurrent"]
+
+#: Networks of layers that go from token to token.
+RECURRENT = frozenset({"lstm", "bilstm", "two_sided_lstm", "gru", "lstm_encoder_decoder"})
+#: The width that peaks are given for.
+WIDTH = 128
+#: What is said of each kind of network.
+WORDS: dict[NetworkKind, str] = {
+    "pre": "norms before the layers", "post": "norms behind the layers", "recurrent": "a recurrent network",
+}
+
+
+class PeakLaw(NamedTuple):
+    """Optimisers by how their names end, a kind of network, and what they take: the `peak` at width 128 and the power of the
+    width that it goes with (None: the published peak stays), and the share of the budget for the warm-up (None: none)."""
+
+    optimizers: tuple[str, ...]
+    network: NetworkKind
+    peak: float | None
+    power: float = 0.0
+    warmup: float | None = None
+
+    def at(self, width: int) -> float | None:
+        """The peak at a width."""
+        return None if self.peak is None else self.peak * (width / WIDTH) ** self.power
+
+
+_ADAM = ("adam", "adamw")
+PEAKS: tuple[PeakLaw, ...] = (
+    PeakLaw(_ADAM, "pre", 3e-3, -0.5, 0.05),
+    PeakLaw(_ADAM, "post", 1.5e-3, -0.5, 0.1),
+    PeakLaw(_ADAM, "recurrent", None, warmup=0.05),
+    PeakLaw(("lamb", "adafactor"), "pre", None, warmup=0.05),
+    PeakLaw(("lamb", "adafactor"), "post", None, warmup=0.1),
+    PeakLaw(("sgd", "adagrad"), "recurrent", None),
+)
+
+
+def network_kind(part: PartSpec) -> NetworkKind:
+    """The kind of a network: recurrent, or by where its norms stand (behind the layers where it does not say)."""
+    if part.name in RECURRENT:
+        return "recurrent"
+    return "pre" if part.arguments.get("norm", "post") == "pre" else "post"
+
+
+def peak_law(optimizer: str, network: NetworkKind) -> PeakLaw | None:
+    """The row for an optimiser and a kind of network; None where there is none."""
+    return next((law for law in PEAKS if law.network == network and optimizer.endswith(law.optimizers)), None)

@@ -1,0 +1,51 @@
+"""The schedule of a recipe as phases of a run: shares of the budget, and the rates of dropout in each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cloze.assembly.build import build_step
+from cloze.assembly.load import phase_recipes
+from cloze.assembly.recipe import Recipe
+from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import dropouts
+from cloze.training.phases import Phase, phases_from_shares, sets_dropout
+from cloze.training.step import Step
+
+
+def phases_of(recipe: Recipe) -> tuple[Phase, ...]:
+    """The schedule as shares of the budget. Phases in steps or epochs are taken in proportion to each other."""
+    if not recipe.schedule:
+        return ()
+    sizes = [(phase.share or phase.steps or phase.epochs or 0.0, phase.set) for phase in recipe.schedule]
+    return phases_from_shares(sizes)
+
+
+def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given: Any) -> tuple[Phase, ...]:
+    """The phases with the rate that each dropout of `step` has in them: that of the recipe as the phase sets it, built without
+    weights from what the step was built from. What follows from another value (`attention_dropout`) so follows here, too."""
+    if not any(sets_dropout(path) for phase in phases for path in phase.set):
+        return phases
+    usual, found = dropouts(step), []
+    for index, phase in enumerate(phases):
+        asked = {path: value for path, value in phase.set.items() if sets_dropout(path)}  # odds and lengths are no dropouts
+        for path, value in asked.items():  # each alone: beside one that is followed another would pass unseen
+            changed = _in_phase(recipe, index, {path: value})
+            means = changed.networks != recipe.networks or changed.entries != recipe.entries
+            rates = dropouts(build_step(changed, device="meta", **given))
+            if rates.keys() != usual.keys() or (means and rates == usual):
+                raise RecipeError(
+                    f"schedule[{index}].set: {path}: no layer of {recipe.name} follows this value while it is trained.\n"
+                    "  Write it among the part's own arguments."
+                )
+        whole = build_step(_in_phase(recipe, index, asked), device="meta", **given)
+        found.append(replace(phase, rates=dropouts(whole)))
+    return tuple(found)
+
+
+def _in_phase(recipe: Recipe, index: int, values: Mapping[str, Any]) -> Recipe:
+    """The recipe as it stands in one phase, with these values set in it and no others."""
+    alone = tuple(replace(phase, set=dict(values) if i == index else {}) for i, phase in enumerate(recipe.schedule))
+    return phase_recipes(replace(recipe, schedule=alone))[index]

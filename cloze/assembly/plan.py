@@ -1,0 +1,195 @@
+"""What a budget buys, before it is spent: updates, tokens, time, memory, and the loss to expect; and what would buy more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cloze.assembly.baselines import label_of
+from cloze.assembly.build import build_step
+from cloze.assembly.expected import Expected, Kind, expected_of, kind_of
+from cloze.assembly.fit import SHORT, fit_vocabulary, short
+from cloze.assembly.fitted import Fitted
+from cloze.assembly.recipe import Recipe
+from cloze.assembly.request import Asked
+from cloze.errors import ClozeError
+from cloze.training.baselines import Baseline
+from cloze.training.budget import Budget
+from cloze.training.forecast import Forecast
+from cloze.training.run import Run
+
+NOTHING = 0.3  # nats under single tokens below which a budget has bought nothing worth having
+ENOUGH = 0.5  # and what a way out should buy
+_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+_TIMES = (2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000)
+_MASKED = 0.15  # answers per token where not every token is one
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What to expect of one objective; `parameters` are those of its network without tables."""
+
+    name: str
+    kind: Kind | None
+    parameters: int
+    baseline: Baseline
+    expected: Expected | None
+
+    @property
+    def gap(self) -> float | None:
+        """Nats under what needs no network."""
+        return None if self.expected is None else self.baseline.single - self.expected.loss
+
+    def after(self, tokens: float, *, parameters: float | None = None) -> Prospect:
+        """The same for another budget and network."""
+        many = self.parameters if parameters is None else parameters
+        assert self.kind is not None
+        return replace(self, expected=expected_of(self.kind, self.baseline, parameters=many, tokens=tokens))
+
+    def __str__(self) -> str:
+        base = self.baseline
+        if base.pairs is None:
+            known = f"constant answer {base.single:.2f}"
+        else:
+            known = f"single tokens {base.single:.2f}, pairs {base.pairs:.2f}, chance {base.chance:.2f}"
+        if self.kind is None:
+            return f"{self.name}: {known}"
+        told = "not known: no such exercise has been measured" if self.expected is None else str(self.expected)
+        return f"{self.name}: {known}; expected held-out loss {told}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a budget buys of a recipe. `forecast` is None where nothing can be timed, `untold` then says why.
+
+    `text_tokens` are those of the training text, `ways` the ways to more where the budget buys nothing. `stage` is the one of a
+    recipe's that it is about.
+    """
+
+    recipe: Recipe
+    budget: Budget
+    fitted: Fitted | None
+    forecast: Forecast | None
+    untold: str
+    text_tokens: int
+    prospects: tuple[Prospect, ...]
+    ways: tuple[str, ...] = ()
+    stage: str | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no objective that a law knows is expected to get far enough under what needs no network."""
+        gaps = [prospect.gap for prospect in self.prospects if prospect.gap is not None]
+        return bool(gaps) and max(gaps) < NOTHING
+
+    def outlook(self) -> list[str]:
+        """What a run says of the losses to expect, and of what would buy more."""
+        lines = [f"  {prospect}" for prospect in self.prospects]
+        if self.nothing:
+            lines += [
+                f"  This budget buys next to nothing: less than {NOTHING} nats under counting alone."
+                + (" What would help:" if self.ways else ""),
+                *(f"  - {way}" for way in self.ways),
+            ]
+        return lines
+
+    def __str__(self) -> str:
+        whose = self.recipe.name if self.stage is None else f"{self.recipe.name}, stage {self.stage},"
+        head = f"plan of {whose} for {self.budget.typed}: nothing is trained and nothing is written."
+        fit = [f"{self.recipe.name} is trained as it stands."]
+        if self.fitted is not None and self.fitted.changes:
+            fit = [self.fitted.table(self.budget.typed, self.stage)]
+        text = f"text: {short(self.text_tokens)} tokens"
+        if self.forecast is None:
+            return "\n".join([head, *fit, f"not forecast: {self.untold}", text, *self.outlook()])
+        told = self.forecast
+        read = "" if told.epochs is None else f", read {told.epochs:.3g} times"
+        return "\n".join([head, *fit, str(told), text + read, *self.outlook()])
+
+
+def prospects_of(recipe: Recipe, run: Run, tokens: float | None, *, vocab_size: int) -> Iterator[Prospect]:
+    """What to expect of every objective that has a baseline, after so many tokens."""
+    for entry, spec in recipe.turns.items():
+        for turn, objective in spec.objectives():
+            name = label_of(recipe, entry, objective)
+            baseline = run.baselines.get(name)
+            if baseline is None:
+                continue
+            kind = kind_of(recipe, spec, turn, objective)
+            many = without_tables(run.step.networks[turn.network].parameters(), vocab_size)
+            found = Prospect(name, kind, many, baseline, None)
+            yield found if kind is None or tokens is None else found.after(tokens)
+
+
+def without_tables(parameters: Iterable[Any], vocab_size: int) -> int:
+    """How many parameters there are that no id has of its own."""
+    return sum(parameter.numel() for parameter in parameters if vocab_size not in parameter.shape)
+
+
+def ways_out(plan: Plan, asked: Asked, *, vocab_size: int, text_bytes: float | None) -> tuple[str, ...]:
+    """What would buy more, each with the command that does it: only what the laws say helps."""
+    known = [prospect for prospect in plan.prospects if prospect.gap is not None]
+    tokens = plan.forecast.tokens if plan.forecast is not None else None
+    if not known or not tokens:
+        return ()
+    best = max(known, key=lambda prospect: prospect.gap or 0.0)
+    found = []
+    size = _smaller(plan, asked, best, tokens, vocab_size)
+    if size is not None:
+        found.append(size)
+    pieces = fit_vocabulary(plan.recipe, int(text_bytes)) if text_bytes else []
+    for change in pieces:
+        if vocab_size > 1.3 * change.here:
+            command = asked.command(overrides=[*asked.overrides, f"text.tokenizer.size={change.here}"])
+            found.append(f"a smaller vocabulary ({change.here:,} instead of {vocab_size:,} ids), from text:\n    {command}")
+    if (plan.recipe.length or 0) > SHORT:
+        command = asked.command(overrides=[*asked.overrides, f"length={SHORT}"])
+        found.append(f"shorter rows ({SHORT} instead of {plan.recipe.length} tokens):\n    {command}")
+    longer = next((n for n in _TIMES if (best.after(n * tokens).gap or 0.0) >= ENOUGH), None)
+    if longer is not None:
+        more = best.after(longer * tokens).expected
+        whole = plan.budget if asked.budget is None else Budget.parse(asked.budget)  # of all stages
+        command = asked.command(budget=replace(whole, amount=whole.amount * longer).typed)
+        found.append(f"{longer} times the budget, expected {best.name} {more}:\n    {command}")
+    return tuple(found)
+
+
+def _smaller(plan: Plan, asked: Asked, now: Prospect, tokens: float, vocab_size: int) -> str | None:
+    """The smaller network that ends lowest, if one ends lower: it reads more tokens in the same time."""
+    cost = cost_per_token(plan.recipe, vocab_size)
+    best: tuple[float, str, float, Prospect] | None = None
+    for size in _SIZES:
+        if size == asked.size:
+            break
+        try:
+            recipe = asked.load(() if plan.fitted is None else plan.fitted.kept, size=size)
+            step = build_step(recipe, vocab_size=vocab_size, device="meta")
+        except ClozeError:  # the network has no such size
+            continue
+        timed = plan.budget.kind in ("seconds", "flops")
+        many = tokens * (max(cost / max(cost_per_token(recipe, vocab_size), 1.0), 1.0) if timed else 1.0)
+        parameters = without_tables(step.networks[recipe.export].parameters(), vocab_size)
+        then = now.after(many, parameters=parameters) if parameters < now.parameters else now
+        if (then.gap or 0.0) > (now.gap or 0.0) + 0.05 and (best is None or (then.gap or 0.0) > best[0]):
+            best = (then.gap or 0.0, size, many, then)
+    if best is None:
+        return None
+    _, size, many, then = best
+    command = asked.command(size=size)
+    return f"a smaller network: about {short(many)} tokens, expected {then.name} {then.expected}:\n    {command}"
+
+
+def cost_per_token(recipe: Recipe, vocab_size: int) -> float:
+    """FLOPs for a token, about: those of the networks, and of the output over the vocabulary for the tokens that are asked."""
+    step = build_step(recipe, vocab_size=vocab_size, device="meta")
+    total = 0.0
+    for name, entry in recipe.turns.items():
+        asked = [edit.part.arguments.get("what") for edit in entry.exercise if edit.part.name == "predict"]
+        share = 1.0 if "next" in asked else _MASKED
+        for run in entry.passes:
+            part = recipe.networks[run.network].part
+            width = part.arguments.get("width") or 1 if part is not None else 1
+            total += 6.0 * share * vocab_size * width * bool(run.objectives)
+        total += step.flops_per_token(name, recipe.length or SHORT)
+    return total

@@ -1,0 +1,148 @@
+"""Plans of runs, and recipes fitted to a budget, without training anything and without writing anything."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from cloze.assembly.build import build_step
+from cloze.assembly.fit import fits
+from cloze.assembly.fitted import Fitted, fitted_to, paid
+from cloze.assembly.plan import Plan
+from cloze.assembly.preparing import plan_of, prepare
+from cloze.assembly.recipe import Recipe
+from cloze.assembly.request import Request, asked_for, begin_of, bound_to, requested, the_budget
+from cloze.assembly.room import untold
+from cloze.assembly.run import to_budget
+from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
+from cloze.training.budget import Budget
+from cloze.training.forecast import Trials, forecast
+from cloze.training.run import read_run_record
+
+_BYTES_PER_TOKEN = 4.0  # of text, where there is none to count
+_WORDS, _DOCUMENTS, _KNOWN = 60_000, 150, 4000  # of the random text that a recipe is timed on
+
+
+def plan(
+    recipe: str | Path, *, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", budget: str | None = None,
+    size: str | None = None, overrides: Sequence[str] = (), tokenizer: Path | None = None, held_out: Sequence[str] | None = None,
+    init: Path | None = None, text_format: str = "auto", binds: Sequence[str] = (), seed: int = 0, device: str = "auto",
+    with_files: Sequence[Path] = (), as_published: bool = False,
+) -> list[Plan]:
+    """What a `pretrain` with these arguments would buy, one plan for each stage of the recipe. Nothing is written.
+
+    Text is read into a temporary folder. `str(plan)` is what `cloze pretrain --plan` prints. A stage that begins with the
+    weights of another is planned from a random start. Raises what `pretrain` would raise.
+    """
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise UserError("--plan is for one process: leave torchrun out.")
+    if read_run_record(Path(out)) is not None:
+        raise CheckpointError(f"{out}: holds a run that has begun, so there is nothing to plan. Give another --out, or none.")
+    asked = asked_for(
+        recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,
+        **{"held-out": held_out, "init": init, "format": text_format, "bind": binds, "seed": seed, "device": device},
+    )
+    loaded, request = requested(
+        asked, binds=binds, tokenizer=tokenizer, init=init, as_published=as_published, held_out=held_out,
+        text_format=text_format, seed=seed, device=device, report=lambda line: None,
+    )
+    return [_planned(one, mine, spend) for one, mine, spend in _runs(loaded, request)]
+
+
+def _runs(loaded: Recipe, request: Request) -> Iterator[tuple[Recipe, Request, Budget]]:
+    """The recipe, the request and the budget of every stage; of a recipe without stages, its own."""
+    budget, out = request.asked.budget, Path(request.asked.out)
+    if not loaded.stages:
+        yield loaded, request, the_budget(loaded, budget, out)
+    for stage in loaded.stages:
+        spend = the_budget(stage.recipe, None, out) if budget is None else Budget.parse(budget).part(stage.share)
+        corpus, binds = bound_to(stage, loaded, request)
+        own = replace(request, corpus=corpus, binds=binds, asked=request.asked._replace(stage=stage.name, alone=True))
+        yield own.asked.load(), own, spend
+
+
+def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
+    with _nowhere() as folder:
+        trials: Trials = {}
+        begin = begin_of(loaded, request, {})
+        made = to_budget(loaded, request, folder, spend, begin, trials)
+        run, stores = prepare(made.recipe, request, folder, spend, begin, probe=True)
+        try:
+            told = None if untold(run, 1) else forecast(run, trials=trials)
+            return plan_of(made.recipe, request, run, stores, made, told)
+        finally:
+            run.data.close()
+
+
+def fitted_recipe(
+    recipe: str | Path, budget: str, *, corpus: str | Path | None = None, size: str | None = None, overrides: Sequence[str] = (),
+    with_files: Sequence[Path] = (), device: str = "auto",
+) -> tuple[Fitted, str]:
+    """A recipe as `pretrain` would fit it to a budget, and by what, in words.
+
+    With a `corpus` it is measured as a run would. Without one, a budget in seconds is timed on random text with the recipe's
+    vocabulary, and the text is taken to be read once. Raises `BudgetError` where the budget says nothing without a text.
+    """
+    asked = asked_for(recipe, corpus or (), budget=budget, size=size, overrides=overrides, with_files=with_files)
+    loaded, request = requested(asked, device=device, report=lambda line: None)
+    spend = Budget.parse(budget)
+    if loaded.stages:
+        raise BudgetError(f"{loaded.name}: has stages with texts of their own. See `cloze pretrain {asked.recipe} … --plan`.")
+    if not request.fit or not fits(loaded):
+        own = "is a recipe of your own" if not request.fit else "has a kind of network that is not fitted"
+        return Fitted(loaded), f"{loaded.name} {own}: a run trains it as it stands"
+    with _nowhere() as folder:
+        if corpus is not None:
+            return to_budget(loaded, request, folder, spend, {}), f"measured on {corpus}"
+        return _without_text(loaded, request, spend, folder)
+
+
+def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path) -> tuple[Fitted, str]:
+    """A fit from the budget alone; the text is taken to be as long as the budget."""
+    once = "a text that is read once"
+    if spend.kind == "epochs":
+        raise BudgetError(f"{spend.typed}: how many tokens are that? Give the text with --corpus, or a budget in tokens.")
+    if spend.kind in ("tokens", "bytes"):
+        tokens = spend.amount / (1.0 if spend.kind == "tokens" else _BYTES_PER_TOKEN)
+        by = once if spend.kind == "tokens" else f"{once}, at {_BYTES_PER_TOKEN:g} bytes a token"
+        return fitted_to(loaded, request.asked.load, lambda recipe: tokens, int(tokens)), f"for {by}"
+    text = folder / "random.txt"
+    text.write_text(_random_text(), encoding="utf-8")
+    size = next(iter(loaded.texts.values())).tokenizer.arguments.get("size")
+    short = [] if not isinstance(size, int) or size <= _KNOWN else [f"text.tokenizer.size={_KNOWN}"]
+    try:
+        run, _ = prepare(request.asked.load(short), replace(request, corpus=[str(text)]), folder / "run", spend, {}, probe=True)
+    except ClozeError as error:
+        raise BudgetError(
+            f"{loaded.name}: cannot be timed on random text ({str(error).splitlines()[0]}).\n"
+            "  Give a text of the right kind with --corpus, or a budget in tokens."
+        ) from None
+    if short:
+        run.step = build_step(loaded, vocab_size=int(size or 0))
+    pays = paid(run, spend)
+    made = fitted_to(loaded, request.asked.load, pays, int(pays(loaded)))
+    run.data.close()
+    return made, f"for {once}, timed on random text"
+
+
+@contextmanager
+def _nowhere() -> Iterator[Path]:
+    """A folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="cloze-plan-") as folder:
+        yield Path(folder)
+
+
+def _random_text() -> str:
+    """Documents of random words, a few of them frequent, as the words of a language are."""
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(2 * _KNOWN)]
+    weights = [1.0 / (rank + 3) for rank in range(len(words))]
+    drawn = draw.choices(words, weights, k=_WORDS)
+    sentences = [" ".join(drawn[start : start + 15]) + "." for start in range(0, _WORDS, 15)]
+    per = len(sentences) // _DOCUMENTS
+    return "\n\n".join("\n".join(sentences[start : start + per]) for start in range(0, len(sentences), per))

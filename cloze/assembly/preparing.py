@@ -1,0 +1,212 @@
+"""A recipe and a request → a run that only has to be started, and the plan of what its budget buys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloze.assembly.baselines import baselines
+from cloze.assembly.beginning import borrowed_parts, load_origins
+from cloze.assembly.binding import bound_paths, make_tables, open_stores
+from cloze.assembly.build import build_data, build_step, built, first_length, in_turns, odds_of
+from cloze.assembly.corpora import open_held_out
+from cloze.assembly.fitted import Fitted
+from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
+from cloze.assembly.origins import borrowed, never_moves, reference_to
+from cloze.assembly.phasing import phases_of, with_dropouts
+from cloze.assembly.plan import Plan, prospects_of, ways_out
+from cloze.assembly.publish import Publisher
+from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.assembly.request import Request, tokenizer_for
+from cloze.assembly.room import make_room, require_room, untold
+from cloze.assembly.samples import sampler
+from cloze.batching import Cursor
+from cloze.corpus import Store
+from cloze.text import Tokenizer
+from cloze.training.budget import Budget
+from cloze.training.checkpoint import Checkpoints
+from cloze.training.engine import choose
+from cloze.training.forecast import Forecast, Trials
+from cloze.training.movement import Unfreezing, unfreezing_of
+from cloze.training.precision import choose_device
+from cloze.training.run import Record, Run, Training, read_run_record, require_recipe
+from cloze.training.step import Step
+
+
+def prepare(
+    loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], *, probe: bool = False,
+    made: Fitted | None = None, trials: Trials | None = None,
+) -> tuple[Run, dict[str, Store]]:
+    """The run and its stores, and of its folder no more than the corpus; what cannot be trained is refused here.
+
+    A `probe` is only measured, and prints nothing. `made` is how the recipe was fitted, and `trials` what was tried of it.
+    """
+    old = read_run_record(out)
+    require_recipe(out, loaded.canonical(), loaded.hash, old)
+    phases, say, seed = phases_of(loaded), request.say, request.seed
+    place = choose_device(request.device)
+    compiled = loaded.training.compile is True or (loaded.training.compile == "auto" and place.type == "cuda")
+    named = bound_paths(loaded, request.corpus, request.binds)
+    stores, chosen = open_stores(
+        loaded, named, out, tokenizer=tokenizer_for(loaded, request, begin), text_format=request.text_format, seed=seed, say=say,
+        began=old is not None,
+    )
+    known = (old or {}).get("inputs")
+    if request.held_out:
+        require_held_out_known(out, known, request.held_out)
+    aside = held_out_store(request, out, chosen, began=old is not None)
+    inputs = require_inputs(out, known, inputs_of(loaded, request, named, stores, chosen, aside, begin, known))
+    tables = make_tables(loaded, stores)
+    given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
+    require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
+    step = build_step(loaded, vocab_size=chosen.size, seed=seed, **given)
+    phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
+    load_origins(step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say)
+    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    data = build_data(
+        loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
+    )
+    if aside is not None:
+        put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
+    for entry in loaded.turns:  # what cannot be made into examples is found out before anything is written
+        data.next(entry, Cursor())
+        next(iter(data.held_out(entry)), None)
+    run = Run(
+        folder=out, step=step, data=data, budget=spend,
+        export=Publisher(
+            loaded, chosen, tables, languages_of(stores), out.resolve().name,
+            {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export}},
+        ),
+        borrowed=borrowed_parts(loaded),
+        optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
+        record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs),
+        training=replace(training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy), phases=phases,
+        odds=odds_of(loaded, stores),
+        mixing=loaded.mixing, train={name: unfreezing(loaded, name) for name in loaded.networks},
+        layerwise=None if loaded.training.layerwise_rates is None else built(loaded.training.layerwise_rates),
+        seed=seed, device=request.device, bytes_per_token=bytes_per_token(stores), extend=request.extend,
+        samples=sampler(loaded, step, next(iter(stores.values())), chosen, tables=tables, seed=seed), say=request.report,
+        verbose=request.verbose, fitted=() if made is None else made.kept,
+    )
+    run.check()
+    if probe:
+        return run, stores
+    told = make_room(
+        run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials
+    )
+    plan = plan_of(loaded, request, run, stores, made, told, ranks=ranks)
+    if old is None and rank == 0 and plan.outlook():
+        say("\n".join(["before the first step:", *plan.outlook()]))
+    return run, stores
+
+
+def plan_of(
+    loaded: Recipe, request: Request, run: Run, stores: Mapping[str, Store], made: Fitted | None, told: Forecast | None, *,
+    ranks: int = 1,
+) -> Plan:
+    """What the budget of a run buys; its baselines are counted here."""
+    store, why = next(iter(stores.values())), untold(run, ranks)
+    data: Any = run.data
+    if choose(run, ranks).engine is None:
+        run.baselines = baselines(loaded, data, store)
+    tokens = told.tokens if told is not None else made.tokens if made is not None else None
+    expected = tuple(prospects_of(loaded, run, tokens, vocab_size=store.vocab_size))
+    plan = Plan(
+        loaded, run.budget, made, told, why, sum(len(one.tokens) for one in stores.values()), expected,
+        stage=request.asked.stage,
+    )
+    if not plan.nothing:
+        return plan
+    bytes_ = sum(one.report.get("bytes") or 0 for one in stores.values())
+    return replace(plan, ways=ways_out(plan, request.asked, vocab_size=store.vocab_size, text_bytes=bytes_ or None))
+
+
+def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
+    """What a network's `train:` says, as the loop asks it; a network that runs without gradient only never moves."""
+    train = "none" if never_moves(recipe, label) else recipe.networks[label].train
+    return unfreezing_of(built(train) if isinstance(train, PartSpec) else train)
+
+
+def inputs_of(
+    recipe: Recipe, request: Request, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
+    aside: Store | None, begin: Mapping[str, Path], known: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What a run is started with, as `run.json` keeps it; `known` is what it keeps.
+
+    An earlier stage belongs to the recipe; its weights are kept of a network that the run's own checkpoints do not hold.
+    """
+    never, init = borrowed(recipe), begin.get(recipe.export) if recipe.exported.origin is None else None
+    old = (known or {}).get("networks", {})
+    return {
+        "corpus": {name: store_input(store, named[name]) for name, store in stores.items()},
+        "tokenizer": tokenizer.hash,
+        "held_out": None if aside is None else store_input(aside, request.held_out or ()),
+        "init": None if init is None else weights_input(init, (known or {}).get("init")),
+        "networks": {
+            label: {"from": network.origin, **weights_input(begin[label], old.get(label))}
+            for label, network in recipe.networks.items()
+            if network.origin is not None and (network.origin in request.checkpoints or label in never)
+        },
+    }
+
+
+def held_out_store(request: Request, out: Path, tokenizer: Tokenizer, *, began: bool) -> Store | None:
+    """The store of the held-out text that was given, built in `out` where it is text; None where none was given."""
+    if not request.held_out:
+        return None
+    return open_held_out(
+        request.held_out, out / "cloze" / "corpus" / "held_out", tokenizer, text_format=request.text_format,
+        run=out if began else None, report=request.say,
+    )
+
+
+def put_aside(
+    data: Any, recipe: Recipe, store: Store, tokenizer: Tokenizer, step: Step, *, seed: int, compiled: bool,
+    tables: Mapping[str, Any],
+) -> None:
+    """Take the held-out examples from a store of their own."""
+    from cloze.assembly.build import build_feed
+    from cloze.exercises import TokenFacts
+
+    facts = TokenFacts.of(tokenizer)
+    feeds = {
+        name: build_feed(
+            recipe, entry, store, step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0,
+            tables=tables,
+        )
+        for name, entry in recipe.entries.items()
+    }
+    data.held_out_feeds = dict(in_turns(recipe, feeds, odds_of(recipe, dict.fromkeys(recipe.sources, store)), seed=seed))
+
+
+def training_of(recipe: Recipe) -> Training:
+    """The values of `training:` that the loop reads."""
+    t = recipe.training
+    return Training(
+        clip=t.clip, precision=t.precision, compile=t.compile, evaluate_every=t.evaluate_every,
+        checkpoint_every=t.checkpoint_every, keep=t.keep, keep_steps=tuple(t.keep_steps), log_every=t.log_every,
+        nominal_steps=t.steps, divide=t.divide, engine=t.engine,
+    )
+
+
+def describe(stores: dict[str, Store]) -> dict[str, Any]:
+    """What a run folder records of its corpora."""
+    return {
+        name: {"documents": store.documents, "sentences": store.sentences, "tokens": len(store.tokens)}
+        for name, store in stores.items()
+    }
+
+
+def languages_of(stores: dict[str, Store]) -> tuple[str, ...]:
+    """The names of the languages of the text, by number."""
+    return next((store.languages for store in stores.values() if store.languages), ())
+
+
+def bytes_per_token(stores: dict[str, Store]) -> float | None:
+    """Bytes of text behind a token, over all corpora that know their size."""
+    texts = [(store.report.get("bytes"), len(store.tokens)) for store in stores.values()]
+    known = [(size, tokens) for size, tokens in texts if size and tokens]
+    return sum(size for size, _ in known) / sum(tokens for _, tokens in known) if known else None

@@ -1,0 +1,214 @@
+"""What a user asks for: a `cloze pretrain` as it was typed, and what its options mean."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from cloze.assembly.binding import check_binds, parse_binds
+from cloze.assembly.check import check_recipe
+from cloze.assembly.load import load_recipe, recipe_names
+from cloze.assembly.origins import bound_checkpoints, checkpoint_names, origins_of
+from cloze.assembly.recipe import Recipe, Stage
+from cloze.corpus import Store
+from cloze.errors import BudgetError, CheckpointError, CorpusError, RecipeError
+from cloze.training.budget import Budget
+from cloze.training.distribution import Strategy
+from cloze.training.run import read_run_record
+
+Say = Callable[[str], None]
+
+
+class Asked(NamedTuple):
+    """A `cloze pretrain` as the user typed it. `more` are its other options, `stage` the one of its recipe's that is meant, and
+    `checkpoints` the folders that names of checkpoints are bound to. `alone`: nothing comes from another stage."""
+
+    recipe: str
+    corpus: Sequence[str] = ()
+    out: str = "RUN"
+    budget: str | None = None
+    size: str | None = None
+    overrides: Sequence[str] = ()
+    with_files: Sequence[str] = ()
+    more: Sequence[str] = ()
+    stage: str | None = None
+    checkpoints: Mapping[str, Path] = MappingProxyType({})
+    alone: bool = False
+
+    def load(self, more: Sequence[str] = (), **changes: Any) -> Recipe:
+        """The recipe with further values set, before those of the user, which win; and with other values of the command."""
+        new = self._replace(**changes)
+        first = [value if new.stage is None else f"stages.{new.stage}.{value}" for value in more]
+        loaded = load_recipe(
+            new.recipe, size=new.size, overrides=[*first, *new.overrides], with_files=new.with_files, checkpoints=new.checkpoints
+        )
+        if new.stage is None:
+            return loaded
+        found = next(stage.recipe for stage in loaded.stages if stage.name == new.stage)
+        if new.alone:
+            stages = {stage.name for stage in loaded.stages}
+            networks = {name: replace(n, origin=None) if n.origin in stages else n for name, n in found.networks.items()}
+            return replace(found, networks=networks)
+        return replace(found, stages=loaded.stages) if new.stage == loaded.stages[-1].name else found
+
+    def command(self, **changes: Any) -> str:
+        """The command line, with other values in it."""
+        new = self._replace(**changes)
+        words = ["cloze", "pretrain", new.recipe]
+        words += ["--size", new.size] if new.size else []
+        words += ["--corpus", *new.corpus] if len(new.corpus) == 1 else [w for path in new.corpus for w in ("--corpus", path)]
+        words += ["--budget", new.budget] if new.budget else []
+        words += [word for override in new.overrides for word in ("--set", override)]
+        words += [word for file in new.with_files for word in ("--with", file)]
+        return shlex.join([*words, *new.more, "--out", new.out])
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line says of a run; see `pretrain`.
+
+    `binds` are paths of sources by name, `checkpoints` the folders of the checkpoints that networks come `from`. `fit`: the
+    recipe is to be fitted to the budget; otherwise it is trained as it stands.
+    """
+
+    asked: Asked
+    corpus: Sequence[str]
+    binds: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    checkpoints: Mapping[str, Path] = field(default_factory=dict)
+    tokenizer: Path | None = None
+    held_out: Sequence[str] | None = None
+    text_format: str = "auto"
+    seed: int = 0
+    device: str = "auto"
+    extend: bool = False
+    tensorboard: bool = False
+    strategy: Strategy = "ddp"
+    init: Path | None = None
+    report: Say | None = None
+    fit: bool = False
+    verbose: bool = False
+
+    @property
+    def say(self) -> Say:
+        """Where to tell what happens before and after training."""
+        return self.report or print
+
+
+def requested(
+    asked: Asked, *, binds: Sequence[str] = (), tokenizer: Path | None = None, init: Path | None = None,
+    as_published: bool = False, **options: Any,
+) -> tuple[Recipe, Request]:
+    """The checked recipe that is asked for, and the request; `options` are other fields of `Request`.
+
+    Raises a `ClozeError` for what is wrong before any text is read.
+    """
+    bound = parse_binds(binds)
+    asked = asked._replace(checkpoints={name: Path(given[0]) for name, given in bound.items()})
+    loaded = asked.load()
+    check_recipe(loaded)
+    checkpoints = bound_checkpoints(loaded, bound)
+    check_binds(loaded, bound, checkpoint_names(loaded))
+    if init is not None and not Path(init).is_dir():
+        raise CheckpointError(f"{init}: there is no such folder. --init is a run folder or a Hugging Face folder to begin with.")
+    return loaded, Request(
+        asked, asked.corpus, {name: given for name, given in bound.items() if name not in checkpoints}, checkpoints, tokenizer,
+        init=None if init is None else Path(init), fit=to_be_fitted(asked, loaded) and not as_published, **options,
+    )
+
+
+def asked_for(
+    recipe: str | Path, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", *, budget: str | None = None,
+    size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (), **more: Any,
+) -> Asked:
+    """What is asked for, as a command line would say it; `more` are other options by name, those that are not given left out."""
+    paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
+    words = [
+        word for name, given in more.items() if given not in (None, "auto", 0, ()) for one in
+        (given if isinstance(given, (list, tuple)) else [given]) for word in (f"--{name}", str(one))
+    ]
+    return Asked(str(recipe), paths, str(out), budget, size, tuple(overrides), tuple(map(str, with_files)), tuple(words))
+
+
+def _path(given: Any) -> str:
+    """A path as text; text that was given in its place is a `CorpusError`."""
+    shown = given if isinstance(given, str) else ""
+    is_text = len(shown) > 1000 or "\n" in shown or (" " in shown and not re.search(r"[/*\\]|\.\w{1,7}$", shown))
+    if not isinstance(given, (str, Path)) or (is_text and not os.path.exists(shown)):
+        start = repr(shown[:40] + ("…" if len(shown) > 40 else ""))
+        said = f"{start} names no file and looks like text" if shown else f"a {type(given).__name__} is no path"
+        raise CorpusError(
+            f"corpus: {said}; expected files, folders, patterns such as 'texts/*.txt', or a token store.\n"
+            "  To train on texts in memory, write them to a file, a blank line between documents, and give its path."
+        )
+    return str(given)
+
+
+def to_be_fitted(asked: Asked, recipe: Recipe) -> bool:
+    """Whether a size or a budget is given that is not the published one, of a recipe that comes with cloze. The values in a
+    file of the user's own, or in a run, are meant as they stand."""
+    training = recipe.training
+    published = [(training.steps, "steps"), (training.epochs, "epochs"), (training.tokens, "tokens")]
+    same = {str(Budget.parse(f"{amount}{unit}")) for amount, unit in published if amount}
+    other = asked.size is not None or (asked.budget is not None and str(Budget.parse(asked.budget)) not in same)
+    return other and asked.recipe in recipe_names()
+
+
+def the_budget(recipe: Recipe, given: str | None, out: Path, *, extend: bool = False) -> Budget:
+    """What was asked for, else that of the run which `out` holds, else what the recipe publishes."""
+    if given is not None:
+        return Budget.parse(given)
+    old = None if extend else read_run_record(out)
+    if old is not None:
+        return Budget.parse(old["budget"])
+    training = recipe.training
+    for amount, unit in ((training.steps, "steps"), (training.epochs, "epochs"), (training.tokens, "tokens")):
+        if amount:
+            return Budget.parse(f"{amount}{unit}")
+    raise BudgetError(f"{recipe.name}: names no budget of its own. Give one with --budget, such as 10m or 50Mtokens.")
+
+
+def bound_to(stage: Stage, loaded: Recipe, request: Request) -> tuple[list[str], dict[str, Sequence[str]]]:
+    """The paths and the binds that concern the sources of a stage; `--corpus` is that of the first source of all."""
+    first = next(iter(loaded.stages[0].recipe.sources))
+    binds = {name: paths for name, paths in request.binds.items() if name in stage.recipe.sources}
+    return (list(request.corpus) if first in stage.recipe.sources else []), binds
+
+
+def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict[str, Path]:
+    """The checkpoint that each network begins with, the exported network first; `done` are the folders of earlier stages.
+
+    `--init` is that of an exported network which comes from nowhere else.
+    """
+    found = origins_of(recipe, {**request.checkpoints, **done})
+    if recipe.export in found:
+        if request.init is not None and not done:
+            raise RecipeError(
+                f"--init {request.init}: the network {recipe.export!r} of {recipe.name} comes from "
+                f"{recipe.exported.origin!r} already. Leave --init out."
+            )
+    elif request.init is not None and not done:
+        found = {recipe.export: request.init, **found}
+    return dict(sorted(found.items(), key=lambda item: item[0] != recipe.export))
+
+
+def tokenizer_for(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -> Path | None:
+    """The tokenizer that the text is read with: the one given, else that of a checkpoint to begin with.
+
+    None where neither is, and where rows of one vocabulary become rows of another: that is trained on the text.
+    """
+    if request.tokenizer is not None:
+        return request.tokenizer
+    is_store = len(request.corpus) == 1 and Store.is_store(request.corpus[0])
+    by_word = "main" in recipe.texts and recipe.texts["main"].tokenizer.name == "words"
+    for label, folder in begin.items():
+        network = recipe.networks[label]
+        own = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
+        if not own and all(part.name != "vocabulary" for part in network.change):
+            return folder
+    return None

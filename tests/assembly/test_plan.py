@@ -1,0 +1,168 @@
+"""What a budget buys, told before it is spent: `cloze pretrain --plan`, the lines of a run, and `cloze show --budget`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import cloze
+from cloze.assembly import expected as laws
+from cloze.assembly.canonical import to_yaml
+from cloze.assembly.corpora import trainable
+from cloze.assembly.expected import Kind, Law
+from cloze.assembly.load import load_recipe
+from cloze.assembly.plan import Plan
+from cloze.assembly.planning import fitted_recipe, plan
+from cloze.assembly.request import Asked
+from cloze.assembly.run import pretrain
+from cloze.cli.main import main
+from cloze.corpus import Store
+from cloze.corpus.build import build_store, train_tokenizer_from
+from cloze.errors import BudgetError, CheckpointError, UserError
+
+SLOW = Law(1e9, 0.2, 2.0, 0.2, 0.3, scatter=0.1, least=1e3, most=1e9, runs=3, ledger="none")
+TINY = {"size": "tiny", "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def store(little_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small text under a WordPiece of its own."""
+    spec = trainable(load_recipe("bert", overrides=["text.tokenizer.size=60"]).texts["main"])
+    folder = tmp_path_factory.mktemp("plan") / "store"
+    build_store([little_text], train_tokenizer_from([little_text], spec), folder, workers=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def planned(store: Path) -> Plan:
+    (found,) = plan("bert", corpus=store, budget="40000tokens", overrides=["training.held_out=0.1"], **TINY)  # type: ignore[arg-type]
+    return found
+
+
+def test_a_plan_tells_the_fit_the_forecast_and_the_losses_to_expect(planned: Plan, store: Path) -> None:
+    told = str(planned).splitlines()
+    assert told[0] == "plan of bert for 40000tokens: nothing is trained and nothing is written."
+    assert told[1].startswith("bert fitted to 40000tokens, about 0.04 million tokens (published → here")
+    assert any(line.split()[:2] == ["training.batch", "256"] and "→ 4" in line for line in told)
+    assert any("--set training.batch=4 " in line for line in told)
+    assert any(line.startswith("forecast: ") and " updates of 4 rows" in line and "GB of memory" in line for line in told)
+    tokens = len(Store.open(store).tokens)
+    assert any(line.startswith("text: ") and line.endswith(f"read {planned.forecast.epochs:.3g} times") for line in told)  # type: ignore[union-attr]
+    assert planned.text_tokens == tokens
+    masked = planned.prospects[0]
+    assert masked.name == "token_prediction" and masked.kind == Kind("masked", "post") and masked.expected is not None
+    assert any(line.startswith("  token_prediction: single tokens ") and "expected held-out loss " in line for line in told)
+    assert any(line.startswith("  relation_prediction: constant answer ") for line in told)
+
+
+def test_planning_writes_nothing(little_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = tmp_path / "text.txt"
+    text.write_bytes(little_text.read_bytes())
+    (found,) = cloze.plan("bert", corpus=text, budget="2steps", overrides=["text.tokenizer.size=60"], **TINY)
+    assert found.forecast is not None and found.forecast.updates == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_where_a_budget_buys_nothing_the_plan_names_what_would_help_with_the_command(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laws, "LAWS", {Kind("masked", "post"): SLOW})
+    given = {"overrides": ["length=256", "training.batch=8"], "device": "cpu", "size": "mini"}
+    (found,) = plan("bert", corpus=store, out="my run", budget="5Mtokens", **given)  # type: ignore[arg-type]
+    assert found.nothing and "This budget buys next to nothing" in str(found)
+    shorter, longer = (way for way in found.ways if "shorter rows" in way or "times the budget" in way)
+    start = f"cloze pretrain bert --size mini --corpus {store}"
+    sets = "--set length=256 --set training.batch=8"
+    assert shorter.endswith(f"{start} --budget 5Mtokens {sets} --set length=128 --device cpu --out 'my run'")
+    assert longer.endswith(f"{start} --budget 2500Mtokens {sets} --device cpu --out 'my run'")
+    monkeypatch.setattr(laws, "LAWS", {Kind("masked", "post"): SLOW._replace(tokens=1e4, most=1e7)})
+    (found,) = plan("bert", corpus=store, budget="5Mtokens", **given)  # type: ignore[arg-type]
+    assert not found.nothing and not found.ways
+
+
+def test_values_of_the_user_win_and_the_others_go_by_them(store: Path) -> None:
+    made, _ = fitted_recipe("bert", "2Mtokens", corpus=store, overrides=["training.batch=64", "length=64"], **TINY)  # type: ignore[arg-type]
+    assert made.recipe.training.batch == 64 and not any("batch" in value or "length" in value for value in made.kept)
+    warmup = next(change for change in made.changes if change.path.endswith(".warmup"))
+    assert warmup.here == 0.2 and warmup.why == "98 updates"  # of 2,000,000 / (64 · 64), at least a hundred
+
+
+def test_a_run_says_what_to_expect_before_its_first_step(store: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    given = {"corpus": store, "out": tmp_path / "run", "budget": "2steps", "report": said.append, **TINY}
+    pretrain("bert", **given)  # type: ignore[arg-type]
+    (told,) = [text for text in said if text.startswith("before the first step:")]
+    assert "token_prediction: single tokens " in told and "expected held-out loss " in told
+    with pytest.raises(CheckpointError, match="holds a run that has begun"):
+        plan("bert", corpus=store, out=tmp_path / "run", budget="2steps")
+
+
+def test_compiled_engines_and_several_processes_are_not_forecast_and_the_plan_says_so(
+    little_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    (found,) = plan("word2vec-skipgram", corpus=little_text, budget="1epochs", overrides=["text.tokenizer.min_count=1"])
+    assert found.forecast is None and "compiled code trains this recipe" in str(found)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="leave torchrun out"):
+        plan("bert", corpus=little_text)
+
+
+def test_every_stage_has_a_plan_of_its_own(little_text: Path) -> None:
+    plans = plan("ulmfit", corpus=little_text, binds=[f"domain={little_text}"], budget="8000tokens", **TINY)  # type: ignore[arg-type]
+    assert [found.budget.amount for found in plans] == [6000, 2000]
+    assert all(found.fitted is not None and found.fitted.changes for found in plans)
+    assert "--set stages.general.networks.main.dropout=0.0" not in str(plans[1])
+    assert "--set stages.domain." in str(plans[1])
+
+
+def test_the_command_prints_a_plan_and_a_run_needs_a_folder(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pretrain", "bert", "--size", "tiny", "--corpus", str(store), "--budget", "2steps", "--device", "cpu"]
+    assert main([*words, "--plan"]) == 0
+    assert capsys.readouterr().out.startswith("plan of bert for 2steps: nothing is trained and nothing is written.\n")
+    assert main(words) == 2
+    assert "--out is missing" in capsys.readouterr().err
+
+
+def test_show_prints_the_fitted_recipe_which_is_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "gpt2", "--budget", "8Mtokens", "--size", "mini"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("# gpt2 fitted to 8Mtokens, about 8 million tokens") and "# for a text that is read once.\n" in shown
+    (tmp_path / "mine.yaml").write_text(shown, encoding="utf-8")
+    made, _ = fitted_recipe("gpt2", "8Mtokens", size="mini")
+    assert load_recipe(tmp_path / "mine.yaml").hash == made.recipe.hash != load_recipe("gpt2", size="mini").hash
+    assert made.recipe.training.batch == 20
+
+
+def test_a_budget_in_seconds_is_timed_on_random_text_and_one_in_epochs_needs_a_text() -> None:
+    made, by = fitted_recipe("bert", "60s", **TINY)  # type: ignore[arg-type]
+    assert by == "for a text that is read once, timed on random text"
+    assert made.tokens is not None and 1e3 < made.tokens < 1e8 and made.recipe.training.batch < 256
+    with pytest.raises(BudgetError, match="Give the text with --corpus"):
+        fitted_recipe("bert", "3epochs")
+
+
+def test_what_is_not_fitted_is_shown_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(to_yaml(load_recipe("bert").canonical()), encoding="utf-8")
+    made, by = fitted_recipe(tmp_path / "mine.yaml", "10m")
+    assert not made.changes and by == "bert is a recipe of your own: a run trains it as it stands"
+    made, by = fitted_recipe("word2vec-cbow", "10m")
+    assert not made.changes and by == "word2vec-cbow has a kind of network that is not fitted: a run trains it as it stands"
+
+
+def test_a_command_is_written_as_a_shell_reads_it() -> None:
+    asked = Asked("bert", ["a b.txt", "c.txt"], "RUN", "10m", None, ("optimizer.betas=[0.9, 0.98]",))
+    assert asked.command(size="tiny") == (
+        "cloze pretrain bert --size tiny --corpus 'a b.txt' --corpus c.txt --budget 10m "
+        "--set 'optimizer.betas=[0.9, 0.98]' --out RUN"
+    )
+    assert asked.command(budget="2h").count("--size") == 0
+
+
+def test_a_plan_without_a_law_says_so(planned: Plan) -> None:
+    masked = replace(planned.prospects[0], expected=None)
+    assert str(masked).endswith("expected held-out loss not known: no such exercise has been measured")
+    assert not replace(planned, prospects=(masked,)).nothing
