@@ -20,10 +20,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-NETWORKS = ("bert", "gpt2", "t5-small", "bart-base")
-VECTORS = ("word2vec-skipgram", "word2vec-cbow", "fasttext")
+NETWORKS = (
+    "bert", "gpt2", "t5-small", "bart-base", "xlnet-base", "electra-small", "albert-base", "roberta-doc-sentences", "awd-lstm",
+    "elmo",
+)
+VECTORS = ("word2vec-skipgram", "word2vec-cbow", "fasttext", "glove")
 SHARED = ["training.held_out=0.0", "training.keep=1", "training.evaluate_every=0", "training.checkpoint_every=1000000"]
-BATCH = ["training.batch=32", "training.micro_batch=32", "text.tokenizer.size=8000", "training.log_every=3"]
+STREAMS = ("xlnet-base", "awd-lstm", "elmo")  # these keep their own length; XLNet reads eight rows of 512 tokens at a time
 STEPS = 24
 
 
@@ -43,7 +46,10 @@ def one(recipe: str, text: Path, work: Path) -> float:
         build_store([text], train_tokenizer_from([text], spec, budget_bytes=10_000_000), store)
     loaded = load_recipe(recipe)
     lengths = [f"schedule[{number}].set.length=128" for number, phase in enumerate(loaded.schedule) if "length" in phase.set]
-    values = SHARED[:1] if vectors else [*SHARED, *BATCH, *(lengths or ["length=128"])]
+    rows = 8 if recipe == "xlnet-base" else 32
+    batch = [f"training.batch={rows}", f"training.micro_batch={rows}", "text.tokenizer.size=8000", "training.log_every=3"]
+    shape = [] if recipe in STREAMS else lengths or ["length=128"]
+    values = SHARED[:1] if vectors else [*SHARED, *batch, *shape]
     given: dict[str, Any] = {"as_published": True} if "as_published" in inspect.signature(pretrain).parameters else {}
     with tempfile.TemporaryDirectory(dir=work) as folder:
         out = Path(folder) / "run"
@@ -63,6 +69,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=[*NETWORKS, *VECTORS], metavar="RECIPE")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     chosen.work.mkdir(parents=True, exist_ok=True)
@@ -70,7 +77,7 @@ def main() -> None:
         print(one(chosen.one, chosen.text.resolve(), chosen.work.resolve()))
         return
     sides = {"before": chosen.before.resolve(), "now": Path(__file__).resolve().parents[1]}
-    for recipe in (*NETWORKS, *VECTORS):
+    for recipe in chosen.only:
         found: dict[str, list[float]] = {side: [] for side in sides}
         for number in range(chosen.rounds + (recipe in VECTORS)):
             for side, folder in sides.items():

@@ -1,0 +1,258 @@
+"""Many small pre-training runs, each a line of a ledger: what the laws of docs/budgets.md and the recipe `quick` rest on.
+
+    python benchmarks/sweep.py laws --data DATA --work runs/sweep [--workers 2]
+    python benchmarks/sweep.py quick --data DATA --work runs/sweep --plan cells.jsonl
+
+A cell names a recipe, a size, a text (`wiki`, `books`, `zh`: 25 MB of each, cut from the data folder), a number of tokens and
+values that are set on top of the fit. Budgets are tokens, never seconds, so that other work on the machine changes nothing but
+the time. Losses are those of a text that was held out whole. `cpu` are seconds of the processor, one thread a worker.
+
+Finished cells stand in benchmarks/results/sweep_<name>.jsonl and are not repeated: rerun the command, it resumes.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import hashlib
+import itertools
+import json
+import lzma
+import math
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reproductions"))
+
+from ledger import Ledger
+
+Cell = dict[str, Any]
+
+RESULTS = Path(__file__).parent / "results"
+SYSTEMS = ("bert", "roberta", "electra-small", "gpt2", "t5-small", "bart-base", "xlnet-base", "modern", "awd-lstm")
+HELD_OUT = 400_000  # characters of the held-out texts
+QUIET = ["training.keep=1", "training.checkpoint_every=1000000", "training.held_out=0.0"]
+
+
+def cell(recipe: str, size: str, tokens: float, *values: str, text: str = "wiki", seed: int = 0) -> Cell:
+    """One run: `values` are set on top of the fit."""
+    return {"recipe": recipe, "size": size, "text": text, "tokens": int(tokens), "set": list(values), "seed": seed}
+
+
+def laws() -> Iterator[Cell]:
+    """Batch × rate around the fit, for systems that span the family; then tokens and sizes, along the fit."""
+    for recipe in SYSTEMS:
+        for tokens in (1e6, 3e6):
+            yield cell(recipe, "tiny", tokens)
+    for recipe, (rows, rate) in itertools.product(SYSTEMS, ((0.5, 1), (2, 1), (1, 0.5), (1, 2), (2, 2), (0.5, 0.5))):
+        yield cell(recipe, "tiny", 1e6, f"rows*{rows}", f"rate*{rate}")
+    for recipe in SYSTEMS:
+        yield cell(recipe, "mini", 3e6)
+
+
+def regret() -> Iterator[Cell]:
+    """Recipes, sizes, budgets and texts that the laws were not made from: the fit, and its neighbours in batch and rate."""
+    combinations = [
+        ("albert-base", "tiny", 1e6, "books"), ("spanbert", "tiny", 1e6, "wiki"), ("nezha", "tiny", 2e6, "books"),
+        ("mass", "tiny", 1e6, "wiki"), ("unilm", "tiny", 1e6, "books"), ("gpt", "tiny", 2e6, "books"),
+        ("structbert", "tiny", 1e6, "wiki"), ("electra-base", "tiny", 2e6, "books"), ("t5-v1.1-small", "tiny", 1e6, "books"),
+        ("bert-wwm", "tiny", 2e6, "books"), ("xlm-en", "tiny", 1e6, "books"), ("gpt3", "tiny", 1e6, "wiki"),
+    ]
+    for recipe, size, tokens, text in combinations:
+        yield cell(recipe, size, tokens, text=text)
+        for rows, rate in itertools.product((0.25, 0.5, 1, 2, 4), repeat=2):
+            if (rows, rate) != (1, 1):
+                yield cell(recipe, size, tokens, f"rows*{rows}", f"rate*{rate}", text=text)
+
+
+PLANS = {"laws": laws, "regret": regret}
+
+
+def cut(data: Path, work: Path) -> None:
+    """25 MB of each text and some of its held-out part, at the ends of documents."""
+    out = work / "text"
+    out.mkdir(parents=True, exist_ok=True)
+
+    def part(source: Path, name: str, characters: int) -> None:
+        if not (out / name).exists():
+            with lzma.open(source, "rt", encoding="utf-8-sig") as file:
+                text = file.read(characters)
+            mark = "</doc>"
+            (out / name).write_text(text[: text.rindex(mark) + len(mark)] + "\n" if mark in text else text, encoding="utf-8")
+
+    part(data / "text_en_wiki/train.txt.xz", "wiki.txt", 25_000_000)
+    part(data / "text_en_wiki/valid.txt.xz", "wiki.valid.txt", HELD_OUT)
+    part(data / "text_zh_wiki/train.txt.xz", "zh.txt", 9_500_000)
+    part(data / "text_zh_wiki/valid.txt.xz", "zh.valid.txt", HELD_OUT // 3)
+    if not (out / "books.valid.txt").exists():
+        files = sorted((data / "text_en_books").glob("*.txt.xz"))
+        books = [lzma.decompress(file.read_bytes()).decode("utf-8-sig") for file in files]
+        (out / "books.txt").write_text("\n\n".join(books[:-3])[:25_000_000], encoding="utf-8")
+        (out / "books.valid.txt").write_text("\n\n".join(book[:150_000] for book in books[-3:]), encoding="utf-8")
+
+
+def store_of(recipe: str, text: str, values: Sequence[str], work: Path) -> Path:
+    """The store of a text under the fitted vocabulary of a recipe; built where no run has needed it yet."""
+    from cloze.assembly.corpora import trainable
+    from cloze.assembly.fit import fit_vocabulary
+    from cloze.assembly.load import load_recipe
+    from cloze.corpus import Store
+    from cloze.corpus.build import build_store, train_tokenizer_from
+
+    source = work / f"text/{text}.txt"
+    ours = [value for value in values if value.startswith("text")]
+    loaded = load_recipe(recipe, overrides=ours)
+    if not any("tokenizer" in value and "size" in value for value in ours):
+        ours += [change.override for change in fit_vocabulary(loaded, source.stat().st_size)]
+        loaded = load_recipe(recipe, overrides=ours)
+    spec = loaded.texts["main"]
+    name = hashlib.sha256(repr((text, spec)).encode()).hexdigest()[:12]
+    folder = work / f"stores/{text}-{name}"
+    if not Store.is_store(f"{folder}.valid"):
+        making = work / f"stores/making-{os.getpid()}"
+        tokenizer = train_tokenizer_from([str(source)], trainable(spec), budget_bytes=20_000_000, report=lambda told: None)
+        for file, end in ((source, ""), (work / f"text/{text}.valid.txt", ".valid")):
+            shutil.rmtree(making, ignore_errors=True)
+            build_store([str(file)], tokenizer, making, report=lambda told: None)
+            if not Path(f"{folder}{end}").exists():
+                making.rename(f"{folder}{end}")
+    return folder
+
+
+def multiplied(wanted: Cell, store: Path) -> list[str]:
+    """The values of a cell, with `rows*2` and `rate*0.5` turned into multiples of what the fit says."""
+    from cloze.assembly.fit import Facts, fit
+    from cloze.assembly.load import load_recipe
+    from cloze.corpus import Store
+
+    values = [value for value in wanted["set"] if "*" not in value]
+    times = {value.split("*")[0]: float(value.split("*")[1]) for value in wanted["set"] if "*" in value}
+    if times:
+        loaded = load_recipe(wanted["recipe"], overrides=values, size=wanted["size"])
+        facts = Facts(wanted["tokens"], Store(store).tokens)
+        fits = [change.override for change in fit(loaded, facts)]
+        loaded = load_recipe(wanted["recipe"], overrides=[*fits, *values], size=wanted["size"])
+        rate = loaded.training.rate
+        batch = max(2, 2 * round(loaded.training.batch * times.get("rows", 1.0) / 2))
+        values.append(f"training.batch={batch}")
+        values += [f"schedule[{n}].set.batch={batch}" for n, phase in enumerate(loaded.schedule) if "batch" in phase.set]
+        peak = "peak" if "peak" in rate.arguments else "rate"
+        values.append(f"training.rate.{rate.name}.{peak}={float(rate.arguments[peak]) * times.get('rate', 1.0):.3g}")
+    return values
+
+
+def run(wanted: Cell, work: Path) -> dict[str, Any]:
+    """Train one cell and return what was measured."""
+    from cloze.assembly.run import pretrain
+
+    named = str(work / wanted["recipe"]) if wanted["recipe"].endswith(".yaml") else wanted["recipe"]
+    store = store_of(named, wanted["text"], wanted["set"], work)
+    values = multiplied({**wanted, "recipe": named}, store)
+    out = work / f"runs/{os.getpid()}"
+    shutil.rmtree(out, ignore_errors=True)
+    began, cpu = time.perf_counter(), time.process_time()
+    values = [value for value in values if not value.startswith("text")]
+    given = [] if any(value.startswith("training.evaluate_every") for value in values) else ["training.evaluate_every=0.125"]
+    outcome = pretrain(
+        named, corpus=str(store), out=out, budget=f"{wanted['tokens']}tokens", size=wanted["size"], seed=wanted["seed"],
+        overrides=[*QUIET, *given, *values], held_out=[f"{store}.valid"], device="cpu", report=lambda told: None,
+    )
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    log = [json.loads(line) for line in (out / "cloze/log.jsonl").read_text().splitlines()]
+    start = next(record for record in log if record["event"] == "start")
+    held = [record for record in log if record["event"] == "held_out"]
+    record = json.loads((out / "cloze/run.json").read_text())
+    shutil.rmtree(out, ignore_errors=True)
+    return {
+        "steps": outcome.step, "baselines": start.get("baselines"), "cpu": round(cpu, 1), "seconds": round(seconds, 1),
+        "curve": [[at["step"], at["tokens"], {k: round(v, 4) for k, v in at["objectives"].items()}] for at in held],
+        "metrics": {name: round(value, 4) for name, value in (held[-1].get("metrics") or {}).items()},
+        "fitted": record.get("fitted"),
+    }  # fmt: skip
+
+
+def alive(process: int) -> bool:
+    """Whether a process with this number runs."""
+    try:
+        os.kill(process, 0)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def claim(wanted: Cell, work: Path) -> Path | None:
+    """A file that says that this process does the cell; None where another living one does."""
+    name = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+    path = work / "claims" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x") as file:
+            file.write(str(os.getpid()))
+    except FileExistsError:
+        if alive(int(path.read_text() or 0)):
+            return None
+        path.unlink(missing_ok=True)
+        return claim(wanted, work)
+    return path
+
+
+def cells_of(name: str, plan: Path | None) -> list[Cell]:
+    """The cells of a plan: its own, or the lines of a file, which is read again before every cell."""
+    if plan is None:
+        return list(PLANS[name]())
+    lines = [json.loads(line) for line in plan.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    return [cell(**{name: value for name, value in one.items() if name != "set"}) | {"set": one.get("set", [])} for one in lines]
+
+
+def work_on(name: str, plan: Path | None, work: Path, ledger: Ledger) -> None:
+    """Do cells until none is left."""
+    failed: list[Cell] = []
+    while True:
+        todo = (one for one in cells_of(name, plan) if one not in failed and not ledger.has(one))
+        claimed = next(((one, path) for one in todo if (path := claim(one, work)) is not None), None)
+        if claimed is None:
+            return
+        wanted, path = claimed
+        try:
+            result = run(wanted, work)
+            ledger.add(wanted, result)
+            losses = {name: round(loss, 3) for name, loss in result["curve"][-1][2].items()}
+            print(json.dumps(wanted), losses, result["steps"], f"{math.ceil(result['cpu'])} s", flush=True)
+        except Exception as error:  # one cell that cannot run must not stop the night's others
+            failed.append(wanted)
+            print("FAILED", json.dumps(wanted), repr(error)[:300], flush=True)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def main() -> None:
+    """Work on the cells of a plan, by one process or several."""
+    parser = argparse.ArgumentParser(description="Run a plan of small pre-training runs into a ledger.")
+    parser.add_argument("name", help=f"the ledger's name; also the plan's, one of {', '.join(PLANS)}, unless --plan is given")
+    parser.add_argument("--data", type=Path, required=True, help="the folder of text_en_wiki, text_en_books and text_zh_wiki")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--plan", type=Path, help="a file of cells, one JSON object a line")
+    parser.add_argument("--workers", type=int, default=1)
+    chosen = parser.parse_args()
+    if chosen.plan is None and chosen.name not in PLANS:
+        parser.error(f"no plan {chosen.name!r}: give one of {', '.join(PLANS)}, or --plan FILE")
+    cut(chosen.data, chosen.work)
+    if chosen.workers > 1:
+        plan = [] if chosen.plan is None else ["--plan", str(chosen.plan)]
+        command = [sys.executable, __file__, chosen.name, "--data", str(chosen.data), "--work", str(chosen.work), *plan]
+        for process in [subprocess.Popen(command) for _ in range(chosen.workers)]:
+            process.wait()
+        return
+    work_on(chosen.name, chosen.plan, chosen.work.resolve(), Ledger(RESULTS / f"sweep_{chosen.name}.jsonl"))
+
+
+if __name__ == "__main__":
+    main()
