@@ -3,8 +3,8 @@
     git worktree add runs/before COMMIT
     python benchmarks/before_after.py --before runs/before --text TEXT --work runs/before_after --rounds 3
 
-Both versions train the same recipes on the same stores, which the older one builds. Where a recipe changed between the two, its
-ratio is the price of that.
+Both versions train the same recipes on stores of the same text. Where a recipe changed between the two, its ratio is the price
+of that.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
+from zlib import crc32
 
 NETWORKS = (
     "bert", "gpt2", "t5-small", "bart-base", "xlnet-base", "electra-small", "albert-base", "roberta-doc-sentences", "awd-lstm",
@@ -39,10 +40,10 @@ def one(recipe: str, text: Path, work: Path) -> float:
     from cloze.corpus.build import build_store, train_tokenizer_from
 
     vectors = recipe in VECTORS
-    store = work / "stores" / ("words" if vectors else recipe)
+    small = [] if vectors else ["text.tokenizer.size=8000"]
+    spec = trainable(load_recipe(recipe, overrides=small).texts["main"])
+    store = work / "stores" / f"{'words' if vectors else recipe}-{crc32(repr(spec).encode()):08x}"
     if not Store.is_store(store):
-        small = [] if vectors else ["text.tokenizer.size=8000"]
-        spec = trainable(load_recipe(recipe, overrides=small).texts["main"])
         build_store([text], train_tokenizer_from([text], spec, budget_bytes=10_000_000), store)
     loaded = load_recipe(recipe)
     lengths = [f"schedule[{number}].set.length=128" for number, phase in enumerate(loaded.schedule) if "length" in phase.set]
