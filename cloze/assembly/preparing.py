@@ -21,7 +21,7 @@ from cloze.assembly.plan import Plan, prospects_of, ways_out
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.request import Request, tokenizer_for
-from cloze.assembly.room import make_room, require_room, untold
+from cloze.assembly.room import make_room, require_one_process, require_room, untold
 from cloze.assembly.samples import sampler
 from cloze.batching import Cursor
 from cloze.corpus import Store
@@ -63,9 +63,10 @@ def prepare(
     given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
     require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
     step = build_step(loaded, vocab_size=chosen.size, seed=seed, **given)
+    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    require_one_process(loaded, step, ranks)
     phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)
     load_origins(step, loaded, begin, chosen, resumes=bool(Checkpoints(out).steps()), say=say)
-    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     data = build_data(
         loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
     )

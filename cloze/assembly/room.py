@@ -16,6 +16,7 @@ from cloze.training import memory
 from cloze.training.engine import choose
 from cloze.training.forecast import SHARE, Forecast, Trials, forecast, needs
 from cloze.training.run import Run
+from cloze.training.step import Step
 from cloze.training.trial import update_of
 
 Say = Callable[[str], None]
@@ -84,6 +85,15 @@ def require_room(recipe: Recipe, *, vocab_size: int, tables: Mapping[str, Any], 
         )
 
 
+def require_one_process(recipe: Recipe, step: Step, ranks: int) -> None:
+    """Refuse to split the rows of a step between processes where an objective compares them with each other."""
+    if step.whole and ranks > 1:
+        raise RecipeError(
+            f"{recipe.name}: {step.whole[0]} compares all rows of a step with each other, and {ranks} processes would split "
+            "them.\n  Start it without torchrun, in one process."
+        )
+
+
 def _smaller(run: Run, recipe: Recipe, told: Forecast) -> int:
     """How many rows at once fit; a `RecipeError` if the recipe says more itself, needs its batch whole, or not one row fits."""
     assert told.available is not None  # or anything fits
@@ -91,7 +101,6 @@ def _smaller(run: Run, recipe: Recipe, told: Forecast) -> int:
         f"{recipe.name}: {told.micro_batch:,} rows at once take about {told.memory / 1e9:,.1f} GB of memory, and "
         f"{told.available / 1e9:,.1f} GB can be had."
     )
-    whole = [name for name, objective in run.step.objectives.items() if getattr(objective, "scope", "row") == "batch"]
     if not told.largest:
         raise RecipeError(
             f"{short}\n  Not even one row fits (about {told.peak(1) / 1e9:,.1f} GB). Take a smaller --size, shorter rows or a "
@@ -99,8 +108,8 @@ def _smaller(run: Run, recipe: Recipe, told: Forecast) -> int:
         )
     if recipe.training.micro_batch is not None:
         raise RecipeError(f"{short}\n  What fits: --set training.micro_batch={told.largest}")
-    if whole:
+    if run.step.whole:
         raise RecipeError(
-            f"{short}\n  {whole[0]} needs all rows of a batch at once. What fits: --set training.batch={told.largest}"
+            f"{short}\n  {run.step.whole[0]} needs all rows of a batch at once. What fits: --set training.batch={told.largest}"
         )
     return told.largest

@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,6 +61,21 @@ class Record:
     recipe_hash: str
     environment: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Any] | None = None
+
+    @property
+    def identity(self) -> str:
+        """The recipe's hash, or a sha256 of it and of the weights that the run begins with, if it begins with any.
+
+        Runs of one identity differ in text, seed and budget alone.
+        """
+        known = self.inputs or {}
+        weights = {"init": known.get("init"), **known.get("networks", {})}
+        digests = {
+            name: sorted(file["sha256"] for file in entry["files"]) for name, entry in weights.items() if entry is not None
+        }
+        if not digests:
+            return self.recipe_hash
+        return sha256(json.dumps([self.recipe_hash, digests], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass
@@ -206,8 +222,8 @@ def read_run_record(folder: Path) -> dict[str, Any] | None:
 def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
     """Write `cloze/run.json` and `cloze/environment.json`, each at once."""
     record = {
-        "recipe_hash": run.record.recipe_hash, "recipe": run.record.recipe, "budget": str(run.budget), "seed": run.seed,
-        "inputs": run.record.inputs, "micro_batch": run.micro_batch, "fitted": list(run.fitted),
+        "recipe_hash": run.record.recipe_hash, "identity": run.record.identity, "recipe": run.record.recipe,
+        "budget": str(run.budget), "seed": run.seed, "inputs": run.record.inputs, "micro_batch": run.micro_batch, "fitted": list(run.fitted),
     }
     for name, content in (("run.json", record), ("environment.json", {**environment, **run.record.environment})):
         path = run.folder / "cloze" / name

@@ -99,6 +99,11 @@ class Step(nn.Module):
         """Whether some network has a memory that the loop must hand back."""
         return any(getattr(network, "carries", False) for network in self.networks.values())
 
+    @property
+    def whole(self) -> list[str]:
+        """The objectives that compare the rows of a step with each other, so that no row may be asked apart."""
+        return [name for name, objective in self.objectives.items() if getattr(objective, "scope", "row") == "batch"]
+
     def forward(self, entry: str, batch: Batch, carry: Carry | None = None) -> dict[str, Loss]:
         """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is read, and then replaced."""
         losses: dict[str, Loss] = {}

@@ -22,6 +22,7 @@ from cloze.assembly.run import pretrain
 from cloze.cli.main import main
 from cloze.errors import CheckpointError, RecipeError
 from cloze.training.checkpoint import Checkpoints
+from cloze.training.run import Record
 from cloze.training.step import Step
 
 TEACHER = """\
@@ -192,11 +193,41 @@ def test_a_run_with_a_teacher_that_was_interrupted_ends_with_the_same_bits(
 
 def test_a_run_is_not_resumed_with_another_teacher(train: Train, distilled: Path, teacher: Path, tmp_path: Path) -> None:
     run, other = shutil.copytree(distilled, tmp_path / "run"), shutil.copytree(teacher, tmp_path / "other")
+    before = json.loads((run / "cloze" / "run.json").read_text())
+    assert before["identity"] != before["recipe_hash"]
     train(run, DISTILLED, binds=[f"big={other}"])  # the same weights in another place
+    assert json.loads((run / "cloze" / "run.json").read_text())["identity"] == before["identity"]
     change(other)
     with pytest.raises(CheckpointError, match="other weights for the network 'teacher': .*model.safetensors") as caught:
         train(run, DISTILLED, binds=[f"big={other}"])
     assert "(here --bind big differs)" in str(caught.value)
+
+
+def test_runs_that_begin_with_other_weights_have_another_identity() -> None:
+    def identity(**inputs: Any) -> str:
+        return Record({}, "recipe", {}, inputs).identity
+
+    first, second = ({"given": place, "files": [{"path": place, "sha256": digest}]} for place, digest in (("a", "1"), ("b", "2")))
+    assert identity() == identity(init=None, networks={}) == "recipe"
+    known = [identity(init=first), identity(init=second), identity(networks={"teacher": first}), "recipe"]
+    assert len(set(known)) == 4
+    assert identity(init={**first, "given": "elsewhere"}) == known[0]
+
+
+def test_an_objective_that_compares_the_rows_of_a_step_is_refused_where_they_are_split(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = TEACHER.replace("{predict: masked}]", "{predict: masked}, {copy: {to: again}}]").replace(
+        "objectives: [token_prediction: {transform: gelu, tie: true}]",
+        "passes: [{network: main}, {name: again, network: main, view: again, "
+        "objectives: [contrast: {read: {query: main.summary, key: summary}}]}]",
+    )
+    assert "passes" in text
+    with pytest.raises(RecipeError, match="contrast compares all rows of a step .* splits 4 rows into parts of 2.\n  Leave"):
+        train(tmp_path / "parts", text.replace("batch: 4", "batch: 4, micro_batch: 2"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RecipeError, match="contrast compares all rows of a step with each other, and 2 processes would split"):
+        train(tmp_path / "ranks", text)
 
 
 def test_a_head_that_nothing_trains_must_be_in_the_checkpoint(teacher: Path, tmp_path: Path) -> None:
