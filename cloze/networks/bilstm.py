@@ -18,6 +18,7 @@ from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.blocks.stepping import reorder, turned
 from cloze.networks.clock import Clock
+from cloze.networks.cost import shown
 from cloze.networks.lstm import WordInputs
 from cloze.networks.network import StateKind, reading_states
 from cloze.registry import Given, Part, register
@@ -232,8 +233,14 @@ class BiLSTM(nn.Module):
         return [*passed[:-1], drop[len(self.layers)](x)], after  # type: ignore[index]
 
     def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token, heads and characters not counted."""
+        """Floating-point operations of forward and backward for one token that is read both ways, characters not counted."""
         return sum(layer.forwards.flops_per_token() + layer.backwards.flops_per_token() for layer in self.layers)
+
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+        """Floating-point operations of forward and backward; of one direction where no other is wanted."""
+        size, ways = shown(fields), 0.5 if want <= {"forward_hidden", "carry"} else 1.0
+        spelled = self.embeddings.flops(fields["tokens"], fields.get("characters"))
+        return ways * size.tokens * self.flops_per_token(size.length) + spelled
 
 
 def _side_by_side(along: Tensor, against: Tensor, backwards: Tensor | bool) -> Tensor:

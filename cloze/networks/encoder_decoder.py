@@ -23,6 +23,7 @@ from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.sinusoid import FixedTable
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED, Shown, shown
 from cloze.networks.network import StateKind
 from cloze.networks.transformer import Cache
 from cloze.registry import Given, register
@@ -337,13 +338,21 @@ class EncoderDecoder(nn.Module):
             )  # fmt: skip
         return self.decoder.end(x if real is None else real.spread(x))
 
-    def flops_per_token(self, length: int) -> float:
-        """Operations of forward and backward per token of the source in rows of `length` with a target as long."""
-        inside = self.heads * self.head_width
-        own = 4 * self.width * inside + 2 * self.width * self.inner
-        encoder, decoder = len(self.encoder.layers), len(self.decoder.layers)
-        dense = encoder * own + decoder * (own + 4 * self.width * inside)
-        return 6.0 * dense + 12.0 * (encoder + 2 * decoder) * inside * length
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+        """Floating-point operations of forward and backward; of the encoder alone where no state of the decoder is wanted."""
+        source = shown(fields)
+        second = shown(fields, "decoder_tokens", "decoder_block") if "decoder_tokens" in fields else source
+        return self._flops(source, second if want & {"decoder_hidden", "summary"} else None)
+
+    def _flops(self, source: Shown, target: Shown | None) -> float:
+        inside, gate = self.heads * self.head_width, 1 if self.encoder.layers[0].gate is not None else 0
+        own = 4 * self.width * inside + (2 + gate) * self.width * self.inner
+        found = len(self.encoder.layers) * source.tokens * (own + 2 * inside * source.length)
+        if target is not None:
+            reads = own + 2 * inside * target.length + 2 * self.width * inside + 2 * inside * source.length
+            found += len(self.decoder.layers) * (target.tokens * reads + source.tokens * 2 * self.width * inside)
+        return TRAINED * found
+
 
 
 def initialise_t5(network: EncoderDecoder) -> None:

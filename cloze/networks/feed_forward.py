@@ -15,6 +15,7 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.initial import initialise
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED, maps
 from cloze.networks.network import StateKind
 from cloze.networks.transformer import Cache
 from cloze.registry import Given, register
@@ -129,4 +130,4 @@ class Window(nn.Module):
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token, without the output layer."""
-        return 0.0 if self.inner is None else 6.0 * self.inner.weight.numel()
+        return TRAINED * maps(self.inner)

@@ -150,4 +150,5 @@ class GRU(nn.Module):
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token, heads not counted."""
-        return sum(layer.flops_per_token() for layer in self.layers)
+        constant = self.embeddings.frozen and self.condition != "every_step"
+        return sum(layer.flops_per_token(constant=constant) for layer in self.layers)

@@ -16,6 +16,7 @@ from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.noise import Noise
 from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED, maps, shown
 from cloze.networks.network import StateKind, last_places, reading_states, require_order
 from cloze.registry import Given, Part, register
 
@@ -47,6 +48,10 @@ class WordInputs(nn.Module):
         assert self.characters is not None  # one of the two is there
         vectors: Tensor = self.characters(tokens, characters)
         return vectors
+
+    def flops(self, tokens: Tensor, characters: Tensor | None) -> float:
+        """Floating-point operations of forward and backward for these ids."""
+        return 0.0 if self.characters is None else float(self.characters.flops(tokens, characters))  # type: ignore[operator]
 
 
 @register("network", "lstm")
@@ -218,7 +223,12 @@ class LSTM(nn.Module):
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token, heads not counted."""
-        return sum(layer.flops_per_token() for layer in self.layers) + (6.0 * self.down.weight.numel() if self.down else 0.0)
+        return sum(layer.flops_per_token() for layer in self.layers) + TRAINED * maps(self.down)
+
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+        """Floating-point operations of forward and backward, those of words that are read by their characters included."""
+        size = shown(fields)
+        return size.tokens * self.flops_per_token(size.length) + self.embeddings.flops(fields["tokens"], fields.get("characters"))
 
 
 def _cached(cache: StateCache) -> list[State] | None:

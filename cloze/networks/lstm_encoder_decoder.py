@@ -18,6 +18,7 @@ from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import State, lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED, Shown, maps, shown
 from cloze.networks.network import StateKind, require_order
 from cloze.registry import Given, register
 
@@ -289,12 +290,22 @@ class LSTMEncoderDecoder(nn.Module):
             cache.length += decoder_tokens.shape[1]
         return states, weights
 
-    def flops_per_token(self, length: int) -> float:
-        """Operations of forward and backward per token of the source with a target as long."""
-        layers = [*self.encoder.forwards, *self.encoder.backwards, *(self.decoder.layers if self.decoder else ())]
-        dense = 0 if self.decoder is None else self.decoder.query.weight.numel() + self.decoder.attended.weight.numel()
-        across = 0.0 if self.decoder is None else 12.0 * length * self.decoder.query.out_features
-        return sum(layer.flops_per_token() for layer in layers) + 6.0 * dense + across
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+        """Floating-point operations of forward and backward; of the encoder alone where no state of the decoder is wanted."""
+        writes = "decoder_hidden" in want and "decoder_tokens" in fields
+        return self._flops(shown(fields), shown(fields, "decoder_tokens", "decoder_block") if writes else None)
+
+    def _flops(self, source: Shown, target: Shown | None) -> float:
+        both = zip(self.encoder.forwards, self.encoder.backwards, strict=True)
+        layers = [(layer, not number and self.embeddings.frozen) for number, pair in enumerate(both) for layer in pair]
+        found = source.tokens * sum(layer.flops_per_token(constant=constant) for layer, constant in layers)
+        if target is not None and self.decoder is not None:
+            steps = target.rows * target.length
+            own = sum(layer.flops_per_token() for layer in self.decoder.layers)
+            across = 2 * self.decoder.query.out_features * source.length
+            found += steps * (own + TRAINED * (maps(self.decoder.query, self.decoder.attended) + across))
+        return found
+
 
 
 def _mean(hidden: Tensor, lengths: Tensor | None) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.initial import draw
+from cloze.networks.cost import TRAINED
 from cloze.networks.network import StateKind
 from cloze.registry import Given, register
 
@@ -85,6 +86,8 @@ class PairAttention(nn.Module):
         states = {"vectors": shares @ y, "alignment": shares}
         return {name: states[name] for name in want}
 
-    def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token beside a sentence of `length`."""
-        return 6.0 * 2 * length * self.width
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+        """Floating-point operations of forward and backward: every token meets every token of the other sentence twice."""
+        rows, length = fields["tokens"].shape
+        pairs = rows * length * fields["decoder_tokens"].shape[1]
+        return TRAINED * pairs * self.width * (2 if self.product else 1)

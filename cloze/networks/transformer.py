@@ -22,6 +22,7 @@ from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.sharing import Repeat, share
 from cloze.networks.blocks.sight import Positions, Sight, Sights
 from cloze.networks.clock import Clock
+from cloze.networks.cost import CONSTANT, TRAINED, shown
 from cloze.networks.network import StateKind, reading_states
 from cloze.registry import Given, Part, register
 
@@ -292,4 +293,12 @@ class Transformer(nn.Module):
         inward = 2 if self.layers and self.layers[0].gated else 1
         dense = len(self.layers) * (4 * self.width**2 + (1 + inward) * self.width * self.inner)
         dense += 0 if self.project is None else self.embedding_width * self.width
-        return 6.0 * dense + 12.0 * self.width * self.sights.span(length)
+        distances = 0 if self.sights.positions != "functional" else 2 * self.width * (2 * self.sights.limit + 1)
+        far = CONSTANT * len(self.layers) * distances  # from vectors of distances, which are not trained
+        return TRAINED * dense + 2 * TRAINED * self.width * self.sights.span(length) + far
+
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+        """Floating-point operations of forward and backward, those of words that are read by their characters included."""
+        size, reads = shown(fields), self.embeddings.characters
+        spelled = 0.0 if reads is None else reads.flops(fields["tokens"], fields.get("characters"))
+        return size.tokens * self.flops_per_token(size.length) + spelled

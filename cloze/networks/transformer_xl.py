@@ -19,6 +19,7 @@ from cloze.networks.blocks.memory import check_memory, recall, remember, with_me
 from cloze.networks.blocks.relative_layer import Bearings, RelativeLayer, StepDropout
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED, shown
 from cloze.networks.network import StateKind, last_places, reading_states, require_order
 from cloze.networks.transformer import Cache
 from cloze.registry import Given, register
@@ -182,12 +183,13 @@ class TransformerXL(nn.Module):
             states["carry"] = remember(passed[:-1], real, memory, size=self.memory, reuse=self.reuse)
         return states
 
-    def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token in a row of `length`, heads not counted."""
-        across = self.layers[0].attention.out.in_features if len(self.layers) else 0
-        keys = length + self.memory
-        dense = len(self.layers) * (5 * self.width * across + 2 * self.width * self.inner)
-        return 6.0 * dense + 18.0 * len(self.layers) * across * keys
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+        """Floating-point operations of forward and backward over a full memory."""
+        size = shown(fields)
+        far = len(distances_down(size.length, self.memory + size.length, ahead=False, clamp=None, device=torch.device("meta")))
+        layers = (layer.flops(size, past=self.memory, far=far, queries=None, block=0, content=True) for layer in self.layers)
+        return sum(layers) + TRAINED * self.embeddings.products(fields["tokens"])
+
 
 
 def _cached(cache: Cache) -> dict[str, Tensor] | None:

@@ -17,6 +17,7 @@ from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED, maps
 from cloze.networks.network import StateKind, require_order
 from cloze.registry import Given, register
 
@@ -132,5 +133,6 @@ class TwoSidedLSTM(nn.Module):
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token, heads not counted."""
-        dense = 6.0 * (self.mix.weight.numel() + self.out.weight.numel())
-        return self.left.flops_per_token() + self.right.flops_per_token() + dense
+        sides = [(self.left, self.embeddings), (self.right, self.right_embeddings)]
+        read = sum(layer.flops_per_token(constant=table.frozen) for layer, table in sides)
+        return read + TRAINED * maps(self.mix, self.out)

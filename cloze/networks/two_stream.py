@@ -18,6 +18,7 @@ from cloze.networks.blocks.relative_layer import Asked, Bearings, Query, Relativ
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
+from cloze.networks.cost import shown
 from cloze.networks.network import StateKind, last_places, reading_states
 from cloze.networks.transformer import Transformer
 from cloze.networks.transformer_xl import causal
@@ -212,8 +213,17 @@ class TwoStream(nn.Module):
         rows = self.unknown_dropout(self.unknown.expand(len(chosen.flat), -1), chosen.places)
         return Query(rows, chosen, bearings.at(chosen, mask))
 
-    def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token in a row of `length`; queries and heads not counted."""
-        across = self.layers[0].attention.out.in_features if len(self.layers) else 0
-        dense = len(self.layers) * (5 * self.width * across + 2 * self.width * self.inner)
-        return 6.0 * dense + 24.0 * len(self.layers) * across * (length + self.memory)
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+        """Floating-point operations of forward and backward over a full memory; the query stream's where it is wanted."""
+        size, last = shown(fields), len(self.layers) - 1
+        far = len(distances_down(size.length, self.memory + size.length, ahead=True, clamp=None, device=torch.device("meta")))
+        queries, block = None, 0
+        if "query" in want:
+            places = torch.arange(size.rows * size.length) if asked is None else asked
+            chosen = Asked.of(places, size.rows, size.length)
+            queries, block = len(chosen.flat), chosen.positions.shape[1]
+        bare = want.isdisjoint({"hidden", "summary", "layers"})
+        return sum(
+            layer.flops(size, past=self.memory, far=far, queries=queries, block=block, content=not (bare and number == last))
+            for number, layer in enumerate(self.layers)
+        )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cloze.bounds import Count, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED
 from cloze.networks.network import StateKind
 from cloze.networks.subwords import count_roles, hashes_of_words, ngram_rows, rows_of_words, run_rows
 from cloze.registry import Given, register
@@ -185,9 +186,9 @@ class WordVectors(nn.Module):
                 return torch.zeros(self.width, device=self.embeddings.weight.device)
             return self.embeddings.weight[torch.tensor(rows, device=self.embeddings.weight.device)].mean(0)
 
-    def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token; what objectives compute is not in it."""
-        return 6.0 * self.width
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+        """Floating-point operations of forward and backward: in every cell two vectors meet."""
+        return TRAINED * self.width * len(fields["cell"]) if "association" in want and "cell" in fields else 0.0
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -16,6 +16,7 @@ from cloze.networks.blocks.embeddings import Embeddings
 from cloze.networks.blocks.layer import Activation, TransformerLayer
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED, maps
 from cloze.networks.transformer import Transformer
 from cloze.registry import Given, register
 
@@ -28,7 +29,7 @@ class Zen(Transformer):
     token with that of an n-gram that covers it. After each layer the states of the n-grams that cover a token are added to
     the token's (their sum, not their mean, as in the code). The n-grams have no positions, the segment of their first
     token, and `ngram_layers` layers of their own; the last state of those is added again after every later layer (so does
-    the code). Without n-grams this is `transformer`, number for number; `flops_per_token` does not count them.
+    the code). Without n-grams this is `transformer`, number for number.
 
     Parameters: those of `transformer`, `ngrams.*` (tables and norm) and `ngram_layers.<n>.*`.
     """
@@ -132,6 +133,16 @@ class Zen(Transformer):
         if "layers" in want:
             states["layers"] = torch.stack(passed)
         return {name: state for name, state in states.items() if name in want}
+
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+        """Floating-point operations of forward and backward, those of the n-grams included."""
+        found = super().flops(fields, want=want, asked=asked)
+        if "items/ngram" not in fields:
+            return found
+        rows, length = fields["items/ngram"].shape
+        length = max(length, 1)
+        each = maps(*self.ngram_layers) + 2 * len(self.ngram_layers) * self.width * length
+        return found + TRAINED * rows * length * each
 
     def _grams(
         self, items: Tensor, pairs: Tensor, segments: Tensor | None, block: Tensor | None

@@ -12,6 +12,7 @@ from cloze.batch import Batch
 from cloze.bounds import Count, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.adaptive import AdaptiveEmbedding, bounds, piece_widths
+from cloze.networks.cost import TRAINED
 from cloze.objectives.classify import Classify
 from cloze.objectives.objective import Loss
 from cloze.registry import Given, register
@@ -32,6 +33,7 @@ class AdaptiveHead(nn.Module):
         tie_projections: bool,
     ) -> None:
         super().__init__()
+        self.width = width
         self.bounds = bounds(cutoffs, vocab_size)
         widths = piece_widths(embedding_width, divide, len(self.bounds))
         later = len(self.bounds) - 1
@@ -62,6 +64,17 @@ class AdaptiveHead(nn.Module):
         for number in range(1, len(self.bounds)):
             parts.append(first[:, head + number - 1, None] + self._within(number, x))
         return torch.cat(parts, dim=1)
+
+    def products(self, targets: Tensor) -> float:
+        """Multiplications for answers (M,): the first cluster's for all, a later one's for those in it."""
+        found = 0.0
+        for number, (low, high) in enumerate(self.bounds):
+            vectors = self._vectors(number)
+            rows = len(targets) if number == 0 else int(((targets >= low) & (targets < high)).sum())
+            later = self.cluster_weight.numel() if number == 0 and self.cluster_weight is not None else 0
+            down = self.width * vectors.shape[1] if self.projected else 0
+            found += rows * (vectors.numel() + later + down)
+        return found
 
     def losses(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropies, cluster by cluster, and the rows of `x` that they belong to: (M,) both, in another order."""
@@ -114,6 +127,10 @@ class AdaptivePrediction(Classify):
     """`Classify` whose loss never makes the scores of clusters that hold none of the answers."""
 
     head: AdaptiveHead
+
+    def flops(self, batch: Batch) -> float:
+        """Those of the clusters that hold answers."""
+        return TRAINED * self.head.products(batch[self.targets].long())
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The summed loss. Metrics: `beyond`, the answers that lie outside the first cluster."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.bounds import Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks.cost import TRAINED, maps
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import Loss, Objective
@@ -43,7 +44,7 @@ class Contrast(Objective):
             raise RecipeError(f"contrast.temperature: got {temperature}, expected a number above 0.")
         self.takes, self.optional = frozenset({"tokens"}), frozenset({"block"})
         self.reads = ("query", "key")
-        self.temperature = temperature
+        self.temperature, self.width = temperature, project or width
         self.normalise = normalise
         made = {} if project is None else {name: dense(width, project) for name in self.reads}
         self.head = nn.ModuleDict(made)
@@ -51,6 +52,11 @@ class Contrast(Objective):
     def count(self, batch: Batch) -> Tensor:
         """The number of examples."""
         return _firsts(batch["tokens"], batch.get("block")).sum(dtype=torch.float32)
+
+    def flops(self, batch: Batch) -> float:
+        """Every query meets every key."""
+        rows = int(_firsts(batch["tokens"], batch.get("block")).sum())
+        return TRAINED * rows * (maps(self.head) + rows * self.width)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(E, E): each query with every key; minus infinity where another example's key has the tokens of its own."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.initial import draw
+from cloze.networks.cost import maps
 
 Transform = Literal["gelu", "gelu_tanh", "tanh", "relu"]
 
@@ -33,6 +34,12 @@ def dense(inputs: int, outputs: int, deviation: float = 0.02, *, bias: bool = Tr
     if bias:
         nn.init.zeros_(linear.bias)
     return linear
+
+
+def products(head: nn.Module) -> int:
+    """Multiplications of a head for one row: the numbers of its linear maps and of the vocabularies that it is tied to."""
+    tied = [part.weight.numel() for part in head.modules() if isinstance(part, VocabularyHead) and part.output is None]
+    return maps(head) + sum(tied)
 
 
 class ClassHead(nn.Module):

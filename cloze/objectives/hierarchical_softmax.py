@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cloze.batch import Batch
+from cloze.networks.cost import TRAINED
 from cloze.objectives.huffman import Codes, huffman
 from cloze.objectives.objective import Loss
 from cloze.objectives.output_words import OutputWords
@@ -65,6 +66,11 @@ class HierarchicalSoftmax(OutputWords):
             points = np.maximum(codes.points, 0)
             self._paths = _Paths(torch.from_numpy(points).to(device), torch.from_numpy(signs).to(device))
         return self._paths
+
+    def flops(self, batch: Batch) -> float:
+        """Every answer meets as many nodes as the deepest word has above it."""
+        depth = self._walks(batch[self.targets].device).points.shape[1]
+        return TRAINED * batch[self.places].shape[0] * depth * self.head.weight.shape[1]
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, depth): the score of every right turn, infinite behind the end of a path."""

@@ -100,6 +100,11 @@ class MixedHead(Mixed):
             clock=clock,
         )
 
+    @property
+    def behind(self) -> list[nn.Module | None]:
+        """The maps behind the pooling."""
+        return self.pooling.behind
+
     def forward(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
         """Scores (B, classes)."""
         scores: Tensor = self.pooling(*self.mixed(layers, tokens, block))

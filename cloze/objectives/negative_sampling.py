@@ -15,6 +15,7 @@ from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import uniform_by_row
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED
 from cloze.objectives.objective import Loss
 from cloze.objectives.output_words import OutputWords
 from cloze.registry import Given, register
@@ -113,6 +114,10 @@ class NegativeSampling(OutputWords):
         low = uniform_by_row(self.clock, f"{self.set}.negatives.{attempt}.low", rows, place).double()  # 24 bits are few for words
         found = torch.searchsorted(self._shares, (high + low * 2.0**-24) * self._shares[-1], right=True)
         return found.clamp_(max=len(self._shares) - 1).view(-1, self.negatives)
+
+    def flops(self, batch: Batch) -> float:
+        """Every answer meets its word and the negatives."""
+        return TRAINED * batch[self.places].shape[0] * (1 + self.negatives) * self.head.weight.shape[1]
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, 1 + negatives): the target's score, then the negatives'; minus infinity for one that is left out."""

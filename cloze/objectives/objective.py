@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.networks.cost import TRAINED, shown
+from cloze.objectives.heads import products
 
 #: What a trained head can be used for: to say which token stands at a place, whether each token belongs there, or what class a
 #: text or a pair has.
@@ -53,6 +55,11 @@ class Objective(nn.Module):
     @abstractmethod
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The loss and the metrics, summed over the answers; scores that a later pass also reads are made only once."""
+
+    def flops(self, batch: Batch) -> float:
+        """Floating-point operations of forward and backward for a batch's answers: those of the head, for every row it reads."""
+        rows = next((batch[name].shape[0] for name in self.at if name in batch), None)
+        return TRAINED * products(self) * (shown(batch).tokens if rows is None else rows)
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The loss and the metrics from the readings."""

@@ -14,6 +14,7 @@ from cloze.bounds import BelowOne, Count, OptionalWidth, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED, maps, shown
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.objective import Answers, Loss
 from cloze.registry import Given, register
@@ -102,6 +103,11 @@ class PooledHead(nn.Module):
         self.dropout = leaving
         self.output = nn.Linear(hidden or width, classes)
 
+    @property
+    def behind(self) -> list[nn.Module | None]:
+        """The maps behind the pooling."""
+        return [self.dense, self.output]
+
     def forward(self, states: Tensor, real: Tensor) -> Tensor:
         """Tokens (B, L, D), of which `real` (B, L) count, to scores (B, classes)."""
         if self.recurrent is not None:
@@ -137,6 +143,12 @@ class PooledClassification(Answers):
         self.scope = "batch" if normed else "row"
         self.reads: tuple[str, ...] = ("hidden",)
         self.optional |= {"block"}
+
+    def flops(self, batch: Batch) -> float:
+        """What comes before the pooling for every token, what comes behind it for every text."""
+        head: Any = self.head
+        size, behind = shown(batch), maps(*head.behind)
+        return TRAINED * (size.tokens * (maps(self.head) - behind) + size.rows * behind)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""

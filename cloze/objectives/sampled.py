@@ -14,6 +14,7 @@ from cloze import rng
 from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED, maps
 from cloze.objectives.classify import Classify
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import VocabularyHead
@@ -71,6 +72,12 @@ class SampledPrediction(Classify):
         """The ids that are asked, (M,): those beyond the head's are [UNK]."""
         targets = batch[self.targets].long()
         return targets if self.size >= self.vocab_size else torch.where(targets < self.size, targets, self.unknown)
+
+    def flops(self, batch: Batch) -> float:
+        """Those of the sample while training of one, else of the whole softmax."""
+        whole = self.head.weight
+        seen = len(whole) if self.sampled is None or not self.training else self.sampled
+        return TRAINED * batch[self.places].shape[0] * (maps(self.head.dense) + seen * whole.shape[1])
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V); ids that are never an answer score -inf."""

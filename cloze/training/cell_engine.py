@@ -101,6 +101,8 @@ class GloveWorker:
         self.objective_name = session.name(self.entry, found.weighted.name)
         network, objective = found.network, found.objective
         optimizer: Any = session.run.optimizer
+        one = {"cell": torch.zeros(1, 2, dtype=torch.long)}
+        self.flops_a_cell = network.flops(one, want=frozenset({"association"}), asked=None)
         self.settings = np.array([objective.limit, objective.power, 0.0, optimizer.clip])
         self.words = self._side(network.embeddings.weight, network.bias)
         self.contexts = self._side(network.contexts.weight, network.context_bias)
@@ -134,7 +136,7 @@ class GloveWorker:
 
         cells = float(self.data.batch)
         loss = Loss(torch.tensor(totals[0]), {"error": torch.tensor(totals[1])})
-        flops = 2 * cells * session.model.flops_per_token(self.entry, 2)
+        flops = cells * self.flops_a_cell
         before, share = session.advance({self.entry: after}, tokens=2 * cells, examples=cells, flops=flops)
         session.meter.add_losses({self.objective_name: loss})
         # The gradient's norm is not known here; the root of the squared differences stands for it, and is as finite.

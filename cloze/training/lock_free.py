@@ -134,6 +134,8 @@ class LockFreeWorker:
         data: Any = session.run.data
         self.data, self.shares = data, _shares(shape)
         self.name = session.name(shape.entry, shape.name)
+        micro = self.data.next(shape.entry, Cursor())[0][0]  # the windows of the first rows stand for all
+        self.flops_a_word = session.model.flops(shape.entry, micro.batch) / max(micro.tokens, 1)
         self.windows, self.answers, self.subwords = _described(shape)
         # A word that fills its own window is moved by the whole gradient many times: without a border its rows run away.
         bounded = self.windows.full and self.windows.ask == parts.ASK_TOGETHER
@@ -191,7 +193,7 @@ class LockFreeWorker:
         if not math.isfinite(loss):
             raise NotFinite(session.step, loss)
         session.meter.add_losses({self.name: Loss(torch.tensor(loss, dtype=torch.float64), {})})
-        flops = words * session.model.flops_per_token(self.shape.entry, 1)
+        flops = words * self.flops_a_word
         session.meter.add_step(
             session.step, None, {self.name: heard}, {self.name: 1.0}, tokens=words, cells=words, flops=flops
         )
@@ -242,7 +244,7 @@ class LockFreeWorker:
     def _count(self, words: float, after: Cursor) -> None:
         """Count a step, and end the burst where something is due behind it."""
         session, entry = self.session, self.shape.entry
-        flops = words * session.model.flops_per_token(entry, 1)
+        flops = words * self.flops_a_word
         before, share = session.advance({entry: after}, tokens=words, examples=self.data.batch, flops=flops)
         self.logging |= session.due_log(before, share)
         enough = session.run.training.log_every is not None

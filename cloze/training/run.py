@@ -223,7 +223,8 @@ def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
     """Write `cloze/run.json` and `cloze/environment.json`, each at once."""
     record = {
         "recipe_hash": run.record.recipe_hash, "identity": run.record.identity, "recipe": run.record.recipe,
-        "budget": str(run.budget), "seed": run.seed, "inputs": run.record.inputs, "micro_batch": run.micro_batch, "fitted": list(run.fitted),
+        "budget": str(run.budget), "seed": run.seed, "inputs": run.record.inputs,
+        "micro_batch": run.micro_batch, "fitted": list(run.fitted),
     }
     for name, content in (("run.json", record), ("environment.json", {**environment, **run.record.environment})):
         path = run.folder / "cloze" / name

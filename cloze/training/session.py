@@ -180,9 +180,8 @@ class Session:
         return [self.name(entry, w.name) for turn in self.model.entries[entry] for w in turn.objectives]
 
     def flops(self, entry: str, micro: MicroBatch) -> float:
-        """Forward and backward of a micro-batch's real tokens."""
-        length = max(rows.shape[-1] for rows in token_fields(micro.batch))
-        return micro.tokens * self.model.flops_per_token(entry, length)
+        """Forward and backward of a micro-batch, networks and heads."""
+        return self.model.flops(entry, micro.batch)
 
     def carry(self, entry: str, micro: MicroBatch, carries: Carries) -> Carry | None:
         """The memory of a micro-batch's lanes among `carries`; None where no network has any."""

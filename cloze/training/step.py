@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cloze.batch import Batch
 from cloze.errors import RecipeError, nearest
 from cloze.networks.clock import Clock
+from cloze.networks.cost import network_flops
 from cloze.objectives import Loss
 from cloze.training.carry import Carry
 
@@ -133,13 +134,41 @@ class Step(nn.Module):
         """The objectives' weights when `share` of the budget is spent."""
         return {w.name: w.weight_at(share) for turn in self.entries[entry] for w in turn.objectives}
 
+    def flops(self, entry: str, batch: Batch) -> float:
+        """Floating-point operations of the entry's networks and heads for a batch, forward and backward; a third without
+        gradient. The batch is still on the CPU."""
+        total = 0.0
+        for entered in self._wired[entry]:
+            turn = entered.turn
+            fields = self._known(turn, batch)
+            asked = self._asked(turn, fields) if entered.asks else None
+            cost = network_flops(self._network(turn), fields, want=entered.want, asked=asked)
+            for weighted in turn.objectives:
+                objective = self._objective(weighted)
+                if (weighted.weight != 0 or weighted.name in entered.scored) and hasattr(objective, "flops"):
+                    cost += objective.flops(fields)
+            total += cost * (1.0 if turn.grad else 1 / 3)
+        return total
+
     def flops_per_token(self, entry: str, length: int) -> float:
-        """Forward and backward of the entry's networks for one token in a row of `length`; a third without gradient."""
-        flops = 0.0
-        for turn in self.entries[entry]:
-            per_token = getattr(self._network(turn), "flops_per_token", None)
-            flops += per_token(length) * (1.0 if turn.grad else 1 / 3) if per_token else 0.0
-        return flops
+        """The same for one token of rows of `length`, about, before there is a batch: of the networks alone, each of which reads
+        as many tokens."""
+        tokens = torch.arange(length)[None]
+        asked = torch.arange(0, length, 7)  # a token in seven, where it matters how many are asked
+        return sum(
+            network_flops(
+                self._network(entered.turn), {"tokens": tokens, "decoder_tokens": tokens}, want=entered.want,
+                asked=asked if entered.asks else None,
+            ) / length * (1.0 if entered.turn.grad else 1 / 3)
+            for entered in self._wired[entry]
+        )
+
+    def _known(self, turn: Pass, batch: Batch) -> Batch:
+        """The fields of the pass's view, and those that it takes from other views."""
+        seen = batch.view(turn.view)
+        taken = [(name, path.rpartition(".")) for name, path in turn.take.items() if isinstance(path, str)]
+        views = {name: (batch.view(view or "main"), plain) for name, (view, _, plain) in taken}
+        return Batch({**seen, **{name: view[plain] for name, (view, plain) in views.items() if plain in view}}, checked=True)
 
     def _parts(self, turn: Pass) -> list[nn.Module]:
         """What a pass runs: its network, its heads and its rewriters."""

@@ -61,7 +61,7 @@ def tried(
     slope = int(_BACKWARD * max(held - forward, 0) / (many - 1))
     fixed = max(first - slope, 0)
     slope = max(slope, (most - fixed) // many)
-    return Trial(seconds, batch.tokens / many, _flops(step, entry, batch) / many, fixed, slope)
+    return Trial(seconds, batch.tokens / many, step.flops(entry, batch.batch) / many, fixed, slope)
 
 
 def run(
@@ -115,8 +115,3 @@ def _timed(step: Step, entry: str, micro: MicroBatch, precision: Any, device: to
     started = time.perf_counter()
     run(step, entry, micro, precision, device)
     return time.perf_counter() - started
-
-
-def _flops(step: Step, entry: str, micro: MicroBatch) -> float:
-    length = max(tensor.shape[-1] for name, tensor in micro.batch.items() if name.rpartition(".")[2] == "tokens")
-    return micro.tokens * step.flops_per_token(entry, length)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError
+from cloze.networks.cost import maps
 
 
 def bounds(cutoffs: Sequence[int], vocab_size: int) -> list[tuple[int, int]]:
@@ -62,6 +63,13 @@ class AdaptiveEmbedding(nn.Module):
             "the network's embedding is adaptive or projected: there is no one table to tie to. Use the objective "
             "adaptive_prediction with the same cutoffs and divide, or `tie: false`."
         )
+
+    def products(self, tokens: Tensor) -> float:
+        """Multiplications for these ids."""
+        if self.projections is None:
+            return 0.0
+        inside = [int(((tokens >= low) & (tokens < high)).sum()) for low, high in self.bounds]
+        return float(sum(many * maps(up) for many, up in zip(inside, self.projections, strict=True)))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Vectors of ids."""

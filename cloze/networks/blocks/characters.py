@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from cloze.bounds import Count, OptionalDepth, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.highway import Highway
+from cloze.networks.cost import TRAINED, maps
 from cloze.networks.spelling import MASKED, NOTHING, PADDING, spell_vocabulary, trigrams
 from cloze.registry import Given, register
 
@@ -59,6 +60,18 @@ class Characters(nn.Module):
             place = place.masked_scatter(own, again + len(distinct))
             spelled = torch.cat([spelled, rows.to(spelled.dtype)])
         return self.vectors(spelled)[place]
+
+    def flops(self, tokens: Tensor, characters: Tensor | None = None) -> float:
+        """Floating-point operations of forward and backward for these ids; distinct words count once."""
+        spelled = self.spelled[torch.unique(tokens)]
+        if characters is not None:
+            own = torch.unique(characters[(characters != NOTHING).any(-1)], dim=0)
+            spelled = torch.cat([spelled, own.to(spelled.dtype)])
+        return TRAINED * self.products(spelled)
+
+    def products(self, spelled: Tensor) -> float:
+        """Multiplications for words (N, C); none where vectors are looked up and added."""
+        return 0.0
 
     @abstractmethod
     def vectors(self, spelled: Tensor) -> Tensor:
@@ -146,16 +159,29 @@ class CharCNN(Characters):
             assert isinstance(highway, Highway)
             highway.reset_parameters()
 
-    def vectors(self, spelled: Tensor) -> Tensor:
-        """Characters (N, C) of words to their vectors (N, width)."""
+    def products(self, spelled: Tensor) -> float:
+        """Multiplications for words (N, C)."""
+        windows = [self._shown(spelled, conv) - conv.kernel_size[0] + 1 for conv in self._filters()]
+        convolved = sum(conv.weight.numel() * many for conv, many in zip(self._filters(), windows, strict=True))
+        return float(len(spelled)) * (convolved + maps(self.highways))
+
+    def _filters(self) -> list[nn.Conv1d]:
+        return [conv for conv in self.filters if isinstance(conv, nn.Conv1d)]
+
+    def _shown(self, spelled: Tensor, conv: nn.Conv1d) -> int:
+        """How many characters a filter reads of words (N, C): those of the longest, and one window of padding alone."""
+        if spelled.is_meta:
+            return spelled.shape[1]
         columns = torch.arange(1, spelled.shape[1] + 1, device=spelled.device)
         most = int(torch.where(spelled != PADDING, columns, 0).amax()) if len(spelled) else 0
+        return min(most + conv.kernel_size[0], spelled.shape[1])
+
+    def vectors(self, spelled: Tensor) -> Tensor:
+        """Characters (N, C) of words to their vectors (N, width)."""
         x = F.embedding(spelled.long(), self.table.weight, padding_idx=NOTHING).transpose(1, 2)  # (N, E, C)
         found = []
-        for conv in self.filters:
-            assert isinstance(conv, nn.Conv1d)
-            shown = min(most + conv.kernel_size[0], spelled.shape[1])  # one window of padding alone, if there is any
-            found.append(conv(x[:, :, :shown]).amax(2))
+        for conv in self._filters():
+            found.append(conv(x[:, :, : self._shown(spelled, conv)]).amax(2))
         made = torch.cat(found, dim=1)
         made = F.relu(made) if self.activation == "relu" else torch.tanh(made)
         for highway in self.highways:
@@ -257,3 +283,8 @@ class CharacterTable(nn.Module):
         """(B, L) ids to (B, L, D)."""
         x: Tensor = self.part(tokens, characters)
         return x if self.project is None else self.project(x)
+
+    def flops(self, tokens: Tensor, characters: Tensor | None = None) -> float:
+        """Floating-point operations of forward and backward for these ids."""
+        projected = 0 if self.project is None else tokens.numel() * self.project.weight.numel()
+        return self.part.flops(tokens, characters) + TRAINED * projected

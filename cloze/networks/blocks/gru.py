@@ -19,6 +19,7 @@ from cloze.networks.blocks.stepping import (
     weight_gradient,
 )
 from cloze.networks.clock import Clock
+from cloze.networks.cost import CONSTANT, TRAINED
 
 
 class GRULayer(nn.Module):
@@ -70,9 +71,9 @@ class GRULayer(nn.Module):
             out = torch.where(real_tokens(lengths, length), out, 0.0)
         return (out if places is None else reorder(out, places)), last
 
-    def flops_per_token(self) -> float:
-        """Floating-point operations of forward and backward for one token."""
-        return 6.0 * (self.input.weight.numel() + self.recurrent.weight.numel())
+    def flops_per_token(self, *, constant: bool = False) -> float:
+        """Floating-point operations of forward and backward for one token; `constant`: what it reads needs no gradient."""
+        return TRAINED * self.recurrent.weight.numel() + (CONSTANT if constant else TRAINED) * self.input.weight.numel()
 
 
 class _Recurrence(torch.autograd.Function):

@@ -26,6 +26,7 @@ from cloze.networks.blocks.stepping import (
     weight_gradient,
 )
 from cloze.networks.clock import Clock
+from cloze.networks.cost import CONSTANT, TRAINED
 
 
 class Clips(NamedTuple):
@@ -109,10 +110,10 @@ class LSTMLayer(nn.Module):
             out = torch.where(real_tokens(lengths, length), out, 0.0)
         return (out if places is None else reorder(out, places)), (h, c)
 
-    def flops_per_token(self) -> float:
-        """Floating-point operations of forward and backward for one token."""
-        weights = self.input.weight.numel() + self.recurrent.weight.numel()
-        return 6.0 * (weights + (0 if self.projection is None else self.projection.weight.numel()))
+    def flops_per_token(self, *, constant: bool = False) -> float:
+        """Floating-point operations of forward and backward for one token; `constant`: what it reads needs no gradient."""
+        weights = self.recurrent.weight.numel() + (0 if self.projection is None else self.projection.weight.numel())
+        return TRAINED * weights + (CONSTANT if constant else TRAINED) * self.input.weight.numel()
 
 
 class _Recurrence(torch.autograd.Function):

@@ -11,6 +11,7 @@ from cloze.networks.blocks.dropout import Dropout, Places, drop
 from cloze.networks.blocks.layer import Activation, activate
 from cloze.networks.blocks.relative_shift import shift, shift_at
 from cloze.networks.clock import Clock
+from cloze.networks.cost import CONSTANT, TRAINED, Shown, maps
 
 
 class Asked(NamedTuple):
@@ -218,6 +219,20 @@ class RelativeLayer(nn.Module):
             context = self.attention.context(asking, key, value, far, bearings, self.drops.shares, biases, length=x.shape[1])
             x = self._finish(x, context, self.drops, None)
         return x, made
+
+    def flops(self, size: Shown, *, past: int, far: int, queries: int | None, block: int, content: bool) -> float:
+        """Floating-point operations of forward and backward for rows that remember `past` tokens and know `far` distances.
+
+        `queries` are those of the second stream, None for none, in rows of `block`; `content` as in `forward`.
+        """
+        inside, keys = self.attention.out.in_features, size.length + past
+        width, after = self.attention.out.out_features, maps(self.attention.out, self.inner, self.outer)
+        met = inside * (2 * keys + far)  # scores by content and by distance, and values
+        found = TRAINED * size.tokens * (3 * width * inside + (after + met if content else 0))
+        found += CONSTANT * (size.rows * past * 2 * width * inside + far * width * inside)
+        if queries is not None:
+            found += TRAINED * (queries * (width * inside + after) + size.rows * block * met)
+        return found
 
     def _finish(self, x: Tensor, context: Tensor, drops: Drops, places: Places | None) -> Tensor:
         """Everything after attention: per token, (B, L, D) or (M, D) at places."""

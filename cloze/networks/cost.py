@@ -1,0 +1,53 @@
+"""What a pass costs: the floating-point operations of forward and backward that a budget in FLOPs counts.
+
+Products count, and nothing else: a number of a weight that meets a row is multiplied and added once forward, once for the
+gradient of the row and once for its own. A device may leave some of it out (layers at places that nobody reads) or do it twice;
+a budget buys the same everywhere. Padding of rows is not counted. The contract in `tests/recipes/test_flops.py` holds every
+recipe to what `torch.utils.flop_counter` finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+#: Operations for one multiplication of a product whose two sides both need a gradient, and of one where one side is constant.
+TRAINED, CONSTANT = 6.0, 4.0
+
+
+class Shown(NamedTuple):
+    """What a network reads of one sequence: rows, real tokens, and the length of the rows."""
+
+    rows: int
+    tokens: int
+    length: int
+
+
+def shown(fields: Mapping[str, Tensor], name: str = "tokens", block: str = "block") -> Shown:
+    """The size of a sequence among the fields of a pass; `block` is 0 at padding."""
+    rows, length = fields[name].shape[:2]
+    tokens = int((fields[block] > 0).sum()) if block in fields else rows * length
+    return Shown(rows, tokens, length)
+
+
+def maps(*modules: nn.Module | None) -> int:
+    """The numbers in all linear maps of some modules: multiplications for one row."""
+    inside = [part for module in modules if module is not None for part in module.modules()]
+    return sum(part.weight.numel() for part in inside if isinstance(part, nn.Linear))
+
+
+def network_flops(network: Any, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    """The operations of a network that makes the states in `want` of these fields; 0 of one that does not say.
+
+    A network says it by `flops(fields, want=…, asked=…)`, or by `flops_per_token(length)` where all tokens cost the same.
+    """
+    whole = getattr(network, "flops", None)
+    if whole is not None:
+        return float(whole(fields, want=want, asked=asked))
+    per_token = getattr(network, "flops_per_token", None)
+    if per_token is None or "tokens" not in fields:
+        return 0.0
+    size = shown(fields)
+    return size.tokens * float(per_token(size.length))

@@ -1,0 +1,88 @@
+"""The contract of every recipe: a budget in FLOPs counts the products of networks and heads as torch counts them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from cloze.assembly.build import build_data, build_step
+from cloze.batch import Batch
+from cloze.batching import Cursor
+from cloze.networks import Transformer
+from cloze.networks.cost import TRAINED
+from cloze.objectives import CooccurrenceRegression, Factorisation
+from cloze.training.carry import Carries
+from cloze.training.step import Step
+
+from .test_every_recipe import distinct, opened
+
+TOLERANCE = 0.02
+
+
+def in_place(self_shape: Any, a: Any, b: Any, *rest: Any, out_shape: Any = None, **named: Any) -> int:
+    """What torch's counter knows of `addmm`, for `addmm_`."""
+    return 2 * int(a[0]) * int(a[1]) * int(b[-1])
+
+
+def counted(step: Step, turn: str, batch: Batch) -> int:
+    """What torch counts of a forward and backward pass; a memory is full when it begins."""
+    carries = Carries()
+    carry = carries.of(turn, 0, len(batch["tokens"]), torch.device("cpu")) if step.carries else None
+    memory = max(getattr(network, "memory", 0) for network in step.networks.values())
+    for _ in range(-(-memory // batch["tokens"].shape[1]) if carry is not None else 0):
+        step(turn, batch, carry)
+    ways = {torch.ops.aten.addmm_: in_place}
+    with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False, custom_mapping=ways) as counter:
+        losses = step(turn, batch, carry)
+        torch.stack([loss.total for loss in losses.values()]).sum().backward()
+    return int(counter.get_total_flops())
+
+
+def without_shortcuts(step: Step) -> None:
+    """Have a CPU compute the last layer everywhere, as other devices do."""
+    for turn, entered in step._wired.items():
+        plain = [isinstance(step.networks[one.turn.network], Transformer) for one in entered]
+        step._wired[turn] = tuple(one._replace(asks=one.asks and not own) for one, own in zip(entered, plain, strict=True))
+
+
+def without_padding(batch: Batch) -> Batch:
+    """Padding as text: what is computed for it on a device is not counted."""
+    return Batch({
+        name: tensor.clamp(min=1) if name.rpartition(".")[2] in ("block", "decoder_block") else tensor
+        for name, tensor in batch.items()
+    })
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+@pytest.mark.parametrize("name", distinct())
+def test_a_step_costs_what_its_products_cost(name: str, tmp_path: Path) -> None:
+    recipe, stores, tokenizer, tables = opened(name, tmp_path)
+    store = next(iter(stores.values()))
+    step = build_step(recipe, vocab_size=tokenizer.size, tables=tables, store=store, tokenizer=tokenizer).train()
+    data = build_data(recipe, stores, step, tokenizer, seed=0, tables=tables)
+    without_shortcuts(step)
+    if any(isinstance(objective, Factorisation) for objective in step.objectives.values()):
+        return  # nothing of it is a step; the engine counts what it multiplies
+    for turn in recipe.turns:
+        (micro, *_), _ = data.next(turn, Cursor())
+        batch = without_padding(micro.batch)
+        step.clock.set(seed=0, step=0, first_row=0, share=0.0)
+        if any(isinstance(objective, CooccurrenceRegression) for objective in step.objectives.values()):
+            (network,) = step.networks.values()  # number by number, which torch does not count as a product
+            assert step.flops(turn, batch) == TRAINED * network.width * len(batch["cell"])
+            continue
+        assert step.flops(turn, batch) == pytest.approx(counted(step, turn, batch), rel=TOLERANCE)
+
+
+def test_what_runs_without_gradient_costs_a_third(tmp_path: Path) -> None:
+    recipe, stores, tokenizer, tables = opened("bert", tmp_path)
+    step = build_step(recipe, vocab_size=tokenizer.size)
+    batch = build_data(recipe, stores, step, tokenizer, seed=0).next("main", Cursor())[0][0].batch
+    whole = step.flops("main", batch)
+    step._wired = {"main": tuple(one._replace(turn=replace(one.turn, grad=False)) for one in step._wired["main"])}
+    assert step.flops("main", batch) == pytest.approx(whole / 3)
