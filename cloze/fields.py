@@ -136,6 +136,11 @@ for _field in (
     Field("decoder_length", "B", "integer", "second sequence: tokens; what follows is padding", travels=False),
     Field("decoder_places", "B K", "integer", "columns of the second sequence where answers of the set stand; they become "
           "`places` of the states of the decoder", keyed=True, travels=False),
-    Field("column", "B", "integer", "a labelled record's column under its own name", keyed=True, travels=False),
+    Field("column", "B", "integer", "the answer of a labelled record: one for the row, or (B, K) one for each word, -1 for none",
+          keyed=True, travels=False),
+    Field("summary", "B", "integer", "column of the token that sums the row up; absent: the first. It becomes `summaries`",
+          travels=False),
+    Field("words", "B K", "integer", "column of the first token of each labelled word, -1 where no token of it is read",
+          travels=False),
 ):
     add(_field)

@@ -12,6 +12,7 @@ from cloze.assembly.build import Loaded, head_key, load_checkpoint
 from cloze.assembly.origins import borrowed, frozen_heads
 from cloze.assembly.recipe import ObjectiveSpec, Recipe
 from cloze.errors import CheckpointError
+from cloze.tasks.classifier import start_head
 from cloze.text import Tokenizer
 from cloze.training.step import Step
 from cloze.transfer import matched_rows, transfer_rows
@@ -48,6 +49,8 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
             if run.network == label:
                 head = step.objectives[head_key(recipe, run, spec)]
                 lacks = _load_head(head, spec, given, fit)
+                if lacks and recipe.task is not None:
+                    start_head(head, given)
                 if lacks and recipe.head_name(run, spec) in frozen:
                     raise CheckpointError(_random_head(folder, label, spec, given, lacks))
 

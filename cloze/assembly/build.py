@@ -163,7 +163,8 @@ def edits_of(
 ) -> list[Placed]:
     """The edits of an entry, with an `order` edit for every view when the order is not the same for all rows."""
     asking = {name for spec in entry.exercise for name in wanted(lookup(spec.part.kind, spec.part.name))}
-    available = {"tokenizer": facts, "tables": tables}
+    source = lookup("source", recipe.sources[entry.source].name)
+    available = {"tokenizer": facts, "tables": tables, "keeps_empty": getattr(source, "keeps_empty", False)}
     if "counts" in asking:
         available["counts"] = store.counts()
     edits = [Placed(built(spec.part, available), spec.view) for spec in entry.exercise]
@@ -186,9 +187,10 @@ def build_feed(
     for run in entry.passes:
         network: Any = step.networks[run.network]
         takes |= network.takes
-    lanes = {"lanes": first_batch(recipe)} if getattr(source, "lanes", False) else {}
+    told = {"lanes": first_batch(recipe)} if getattr(source, "lanes", False) else {}
+    told |= {"batch": first_batch(recipe)} if getattr(source, "of_one_length", False) else {}
     return Feed(
-        source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part, **lanes),
+        source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part, **told),
         edits_of(recipe, entry, facts, store=store, tables=tables or {}),
         length=length,
         takes=frozenset(takes),

@@ -12,6 +12,7 @@ from typing import Any
 from cloze.assembly.document import read_yaml
 from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import (
+    OWN,
     RECORD_ONLY,
     EntrySpec,
     NetworkSpec,
@@ -34,13 +35,15 @@ def canonical(recipe: Recipe) -> dict[str, Any]:
     whole: dict[str, Any] = {"name": recipe.name, "paper": recipe.paper, "notes": recipe.notes}
     if recipe.stages:
         return whole | {"stages": {stage.name: _stage(stage, canonical(stage.recipe)) for stage in recipe.stages}}
-    whole["texts"] = {name: _text(text) for name, text in recipe.texts.items()}
+    if recipe.texts:
+        whole["texts"] = {name: _text(text) for name, text in recipe.texts.items()}
     whole["sources"] = {name: _part(source) for name, source in recipe.sources.items()}
     if recipe.tables:
         whole["tables"] = {name: _part(table) for name, table in recipe.tables.items()}
     whole["networks"] = {name: _network(network) for name, network in recipe.networks.items()}
     whole["tie"] = plain(recipe.tie)
-    whole["reading"] = plain(dataclasses.asdict(recipe.reading))
+    if recipe.reading.single != OWN:
+        whole["reading"] = plain(dataclasses.asdict(recipe.reading))
     entries = {name: _entry(entry) for name, entry in recipe.entries.items()}
     if list(entries) == ["main"] and len(recipe.sources) == 1:
         alone = entries["main"]
@@ -50,6 +53,8 @@ def canonical(recipe: Recipe) -> dict[str, Any]:
     whole["schedule"] = [_dropping_nulls(dataclasses.asdict(phase)) for phase in recipe.schedule]
     fields = dataclasses.fields(recipe.training)
     whole["training"] = {field.name: plain(getattr(recipe.training, field.name)) for field in fields}
+    if recipe.task is not None:
+        whole["task"] = plain(dataclasses.asdict(recipe.task))
     whole["export"] = recipe.export
     return whole
 
@@ -58,13 +63,13 @@ def identity(recipe: Recipe) -> dict[str, Any]:
     """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
 
     A warm-up in steps is a share of the published steps, so it enters as that share. When the held-out loss is taken counts only
-    where the optimizer (`listens`) or the rate (`hear`) looks at it.
+    where the optimizer (`listens`) or the rate (`hear`) looks at it, and where it decides which checkpoint is kept (`task`).
     """
     if recipe.stages:
         return {"stages": {stage.name: _stage(stage, identity(stage.recipe)) for stage in recipe.stages}}
     whole = {key: value for key, value in canonical(recipe).items() if key not in ("name", "paper", "notes")}
     optimizer, rate = (builder_of(part.kind, part.name) for part in (recipe.training.optimizer, recipe.training.rate))
-    listening = getattr(optimizer, "listens", False) or listens(rate)
+    listening = getattr(optimizer, "listens", False) or listens(rate) or recipe.task is not None
     aside = RECORD_ONLY - {"evaluate_every"} if listening else RECORD_ONLY
     inner = [value.arguments for value in recipe.training.rate.arguments.values() if isinstance(value, PartSpec)]
     aside -= {"steps"} if any(arguments.get("warmup_steps") for arguments in inner) else set()

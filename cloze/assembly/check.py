@@ -15,7 +15,7 @@ from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build, stand_ins
 from cloze.assembly.load import phase_recipes
-from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.recipe import OWN, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.structure import views
 from cloze.errors import ClozeError, nearest
 from cloze.training.phases import sets_dropout
@@ -92,7 +92,7 @@ def _check_text(recipe: Recipe, faults: Faults) -> None:
 
     for text in recipe.texts.values():
         _made(text.tokenizer, {}, faults)
-    where = next(iter(recipe.texts.values())).tokenizer.where
+    where = next((text.tokenizer.where for text in recipe.texts.values()), Where(recipe.name))
     templates = [(where, f"reading.{key}", getattr(recipe.reading, key)) for key in ("single", "pair")]
     for entry in recipe.entries.values():
         for edit in entry.exercise:
@@ -100,6 +100,8 @@ def _check_text(recipe: Recipe, faults: Faults) -> None:
                 templates.append((edit.part.where, f"{edit.part.path}.template", edit.part.arguments["template"]))
     for place, path, template in templates:
         if not isinstance(template, str):
+            continue
+        if template == OWN:
             continue
         pieces = split_template(template)
         for kind, text_piece in pieces:
@@ -206,7 +208,7 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
     from cloze.networks.clock import Clock
     from cloze.training.step import tie
 
-    size = next(iter(recipe.texts.values())).tokenizer.arguments.get("size")
+    size = next((text.tokenizer.arguments.get("size") for text in recipe.texts.values()), None)
     given: dict[str, Any] = {
         "vocab_size": size if isinstance(size, int) and size > 0 else 1000, "clock": Clock(), "tables": stand_ins(recipe.tables),
     }

@@ -12,6 +12,7 @@ from cloze.errors import CheckpointError, ClozeError
 from cloze.training.lock import alone_in
 
 _RUN = Path("cloze") / "run.json"
+SEEDS = Path("cloze") / "seeds"  # the runs of several seeds, each in a folder of its own
 _BEFORE_RUN = {"lock", "corpus", "stages"}  # in `cloze/` where a run was prepared and did not begin
 
 
@@ -48,7 +49,7 @@ def require_own(out: Path) -> None:
     """Refuse a folder that holds anything but a run, or what was left where one did not begin."""
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out}: is a file; expected the folder of a run. Choose another --out.")
-    if not out.exists() or (out / _RUN).is_file():
+    if not out.exists() or (out / _RUN).is_file() or (out / SEEDS).is_dir():
         return
     found = sorted(path.name for path in out.iterdir() if path.name != "cloze")
     if (out / "cloze").is_dir():

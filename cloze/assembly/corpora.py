@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.given import build
 from cloze.assembly.inputs import TextRecord, difference, marks_of, require_text_unchanged, store_digest
-from cloze.assembly.recipe import Recipe, TextSpec
+from cloze.assembly.parts import builder_of
+from cloze.assembly.recipe import PartSpec, Recipe, TextSpec
 from cloze.corpus import Store
 from cloze.corpus.build import Progress, build_store, corpus_files, train_tokenizer_from
 from cloze.errors import CorpusError, RecipeError
@@ -40,6 +42,8 @@ def open_corpus(
     whose = str(tokenizer) if isinstance(tokenizer, (str, Path)) else "the recipe's first source"
     annotations = Annotations.of(text_of(recipe)) if "main" in recipe.texts else Annotations()
     spec = recipe.sources[source or next(iter(recipe.sources))]
+    if hasattr(builder_of("source", spec.name), "build_store"):
+        return open_records(spec, paths, folder, tokenizer=given, run=run, report=report)
     text_format = "pairs" if spec.name == "pairs" else text_format
     mixed = spec.arguments.get("languages")  # an exponent: the text lies in a folder per language
     languages = mixed is not None and text_format != "pairs"
@@ -73,6 +77,32 @@ def open_corpus(
     )
     text.record(store)
     return store, chosen
+
+
+def open_records(
+    spec: PartSpec, paths: Sequence[str], folder: Path, *, tokenizer: Tokenizer | None, known: Store | None = None,
+    run: Path | None = None, report: Say = lambda line: None,
+) -> tuple[Store, Tokenizer]:
+    """The store of labelled text, as its source reads it, and its tokenizer: opened where it is one, else built into
+    `folder/store`. With `known`, the store of the training text, its classes are used."""
+    if len(paths) == 1 and Store.is_store(paths[0]):
+        store = Store.open(paths[0])
+        if tokenizer is not None:
+            store.require_tokenizer(tokenizer.hash, whose="the checkpoint")
+        return store, store.tokenizer()
+    if tokenizer is None:
+        raise CorpusError(
+            f"{' '.join(paths)}: labelled text is read with the tokenizer of a checkpoint or of other text, and there is none.\n"
+            "  Fine-tune a checkpoint: cloze finetune CHECKPOINT --train FILE --dev FILE --out DIR"
+        )
+    arguments = {key: value for key, value in spec.arguments.items() if key not in ("length", "pool")}
+    how = {"records": arguments, "tokenizer": tokenizer.hash, "known": None if known is None else store_digest(known)}
+    text = LabelledText(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))
+    if not text.awaited(run):
+        folder.mkdir(parents=True, exist_ok=True)
+        source = build(builder_of("source", spec.name), spec.arguments, {})
+        text.record(source.build_store(paths, tokenizer, folder / "store", known=known, report=report))
+    return Store.open(folder / "store"), tokenizer
 
 
 def open_held_out(
@@ -126,14 +156,32 @@ class Text:
     def files(self) -> list[str] | None:
         """The files of the text in the order they are read; None where it is not there."""
         try:
-            return corpus_files(self.paths, self.format, self.languages)
+            return self.listed()
         except CorpusError:
             return None
 
+    def listed(self) -> list[str]:
+        """The files of the text in the order they are read; a `CorpusError` where it is not there."""
+        return corpus_files(self.paths, self.format, self.languages)
+
     def record(self, store: Store) -> None:
         """Keep what the store was built from."""
-        files = tuple(marks_of(corpus_files(self.paths, self.format, self.languages)))
+        files = tuple(marks_of(self.listed()))
         TextRecord(self.paths, files, self.how, store_digest(store)).write(self.folder)
+
+
+class LabelledText(Text):
+    """Labelled text: tables, or folders of texts."""
+
+    def listed(self) -> list[str]:
+        """The files, those of a folder in the order of their names; a `CorpusError` where one is not there."""
+        found: list[str] = []
+        for path in map(Path, self.paths):
+            if not path.exists() and str(path) != "-":
+                raise CorpusError(f"{path}: no such file.")
+            inside = sorted(str(file) for file in path.rglob("*") if file.is_file()) if path.is_dir() else [str(path)]
+            found += inside
+        return found
 
 
 def _rank() -> int:

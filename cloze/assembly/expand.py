@@ -14,7 +14,7 @@ from cloze.assembly.schema import expand_arguments, expand_part, slots, unknown_
 
 KEYS = (
     "name", "paper", "notes", "sources", "corpus", "texts", "text", "tables", "networks", "network", "tie", "reading", "order",
-    "exercise", "passes", "objectives", "mixture", "mixing", "schedule", "training", "export", "stages",
+    "exercise", "passes", "objectives", "mixture", "mixing", "schedule", "training", "task", "export", "stages",
 )
 # Keys that hold parts or further keys, never a value.
 SECTIONS = frozenset(KEYS) - {"name", "paper", "notes", "tie", "order", "mixing", "export"}

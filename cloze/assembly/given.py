@@ -21,6 +21,7 @@ MEANINGS: Mapping[str, str] = {
     "while a recipe is only checked, and when a checkpoint is loaded",
     "spellings": "how the tokenizer spells each id (V); None while a recipe is only checked",
     "tables": "the look-up tables of the recipe by name",
+    "keeps_empty": "whether a text without tokens keeps what the template puts around it: one of a record does",
 }
 
 

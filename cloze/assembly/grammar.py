@@ -9,6 +9,7 @@ from cloze.assembly.document import Node
 from cloze.assembly.expand import BESIDE
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import (
+    OWN,
     EditSpec,
     EntrySpec,
     Mixing,
@@ -21,6 +22,7 @@ from cloze.assembly.recipe import (
     Reading,
     Recipe,
     RewriterSpec,
+    TaskSpec,
     TextSpec,
     TrainingSpec,
 )
@@ -70,13 +72,17 @@ _examples = {
 def read(root: Node, faults: Faults) -> Recipe | None:
     """The recipe, or None and faults. Only keys are read here; whether names meet is checked in `structure`."""
     head = read_arguments("A recipe", _head, _only(root, _head), "", faults)
-    texts = {name: _text(node, f"texts.{name}", faults) for name, node in _section(root, "texts", faults)}
+    begins = _begins_with_checkpoint(root)
+    written = _optional(root, "texts") if begins else _section(root, "texts", faults)
+    texts = {name: _text(node, f"texts.{name}", faults) for name, node in written}
     sources = {name: _part(node, f"sources.{name}", faults) for name, node in _section(root, "sources", faults)}
     tables = {name: _part(node, f"tables.{name}", faults) for name, node in _optional(root, "tables")}
     networks = {
         name: _network_spec(name, node, f"networks.{name}", faults) for name, node in _section(root, "networks", faults)
     }
-    reading = _built(Reading, root, "reading", faults)
+    own = begins and "reading" not in root.value
+    reading = Reading(OWN, OWN) if own else _built(Reading, root, "reading", faults)
+    task = _built(TaskSpec, root, "task", faults) if "task" in root.value else None
     training = _built(TrainingSpec, root, "training", faults)
     context = (list(sources), list(networks))
     entries = {name: _read_entry(name, node, root, prefix, context, faults) for name, node, prefix in _entries(root)}
@@ -84,7 +90,7 @@ def read(root: Node, faults: Faults) -> Recipe | None:
     everything = [head, reading, training]
     for section in (texts, sources, tables, networks, entries):
         everything += section.values()
-    if len(faults) or head is None or any(found is None for found in everything):
+    if len(faults) or head is None or ("task" in root.value and task is None) or any(found is None for found in everything):
         return None
     export = head["export"]
     if export is None:
@@ -96,7 +102,7 @@ def read(root: Node, faults: Faults) -> Recipe | None:
         name=head["name"], paper=head["paper"], notes=head["notes"], texts=texts, sources=sources, tables=tables,  # type: ignore[arg-type]
         networks=networks,  # type: ignore[arg-type]
         tie=tuple(tuple(group) for group in head["tie"]), reading=reading, entries=entries, mixing=head["mixing"],  # type: ignore[arg-type]
-        schedule=schedule, training=training, export=export,
+        schedule=schedule, training=training, export=export, task=task,
     )
 
 
@@ -116,6 +122,11 @@ def _section(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
         _missing(root, key, faults)
         return []
     return [(str(name), inner) for name, inner in node.items()]
+
+
+def _begins_with_checkpoint(root: Node) -> bool:
+    """Whether a network comes from elsewhere: its text and its reading are then known there."""
+    return any(node.is_mapping and "from" in node.value for _, node in _optional(root, "networks"))
 
 
 def _optional(root: Node, key: str) -> list[tuple[str, Node]]:

@@ -5,8 +5,9 @@ Importing this module imports no torch; reading a recipe imports the modules of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,20 @@ from cloze.errors import RecipeError, nearest
 from cloze.training.phases import MAY_SET, may_set
 
 IN_RUN = Path("cloze") / "recipe.yaml"
+Complete = Callable[[Node, Faults], None]
 
 
 def recipe_names() -> list[str]:
-    """The names of the recipes that come with cloze."""
-    folder = resources.files("cloze") / "recipes"
+    """The names of the recipes for pre-training that come with cloze."""
+    return _named(resources.files("cloze") / "recipes")
+
+
+def task_recipe_names() -> list[str]:
+    """The names of the recipes for fine-tuning that come with cloze."""
+    return _named(resources.files("cloze") / "recipes" / "tasks")
+
+
+def _named(folder: Any) -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
@@ -39,15 +49,17 @@ def load_recipe(
     overrides: Sequence[str] = (),
     with_files: Iterable[str | Path] = (),
     checkpoints: Mapping[str, Path] | None = None,
+    complete: Complete = lambda root, faults: None,
 ) -> Recipe:
     """A recipe by name (`bert`), file (`mine.yaml`) or run folder, rescaled (`--size`) and with values set (`--set`).
 
-    `checkpoints` are the folders that names of checkpoints (`from: NAME`) are bound to; None: that is not known yet.
+    `checkpoints` are the folders that names of checkpoints (`from: NAME`) are bound to; None: that is not known yet. `complete` adds
+    to the expanded tree, before values are set, what the checkpoints say of themselves.
 
     Raises one `RecipeError` that holds every fault, each with file, line and value path.
     """
     parts.import_files(with_files)
-    return _assemble(read_tree(name_or_path), size, overrides, checkpoints)
+    return _assemble(read_tree(name_or_path), size, overrides, checkpoints, complete)
 
 
 def recipe_from_data(
@@ -91,9 +103,10 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
             return path.read_text(encoding="utf-8-sig"), str(path), True
         except UnicodeDecodeError as error:
             raise RecipeError(f"{path}: not UTF-8 text (byte {error.start}). A recipe is a YAML file.") from None
-    if given in recipe_names():
-        file = resources.files("cloze") / "recipes" / f"{given}.yaml"
-        return file.read_text(encoding="utf-8"), given, False
+    for folder, known in (((), recipe_names()), (("tasks",), task_recipe_names())):
+        if given in known:
+            file = resources.files("cloze").joinpath("recipes", *folder, f"{given}.yaml")
+            return file.read_text(encoding="utf-8"), given, False
     if path.is_dir():
         raise RecipeError(f"{given}: this folder holds no {IN_RUN.as_posix()}, so it is not a run of cloze.")
     if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
@@ -101,27 +114,33 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
             f"{given}: there is no such file. As a name, {path.stem!r}: {nearest(path.stem, recipe_names())}\n"
             "  `cloze list` shows all named recipes; they are given without .yaml."
         )
+    known = [*recipe_names(), *task_recipe_names()]
     raise RecipeError(
-        f"unknown recipe {given!r}. {nearest(given, recipe_names())}\n  `cloze list` shows all; a file ends in .yaml."
+        f"unknown recipe {given!r}. {nearest(given, known)}\n  `cloze list` shows all; a file ends in .yaml."
     )
 
 
 def _assemble(
-    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Mapping[str, Path] | None = None
+    root: Node, size: str | None, overrides: Sequence[str], checkpoints: Mapping[str, Path] | None = None,
+    complete: Complete = lambda root, faults: None,
 ) -> Recipe:
     if not root.is_mapping:
         return _recipe(Written(root), size, overrides)
     if "stages" in root.value:
-        return assemble_stages(root, size, overrides, checkpoints, _recipe)
+        return assemble_stages(root, size, overrides, checkpoints, partial(_recipe, complete=complete))
     faults = Faults()
     written = take_up(root, earlier={}, checkpoints=checkpoints, prefix="", faults=faults)
     faults.raise_if_any()
-    return _recipe(written, size, overrides)
+    return _recipe(written, size, overrides, complete)
 
 
-def _recipe(written: Written, size: str | None, overrides: Sequence[str]) -> Recipe:
+def _recipe(
+    written: Written, size: str | None, overrides: Sequence[str], complete: Complete = lambda root, faults: None
+) -> Recipe:
     root, faults = written.tree, Faults()
     expand(root, faults)
+    if not len(faults):
+        complete(root, faults)
     if len(faults) and root.is_mapping:
         read(root, faults)  # what else is wrong
     faults.raise_if_any()

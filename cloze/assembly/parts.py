@@ -22,6 +22,7 @@ MODULES: dict[str, str] = {
     "annotator": "cloze.text",
     "source": "cloze.corpus",
     "table": "cloze.corpus",
+    "answer": "cloze.corpus",
     "edit": "cloze.exercises",
     "order": "cloze.exercises",
     "network": "cloze.networks",

@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.answers import with_classes
 from cloze.assembly.baselines import baselines
 from cloze.assembly.beginning import borrowed_parts, load_origins
 from cloze.assembly.binding import bound_paths, make_tables, open_stores
 from cloze.assembly.build import build_data, build_step, built, first_length, in_turns, odds_of
-from cloze.assembly.corpora import open_held_out
+from cloze.assembly.corpora import open_held_out, open_records
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
+from cloze.assembly.measuring import described, selection_of
 from cloze.assembly.origins import borrowed, never_moves, reference_to
 from cloze.assembly.phasing import phases_of, with_dropouts
 from cloze.assembly.plan import Plan, prospects_of, ways_out
@@ -24,7 +26,7 @@ from cloze.assembly.request import Request, tokenizer_for
 from cloze.assembly.room import make_room, require_one_process, require_room, untold
 from cloze.assembly.samples import sampler
 from cloze.batching import Cursor
-from cloze.corpus import Store
+from cloze.corpus import RecordStore, Store
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints
@@ -57,8 +59,11 @@ def prepare(
     known = (old or {}).get("inputs")
     if request.held_out:
         require_held_out_known(out, known, request.held_out)
-    aside = held_out_store(request, out, chosen, began=old is not None)
+    aside = held_out_store(request, loaded, stores, out, chosen, began=old is not None)
     inputs = require_inputs(out, known, inputs_of(loaded, request, named, stores, chosen, aside, begin, known))
+    record = Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs)
+    loaded = with_classes(loaded, stores)
+    told = None if loaded.task is None else described(loaded, stores)
     tables = make_tables(loaded, stores)
     given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
     require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
@@ -80,10 +85,12 @@ def prepare(
         export=Publisher(
             loaded, chosen, tables, languages_of(stores), out.resolve().name,
             {label: reference_to(begin[label], out) for label in borrowed(loaded) - {loaded.export}},
+            told, None if told is None else told.get("labels"),
         ),
         borrowed=borrowed_parts(loaded),
         optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
-        record=Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs),
+        record=record,
+        selection=None if told is None or aside is None else selection_of(loaded, step, chosen, stores, aside, told, out),
         training=replace(training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy), phases=phases,
         odds=odds_of(loaded, stores),
         mixing=loaded.mixing, train={name: unfreezing(loaded, name) for name in loaded.networks},
@@ -95,10 +102,10 @@ def prepare(
     run.check()
     if probe:
         return run, stores
-    told = make_room(
+    room = make_room(
         run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials
     )
-    plan = plan_of(loaded, request, run, stores, made, told, ranks=ranks)
+    plan = plan_of(loaded, request, run, stores, made, room, ranks=ranks)
     if old is None and rank == 0 and plan.outlook():
         say("\n".join(["before the first step:", *plan.outlook()]))
     return run, stores
@@ -119,7 +126,7 @@ def plan_of(
         loaded, run.budget, made, told, why, sum(len(one.tokens) for one in stores.values()), expected,
         stage=request.asked.stage,
     )
-    if not plan.nothing:
+    if not plan.nothing or loaded.task is not None:  # labelled text has no published size to compare with
         return plan
     bytes_ = sum(one.report.get("bytes") or 0 for one in stores.values())
     return replace(plan, ways=ways_out(plan, request.asked, vocab_size=store.vocab_size, text_bytes=bytes_ or None))
@@ -154,10 +161,18 @@ def inputs_of(
     }
 
 
-def held_out_store(request: Request, out: Path, tokenizer: Tokenizer, *, began: bool) -> Store | None:
+def held_out_store(
+    request: Request, recipe: Recipe, stores: Mapping[str, Store], out: Path, tokenizer: Tokenizer, *, began: bool
+) -> Store | None:
     """The store of the held-out text that was given, built in `out` where it is text; None where none was given."""
     if not request.held_out:
         return None
+    name, store = next(iter(stores.items()))
+    if isinstance(store, RecordStore):
+        return open_records(
+            recipe.sources[name], request.held_out, out / "cloze" / "corpus" / "held_out", tokenizer=tokenizer, known=store,
+            run=out if began else None, report=request.say,
+        )[0]
     return open_held_out(
         request.held_out, out / "cloze" / "corpus" / "held_out", tokenizer, text_format=request.text_format,
         run=out if began else None, report=request.say,

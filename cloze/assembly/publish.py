@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,8 @@ ADVICE = (
 @dataclass(frozen=True)
 class Publisher:
     """Writes checkpoint folders of one recipe; `tables` are its look-up tables, made, `languages` the names of its text's,
-    `run` the name of the run's folder, `references` what is kept of networks that are borrowed."""
+    `run` the name of the run's folder, `references` what is kept of networks that are borrowed. Of a recipe on labelled text
+    `task` is what `cloze/task.json` says and `labels` the classes."""
 
     recipe: Recipe
     tokenizer: Tokenizer
@@ -38,6 +40,8 @@ class Publisher:
     languages: tuple[str, ...] = ()
     run: str = ""
     references: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    task: Mapping[str, Any] | None = None
+    labels: tuple[str, ...] | None = None
 
     def __call__(self, folder: Path, state: Mapping[str, Tensor], step: int) -> list[str]:
         """Write `folder` from a step's full state; returns the remarks on the exported network."""
@@ -49,6 +53,9 @@ class Publisher:
                 self._write(folder / NETWORKS / name, name, state, step)
         (folder / "cloze").mkdir(parents=True, exist_ok=True)
         (folder / "cloze" / "recipe.yaml").write_text(to_yaml(self.recipe.canonical()), encoding="utf-8")
+        if self.task is not None:
+            text = json.dumps(self.task, indent=2, ensure_ascii=False) + "\n"
+            (folder / "cloze" / "task.json").write_text(text, encoding="utf-8")
         return remarks
 
     def _write(self, folder: Path, name: str, state: Mapping[str, Tensor], step: int) -> list[str]:
@@ -61,6 +68,7 @@ class Publisher:
         return export_folder(
             folder, model=self.model(name, state), tokenizer=self.tokenizer, reading=self.recipe.reading, card=card,
             architecture=self.recipe.networks[name].architecture or kin,
+            labels=self.labels if name == self.recipe.export else None,
         )
 
     def model(self, name: str, state: Mapping[str, Tensor]) -> Model:

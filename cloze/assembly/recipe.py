@@ -14,6 +14,8 @@ from cloze.assembly.document import Where
 from cloze.bounds import BelowOne, Count, Natural, Positive
 from cloze.registry import Part
 
+#: For a template: that of the checkpoint which the recipe begins with.
+OWN = "reading"
 OrderName = Literal["open", "left_to_right", "right_to_left", "source_to_target"]
 Mixing = Literal["step", "row", "all"]
 
@@ -178,10 +180,10 @@ class TrainingSpec:
     """How the recipe is trained. The signature is the schema of `training:`.
 
     `batch` counts examples per update over all ranks; `micro_batch` those that one device holds at once. `steps`, `epochs`
-    or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget.
-    `layerwise_rates`: how fast each depth of a network moves. A loss is the mean over its answers, or its sum divided by the
-    rows of the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits the recipe (`auto`),
-    must (`compiled`) or may not (`loop`).
+    or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget, or
+    every `epoch`. `layerwise_rates`: how fast each depth of a network moves. A loss is the mean over its answers, or its sum
+    divided by the rows of the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits the
+    recipe (`auto`), must (`compiled`) or may not (`loop`).
     """
 
     optimizer: OptimizerPart
@@ -200,11 +202,26 @@ class TrainingSpec:
     packing: bool = False
     workers: Natural = 0
     held_out: BelowOne = 0.01
-    evaluate_every: BelowOne = 0.1
+    evaluate_every: BelowOne | Literal["epoch"] = 0.1
     checkpoint_every: Count | None = None
     keep: Natural = 2
     keep_steps: tuple[int, ...] = ()
     log_every: Count | None = None
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What a recipe on labelled text is measured by. The signature is the schema of `task:`.
+
+    `type` is a registered kind of task, `metric` one of its metrics (None: its first), which is measured on all examples of the
+    dev set at every evaluation. `keep`: the run gives the `best` of these checkpoints, or the `last`. After `patience`
+    evaluations that are no better it ends (0: never).
+    """
+
+    type: str
+    metric: str | None = None
+    keep: Literal["best", "last"] = "best"
+    patience: Natural = 2
 
 
 # What may change without changing a single weight of the result, or belongs to the run's record: not part of the hash.
@@ -242,6 +259,7 @@ class Recipe:
     training: TrainingSpec
     export: str
     stages: tuple[Stage, ...] = ()
+    task: TaskSpec | None = None
 
     @property
     def exported(self) -> NetworkSpec:
@@ -253,6 +271,11 @@ class Recipe:
         """Tokens per example that the networks see (the longest of the sources'); in a phase, see `phase_recipes`."""
         lengths = [source.arguments.get("length") for source in self.sources.values()]
         return max((length for length in lengths if length is not None), default=None)
+
+    @property
+    def bound(self) -> bool:
+        """Whether everything is said that a checkpoint says of itself; a recipe that begins with one has to be put onto it."""
+        return self.reading.single != OWN and all(network.part is not None for network in self.networks.values())
 
     def canonical(self) -> dict[str, Any]:
         """The full form with every default filled in, as plain data that is itself a legal recipe."""

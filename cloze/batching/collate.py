@@ -26,7 +26,7 @@ class Layout(NamedTuple):
 
 def one_per_row(length: NDArray[Any], width: int | None = None) -> Layout:
     """Every example in a row of its own; `width` defaults to the longest."""
-    width = int(length.max()) if width is None else width
+    width = max(1, int(length.max())) if width is None else width
     return Layout(np.arange(len(length), dtype=np.int64) * width, len(length), width, packed=False)
 
 
@@ -72,6 +72,8 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         out["summaries"] = layout.base
     elif not inside.all():
         out["block"] = inside.astype(np.int32)
+    if "summary" in rows:
+        out["summaries"] = layout.base + rows["summary"]
     second = None
     if "decoder_tokens" in rows:
         second = one_per_row(rows["decoder_length"].astype(np.int64))

@@ -50,8 +50,8 @@ def command(
         from cloze.errors import TaskError
 
         raise TaskError("no file to measure on. Give labelled text, or for vectors of words --similarity or --analogies.")
+    from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.tasks.result import task_of
-    from cloze.tasks.table import as_format, as_quoting
 
     task = task_of(checkpoint, text=text, text_b=text_b, label=label, target=target).reading(
         columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)

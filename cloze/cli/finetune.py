@@ -53,6 +53,10 @@ def command(
     patience: Annotated[int | None, typer.Option(help="Stop after so many worse epochs; default: 2; 0: off.")] = None,
     metric: Annotated[str | None, typer.Option(help="Metric that chooses the epoch; default: the task's.")] = None,
     dropout: Annotated[float | None, typer.Option(min=0.0, max=0.9, help="In the classifier; default: 0.1.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="A recipe of your own; default: the task's.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value of the recipe: path=value.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the recipe that would be trained, and stop.")] = False,
+    extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,
     seeds: Annotated[str, typer.Option(help="1,2,3: a run each; best kept.")] = "1",
     from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Start from random weights, to compare.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
@@ -64,13 +68,21 @@ def command(
 ) -> None:
     """Fine-tune. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR"""
     from cloze.cli.quiet import silence
+    from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.tasks import finetune_seeds
     from cloze.tasks import task as make_task
     from cloze.tasks.finetune import as_dtype
     from cloze.tasks.result import check_new, save_result
-    from cloze.tasks.table import as_format, as_quoting
     from cloze.tasks.task import chosen_metric
 
+    if recipe is not None or overrides or show or extend:
+        from cloze.cli.tuning import run_recipe
+
+        run_recipe(
+            checkpoint, task=task, train=train, dev=dev, test=test, out=out, recipe=recipe, overrides=overrides or [],
+            show=show, extend=extend, seeds=_seeds(seeds), device=device, quiet=quiet, as_json=as_json,
+        )
+        return
     said = {
         "epochs": epochs, "batch": batch, "optimizer": optimizer, "rate": rate, "length": length, "patience": patience,
         "metric": metric, "dropout": dropout, "schedule": schedule, "unfreeze": unfreeze, "layerwise": layerwise, "pool": pool,

@@ -26,9 +26,9 @@ def command(
 
     Example: cloze predict SENTIMENT reviews.csv --out labelled.jsonl
     """
+    from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.tasks.evaluation import check_predictions
     from cloze.tasks.result import task_of
-    from cloze.tasks.table import as_format, as_quoting
 
     if out is not None:
         check_predictions(out)

@@ -12,6 +12,7 @@ from cloze.corpus.lines import BoundLines, Lines
 from cloze.corpus.pairs import BoundPairs, Pairs
 from cloze.corpus.passages import BoundPassages, Passages
 from cloze.corpus.plan import Plan
+from cloze.corpus.records import BoundRecords, Records, RecordStore
 from cloze.corpus.sentences import Sentences
 from cloze.corpus.store import Store
 from cloze.corpus.streams import BoundStreams, Streams
@@ -19,8 +20,9 @@ from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
 from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
 
 __all__ = [
-    "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundStreams", "BoundTermDocuments",
+    "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
+    "BoundStreams", "BoundTermDocuments",
     "BoundVectors",
     "Cooccurrences", "Lexicon", "Lines", "Pairs", "Passages", "Plan",
-    "PretrainedVectors", "Sentences", "Store", "Streams", "TermDocuments",
+    "PretrainedVectors", "RecordStore", "Records", "Sentences", "Store", "Streams", "TermDocuments",
 ]

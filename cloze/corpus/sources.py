@@ -6,6 +6,7 @@ from cloze.corpus.lexicon import BoundLexicon, Lexicon
 from cloze.corpus.lines import BoundLines, Lines
 from cloze.corpus.pairs import BoundPairs, Pairs
 from cloze.corpus.passages import BoundPassages, Passages
+from cloze.corpus.records import BoundRecords, Records
 from cloze.corpus.sentences import Sentences
 from cloze.corpus.single import BoundSingle
 from cloze.corpus.streams import BoundStreams, Streams
@@ -13,7 +14,8 @@ from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
 from cloze.corpus.vector_table import BoundVectors, PretrainedVectors
 
 __all__ = [
-    "BoundAlternating", "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundSingle",
+    "BoundAlternating", "BoundCooccurrences", "BoundLexicon", "BoundLines", "BoundPairs", "BoundPassages", "BoundRecords",
+    "BoundSingle",
     "BoundStreams", "BoundTermDocuments", "BoundVectors", "Cooccurrences", "Lexicon", "Lines", "Pairs", "Passages",
-    "PretrainedVectors", "Sentences", "Streams", "TermDocuments",
+    "PretrainedVectors", "Records", "Sentences", "Streams", "TermDocuments",
 ]

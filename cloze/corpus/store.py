@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,19 +49,25 @@ class Store:
     Every byte is compared by `verify` (`cloze corpus check STORE`).
     """
 
+    shortest_text = 1  # tokens of a sentence at least
+    kinds: ClassVar[dict[str, type[Store]]] = {}  # stores that hold more, by the key of the header that says so
+
+    def __init_subclass__(cls, *, holds: str) -> None:
+        Store.kinds[holds] = cls
+
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path = path
         self.header = header
-        self.tokens: NDArray[Any] = _map(path / "tokens.bin", np.dtype(header["dtype"]))
-        self.word_bits: NDArray[np.uint8] = _map(path / "words.bin", np.dtype(np.uint8))
-        self.sentence_starts: NDArray[np.int64] = _map(path / "sentences.bin", np.dtype(np.int64))
-        self.document_sentences: NDArray[np.int64] = _map(path / "documents.bin", np.dtype(np.int64))
+        self.tokens: NDArray[Any] = mapped(path / "tokens.bin", np.dtype(header["dtype"]))
+        self.word_bits: NDArray[np.uint8] = mapped(path / "words.bin", np.dtype(np.uint8))
+        self.sentence_starts: NDArray[np.int64] = mapped(path / "sentences.bin", np.dtype(np.int64))
+        self.document_sentences: NDArray[np.int64] = mapped(path / "documents.bin", np.dtype(np.int64))
         self.layers: Mapping[str, NDArray[np.uint8]] = {
-            name.removeprefix(LAYERS).removesuffix(".bin"): _map(path / name, np.dtype(np.uint8))
+            name.removeprefix(LAYERS).removesuffix(".bin"): mapped(path / name, np.dtype(np.uint8))
             for name in header["files"] if name.startswith(LAYERS)
         }
         self._languages: NDArray[np.uint8] | None = (
-            _map(path / LANGUAGES, np.dtype(np.uint8)) if LANGUAGES in header["files"] else None
+            mapped(path / LANGUAGES, np.dtype(np.uint8)) if LANGUAGES in header["files"] else None
         )
 
     @classmethod
@@ -72,7 +78,7 @@ class Store:
         checksums.
         """
         folder = Path(path)
-        store = cls(folder, _read_header(folder))
+        store = _made(folder, _read_header(folder))
         store._check_ends()
         store._check_content()
         if verify:
@@ -85,7 +91,7 @@ class Store:
         return (Path(path) / HEADER).is_file()
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
-        return _opened_before, (self.path,)
+        return opened_before, (self.path,)
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r}: {self.documents:,} documents, {len(self.tokens):,} tokens)"
@@ -235,10 +241,11 @@ class Store:
 
     def _check_content(self) -> None:
         """Bounds in order, ids within the vocabulary: what a flipped bit would turn into a crash, or into other text."""
-        for name, bounds, strictly in (("sentences.bin", self.sentence_starts, 1), ("documents.bin", self.document_sentences, 0)):
+        bounded = (("sentences.bin", self.sentence_starts, self.shortest_text), ("documents.bin", self.document_sentences, 0))
+        for name, bounds, least in bounded:
             for low in range(0, len(bounds), _CHUNK):
                 piece = bounds[max(low - 1, 0) : low + _CHUNK]
-                if (low == 0 and piece[0] != 0) or (len(piece) > 1 and int((piece[1:] - piece[:-1]).min()) < strictly):
+                if (low == 0 and piece[0] != 0) or (len(piece) > 1 and int((piece[1:] - piece[:-1]).min()) < least):
                     raise CorpusError(f"{self.path / name}: damaged; its bounds are not in order.\n  {_REBUILD}")
         limits = [("tokens.bin", self.tokens, self.vocab_size)]
         limits += [(layer_file(name), layer, 3) for name, layer in self.layers.items()]
@@ -257,9 +264,15 @@ class Store:
                 self._verify(name)
 
 
-def _opened_before(path: Path) -> Store:
+def opened_before(path: Path) -> Store:
     """A store whose content was looked at in the process that sends it."""
-    return Store(path, _read_header(path))
+    return _made(path, _read_header(path))
+
+
+def _made(path: Path, header: Mapping[str, Any]) -> Store:
+    """The store that a header describes: of running text, or of records."""
+    kind = next((kind for key, kind in Store.kinds.items() if key in header), Store)
+    return kind(path, header)
 
 
 def layer_file(name: str) -> str:
@@ -273,7 +286,8 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _map(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+def mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A file as an array of this type, read when it is looked at."""
     if path.stat().st_size == 0:
         return np.zeros(0, dtype=dtype)
     # A plain array over the map: `np.memmap` is a subclass whose every operation costs microseconds more.

@@ -50,7 +50,7 @@ class StoreWriter:
         self.folder = self._place.__enter__() / self.out.name
         self.folder.mkdir()
         extra = [*([LANGUAGES] if languages else []), *map(layer_file, self.layers)]
-        self._files = {name: _HashedFile(self.folder / name) for name in (*FILES, *extra)}
+        self._files = {name: HashedFile(self.folder / name) for name in (*FILES, *extra)}
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -109,7 +109,7 @@ class StoreWriter:
         return Store.open(self.out)
 
 
-class _HashedFile:
+class HashedFile:
     """A file that is only appended to, with its size and its sha256 so far."""
 
     def __init__(self, path: Path) -> None:

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cloze.corpus.readers.text_files import is_json_lines, json_lines, string_field
 from cloze.decoding.reader import Reader
 from cloze.decoding.scoring import Method, score
-from cloze.decoding.texts import is_json_lines, json_lines, string_field
 from cloze.decoding.windows import Windows
 from cloze.errors import TaskError
 from cloze.untrusted import parse_json

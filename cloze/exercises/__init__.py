@@ -14,6 +14,7 @@ from cloze.exercises import (
     delete,
     frame,
     hide,
+    label,
     mask,
     match,
     mismatch,
@@ -27,6 +28,7 @@ from cloze.exercises import (
     shuffle,
     split_words,
     subsample,
+    summarise,
     windows,
 )
 from cloze.exercises.edit import Edit
@@ -35,6 +37,6 @@ from cloze.exercises.facts import TokenFacts
 
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "copy", "corrupt", "cut", "delete", "frame", "hide",
-    "mask", "match", "mismatch", "order", "pair", "pair_half", "permutation", "permute", "predict", "rotate", "shuffle",
-    "split_words", "subsample", "windows",
+    "label", "mask", "match", "mismatch", "order", "pair", "pair_half", "permutation", "permute", "predict", "rotate", "shuffle",
+    "split_words", "subsample", "summarise", "windows",
 ]

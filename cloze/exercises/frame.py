@@ -18,6 +18,7 @@ from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Inserted, Rows, before
 
+OWN = "reading"  # for a template: that of the checkpoint which the recipe begins with
 _TEMPLATE = re.compile(r"\{(?P<part>\w+)\}|(?P<role>\[[A-Z]+\])|(?P<text>[^\[\{]+|[\[\{])")
 
 
@@ -68,7 +69,9 @@ class Frame:
     name, such as `{translation}`. An inserted token belongs to the part before it, the first ones to the first part, and of
     two or more between parts the last to the part that follows; `segments` numbers the parts (default 0, 1, …; a further
     number is that of the token that ends the template, as XLNet's last `[CLS]`), `restart` restarts positions with every
-    part. A part that is empty disappears together with the tokens that belong to it.
+    part. A part that is empty disappears together with the tokens that belong to it, but in records (`keeps_empty`).
+
+    `frame: reading` is the template by which the checkpoint that the recipe begins with reads one text or two.
 
     `inputs` gives `inputs/<set>` (B, L) for further ids: one for all tokens, a list with one for each part, or, for
     `language`, `of_row` or `of_part`: the language of the row, or of each part's own text.
@@ -80,10 +83,13 @@ class Frame:
     inputs: dict[str, Literal["of_row", "of_part"] | int | list[int]] | None = None
     tokenizer: Given[TokenFacts | None] = None
     limit: Given[int | None] = None
+    keeps_empty: Given[bool] = False
     _pieces: Pieces | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         parts = self.part_names
+        if self.template == OWN:
+            return
         if not parts:
             raise RecipeError(f"frame: template {self.template!r} names no part such as {{A}}.")
         if self.segments is not None and len(self.segments) not in (len(parts), len(parts) + self._ends):
@@ -154,12 +160,16 @@ class Frame:
         return Pieces.of(found)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        if self.template == OWN:
+            raise RecipeError("frame: reading stands for the template of a checkpoint; the recipe begins with none.")
         needed(self.tokenizer, "frame")
         assert self._pieces is not None  # there is a tokenizer
         pieces = self._pieces
         begins, lengths = self._parts(rows)
         rows = rows.having_all(beside(rows, *self.joins)) if self.joins else rows
         widths = np.minimum(lengths.take(pieces.group, axis=1), pieces.most)
+        if self.keeps_empty:
+            widths[:, pieces.most == 1] = 1
         widths *= pieces.size
         starts = widths.cumsum(axis=1)
         total = starts[:, -1].copy()

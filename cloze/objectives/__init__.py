@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from cloze.objectives.activation_penalty import ActivationPenalty
 from cloze.objectives.adaptive import adaptive_prediction
+from cloze.objectives.chosen import TextClassification
 from cloze.objectives.classify import Classify, classify
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
@@ -28,6 +29,7 @@ from cloze.objectives.token_prediction import token_prediction
 __all__ = [
     "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "Factorisation", "HierarchicalSoftmax", "Loss",
     "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Sample", "SequenceLabelling",
-    "SpanBoundary", "adaptive_prediction", "classify", "mixed_classification", "pooled_classification", "relation_prediction",
+    "SpanBoundary", "TextClassification",
+    "adaptive_prediction", "classify", "mixed_classification", "pooled_classification", "relation_prediction",
     "sequence_labelling", "span_boundary", "token_labelling", "token_prediction",
 ]

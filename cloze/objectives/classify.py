@@ -120,6 +120,7 @@ def classify(
     transform: Transform | None = None,
     norm_epsilon: Positive | None = None,
     biases: bool = True,
+    output_bias: bool = True,
     dropout: BelowOne = 0.0,
     width: Given[int],
     clock: Given[Clock],
@@ -127,7 +128,8 @@ def classify(
     """Classify what stands at the places of a set: the general form, with a softmax over `classes`.
 
     A transform may be followed by a norm (`norm_epsilon`); without `biases` neither it nor the dense map has offsets. That is
-    what stands before the classes in ModernBERT. Parameters: `head.dense.*` and `head.norm.*` where asked for, `head.output.*`.
+    what stands before the classes in ModernBERT. Without `output_bias` the classes have none (GPT-2).
+    Parameters: `head.dense.*` and `head.norm.*` where asked for, `head.output.*`.
     """
     if transform is None and (norm_epsilon is not None or not biases):
         raise RecipeError("classify: norm_epsilon and biases belong to the dense map of a `transform`; choose one, such as gelu.")
@@ -135,4 +137,6 @@ def classify(
         width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), norm_epsilon=norm_epsilon,
         biases=biases,
     )
+    if not output_bias:  # it stays zero
+        head.output.bias.requires_grad_(False)
     return Classify(head, set=set, reading=reading, kind="relation_prediction" if reading == "summary" else None)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from cloze.corpus.readers.text_files import lines
 from cloze.decoding.neighbours import EPSILON, Method, solve
-from cloze.decoding.texts import lines
 from cloze.errors import TaskError
 from cloze.interop.vectors import Vectors
 from cloze.tasks.similarity import Unknown, check_unknown, lower_case_helps

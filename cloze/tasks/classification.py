@@ -9,15 +9,16 @@ from typing import Any
 
 import torch
 
+from cloze.corpus.readers.class_folders import read_class_folders
+from cloze.corpus.readers.labelled import Format, Quoting, Table, read_table
+from cloze.corpus.records.answer import label_names
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.classifier import Classifier, begin, load
-from cloze.tasks.folders import read_class_folders
-from cloze.tasks.labels import Examples, baseline, label_names
+from cloze.tasks.labels import Examples, baseline
 from cloze.tasks.metrics import METRICS
 from cloze.tasks.settings import Settings
-from cloze.tasks.table import Format, Quoting, Table, read_table
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,9 @@ class Classification:
     def read(self, path: Path | str, *, labelled: bool = True) -> Examples:
         """The examples of a file, or of a folder per class. With `labelled=False` labels are read if the column is there."""
         if not self.pair and Path(path).is_dir():
-            return read_class_folders(path)
+            filed = list(read_class_folders(path))
+            numbers = tuple(one.number for one in filed)
+            return Examples([one.text for one in filed], None, [one.label for one in filed], str(path), numbers)
         table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
         texts = table.column(self.text, "--text")
         others = table.column(self.text_b, "--text-b") if self.text_b is not None else None

@@ -293,6 +293,13 @@ def plain_head(loaded: Checkpoint) -> Any:
     return next((head for head in found if head.norm is not None and head.norm.bias is None), None)
 
 
+def start_head(head: Any, loaded: Checkpoint) -> None:
+    """Start the layers of a new head from those of the checkpoint: its pooler, or a dense map and a norm."""
+    if isinstance(getattr(head, "head", None), ClassHead):
+        copy_pool(head, loaded)
+        copy_transform(head, loaded)
+
+
 def copy_transform(head: Any, loaded: Checkpoint) -> None:
     """Start a head's dense map and norm from those that predict words, as transformers does: they have one name there."""
     plain = plain_head(loaded)

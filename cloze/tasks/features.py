@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import torch
 
+from cloze.corpus.records.answer import label_names
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.objectives.mixed import Where, mixed_classification
@@ -16,7 +17,7 @@ from cloze.rng import fold
 from cloze.tasks.classification import Classification
 from cloze.tasks.classifier import HEAD, SET, Classifier, Head
 from cloze.tasks.kept import KeptLayers
-from cloze.tasks.labels import Examples, label_names
+from cloze.tasks.labels import Examples
 from cloze.tasks.settings import Settings
 from cloze.tasks.task import clock_of, copied
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.batch import Batch
+from cloze.corpus.readers.tagged import Tagged
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
@@ -19,7 +20,6 @@ from cloze.interop.model import Head as StoredHead
 from cloze.tasks.classifier import HEAD, Head
 from cloze.tasks.metrics import METRICS, confusion
 from cloze.tasks.spans import span_f1
-from cloze.tasks.tagged import Tagged
 from cloze.tasks.task import Evaluation, FramedRow, Learner, Report, evaluating
 
 Places = NDArray[np.int64]

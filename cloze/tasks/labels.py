@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.records.answer import label_names
 from cloze.errors import TaskError, nearest
 from cloze.tasks.metrics import majority
 
@@ -26,14 +27,6 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.texts)
-
-
-def label_names(labels: Sequence[str]) -> tuple[str, ...]:
-    """The distinct labels in order: by number if all are whole numbers, else alphabetically."""
-    known = set(labels)
-    if all(label.lstrip("-").isdecimal() for label in known):
-        return tuple(sorted(known, key=lambda label: (int(label), label)))
-    return tuple(sorted(known))
 
 
 def label_ids(examples: Examples, known: Sequence[str]) -> NDArray[np.int64]:

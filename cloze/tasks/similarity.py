@@ -11,8 +11,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cloze.corpus.readers.text_files import lines
 from cloze.decoding.neighbours import cosine
-from cloze.decoding.texts import lines
 from cloze.errors import TaskError, nearest
 from cloze.interop.vectors import Vectors
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.batch import Batch
+from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
@@ -24,7 +25,6 @@ from cloze.networks.clock import Clock
 from cloze.registry import GivenMark, lookup, mark_of, names, parameters
 from cloze.tasks.kept import KeptLayers
 from cloze.tasks.settings import Settings
-from cloze.tasks.table import Format, Quoting
 
 Report = Callable[[int], None]
 T = TypeVar("T", bound="Task")

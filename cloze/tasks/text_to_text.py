@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from cloze.corpus.readers.labelled import Format, Quoting, read_table
 from cloze.decoding.reader import Checkpoint
 from cloze.decoding.search import Beams
 from cloze.errors import TaskError
@@ -18,7 +19,6 @@ from cloze.registry import register
 from cloze.tasks.answerer import Answerer, Texts, begin, load
 from cloze.tasks.overlap import NAMES, overlap
 from cloze.tasks.settings import Settings
-from cloze.tasks.table import Format, Quoting, read_table
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+from cloze.corpus.readers.labelled import Format, Quoting
+from cloze.corpus.readers.tagged import Tagged, read_tagged
+from cloze.corpus.records.answer import label_names
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError
 from cloze.objectives import sequence_labelling
@@ -19,10 +22,7 @@ from cloze.tasks.classifier import HEAD, SET, Head
 from cloze.tasks.features import count_layers, place_and_penalty, refuse_training
 from cloze.tasks.kept import KeptLayers
 from cloze.tasks.labeller import NAMES, WordLabeller, measured
-from cloze.tasks.labels import label_names
 from cloze.tasks.settings import Settings
-from cloze.tasks.table import Format, Quoting
-from cloze.tasks.tagged import Tagged, read_tagged
 from cloze.tasks.task import clock_of, copied
 
 

@@ -33,13 +33,14 @@ _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Checkpoints:
-    """The checkpoints of one run: keeps step 0, the steps named in `keep_steps` and the last `keep`."""
+    """The checkpoints of one run: keeps step 0, the steps named in `keep_steps`, the last `keep` and the `best` one."""
 
     def __init__(self, run: Path, *, keep: int = 2, keep_steps: Iterable[int] = ()) -> None:
         self.run = run
         self.folder = run / "cloze" / "checkpoints"
         self.keep = max(keep, 1)
         self.keep_steps = frozenset({0, *keep_steps})
+        self.best: int | None = None  # the step whose checkpoint the run gives; None: the last
 
     def recover(self) -> None:
         """Give a checkpoint its name back that a killed process had moved out of the way, saving its step a second time."""
@@ -59,7 +60,7 @@ class Checkpoints:
         self, state: Mapping[str, Any], *, parameters: Mapping[str, Tensor], optimizer: Mapping[str, Tensor],
         export: Callable[[Path], object], carry: Mapping[str, Tensor] | None = None,
     ) -> Path:
-        """Write the checkpoint of `state["step"]`, publish its Hugging Face files at the run's top, drop old ones.
+        """Write the checkpoint of `state["step"]`, publish its Hugging Face files if the run gives it, drop old ones.
 
         Raises:
             RunError: the disk is full or cannot be written; nothing of the new checkpoint is left, the old ones are whole.
@@ -81,7 +82,8 @@ class Checkpoints:
             (partial / _STATE / "state.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             flush(partial)
             put(partial, target)
-            self._publish(target)
+            if self.best in (None, state["step"]):
+                publish(target, self.run)
         except Exception as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise self._failure(error, target) from error
@@ -135,26 +137,9 @@ class Checkpoints:
         return dict(state)
 
     def publish_last(self) -> None:
-        """Publish the last checkpoint's files again, in case the run was killed while doing it."""
+        """Publish the files of the checkpoint that the run gives again, in case it was killed while doing it."""
         if self.steps():
-            self._publish(self.path(self.steps()[-1]))
-
-    def _publish(self, source: Path) -> None:
-        """Put the checkpoint's Hugging Face files at the run's top, each at once: linked, or copied where links fail."""
-        for file in sorted(source.rglob("*")):
-            inner = file.relative_to(source)
-            if not file.is_file() or inner.parts[0] == _STATE:
-                continue
-            target = self.run / inner
-            target.parent.mkdir(parents=True, exist_ok=True)
-            fresh = target.with_name(f".{target.name}.new")
-            fresh.unlink(missing_ok=True)
-            try:
-                os.link(file, fresh)
-            except OSError:
-                shutil.copyfile(file, fresh)
-            os.replace(fresh, target)
-            fresh.unlink(missing_ok=True)  # where both were links to one file, renaming did nothing
+            publish(self.path(self.steps()[-1] if self.best is None else self.best), self.run)
 
     def _clean(self) -> None:
         """Remove what a killed run left half-written or half-removed."""
@@ -165,7 +150,7 @@ class Checkpoints:
 
     def _drop_old(self) -> None:
         """Remove checkpoints that are not to be kept, each out of sight before any file of it goes."""
-        passing = [step for step in self.steps() if step not in self.keep_steps]
+        passing = [step for step in self.steps() if step not in self.keep_steps and step != self.best]
         for step in passing[: -self.keep]:
             path = self.path(step)
             hidden = path.with_name(f".{path.name}.removed")
@@ -192,3 +177,21 @@ class Checkpoints:
             f"{path}: this checkpoint is damaged or half-copied: {what}.\n"
             f"  Copy it again from where it was made, or delete this folder: {way_out}."
         )
+
+
+def publish(source: Path, run: Path) -> None:
+    """Put a checkpoint's Hugging Face files at the top of a run's folder, each at once: linked, or copied where links fail."""
+    for file in sorted(source.rglob("*")):
+        inner = file.relative_to(source)
+        if not file.is_file() or inner.parts[0] == _STATE:
+            continue
+        target = run / inner
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f".{target.name}.new")
+        fresh.unlink(missing_ok=True)
+        try:
+            os.link(file, fresh)
+        except OSError:
+            shutil.copyfile(file, fresh)
+        os.replace(fresh, target)
+        fresh.unlink(missing_ok=True)  # where both were links to one file, renaming did nothing

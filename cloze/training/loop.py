@@ -59,19 +59,22 @@ def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
             if choice.hint:
                 session.say(choice.hint)
             worker = Loop(session) if choice.engine is None else choice.engine.begin(session)
-            while session.share < 1 and not session.stopping:
+            while not session.over and not session.stopping:
                 worker.step(interrupt)
             worker.settle()
             if session.stopping:
                 session.checkpoint()
                 session.stop(f"stopped by {interrupt.name or 'a signal'}")
             elif session.worked:
-                session.evaluate()
-                session.checkpoint()
-                session.stop("the budget is spent")
+                if session.share >= 1:
+                    session.evaluate()
+                    session.checkpoint()
+                session.stop("the budget is spent" if session.share >= 1 else "no better for so long")
             reason = interrupt.name or "signal" if session.stopping else "budget"
-            done = not session.stopping
-            return Outcome(run.folder, session.step, done, reason, session.held_out, compiled=choice.engine is not None)
+            done, compiled = not session.stopping, choice.engine is not None
+            return Outcome(
+                run.folder, session.step, done, reason, session.held_out, compiled=compiled, standing=session.standing
+            )
         finally:
             session.close()
 

@@ -22,6 +22,7 @@ from cloze.training.optimizers import OptimizerSpec
 from cloze.training.phases import Phase
 from cloze.training.precision import Precision
 from cloze.training.rates import Rate
+from cloze.training.selection import Selection, Standing
 from cloze.training.step import Step
 from cloze.untrusted import parse_json, read_small
 
@@ -30,15 +31,15 @@ from cloze.untrusted import parse_json, read_small
 class Training:
     """The values of a recipe's `training` and of the command line that the loop itself reads.
 
-    `evaluate_every` is a share of the budget. `checkpoint_every` and `log_every` are steps; None: a tenth of the budget,
-    and one five-hundredth. `keep` is how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept.
+    `evaluate_every` is a share of the budget, or `epoch`. `checkpoint_every` and `log_every` are steps; None: a tenth of the
+    budget, and one five-hundredth. `keep` is how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept.
     A loss is divided by its answers, by the rows of the step or by nothing (`divide`); `engine` says what may train.
     """
 
     clip: float | None = 1.0
     precision: Precision = "auto"
     compile: bool | Literal["auto"] = "auto"
-    evaluate_every: float = 0.1
+    evaluate_every: float | Literal["epoch"] = 0.1
     checkpoint_every: int | None = None
     keep: int = 2
     keep_steps: tuple[int, ...] = ()
@@ -89,7 +90,8 @@ class Run:
     record: a run that resumes has the same.
     `borrowed` are parts of the step (`networks.teacher`) that come from elsewhere and never move: no checkpoint holds them.
     `train` says by network what of it moves when (default: everything), `layerwise` how fast each depth. `baselines` are what the
-    losses of its objectives are compared with, by their names in the log.
+    losses of its objectives are compared with, by their names in the log; `selection` is how the checkpoint is chosen that
+    the run gives (None: the last).
     """
 
     folder: Path
@@ -115,6 +117,7 @@ class Run:
     layerwise: LayerwiseRates | None = None
     samples: Callable[[int], Mapping[str, Any]] | None = None
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
+    selection: Selection | None = None
     say: Callable[[str], None] | None = None
     verbose: bool = False
 
@@ -136,7 +139,8 @@ class Run:
 class Outcome:
     """How a call of `train` ended. `finished`: the budget is spent; otherwise `reason` names the signal that came.
 
-    `compiled`: an engine did the work and not the loop, so that steps are no updates.
+    `compiled`: an engine did the work and not the loop, so that steps are no updates. `standing` is the best evaluation of a run
+    that chooses among its checkpoints.
     """
 
     folder: Path
@@ -145,6 +149,7 @@ class Outcome:
     reason: str
     held_out: float | None
     compiled: bool = False
+    standing: Standing | None = None
 
     @property
     def exit_code(self) -> int:

@@ -29,6 +29,7 @@ from cloze.training.phases import phase_at
 from cloze.training.precision import casting, choose_precision
 from cloze.training.rates import tell_rate
 from cloze.training.run import Progress, Run, check_folder, read_run_record, write_run_record
+from cloze.training.selection import Standing
 from cloze.training.state import (
     gather_optimizer,
     gather_parameters,
@@ -72,6 +73,8 @@ class Session:
         self.baselines = dict(run.baselines)
         self.warned = False
         self.heard: list[float] = []
+        self.standing: Standing | None = None
+        self._epochs_before = 0.0
         self.carries = Carries()
         self.learning_rate = 0.0
         if saved is not None:
@@ -98,7 +101,9 @@ class Session:
             self.log.write("resume" if resumed else "start", self.step, budget=str(run.budget), baselines=known, **self._spent())
             if resumed:
                 self._guard(self.checkpoints.publish_last)
-        if resumed and self.share >= 1:
+        if resumed and self.over and self.share < 1:
+            self.say(f"{run.folder}: finished at step {self.step}: no better for {run.selection.patience} evaluations.")  # type: ignore[union-attr]
+        elif resumed and self.share >= 1:
             self.say(f"{run.folder}: the budget of {run.budget} is spent. A larger --budget with --extend goes on.")
         elif resumed:
             self.say(f"{run.folder}: continues from step {self.step} ({self.share:.1%} of {run.budget} spent).")
@@ -115,6 +120,7 @@ class Session:
         self.held_out = state.get("held_out")
         self.heard = list(state.get("heard", ()))
         tell_rate(self.run.rate, self.heard)
+        self._stand(Standing.from_json(state.get("standing")))
         self.carries = Carries(self.checkpoints.load_carry(state["step"]))
         if str(self.run.budget) != state["budget"]:  # --extend: the old shares mean nothing under the new budget
             self.progress.share = self.share
@@ -129,6 +135,16 @@ class Session:
     def share(self) -> float:
         """Share of the budget spent, equal on all ranks."""
         return self.run.budget.share(self.progress.spent)
+
+    @property
+    def over(self) -> bool:
+        """Whether the budget is spent, or the run has waited long enough for something better."""
+        return self.share >= 1 or (self.run.selection is not None and self.run.selection.ends(self.standing))
+
+    def _stand(self, standing: Standing | None) -> None:
+        self.standing = standing
+        if standing is not None and self.run.selection is not None and self.run.selection.best:
+            self.checkpoints.best = standing.step
 
     def clock_now(self) -> float:
         """Seconds of training so far, as rank 0 measures them; 0 on the other ranks, so that the sum is rank 0's."""
@@ -197,6 +213,7 @@ class Session:
     ) -> tuple[float, float]:
         """Count the step that is done; returns the shares spent after the step before it and now: they say what is due."""
         spent, total = self.progress.spent, sum(self._odds.values())
+        self._epochs_before = spent.epochs
         for entry, after in cursors.items():
             old = self.progress.cursors[entry]
             read = after.epoch - old.epoch + (after.item - old.item) / max(self.run.data.items(entry), 1)
@@ -217,11 +234,16 @@ class Session:
 
     def due_evaluation(self, before: float, share: float) -> bool:
         """Whether the held-out loss is due; the end of the budget has its own."""
-        return share < 1 and self._due(before, share, None, self.run.training.evaluate_every)
+        every = self.run.training.evaluate_every
+        if isinstance(every, str):  # an epoch
+            return share < 1 and math.floor(self.progress.spent.epochs) > math.floor(self._epochs_before)
+        return share < 1 and self._due(before, share, None, every)
 
     def due_checkpoint(self, before: float, share: float) -> bool:
         """Whether a checkpoint is due: by cadence, or because this step was named."""
         named = self.step in self.run.training.keep_steps
+        if self.run.selection is not None and self.run.training.checkpoint_every is None:
+            return share < 1 and (named or self.due_evaluation(before, share))
         return share < 1 and (named or self._due(before, share, self.run.training.checkpoint_every, _CHECKPOINT_SHARE))
 
     def _due(self, before: float, share: float, steps: int | None, part: float) -> bool:
@@ -282,12 +304,27 @@ class Session:
         self.model.eval()
         with averages(self.optimizer):
             self._evaluate_entries()
+            dev = self._measure_dev()
         self.model.train()
-        if self.held_out is not None:
-            tell(self.optimizer, self.held_out)
-            self.heard.append(self.held_out)
+        heard = dev if dev is not None else self.held_out
+        if heard is not None:
+            tell(self.optimizer, heard)
+            self.heard.append(heard)
             tell_rate(self.run.rate, self.heard)
         self.meter.clear()  # the time of an evaluation is not training time
+
+    def _measure_dev(self) -> float | None:
+        """Measure a run that chooses among its checkpoints: a `dev` event, and what less of is better."""
+        selection = self.run.selection
+        if selection is None:
+            return None
+        metrics = dict(selection.measure())
+        self._stand(selection.after(self.standing, self.step, metrics))
+        if self.log is not None:
+            self.log.write("dev", self.step, **self._spent(), metrics=metrics)
+        figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        self.say(f"step {self.step:,}  epoch {self.progress.spent.epochs:.2f}  dev: {figures}")
+        return selection.loss(metrics)
 
     def _evaluate_entries(self) -> None:
         for entry in self.model.entries:
@@ -354,6 +391,7 @@ class Session:
         return {
             "step": self.step, **progress, "seed": run.seed, "budget": str(run.budget),
             "recipe_hash": run.record.recipe_hash, "held_out": self.held_out, "heard": self.heard, "ranks": self.ranks.world,
+            "standing": None if self.standing is None else self.standing.to_json(),
         }
 
     def _spent(self) -> dict[str, Any]:

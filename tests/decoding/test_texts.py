@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from cloze.corpus.readers.text_files import lines, read_all
 from cloze.decoding.progress import Progress, duration
-from cloze.decoding.texts import gather, lines, read_all
+from cloze.decoding.texts import gather
 from cloze.errors import TaskError
 
 

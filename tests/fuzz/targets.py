@@ -317,7 +317,7 @@ def set_values(chance: Random, folder: Path) -> None:
 def records(chance: Random, folder: Path) -> None:
     """JSON lines as a corpus and as a table of examples."""
     from cloze.corpus.check import check_corpus
-    from cloze.tasks.table import read_table
+    from cloze.corpus.readers.labelled import read_table
 
     rows = [as_json(spoilt_tree(chance, {"text": f"The cat sleeps. It dreams {n}.", "label": "a", "n": [n]})) for n in range(4)]
     (folder / "a.jsonl").write_bytes(spoilt_bytes(chance, "\n".join(rows).encode()))
@@ -330,7 +330,7 @@ def records(chance: Random, folder: Path) -> None:
 def tables(chance: Random, folder: Path) -> None:
     """CSV and TSV as a corpus and as a table of examples."""
     from cloze.corpus.check import check_corpus
-    from cloze.tasks.table import read_table
+    from cloze.corpus.readers.labelled import read_table
 
     separator, ending = chance.choice([(",", "csv"), ("\t", "tsv"), (";", "csv")])
     rows = [
@@ -363,7 +363,7 @@ def texts(chance: Random, folder: Path) -> None:
 @target
 def labelled_words(chance: Random, folder: Path) -> None:
     """CoNLL, CoNLL-U and JSON lines of labelled words."""
-    from cloze.tasks.tagged import read_tagged
+    from cloze.corpus.readers.tagged import read_tagged
 
     name, text = chance.choice([
         ("a.conll", "EU\tB-ORG\nrejects\tO\n\nPeter\tB-PER\nBlackburn\tI-PER\n"),

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cloze.corpus.readers.tagged import Tagged
 from cloze.errors import TaskError
 from cloze.tasks import task
-from cloze.tasks.tagged import Tagged
 
 CONLL_U = """# sent_id = 1
 # text = vámonos al mar

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from cloze.decoding.texts import is_json_lines, json_lines, read_all
+from cloze.corpus.readers.text_files import is_json_lines, json_lines, read_all
 from cloze.errors import TaskError, nearest
 
 Format = Literal["tsv", "csv", "jsonl"]

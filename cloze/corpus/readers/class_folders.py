@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from cloze.decoding.texts import read_all
+from cloze.corpus.readers.text_files import read_all
 from cloze.errors import TaskError
-from cloze.tasks.labels import Examples
 
 _ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 
 
-def read_class_folders(folder: Path | str) -> Examples:
+class Filed(NamedTuple):
+    """A text, its number from 1, and the name of the folder that it lies in."""
+
+    number: int
+    text: str
+    label: str
+
+
+def read_class_folders(folder: Path | str) -> Iterator[Filed]:
     """The texts of every sub-folder, in the order of their names. Hidden files and folders are passed over.
 
     A class without a text, a file that is no .txt and an empty text are `TaskError`s: left out silently, they would be missed.
     """
-    texts: list[str] = []
-    labels: list[str] = []
+    number = 0
     classes = sorted(p for p in Path(folder).iterdir() if p.is_dir() and not p.name.startswith("."))
     if not classes:
         raise TaskError(
@@ -33,6 +41,5 @@ def read_class_folders(folder: Path | str) -> Examples:
             text = read_all(file).strip()
             if not text:
                 raise TaskError(f"{file}: no text in it. Delete the file.")
-            texts.append(text)
-            labels.append(inside.name)
-    return Examples(texts, None, labels, str(folder), tuple(range(1, len(texts) + 1)))
+            number += 1
+            yield Filed(number, text, inside.name)

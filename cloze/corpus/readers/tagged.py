@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloze.decoding.texts import Line, is_json_lines, json_lines, lines
+from cloze.corpus.readers.labelled import Format
+from cloze.corpus.readers.text_files import Line, is_json_lines, json_lines, lines
 from cloze.errors import TaskError, nearest
-from cloze.tasks.table import Format
 
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")

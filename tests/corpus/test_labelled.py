@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cloze.corpus.readers.labelled import read_table
+from cloze.corpus.records.answer import label_names
 from cloze.errors import TaskError
-from cloze.tasks.labels import label_ids, label_names
-from cloze.tasks.table import read_table
+from cloze.tasks.labels import label_ids
 from cloze.tasks.task import task
 
 

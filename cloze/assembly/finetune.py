@@ -1,0 +1,134 @@
+"""`finetune`: a checkpoint, a task and labelled text in; a recipe is made of them and trained like any other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cloze.assembly.build import Loaded, load_checkpoint
+from cloze.assembly.check import check_recipe
+from cloze.assembly.claim import SEEDS, claimed
+from cloze.assembly.load import load_recipe, task_recipe_names
+from cloze.assembly.onto import Origin, put_onto
+from cloze.assembly.recipe import Recipe, TaskSpec
+from cloze.assembly.run import Request, begin_of, run_stage, the_budget
+from cloze.decoding.reader import Reader
+from cloze.errors import TaskError
+from cloze.tasks.evaluation import evaluate
+from cloze.tasks.metrics import spread
+from cloze.tasks.result import load_tuned
+from cloze.training.checkpoint import Checkpoints, publish
+from cloze.training.run import Outcome
+
+Say = Callable[[str], None]
+START = "start"  # the name that task recipes give the checkpoint they begin with
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came of fine-tuning: one outcome per seed, in their order, the folder of the best, and what task.json says."""
+
+    outcomes: Mapping[int, Outcome]
+    folder: Path
+    described: Mapping[str, Any]
+
+
+def recipe_onto(
+    recipe: str | Path, loaded: Loaded, *, overrides: Sequence[str] = (), with_files: Sequence[Path] = (), name: str = START
+) -> Recipe:
+    """A recipe that begins with a checkpoint, completed by what that checkpoint says of itself.
+
+    A recipe of cloze's own is fitted to the checkpoint first: its peak rate is for a width of 768 and becomes inversely proportional
+    to the width, its length at most what the network reads.
+    """
+    origins = {name: Origin.of(loaded)}
+    fitted = fitted_to(recipe, loaded) if str(recipe) in task_recipe_names() else []
+    return load_recipe(
+        recipe, overrides=[*fitted, *overrides], with_files=with_files,
+        checkpoints={name: Path(loaded.folder)}, complete=lambda root, faults: put_onto(root, origins, faults),
+    )
+
+
+def fitted_to(recipe: str | Path, loaded: Loaded) -> list[str]:
+    """The values of a recipe that are others for the network of a checkpoint."""
+    plain = load_recipe(recipe)
+    peak = float(plain.training.rate.arguments["peak"]) * 768 / float(loaded.network.width)  # type: ignore[arg-type]
+    longest = Reader.of(loaded).longest
+    too_long = plain.length is not None and longest is not None and plain.length > longest
+    return [f"training.rate.peak={peak:.6g}", *([f"length={longest}"] if too_long else [])]
+
+
+def finetune(
+    checkpoint: str | Path, *, task: str = "sentence_classification", train: Sequence[str], dev: Sequence[str], out: Path,
+    seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Sequence[str] = (),
+    with_files: Sequence[Path] = (), device: str = "auto", extend: bool = False, report: Say | None = None,
+) -> Tuned:
+    """Fine-tune a checkpoint on the labelled text `train`, chosen by `dev`, once per seed; see `pretrain`.
+
+    `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it. One seed is a run in `out`; several are
+    runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with `cloze/task.json`; a run that was stopped
+    resumes. Raises a `ClozeError` for whatever cannot be trained, before anything is.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
+    loaded = load_checkpoint(checkpoint)
+    made = recipe_onto(recipe or task, loaded, overrides=overrides, with_files=with_files)
+    if made.task is None:
+        raise TaskError(f"{recipe or task}: this recipe has no `task:`. Write what it is measured by: `task: {{type: {task}}}`.")
+    check_recipe(made)
+    outcomes: dict[int, Outcome] = {}
+    with claimed(out):
+        for seed in seeds:
+            folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
+            request = Request(
+                [str(path) for path in train], checkpoints={START: Path(checkpoint)}, held_out=[str(path) for path in dev],
+                seed=seed, device=device, extend=extend, report=report,
+            )
+            spend = the_budget(made, None, folder, extend=extend)
+            outcomes[seed] = run_stage(made, request, folder, spend, begin_of(made, request, {}))
+            if not outcomes[seed].finished:
+                break
+    return _told(outcomes, out, made.task)
+
+
+def _told(outcomes: Mapping[int, Outcome], out: Path, selection: TaskSpec) -> Tuned:
+    """Publish the best of all seeds in `out`, and write into its task.json what is known when they are trained."""
+    done = {seed: outcome.standing for seed, outcome in outcomes.items() if outcome.finished and outcome.standing is not None}
+    if not done or len(done) < len(outcomes):
+        return Tuned(outcomes, out, {})
+    best = max(done, key=lambda seed: done[seed].worth)
+    standing, folder = done[best], outcomes[best].folder
+    if folder != out:
+        step = standing.step if selection.keep == "best" else outcomes[best].step
+        publish(Checkpoints(folder).path(step), out)
+    path = out / "cloze" / "task.json"
+    described = {
+        **json.loads(path.read_text(encoding="utf-8")), "seed": best, "epoch": standing.evaluation, "dev": standing.metrics,
+        "trials": [
+            {"seed": seed, "epoch": one.evaluation, "epochs": one.evaluations, "metrics": one.metrics}
+            for seed, one in done.items()
+        ],
+        "spread": spread([one.metrics for one in done.values()]),
+    }  # fmt: skip
+    write_description(path, described)
+    return Tuned(outcomes, out, described)
+
+
+def write_description(path: Path, described: Mapping[str, Any]) -> None:
+    """Write a task.json at once."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    fresh.replace(path)
+
+
+def measured_on(tuned: Tuned, files: Sequence[str], part: str) -> Tuned:
+    """The same with the metrics of the result on further files, and those of always giving the usual answer, in task.json."""
+    learner, described = load_tuned(load_checkpoint(tuned.folder))
+    found = [evaluate(learner, learner.task.read(file), always=described.get("usual")) for file in files]
+    described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}
+    write_description(tuned.folder / "cloze" / "task.json", described)
+    return replace(tuned, described=described)

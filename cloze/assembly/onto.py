@@ -1,0 +1,162 @@
+"""A recipe that begins with a checkpoint, completed by what that checkpoint says of itself.
+
+Where a network comes from a checkpoint, what the recipe does not say of order, reading, templates and heads is the checkpoint's, as
+its shape is (`origins.take_up`). What comes out is an ordinary recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cloze.assembly.build import Loaded
+from cloze.assembly.document import Node, from_data
+from cloze.assembly.faults import Faults
+from cloze.assembly.parts import builder_of
+from cloze.assembly.schema import RESERVED, expand_part
+from cloze.decoding.reader import heads_by_kind
+from cloze.errors import CheckpointError
+from cloze.exercises.frame import OWN
+from cloze.objectives.chosen import Start
+from cloze.objectives.heads import ClassHead, VocabularyHead
+
+#: What of a checkpoint's reading a recipe may say.
+_READING = ("single", "pair", "summary", "start", "shift", "orders", "segments")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A checkpoint as a recipe sees it."""
+
+    folder: str
+    network: Mapping[str, Any]  # {part: arguments}
+    reading: Mapping[str, Any]
+    order: str
+    start: Start
+    architecture: str | None = None
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> Origin:
+        """What a loaded checkpoint says."""
+        network: Any = loaded.network
+        said = {name: getattr(loaded.reading, name, None) for name in _READING}
+        reading = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items() if value is not None}
+        start = Start(
+            order=loaded.order, layers=len(network.depth_groups()) - 1,
+            narrow=getattr(network, "embedding_width", network.width) != network.width,
+            labels_tokens="token_labelling" in heads_by_kind(loaded), plain=_plain(loaded),
+        )
+        model = loaded.imported.model
+        return cls(
+            str(loaded.folder), {model.part: dict(loaded.network_arguments)}, reading, loaded.order, start,
+            getattr(loaded.imported, "architecture", None),
+        )
+
+    def is_shape_of(self, network: Node) -> bool:
+        """Whether a network of a recipe has the shape of the checkpoint's."""
+        return all(part in network.value and network.value[part].plain() == said for part, said in self.network.items())
+
+    def template(self, texts: int) -> str:
+        """How one text or two are read; a `CheckpointError` if two cannot be."""
+        if texts == 1:
+            return str(self.reading["single"])
+        if not self.reading.get("pair"):
+            raise CheckpointError(
+                f"{self.folder}: this checkpoint reads single texts only ({self.reading['single']!r}); its recipe gives no "
+                "reading.pair."
+            )
+        return str(self.reading["pair"])
+
+
+def _plain(loaded: Loaded) -> Any:
+    """The transform and the norm of a head that has a dense map and a norm without offsets, or None."""
+    heads = [getattr(head, "head", None) for head in loaded.heads.values()]
+    found = [head for head in heads if isinstance(head, (VocabularyHead, ClassHead))]
+    plain = next((head for head in found if head.norm is not None and head.norm.bias is None), None)
+    return None if plain is None or plain.norm is None else (plain.transform, plain.norm.eps)
+
+
+def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
+    """Complete an expanded recipe, in place, by the checkpoints that its networks come from, by the names they are given."""
+    networks = root.value.get("networks")
+    found: dict[str, Origin] = {}
+    for name, node in networks.items() if networks is not None else ():
+        said = node.value.get("from") if node.is_mapping else None
+        if said is None or said.value not in origins:
+            continue
+        origin = found[str(name)] = origins[said.value]
+        if origin.architecture is not None and "architecture" not in node.value and origin.is_shape_of(node):
+            node.put("architecture", Node(origin.architecture, node.where))
+    if not found:
+        return
+    where = root.where
+    export = root.value.get("export")
+    first = found.get(str(export.value) if export is not None else "", next(iter(found.values())))
+    if "reading" not in root.value:
+        root.put("reading", from_data(dict(first.reading), where))
+    mixture = root.value.get("mixture")
+    entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in mixture.items())] if mixture else [("", root)]
+    for prefix, entry in entries:
+        _complete_entry(root, entry, prefix, first, faults)
+
+
+def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults: Faults) -> None:
+    where = root.where
+    if not prefix and "order" not in entry.value:
+        entry.put("order", from_data(origin.order, where))
+    exercise = entry.value.get("exercise")
+    if exercise is not None and exercise.is_list:
+        exercise.value = [made for item in exercise.value for made in _edits(item, root, entry, origin, faults)]
+    for objectives, path in _objective_lists(entry, prefix):
+        objectives.value = [
+            _objective(item, f"{path}[{index}]", origin, faults) for index, item in enumerate(objectives.value)
+        ]
+
+
+def _edits(item: Node, root: Node, entry: Node, origin: Origin, faults: Faults) -> list[Node]:
+    """`frame: reading` as the frame that it stands for, and what says which token sums up a row; any other edit as it is."""
+    inner = item.value.get("frame") if item.is_mapping else None
+    template = inner.value.get("template") if inner is not None and inner.is_mapping else None
+    if inner is None or template is None or template.value != OWN:
+        return [item]
+    inner.put("template", Node(origin.template(_texts(root, entry)), template.where))
+    if origin.reading.get("summary", "first") == "first":
+        return [item]
+    summary = from_data({"summarise": {"by": origin.reading["summary"]}}, item.where)
+    expand_part("edit", summary, "exercise", faults)
+    return [item, summary]
+
+
+def _texts(root: Node, entry: Node) -> int:
+    """How many texts the records of an entry have."""
+    sources = root.value["sources"]
+    said = entry.value.get("source")
+    name = said.value if said is not None else next(iter(sources.value))
+    arguments = next((node.value for _, node in sources.value[name].items() if node.is_mapping), {})
+    second = arguments.get("text_b")
+    return 1 if second is None or second.value is None else 2
+
+
+def _objective_lists(entry: Node, prefix: str) -> list[tuple[Node, str]]:
+    found = [(entry.value["objectives"], f"{prefix}objectives")] if "objectives" in entry.value else []
+    passes = entry.value.get("passes")
+    for index, run in enumerate(passes.value if passes is not None and passes.is_list else ()):
+        if run.is_mapping and "objectives" in run.value:
+            found.append((run.value["objectives"], f"{prefix}passes[{index}].objectives"))
+    return [(node, path) for node, path in found if node.is_list]
+
+
+def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
+    """An objective that the checkpoint chooses as the one that it chooses; any other as it is."""
+    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
+    builder: Any = builder_of("objective", name) if item.part is not None else None
+    if not hasattr(builder, "chosen"):
+        return item
+    given = {str(key): node.plain() for key, node in item.value[name].items()}
+    beside = {key: given.pop(key) for key in RESERVED["objective"] if key in given}
+    part, arguments = builder(**given).chosen(origin.start)
+    made = from_data({part: {**arguments, **beside}}, item.where)
+    expand_part("objective", made, path, faults)
+    return made
+

@@ -1,0 +1,98 @@
+"""Small text files read as a whole: their text, their lines, the objects of JSON lines; packed files are unpacked."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from cloze.errors import TaskError, nearest
+from cloze.untrusted import parse_json
+
+_JSON = (".jsonl", ".ndjson", ".json")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a text file: its number (from 1) and its text without the line end."""
+
+    number: int
+    text: str
+
+
+def open_bytes(path: Path | str) -> BinaryIO:
+    """A file for reading, `-` for standard input, .gz and .xz unpacked; a path that cannot be read is a `TaskError`."""
+    if str(path) == "-":
+        return sys.stdin.buffer
+    path = Path(path)
+    if not path.exists():
+        others = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise TaskError(f"{path}: no such file. {nearest(path.name, others) if others else 'Its folder is missing too.'}")
+    if path.is_dir():
+        raise TaskError(f"{path}: is a folder, expected a file.")
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    return cast(BinaryIO, lzma.open(path)) if path.suffix == ".xz" else path.open("rb")
+
+
+def read_all(path: Path | str) -> str:
+    """The text of a file: UTF-8 with or without a byte-order mark; other bytes are a `TaskError` with their line."""
+    with open_bytes(path) as file:
+        try:
+            raw = file.read()
+        except (EOFError, OSError, lzma.LZMAError) as error:
+            raise TaskError(f"{path}: damaged or not what its name says ({error}).") from error
+    if b"\0" in raw[:65536]:
+        raise TaskError(f"{path}: a binary file, expected UTF-8 text.")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise TaskError(
+            f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8. Save the file as UTF-8 "
+            f"(iconv -f LATIN1 -t UTF-8 {path})."
+        ) from None
+
+
+def lines(path: Path | str) -> Iterator[Line]:
+    """The lines of a file with their numbers; only line feeds end a line, with or without a carriage return."""
+    text = read_all(path)
+    pieces = text.split("\n")
+    if pieces[-1] == "":
+        pieces.pop()
+    for number, piece in enumerate(pieces, start=1):
+        yield Line(number, piece.removesuffix("\r"))
+
+
+def json_lines(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON-lines file with their line numbers; blank lines are passed over."""
+    for line in lines(path):
+        if not line.text.strip():
+            continue
+        try:
+            record = parse_json(line.text)
+        except json.JSONDecodeError as error:
+            raise TaskError(f"{path}:{line.number}: not JSON: {error.msg} at column {error.colno}.") from None
+        if not isinstance(record, dict):
+            raise TaskError(f"{path}:{line.number}: expected a JSON object, got {type(record).__name__}.")
+        yield line.number, record
+
+
+def is_json_lines(path: Path | str) -> bool:
+    """Whether a file's name says JSON lines (`.jsonl`, `.ndjson`, `.json`, also packed)."""
+    suffixes = [s for s in Path(path).suffixes if s not in (".gz", ".xz")]
+    return bool(suffixes) and suffixes[-1] in _JSON
+
+
+def string_field(path: Path | str, number: int, record: dict[str, Any], field: str) -> str:
+    """A text field of a JSON-lines record; its absence is a `TaskError` naming the fields there are."""
+    if field not in record:
+        raise TaskError(f"{path}:{number}: no field {field!r}. {nearest(field, record)}")
+    if not isinstance(record[field], str):
+        raise TaskError(f"{path}:{number}: field {field!r} is {type(record[field]).__name__}, expected text.")
+    return cast(str, record[field])

@@ -1,0 +1,15 @@
+"""Labelled text: files with rows of cells → a store of records → examples with their answers.
+
+A record is a row of a file: one text or two, and an answer. The kind of answer (a class, the label of each word) says how it is
+read, stored and asked for: one file here with a class under `@register("answer", name)`, and its import line below.
+Its contract is tested in tests/corpus/test_records.py.
+"""
+
+from cloze.corpus.records.answer import Answer, Record
+from cloze.corpus.records.build import build_records
+from cloze.corpus.records.classes import ClassAnswer
+from cloze.corpus.records.source import BoundRecords, Records
+from cloze.corpus.records.store import RecordStore
+from cloze.corpus.records.words import WordAnswers
+
+__all__ = ["Answer", "BoundRecords", "ClassAnswer", "Record", "RecordStore", "Records", "WordAnswers", "build_records"]

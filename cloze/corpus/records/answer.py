@@ -1,0 +1,127 @@
+"""What kinds of answer a record may have: the protocol, and what all kinds share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.labelled import Format, Quoting
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+
+class Record(NamedTuple):
+    """One row: the line where it begins, its texts, and its answer as the file has it (None where it has none)."""
+
+    line: int
+    texts: tuple[str, ...]
+    answer: Any
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a file are read and how the file is written: the values of the source `records`."""
+
+    text: str
+    text_b: str | None
+    label: str
+    names: tuple[str, ...] | None
+    format: Format | None
+    quoting: Quoting
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns that hold texts."""
+        return (self.text,) if self.text_b is None else (self.text, self.text_b)
+
+
+class Block(NamedTuple):
+    """Some records as they are stored.
+
+    Tokens of all their texts, `ids` (T,) with `word_start` (T,), and `offsets` (texts + 1) of the texts among them; `columns` of
+    the answers, one value per record, or with `counts` (records,) so many.
+    """
+
+    ids: Int32
+    word_start: NDArray[np.bool_]
+    offsets: Int64
+    columns: Mapping[str, NDArray[Any]]
+    counts: Int64 | None = None
+
+
+class Encoder(Protocol):
+    """Makes blocks of records; it remembers the classes that it has met."""
+
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        """Records of a file as they are stored. Classes are numbered in the order of their appearance."""
+        ...
+
+    @property
+    def labels(self) -> Labels | None:
+        """The classes so far; None for answers that are not classes."""
+        ...
+
+
+class Answer(Protocol):
+    """A kind of answer: how it is read, stored and given to the exercise.
+
+    `columns`: the names and types of what is stored of it; `coded` is the one that holds classes. `ragged`: a record has several
+    values. `gives`: the fields that an exercise gets.
+    """
+
+    columns: ClassVar[Mapping[str, Any]]
+    coded: ClassVar[str | None]
+    ragged: ClassVar[bool]
+    gives: ClassVar[frozenset[str]]
+
+    def read(self, path: Path | str, columns: Columns) -> Iterator[Record]:
+        """The records of a file; what cannot be used is a `TaskError` with file and line."""
+        ...
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:
+        """What encodes records; `classes` are those of the training text, None if this is it."""
+        ...
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], kept: Int64) -> Mapping[str, NDArray[Any]]:
+        """The fields of some rows: from what is stored, (B,) or with -1 behind the last (B, K), and the tokens that are
+        `kept` (B, texts) of each text."""
+        ...
+
+
+class Labels:
+    """The distinct labels of a column as numbers, in the order of their appearance until all are known."""
+
+    def __init__(self, known: Sequence[str] | None = None) -> None:
+        self.known = known is not None
+        self.numbers: dict[str, int] = {label: number for number, label in enumerate(known or ())}
+
+    def code(self, label: str) -> int:
+        """The number of a label; -1 for one that is not among those that were given."""
+        if label not in self.numbers and not self.known:
+            self.numbers[label] = len(self.numbers)
+        return self.numbers.get(label, -1)
+
+    def order(self) -> tuple[tuple[str, ...], Int32]:
+        """The labels in their final order, and for each number so far its final one."""
+        names = label_names(list(self.numbers))
+        place = {label: number for number, label in enumerate(names)}
+        if self.known:
+            return tuple(self.numbers), np.arange(len(self.numbers), dtype=np.int32)
+        return names, np.array([place[label] for label in self.numbers], dtype=np.int32)
+
+
+def label_names(labels: Sequence[str]) -> tuple[str, ...]:
+    """The distinct labels in order: by number if all are whole numbers, else alphabetically."""
+    known = set(labels)
+    if all(label.lstrip("-").isdecimal() for label in known):
+        return tuple(sorted(known, key=lambda label: (int(label), label)))
+    return tuple(sorted(known))

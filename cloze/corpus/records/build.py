@@ -1,0 +1,109 @@
+"""Files of labelled text → a store of records, in constant memory; it appears under its name when it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
+from cloze.corpus.records.store import BOUNDS, FOLDER, LINES, RecordStore
+from cloze.corpus.writer import HashedFile, StoreWriter
+from cloze.errors import RunError
+from cloze.text.tokenizer import Tokenizer
+
+Say = Callable[[str], None]
+_TOGETHER = 2048  # records encoded together
+_CHUNK = 1 << 20  # values renumbered together
+
+
+def build_records(
+    paths: Sequence[str | Path], tokenizer: Tokenizer, out: str | Path, *, answer: Answer, columns: Columns,
+    classes: Sequence[str] | None = None, report: Say = lambda line: None,
+) -> RecordStore:
+    """Encode labelled text into a store at `out`.
+
+    `answer` is the kind of the answers, `columns` says where texts and answers stand. `classes` are those of the training text,
+    None if this is it. Raises `TaskError` for a row that cannot be used, with file and line, and `RunError` if the disk is full;
+    then nothing is left behind.
+    """
+    encode = answer.encoder(tokenizer, classes)
+    with RecordWriter(out, tokenizer, answer, columns, files=[str(path) for path in paths]) as writer:
+        try:
+            for path in paths:
+                for records in _batches(answer.read(path, columns)):
+                    writer.add(records, encode(records, str(path)))
+            return writer.close_with(encode, report)
+        except OSError as error:
+            raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was left behind.") from error
+
+
+class RecordWriter(StoreWriter):
+    """Appends records to a store under construction."""
+
+    def __init__(
+        self, out: str | Path, tokenizer: Tokenizer, answer: Answer, columns: Columns, *, files: Sequence[str]
+    ) -> None:
+        super().__init__(out, vocab_size=tokenizer.size, roles=tokenizer.roles, tokenizer_hash=tokenizer.hash)
+        self.tokenizer, self.answer = tokenizer, answer
+        self.about: dict[str, Any] = {
+            "texts": list(columns.texts), "read": asdict(columns), "files": list(files),
+            "columns": {name: np.dtype(kind).name for name, kind in answer.columns.items()},
+        }
+        self.values = 0
+        names = [LINES, *(f"{FOLDER}{name}.bin" for name in answer.columns), *([BOUNDS] if answer.ragged else [])]
+        self._files |= {name: HashedFile(self.folder / name) for name in names}
+
+    def add(self, records: Sequence[Record], block: Block) -> None:
+        """Add records and what is stored of them."""
+        texts = len(self.about["texts"])
+        lengths = np.diff(block.offsets)
+        self.append(block.ids, block.word_start, lengths, np.full(len(records), texts, np.int64))
+        self._files[LINES].write(np.array([record.line for record in records], np.int64))
+        for name, values in block.columns.items():
+            self._files[f"{FOLDER}{name}.bin"].write(values)
+        if block.counts is not None:
+            ends = self.values + np.cumsum(block.counts, dtype=np.int64)
+            self._files[BOUNDS].write(ends - block.counts)
+            self.values = int(ends[-1])
+
+    def close_with(self, encoder: Encoder, report: Say) -> RecordStore:
+        """Number the classes in their final order, and finish the store."""
+        labels = encoder.labels
+        if self.answer.ragged:
+            self._files[BOUNDS].write(np.array([self.values], np.int64))
+        classes: tuple[str, ...] | None = None
+        if labels is not None and self.answer.coded is not None:
+            classes, order = labels.order()
+            self._renumber(f"{FOLDER}{self.answer.coded}.bin", np.append(order, np.int32(-1)))
+        self.header["records"] = {**self.about, "classes": None if classes is None else list(classes)}
+        files = ", ".join(self.about["files"])
+        report(f"{files}: {self.documents:,} records, {self.tokens:,} tokens" + (f", {len(classes)} classes" if classes else ""))
+        made = self.finish(
+            {"records": self.documents, "tokens": self.tokens},
+            lambda folder: self.tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}"),
+        )
+        assert isinstance(made, RecordStore)
+        return made
+
+    def _renumber(self, name: str, order: Any) -> None:
+        """Write a file again with other numbers; `order` ends with the number for -1."""
+        self._files[name].close()
+        old = self.folder / f"{name}.old"
+        (self.folder / name).rename(old)
+        made = HashedFile(self.folder / name)
+        with old.open("rb") as stream:
+            while data := stream.read(_CHUNK * 4):
+                made.write(order[np.frombuffer(data, np.int32)])
+        old.unlink()
+        self._files[name] = made
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    stream = iter(records)
+    while some := list(islice(stream, _TOGETHER)):
+        yield some

@@ -1,0 +1,67 @@
+"""The class of a record: sentiment, topic, the relation of two texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.class_folders import read_class_folders
+from cloze.corpus.readers.labelled import read_table
+from cloze.corpus.records.answer import Block, Columns, Int64, Labels, Record
+from cloze.errors import TaskError, nearest
+from cloze.registry import register
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
+
+
+@register("answer", "class")
+class ClassAnswer:
+    """One class for each record, from a column of a table or from the name of a folder per class."""
+
+    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
+    coded: ClassVar[str | None] = "label"
+    ragged: ClassVar[bool] = False
+    gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
+
+    def read(self, path: Path | str, columns: Columns) -> Iterator[Record]:
+        """The rows of a table, or the texts of a folder per class where one text is read."""
+        if columns.text_b is None and Path(path).is_dir():
+            yield from (Record(number, (text,), label) for number, text, label in read_class_folders(path))
+            return
+        table = read_table(path, format=columns.format, columns=columns.names, quoting=columns.quoting)
+        options = ("corpus.text", "corpus.text_b")
+        texts = [table.column(name, f"--set {option}") for name, option in zip(columns.texts, options, strict=False)]
+        labels = table.column(columns.label, "--set corpus.label")
+        for line, label, *row in zip(table.lines, labels, *texts, strict=True):
+            if not label.strip():
+                raise TaskError(f"{path}:{line}: an empty {columns.label!r}; expected a label in every row.")
+            yield Record(line, tuple(row), label.strip())
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ClassEncoder:
+        """What encodes records."""
+        return _ClassEncoder(tokenizer, Labels(classes))
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], kept: Int64) -> Mapping[str, NDArray[Any]]:
+        """`column/label` (B,)."""
+        return {"column/label": stored["label"]}
+
+
+class _ClassEncoder:
+    def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
+        self.tokenizer, self.labels = tokenizer, labels
+
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        codes = np.array([self.labels.code(record.answer) for record in records], dtype=np.int32)
+        if (codes < 0).any():
+            record = records[int(np.flatnonzero(codes < 0)[0])]
+            raise TaskError(
+                f"{path}:{record.line}: the label {record.answer!r} does not occur in the training examples. "
+                f"{nearest(record.answer, self.labels.numbers)}"
+            )
+        found = self.tokenizer.encode_flat([text for record in records for text in record.texts])
+        return Block(*found, {"label": codes})

@@ -1,0 +1,173 @@
+"""The source of records: each row holds the texts of one record, and its answer is a field."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze import rng
+from cloze.bounds import Count, Natural
+from cloze.corpus.passages import remember, split_documents
+from cloze.corpus.plan import Arranged, Cut, Int64
+from cloze.corpus.readers.labelled import Format, Quoting
+from cloze.corpus.records.answer import Answer, Columns
+from cloze.corpus.records.build import build_records
+from cloze.corpus.records.store import RecordStore
+from cloze.corpus.store import Store
+from cloze.errors import CorpusError, RecipeError
+from cloze.registry import lookup, register
+from cloze.rows import Rows
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
+
+Say = Callable[[str], None]
+
+
+@register("source", "records")
+class Records:
+    """Labelled text: rows of a table, or texts whose words are labelled.
+
+    text, text_b: the columns of the text and, for pairs, of the second one. label: the column of the answer; answer: what kind
+    of answer that is: the `class` of the row, or the labels of its `words`. columns: the names of a file's columns where it has
+    no header. format, quoting: how the file is written, if its name and its rows do not say so (`tsv`, `csv`, `jsonl`; `none`,
+    `standard`).
+
+    length: what the network sees; a longer row loses the end of its longest text. pool: records of like length share batches: so
+    many batches are sorted together in every epoch; 0: records come in random order.
+    """
+
+    keeps_empty = True  # a text without tokens keeps what the template puts around it
+    of_one_length = True  # told the batch, so that its rows have like lengths
+
+    def __init__(
+        self, *, length: Count | None = None, text: str = "text", text_b: str | None = None, label: str = "label",
+        answer: str = "class", columns: list[str] | None = None, format: Format | None = None, quoting: Quoting = "auto",
+        pool: Natural = 50,
+    ) -> None:
+        self.length, self.pool = length, pool
+        self.answer: Answer = lookup("answer", answer)()
+        self.columns = Columns(text, text_b, label, None if columns is None else tuple(columns), format, quoting)
+        parts = {"parts"} if text_b is not None else set()
+        self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *self.answer.gives})
+
+    def build_store(
+        self, paths: Sequence[str | Path], tokenizer: Tokenizer, out: Path, *, known: Store | None, report: Say
+    ) -> RecordStore:
+        """Encode files into a store at `out`; with `known`, the store of the training text, its classes are used."""
+        classes = known.classes or None if isinstance(known, RecordStore) else None
+        return build_records(
+            paths, tokenizer, out, answer=self.answer, columns=self.columns, classes=classes, report=report
+        )
+
+    def bind(
+        self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Literal["train", "held_out"] = "train",
+        batch: int = 1,
+    ) -> BoundRecords:
+        """This source over one store; rows of like length come in batches of `batch`."""
+        if not isinstance(store, RecordStore):
+            raise CorpusError(
+                f"{store.path}: this store holds running text, not labelled records.\n"
+                "  Give the labelled file itself, or build a store from it."
+            )
+        records = split_documents(store.documents, held_out)[part]
+        return BoundRecords(self, store, records, seed=seed, entry=entry, batch=batch)
+
+
+class BoundRecords:
+    """A source over one store, seed and entry: plans epochs and reads rows at random."""
+
+    def __init__(self, source: Records, store: RecordStore, records: Int64, *, seed: int, entry: str, batch: int) -> None:
+        self.source, self.store, self.records = source, store, records
+        self.seed, self.entry, self.batch = seed, entry, batch
+        self._plans: OrderedDict[Any, Arranged[Cut]] = OrderedDict()
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Full names of the fields that `read` can give."""
+        return self.source.gives
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of these records."""
+        return int(self.store.lengths[self.records].sum())
+
+    def plan(self, epoch: int, room: int) -> Arranged[Cut]:
+        """The records of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch, batch and room."""
+        if room < 1:
+            raise RecipeError(f"records: {room} tokens of room per row (is `length` too small?).")
+
+        def make() -> Arranged[Cut]:
+            sizes = np.minimum(self.store.lengths[self.records].sum(1), room)
+            start = self.store.sentence_starts[self.records * self.store.texts]
+            return Arranged(epoch, room, Cut(start, sizes.astype(np.int32)), self._order(epoch, sizes))
+
+        return remember(self._plans, (epoch, room), make)
+
+    def _order(self, epoch: int, sizes: Int64) -> Int64:
+        """The records of an epoch at random, in batches of like length.
+
+        Batches go on from epoch to epoch: the first one completes the last of the epoch before.
+        """
+        count = len(sizes)
+        order = rng.permutation(count, self.seed, self.entry, "order", epoch)
+        if not self.source.pool or self.batch < 2:
+            return order
+        begun = -epoch * count % self.batch  # rows that the batch of the epoch before still lacks
+        first, rest = order[:begun], order[begun:]
+        pools = np.arange(len(rest)) // (self.batch * self.source.pool)
+        rest = rest[np.lexsort((sizes[rest], pools))]
+        whole = len(rest) // self.batch
+        turns = rng.permutation(whole, self.seed, self.entry, "batches", epoch)
+        batches = rest[: whole * self.batch].reshape(whole, self.batch)[turns]
+        return np.concatenate([first, batches.ravel(), rest[whole * self.batch :]])
+
+    def read(self, plan: Arranged[Cut], items: Int64, want: frozenset[str]) -> Rows:
+        """The rows of some items (B positions in the plan's order).
+
+        `tokens` (B, L), `length` and `document` (B) always: the texts of a record behind each other; `parts` (B, 2, 2) of two
+        texts; `word_start` (B, L) if wanted; and the fields of the answer.
+        """
+        records = self.records[plan.order[items]]
+        texts = self.store.texts
+        sentence = records[:, None] * texts + np.arange(texts)
+        begin = self.store.sentence_starts[sentence]
+        kept = shares(self.store.sentence_starts[sentence + 1] - begin, plan.room)
+        stop = np.cumsum(kept, axis=1)
+        start = stop - kept
+        length = stop[:, -1]
+        place = np.arange(max(int(length.max(initial=1)), 1))
+        index = begin[:, :1] + place
+        for text in range(1, texts):
+            index = np.where(place < start[:, text, None], index, begin[:, text, None] + place - start[:, text, None])
+        index = np.minimum(index, max(len(self.store.tokens) - 1, 0))
+        arrays: dict[str, NDArray[Any]] = {
+            "tokens": self.store.tokens[index].astype(np.int32), "length": length.astype(np.int32), "document": records,
+        }  # fmt: skip
+        if texts > 1:
+            arrays["parts"] = np.stack([start, stop], axis=2)
+        if "word_start" in want:
+            arrays["word_start"] = self.store.words(index)
+        return Rows(arrays | dict(self.source.answer.fields(self.store.answers(records), kept)), checked=True)
+
+    def draw(self, plan: Arranged[Cut], items: Int64) -> rng.Draw:
+        """The random numbers of some items: addressed by seed, entry, epoch and record."""
+        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=self.records[plan.order[items]]))
+
+
+def shares(lengths: Int64, room: int) -> Int64:
+    """How much of each text (B, P) is kept where a row has `room` tokens: the longest gives way first, of equals the later."""
+    count = lengths.shape[1]
+    ascending = np.sort(lengths, axis=1)
+    before = np.cumsum(ascending, axis=1) - ascending
+    level = ((room - before) // (count - np.arange(count))).max(axis=1, keepdims=True)
+    kept = np.minimum(lengths, np.maximum(level, 0))
+    spare = np.where(lengths.sum(1) > room, room - kept.sum(1), 0)
+    longer = lengths > kept
+    kept += longer & (np.cumsum(longer, axis=1) <= spare[:, None])
+    return np.where(lengths.sum(1, keepdims=True) > room, kept, lengths)

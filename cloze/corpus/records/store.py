@@ -1,0 +1,80 @@
+"""The store of records: a token store in which a document is a record and a sentence one of its texts.
+
+Beside the files of every token store (see `corpus/store.py`) it has
+
+    records/lines.bin         int64, the line of its file at which every record begins
+    records/<column>.bin      what is stored of the answers: one value per record, or several
+    records/bounds.bin        int64, where each record's values begin, and their number at the end; only where there are several
+
+The header's `records` says which columns were read, the kind of answer, its classes, and the files. A text may have no token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.store import Store, mapped, opened_before
+from cloze.errors import CorpusError
+
+Int64 = NDArray[np.int64]
+FOLDER = "records/"
+LINES, BOUNDS = f"{FOLDER}lines.bin", f"{FOLDER}bounds.bin"
+
+
+class RecordStore(Store, holds="records"):
+    """A memory-mapped store of records."""
+
+    shortest_text = 0
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        super().__init__(path, header)
+        self.about: Mapping[str, Any] = header["records"]
+        self.lines: Int64 = mapped(path / LINES, np.dtype(np.int64))
+        self.columns: Mapping[str, NDArray[Any]] = {
+            name: mapped(path / f"{FOLDER}{name}.bin", np.dtype(kind)) for name, kind in self.about["columns"].items()
+        }
+        self.bounds: Int64 | None = mapped(path / BOUNDS, np.dtype(np.int64)) if BOUNDS in header["files"] else None
+
+    def __reduce__(self) -> tuple[Any, tuple[Path]]:
+        return opened_before, (self.path,)
+
+    @property
+    def texts(self) -> int:
+        """How many texts a record has."""
+        return len(self.about["texts"])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of the answers, in the order of their numbers; empty where answers are not classes."""
+        return tuple(self.about["classes"] or ())
+
+    @property
+    def lengths(self) -> Int64:
+        """The tokens of every text, (records, texts)."""
+        return np.diff(self.sentence_starts).reshape(-1, self.texts)
+
+    def answers(self, records: Int64) -> dict[str, NDArray[Any]]:
+        """What is stored of some records' answers: (B,), or padded with -1 (B, K)."""
+        if self.bounds is None:
+            return {name: column[records] for name, column in self.columns.items()}
+        begin, count = self.bounds[records], self.bounds[records + 1] - self.bounds[records]
+        place = np.arange(int(count.max(initial=0)))
+        inside = place < count[:, None]
+        index = np.where(inside, begin[:, None] + place, 0)
+        return {name: np.where(inside, column[index], -1) for name, column in self.columns.items()}
+
+    def _check_ends(self) -> None:
+        super()._check_ends()
+        values = self.documents if self.bounds is None else int(self.bounds[-1]) if len(self.bounds) else -1
+        found = {"lines": (len(self.lines), self.documents)} | {n: (len(c), values) for n, c in self.columns.items()}
+        found["texts"] = self.sentences, self.documents * self.texts
+        if self.bounds is not None:
+            found["bounds"] = len(self.bounds), self.documents + 1
+        for name, (has, wants) in found.items():
+            if has != wants:
+                raise CorpusError(f"{self.path}: {FOLDER}{name} has {has:,} entries, expected {wants:,}. Build it again.")

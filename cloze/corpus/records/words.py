@@ -1,0 +1,75 @@
+"""The label of each word of a text: parts of speech, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.tagged import read_tagged
+from cloze.corpus.records.answer import Block, Columns, Int32, Int64, Labels, Record
+from cloze.errors import TaskError
+from cloze.registry import register
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Spelled, Tokenizer
+
+
+@register("answer", "words")
+class WordAnswers:
+    """A label for each word, which stands at the word's first token (Devlin et al., 2019, §5.3).
+
+    A word of which no token is read has no answer: it did not fit, or the tokenizer drops all of it.
+    """
+
+    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32}
+    coded: ClassVar[str | None] = "label"
+    ragged: ClassVar[bool] = True
+    gives: ClassVar[frozenset[str]] = frozenset({"column/label", "words"})
+
+    def read(self, path: Path | str, columns: Columns) -> Iterator[Record]:
+        """The texts of a file of labelled words; a record's text is its words, each with a space behind it but the last."""
+        if columns.text_b is not None:
+            raise TaskError("corpus.text_b: words are labelled in one text. Leave it out.")
+        found = read_tagged(
+            path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, labelled=True
+        )
+        assert found.labels is not None  # read with labels
+        for line, words, labels in zip(found.lines, found.words, found.labels, strict=True):
+            yield Record(line, (" ".join(words),), (words, labels))
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _WordEncoder:
+        """What encodes records; a label that is not among the classes is one that cannot be learned, -1."""
+        return _WordEncoder(tokenizer, Labels(classes))
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], kept: Int64) -> Mapping[str, NDArray[Any]]:
+        """`column/label` (B, K), -1 for a label that is not known, and `words` (B, K), -1 where no token of a word is kept."""
+        first = stored["first"]
+        return {"column/label": stored["label"], "words": np.where(first < kept[:, :1], first, -1)}
+
+
+class _WordEncoder:
+    def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
+        self.tokenizer, self.labels = tokenizer, labels
+
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
+        words = [record.answer[0] for record in records]
+        codes = np.array([self.labels.code(label) for record in records for label in record.answer[1]], dtype=np.int32)
+        first = [first_tokens(spelled, number, own) for number, own in enumerate(words)]
+        counts = np.array([len(own) for own in words], dtype=np.int64)
+        columns = {"label": codes, "first": np.concatenate(first) if first else np.zeros(0, np.int32)}
+        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
+
+
+def first_tokens(spelled: Spelled, number: int, words: Sequence[str]) -> Int32:
+    """For each word of a text, joined by spaces, its first token; -1 for a word that the tokenizer drops."""
+    own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
+    sizes = np.array([len(word) for word in words], np.int64)
+    begins = np.cumsum(sizes + 1) - sizes - 1
+    first = np.searchsorted(spelled.end[own], begins, side="right")  # tokens that end behind where the word begins
+    beginning = np.append(spelled.begin[own], np.iinfo(np.int64).max)
+    return np.where(beginning[first] < begins + sizes, first, -1).astype(np.int32)

@@ -1,0 +1,45 @@
+"""Ask for the answer that a record came with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "label")
+@dataclass(frozen=True)
+class Label:
+    """The answer of a record becomes what is asked: `targets/<set>`.
+
+    `of: row` asks for one answer of the whole row; `of: words` for one of each word, at the word's first token, and stands before
+    the frame, so that the places move with the tokens. A word of which no token is read, and one whose label is not known,
+    is not asked.
+    """
+
+    set: str = "label"
+    of: Literal["row", "words"] = "row"
+    column: str = "label"
+
+    @property
+    def takes(self) -> frozenset[str]:
+        column = f"column/{self.column}"
+        return frozenset({column} if self.of == "row" else {column, "words", "tokens"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"targets/{self.set}"} | ({f"places/{self.set}"} if self.of == "words" else set()))
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        answers = rows[f"column/{self.column}"]
+        if self.of == "row":
+            return rows.having_all({f"targets/{self.set}": answers})
+        asked = (rows["words"] >= 0) & (answers >= 0)
+        return rows.having_all({
+            f"targets/{self.set}": np.where(asked, answers, 0), f"places/{self.set}": np.where(asked, rows["words"], -1),
+        })  # fmt: skip

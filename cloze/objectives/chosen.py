@@ -1,0 +1,59 @@
+"""Heads that a checkpoint chooses: the recipe says what is asked, the network that it begins with how such a head is built."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from cloze.bounds import BelowOne
+from cloze.objectives.heads import Transform
+from cloze.registry import register
+
+
+class Start(NamedTuple):
+    """What is known of the checkpoint that a network begins with.
+
+    `layers` above the embeddings; `narrow`: its embeddings are narrower than its states; `labels_tokens`: it has a head that
+    labels tokens; `plain`: the transform and the norm's epsilon of a head of its own whose dense map has no offsets.
+    """
+
+    order: str
+    layers: int
+    narrow: bool = False
+    labels_tokens: bool = False
+    plain: tuple[Transform, float] | None = None
+
+
+class Chosen(Protocol):
+    """An objective of a recipe that is another one once the checkpoint is known."""
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """The registered objective that stands for it, and its arguments."""
+        ...
+
+
+@register("objective", "text_classification")
+class TextClassification:
+    """The class of a text from its summary, by the head that transformers' `…ForSequenceClassification` has for such a network.
+
+    Left to right: one linear map on the last token, without a bias (GPT-2). Narrow embeddings or a head that labels tokens:
+    dense, GELU, linear (ELECTRA). A head with a dense map and a norm without offsets: these two and linear (ModernBERT). Any
+    other: dense, tanh, linear (BERT, RoBERTa). Vectors without layers above them get one linear map (fastText).
+    """
+
+    def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1) -> None:
+        self.set, self.dropout = set, dropout
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """`classify`, or `relation_prediction` for a network that sums up a text by a pooler."""
+        said: dict[str, Any] = {"set": self.set, "dropout": self.dropout}
+        summary = {**said, "reading": "summary"}
+        if start.order == "left_to_right":
+            return "classify", {**summary, "output_bias": False}
+        if not start.layers:
+            return "classify", summary
+        if start.narrow or start.labels_tokens:
+            return "classify", {**summary, "transform": "gelu"}
+        if start.plain is not None:
+            transform, epsilon = start.plain
+            return "classify", {**summary, "transform": transform, "norm_epsilon": epsilon, "biases": False}
+        return "relation_prediction", {**said, "pool": True}

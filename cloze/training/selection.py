@@ -1,0 +1,67 @@
+"""Which checkpoint a run is for: the best by a metric on a dev set, measured at every evaluation. No torch.
+
+How it stands belongs to the state of a run: one that resumes keeps the same checkpoint and ends at the same evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+Metrics = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The best evaluation so far: its number from 1, its step and metrics, and how many there were in all."""
+
+    evaluation: int
+    step: int
+    metrics: dict[str, float]
+    evaluations: int
+    worth: float  # by the metric that decides: more is better
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any] | None) -> Standing | None:
+        """The inverse of `to_json`."""
+        return None if saved is None else cls(**saved)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How a run is measured and chosen from.
+
+    `measure()` gives the metrics of the parameters as they are; it is called on every rank. `metric` is the one that decides,
+    `more` whether more of it is better. `best`: the run gives its best checkpoint, else its last. `patience`: after so many
+    evaluations that are no better it ends; 0: never.
+    """
+
+    measure: Callable[[], Metrics]
+    metric: str
+    more: bool = True
+    best: bool = True
+    patience: int = 0
+
+    def after(self, standing: Standing | None, step: int, metrics: Metrics) -> Standing:
+        """How the run stands after another evaluation; the first of equals is the best."""
+        number = 1 if standing is None else standing.evaluations + 1
+        if standing is None or self.loss(metrics) < self.loss(standing.metrics):
+            return Standing(number, step, dict(metrics), number, -self.loss(metrics))
+        return replace(standing, evaluations=number)
+
+    def loss(self, metrics: Metrics) -> float:
+        """The metric as a number of which less is better."""
+        return -metrics[self.metric] if self.more else metrics[self.metric]
+
+    def ends(self, standing: Standing | None) -> bool:
+        """Whether the run has waited long enough."""
+        return standing is not None and 0 < self.patience <= standing.evaluations - standing.evaluation
+
+    def gives(self, standing: Standing | None, step: int) -> bool:
+        """Whether the checkpoint of this step is the one that the run gives so far."""
+        return not self.best or standing is None or standing.step == step

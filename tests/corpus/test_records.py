@@ -1,0 +1,163 @@
+"""Labelled text: files → a store of records → rows with their answers."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cloze.corpus import Store
+from cloze.corpus.records import Records, RecordStore
+from cloze.corpus.records.source import shares
+from cloze.errors import CorpusError, TaskError
+from cloze.text import TextSpec, Tokenizer, train
+
+TEXTS = ["the cat sat on the mat", "", "rain on the river all night", "a dog", "the dog saw the cat in the rain"]
+LABELS = ["animal", "weather", "weather", "animal", "animal"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    spec = TextSpec.of({"lower": True}, "wordpiece", {"size": 120})
+    return train(spec, [text for text in TEXTS if text])
+
+
+def write(path: Path, rows: list[tuple[str, ...]]) -> Path:
+    path.write_text("\n".join("\t".join(row) for row in rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write(tmp_path / "train.tsv", [("text", "label"), *zip(TEXTS, LABELS, strict=True)])
+
+
+def built(source: Records, path: Path, tokenizer: Tokenizer, known: Store | None = None) -> RecordStore:
+    return source.build_store([path], tokenizer, path.with_suffix(".store"), known=known, report=lambda line: None)
+
+
+def rows_of(source: Records, store: Store, room: int, **how: Any) -> tuple[Any, Any]:
+    bound = source.bind(store, seed=1, entry="main", **how)
+    plan = bound.plan(0, room)
+    return bound.read(plan, np.arange(len(plan)), frozenset()), plan
+
+
+def test_a_store_holds_every_record_with_its_line_and_class(table: Path, tokenizer: Tokenizer) -> None:
+    store = built(Records(), table, tokenizer)
+    assert store.classes == ("animal", "weather")
+    assert store.lines.tolist() == [2, 3, 4, 5, 6]
+    assert store.columns["label"].tolist() == [0, 1, 1, 0, 0]
+    for number, text in enumerate(TEXTS):
+        ids = store.tokens[store.sentence_starts[number] : store.sentence_starts[number + 1]]
+        assert ids.tolist() == tokenizer.encode(text).ids.tolist()
+    again = Store.open(store.path, verify=True)
+    assert isinstance(again, RecordStore) and isinstance(pickle.loads(pickle.dumps(again)), RecordStore)
+
+
+def test_a_row_holds_the_tokens_and_the_answer_of_its_record(table: Path, tokenizer: Tokenizer) -> None:
+    source = Records()
+    store = built(source, table, tokenizer)
+    rows, plan = rows_of(source, store, 4)
+    for row, record in enumerate(plan.order):
+        ids = tokenizer.encode(TEXTS[record]).ids[:4]
+        assert rows["tokens"][row, : rows["length"][row]].tolist() == ids.tolist()
+        assert store.classes[rows["column/label"][row]] == LABELS[record]
+
+
+def test_dev_text_takes_the_classes_of_the_training_text(tmp_path: Path, table: Path, tokenizer: Tokenizer) -> None:
+    source = Records()
+    train_store = built(source, table, tokenizer)
+    dev = write(tmp_path / "dev.tsv", [("text", "label"), ("the cat", "weather")])
+    assert built(source, dev, tokenizer, train_store).columns["label"].tolist() == [1]
+    wrong = write(tmp_path / "wrong.tsv", [("text", "label"), ("the cat", "weather"), ("a dog", "wether")])
+    with pytest.raises(TaskError, match=r"wrong\.tsv:3: the label 'wether' does not occur .* Did you mean 'weather'\?"):
+        built(source, wrong, tokenizer, train_store)
+    assert not wrong.with_suffix(".store").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([("text", "label"), ("a", "x"), ("b", " ")], r":3: an empty 'label'; expected a label in every row"),
+        ([("text", "other"), ("a", "x")], r"no column 'label'; it has: text, other"),
+        ([("text", "label"), ("a", "x", "y")], r":2: 3 cells, expected 2"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_told_with_its_line(
+    tmp_path: Path, tokenizer: Tokenizer, rows: list[tuple[str, ...]], told: str
+) -> None:
+    with pytest.raises(TaskError, match=told):
+        built(Records(), write(tmp_path / "x.tsv", rows), tokenizer)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tsv"]
+
+
+def test_two_texts_are_two_parts(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = write(tmp_path / "p.tsv", [("a", "b", "label"), ("the cat sat", "a dog", "1"), ("rain", "", "0")])
+    source = Records(text="a", text_b="b")
+    rows, plan = rows_of(source, built(source, path, tokenizer), 50)
+    for row, record in enumerate(plan.order):
+        one, two = (("the cat sat", "a dog"), ("rain", ""))[record]
+        (start, middle), (begin, stop) = rows["parts"][row]
+        assert (start, begin) == (0, middle)
+        assert rows["tokens"][row, :middle].tolist() == tokenizer.encode(one).ids.tolist()
+        assert rows["tokens"][row, begin:stop].tolist() == tokenizer.encode(two).ids.tolist()
+
+
+def test_word_labels_stand_at_the_first_token_of_each_word(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    path = tmp_path / "train.conll"
+    path.write_text("the\tDET\ntheon\tADJ\ncat\tNOUN\n\nrain\tNOUN\n\n", encoding="utf-8")
+    source = Records(answer="words")
+    store = built(source, path, tokenizer)
+    assert store.classes == ("ADJ", "DET", "NOUN")
+    rows, plan = rows_of(source, store, 50)
+    row = plan.order.tolist().index(0)
+    sizes = [len(tokenizer.encode(word).ids) for word in ("the", "theon", "cat")]
+    assert sizes[1] > 1
+    assert rows["words"][row].tolist() == [0, 1, 1 + sizes[1]]
+    assert [store.classes[code] for code in rows["column/label"][row]] == ["DET", "ADJ", "NOUN"]
+    assert rows["column/label"][1 - row].tolist()[1:] == [-1, -1]
+    cut, plan = rows_of(source, store, 1 + sizes[1])
+    assert cut["words"][plan.order.tolist().index(0)].tolist() == [0, 1, -1]
+
+
+def test_an_epoch_has_every_record_once_in_batches_of_like_length(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    chance = np.random.default_rng(0)
+    texts = [" ".join(["the"] * int(size)) for size in chance.integers(1, 60, 203)]
+    path = write(tmp_path / "t.tsv", [("text", "label"), *((text, str(n % 2)) for n, text in enumerate(texts))])
+    source = Records(pool=5)
+    bound = source.bind(built(source, path, tokenizer), seed=1, entry="main", batch=8)
+    orders = [bound.plan(epoch, 100).order for epoch in range(3)]
+    assert all(sorted(order.tolist()) == list(range(203)) for order in orders)
+    assert orders[0].tolist() != orders[1].tolist()
+    assert bound.plan(0, 100).order.tolist() == orders[0].tolist()
+    lengths = np.array([len(text.split()) for text in texts])
+    rows = np.concatenate(orders)[: 203 * 3 // 8 * 8].reshape(-1, 8)  # batches go on over the end of an epoch
+    spread = np.ptp(lengths[rows], axis=1)
+    random = np.ptp(lengths[chance.permutation(203)][: 25 * 8].reshape(-1, 8), axis=1)
+    assert np.median(spread) < 0.4 * np.median(random)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 30), min_size=2, max_size=2), min_size=1, max_size=5), st.integers(1, 40))
+def test_the_longest_text_gives_way_first(lengths: list[list[int]], room: int) -> None:
+    from cloze.decoding.layout import _shares
+
+    assert shares(np.array(lengths), room).tolist() == [_shares(own, room) for own in lengths]
+
+
+def test_running_text_is_no_labelled_text(make_store: Any) -> None:
+    with pytest.raises(CorpusError, match="this store holds running text, not labelled records"):
+        Records().bind(make_store([[3, 4]]), seed=0, entry="main")
+
+
+def test_a_damaged_store_is_refused(table: Path, tokenizer: Tokenizer) -> None:
+    store = built(Records(), table, tokenizer)
+    lines = store.path / "records" / "lines.bin"
+    lines.write_bytes(lines.read_bytes()[:-8])
+    with pytest.raises(CorpusError, match=r"lines\.bin: has 32 bytes, expected 40 bytes"):
+        Store.open(store.path)

@@ -1,0 +1,178 @@
+"""Fine-tuning as a run: a recipe onto a checkpoint, labelled text as its corpus, the best checkpoint by dev metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.finetune import finetune, recipe_onto
+from cloze.assembly.load import load_recipe, task_recipe_names
+from cloze.tasks.evaluation import evaluate
+from cloze.tasks.result import load_tuned
+from cloze.training.checkpoint import Checkpoints
+
+QUICK = ["training.batch=8", "training.epochs=3", "training.rate.peak=2e-3", "corpus.length=24", "task.patience=0"]
+LEARN = [*QUICK, "training.epochs=10", "training.rate.peak=1e-2", "objectives[0].dropout=0", "network.dropout=0"]
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def tune(folder: Path, tables: Path, out: Path, *values: str, **how: Any) -> Any:
+    return finetune(
+        folder, train=[str(tables / "train.tsv")], dev=[str(tables / "dev.tsv")], out=out, overrides=values, report=quiet, **how
+    )
+
+
+def events(out: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (out / "cloze" / "log.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["event"] == kind]
+
+
+@pytest.mark.parametrize("system", ["bert", "roberta", "electra", "gpt2", "modern"])
+def test_every_system_learns_an_easy_task_and_its_folder_says_the_same(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path, system: str
+) -> None:
+    made = tune(folder(system), tables, tmp_path / "out", *LEARN)
+    standing = made.outcomes[1].standing
+    assert standing.metrics["accuracy"] >= 0.9
+    learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
+    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), always=told["usual"])
+    assert measured.metrics == pytest.approx(standing.metrics)
+    assert learner.labels == ("animal", "weather")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["id2label"] == {"0": "animal", "1": "weather"}
+
+
+def test_a_task_recipe_is_a_recipe_and_a_checkpoint_completes_it(folder: Callable[[str], Path]) -> None:
+    assert {"sentence_classification", "pair_classification", "token_labelling"} <= set(task_recipe_names())
+    plain = load_recipe("sentence_classification")
+    assert not plain.bound and plain.task is not None
+    onto = recipe_onto("sentence_classification", load_checkpoint(folder("bert")), overrides=["network.dropout=0.3"])
+    assert onto.bound and onto.exported.part is not None
+    assert onto.exported.part.name == "transformer" and onto.exported.part.arguments["dropout"] == 0.3
+    entry = onto.entries["main"]
+    assert entry.exercise[0].part.arguments["template"] == onto.reading.single == "[CLS] {A} [SEP]"
+    assert [objective.part.name for _, objective in entry.objectives()] == ["relation_prediction"]
+    assert onto.training.rate.arguments["peak"] == pytest.approx(5e-5 * 768 / onto.exported.part.arguments["width"])
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path
+) -> None:
+    outs = [tmp_path / name for name in "abc"]
+    for out, seed in zip(outs, (1, 1, 2), strict=True):
+        tune(folder("bert"), tables, out, *QUICK, seeds=(seed,))
+    one, two, other = (Checkpoints(out).load()[1] for out in outs)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_best_epoch_is_kept_published_and_patience_ends_the_run(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloze.tasks.classifier import Classifier
+
+    figures = iter([0.5, 0.8, 0.8, 0.7, 0.9])
+    rest = {"macro_f1": 0.0, "matthews": 0.0}
+    monkeypatch.setattr(Classifier, "measure", lambda self, *given, **more: {**rest, "accuracy": next(figures)})
+    out = tmp_path / "out"
+    values = [*QUICK, "training.epochs=5", "task.patience=2"]
+    outcome = tune(folder("bert"), tables, out, *values).outcomes[1]
+    assert (outcome.finished, outcome.standing.evaluation, outcome.standing.evaluations) == (True, 2, 4)
+    assert [event["metrics"]["accuracy"] for event in events(out, "dev")] == [0.5, 0.8, 0.8, 0.7]
+    assert outcome.standing.step == 16 and outcome.step == 32
+    saved = Checkpoints(out)
+    best, last = saved.load(16)[1], saved.load(32)[1]
+    loaded = load_checkpoint(out)
+    published = {f"networks.main.{name}": tensor for name, tensor in loaded.network.state_dict().items()}
+    shared = [name for name in published if name in best]
+    assert len(shared) > 5 and all(torch.equal(published[name], best[name]) for name in shared)
+    assert any(not torch.equal(published[name], last[name]) for name in shared)
+    again = tune(folder("bert"), tables, out, *values).outcomes[1]
+    assert (again.step, again.standing) == (32, outcome.standing)
+
+
+def test_a_run_that_was_stopped_resumes_bit_for_bit(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloze.training.session import Session
+
+    tune(folder("bert"), tables, tmp_path / "whole", *QUICK)
+    finished = Session.advance
+
+    def killed(self: Session, *given: Any, **more: Any) -> Any:
+        if self.step == 12:
+            raise KeyboardInterrupt
+        return finished(self, *given, **more)
+
+    monkeypatch.setattr(Session, "advance", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tune(folder("bert"), tables, tmp_path / "broken", *QUICK)
+    monkeypatch.setattr(Session, "advance", finished)
+    outcome = tune(folder("bert"), tables, tmp_path / "broken", *QUICK).outcomes[1]
+    whole, resumed = (Checkpoints(tmp_path / name) for name in ("whole", "broken"))
+    assert all(torch.equal(tensor, resumed.load()[1][name]) for name, tensor in whole.load()[1].items())
+    assert [e["metrics"] for e in events(tmp_path / "whole", "dev")] == [e["metrics"] for e in events(tmp_path / "broken", "dev")]
+    assert outcome.standing is not None and resumed.best is None
+
+
+def test_pairs_and_word_labels_are_tasks_too(folder: Callable[[str], Path], tables: Path, tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in (tables / "train.tsv").read_text().splitlines()[1:]]
+    pairs = tmp_path / "pairs.csv"  # the class of the second text
+    pairs.write_text("one,two,label\n" + "".join(f"{a},{b},{c}\n" for (a, _), (b, c) in zip(rows[5:], rows, strict=False)))
+    values = [*LEARN, "corpus.text=one", "corpus.text_b=two"]
+    made = finetune(
+        folder("bert"), task="pair_classification", train=[str(pairs)], dev=[str(pairs)], out=tmp_path / "p", overrides=values, report=quiet
+    )
+    assert made.outcomes[1].standing.metrics["accuracy"] >= 0.9
+    tagged = tmp_path / "train.conll"
+    tagged.write_text("the\tDET\ncat\tNOUN\n\na\tDET\ndog\tNOUN\nsaw\tVERB\n\n" * 8, encoding="utf-8")
+    values = ["training.batch=4", "training.epochs=12", "training.rate.peak=1e-2", "corpus.length=24"]
+    made = finetune(
+        folder("bert"), task="token_labelling", train=[str(tagged)], dev=[str(tagged)], out=tmp_path / "t", overrides=values,
+        report=quiet,
+    )
+    assert made.outcomes[1].standing.metrics["accuracy"] >= 0.9
+    learner, _ = load_tuned(load_checkpoint(tmp_path / "t"))
+    measured = evaluate(learner, learner.task.read(tagged))
+    assert measured.metrics == pytest.approx(made.outcomes[1].standing.metrics)
+
+
+def test_what_is_measured_is_framed_as_what_is_trained(folder: Callable[[str], Path], tables: Path, tmp_path: Path) -> None:
+    """The learner reads dev files as text, the held-out loss reads the store: both show the network the same ids."""
+    from cloze.assembly.build import build_feed, build_step
+    from cloze.corpus import Store
+    from cloze.decoding.reader import Reader
+    from cloze.exercises import TokenFacts
+
+    text = tmp_path / "t.tsv"
+    text.write_text("text\tlabel\nthe cat sat on the mat and the dog\tx\n\ty\nrain\ty\n", encoding="utf-8")
+    for system in ("bert", "gpt2"):
+        loaded = load_checkpoint(folder(system))
+        recipe = recipe_onto("sentence_classification", loaded, overrides=["corpus.length=8"])
+        out = tmp_path / system
+        finetune(folder(system), train=[str(text)], dev=[str(text)], out=out,
+                 overrides=["corpus.length=8", "training.batch=2", "training.epochs=1"], report=quiet)  # fmt: skip
+        store = Store.open(out / "cloze" / "corpus" / "main" / "store")
+        step = build_step(recipe, vocab_size=loaded.tokenizer.size)
+        facts = TokenFacts.of(loaded.tokenizer)
+        feed = build_feed(recipe, recipe.entries["main"], store, step, facts, length=8, seed=1)
+        import numpy as np
+
+        items = np.argsort(feed.source.plan(0, feed.exercise.room).order)
+        part = feed.parts([(0, items)], [3])[0].arrays
+        reader = Reader.of(loaded)
+        framed = reader.encode(["the cat sat on the mat and the dog", "", "rain"], longest=8)
+        batch = reader.batch(framed)
+        assert part["tokens"].tolist() == batch["tokens"].tolist()
+        assert part["block"].tolist() == batch["block"].tolist()
+        if system == "gpt2":
+            assert part["summaries"].tolist() == batch["summaries"].tolist()
