@@ -44,7 +44,7 @@ def _entry(entry: EntrySpec, store: Store) -> EntrySpec:
 
 def _objective(spec: ObjectiveSpec, known: Mapping[str, tuple[str, ...]]) -> ObjectiveSpec:
     builder: Any = builder_of("objective", spec.part.name)
-    if spec.set not in known or "classes" not in parameters(builder):
+    if spec.set is None or spec.set not in known or "classes" not in parameters(builder):
         return spec
     arguments = {**spec.part.arguments, "classes": len(known[spec.set])}
     return replace(spec, part=replace(spec.part, arguments=arguments))

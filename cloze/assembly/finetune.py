@@ -41,8 +41,8 @@ def recipe_onto(
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by what that checkpoint says of itself.
 
-    A recipe of cloze's own is fitted to the checkpoint first: its peak rate is for a width of 768 and becomes inversely proportional
-    to the width, its length at most what the network reads.
+    A recipe of cloze's own is fitted to the checkpoint first: its peak rate is for a width of 768 and becomes inversely
+    proportional to the width, its length at most what the network reads.
     """
     origins = {name: Origin.of(loaded)}
     fitted = fitted_to(recipe, loaded) if str(recipe) in task_recipe_names() else []

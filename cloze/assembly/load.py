@@ -53,8 +53,8 @@ def load_recipe(
 ) -> Recipe:
     """A recipe by name (`bert`), file (`mine.yaml`) or run folder, rescaled (`--size`) and with values set (`--set`).
 
-    `checkpoints` are the folders that names of checkpoints (`from: NAME`) are bound to; None: that is not known yet. `complete` adds
-    to the expanded tree, before values are set, what the checkpoints say of themselves.
+    `checkpoints` are the folders that names of checkpoints (`from: NAME`) are bound to; None: that is not known yet. `complete`
+    adds to the expanded tree, before values are set, what the checkpoints say of themselves.
 
     Raises one `RecipeError` that holds every fault, each with file, line and value path.
     """

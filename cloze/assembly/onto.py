@@ -1,7 +1,7 @@
 """A recipe that begins with a checkpoint, completed by what that checkpoint says of itself.
 
-Where a network comes from a checkpoint, what the recipe does not say of order, reading, templates and heads is the checkpoint's, as
-its shape is (`origins.take_up`). What comes out is an ordinary recipe.
+Where a network comes from a checkpoint, what the recipe does not say of order, reading, templates and heads is the
+checkpoint's, as its shape is (`origins.take_up`). What comes out is an ordinary recipe.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _texts(root: Node, entry: Node) -> int:
     sources = root.value["sources"]
     said = entry.value.get("source")
     name = said.value if said is not None else next(iter(sources.value))
-    arguments = next((node.value for _, node in sources.value[name].items() if node.is_mapping), {})
+    arguments: dict[Any, Node] = next((node.value for _, node in sources.value[name].items() if node.is_mapping), {})
     second = arguments.get("text_b")
     return 1 if second is None or second.value is None else 2
 

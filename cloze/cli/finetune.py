@@ -55,7 +55,7 @@ def command(
     dropout: Annotated[float | None, typer.Option(min=0.0, max=0.9, help="In the classifier; default: 0.1.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A recipe of your own; default: the task's.")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value of the recipe: path=value.")] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print the recipe that would be trained, and stop.")] = False,
+    print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe, and stop.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,
     seeds: Annotated[str, typer.Option(help="1,2,3: a run each; best kept.")] = "1",
     from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Start from random weights, to compare.")] = False,
@@ -75,12 +75,12 @@ def command(
     from cloze.tasks.result import check_new, save_result
     from cloze.tasks.task import chosen_metric
 
-    if recipe is not None or overrides or show or extend:
+    if recipe is not None or overrides or print_recipe or extend:
         from cloze.cli.tuning import run_recipe
 
         run_recipe(
             checkpoint, task=task, train=train, dev=dev, test=test, out=out, recipe=recipe, overrides=overrides or [],
-            show=show, extend=extend, seeds=_seeds(seeds), device=device, quiet=quiet, as_json=as_json,
+            show=print_recipe, extend=extend, seeds=_seeds(seeds), device=device, quiet=quiet, as_json=as_json,
         )
         return
     said = {

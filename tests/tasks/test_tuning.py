@@ -130,7 +130,8 @@ def test_pairs_and_word_labels_are_tasks_too(folder: Callable[[str], Path], tabl
     pairs.write_text("one,two,label\n" + "".join(f"{a},{b},{c}\n" for (a, _), (b, c) in zip(rows[5:], rows, strict=False)))
     values = [*LEARN, "corpus.text=one", "corpus.text_b=two"]
     made = finetune(
-        folder("bert"), task="pair_classification", train=[str(pairs)], dev=[str(pairs)], out=tmp_path / "p", overrides=values, report=quiet
+        folder("bert"), task="pair_classification", train=[str(pairs)], dev=[str(pairs)], out=tmp_path / "p", overrides=values,
+        report=quiet,
     )
     assert made.outcomes[1].standing.metrics["accuracy"] >= 0.9
     tagged = tmp_path / "train.conll"
