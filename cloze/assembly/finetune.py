@@ -14,7 +14,8 @@ from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.load import load_recipe, task_recipe_names
 from cloze.assembly.onto import Origin, put_onto
 from cloze.assembly.recipe import Recipe, TaskSpec
-from cloze.assembly.run import Request, begin_of, run_stage, the_budget
+from cloze.assembly.request import Asked, Request, begin_of, the_budget
+from cloze.assembly.run import run_stage
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 from cloze.tasks.evaluation import evaluate
@@ -84,8 +85,9 @@ def finetune(
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
             request = Request(
-                [str(path) for path in train], checkpoints={START: Path(checkpoint)}, held_out=[str(path) for path in dev],
-                seed=seed, device=device, extend=extend, report=report,
+                Asked(str(recipe or task), out=str(out), overrides=tuple(overrides)), [str(path) for path in train],
+                checkpoints={START: Path(checkpoint)}, held_out=[str(path) for path in dev], seed=seed, device=device,
+                extend=extend, report=report,
             )
             spend = the_budget(made, None, folder, extend=extend)
             outcomes[seed] = run_stage(made, request, folder, spend, begin_of(made, request, {}))

@@ -178,7 +178,7 @@ def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
 def _evaluations(recipe: Recipe) -> Iterator[Change]:
     """What is published as once an epoch, of hundreds of epochs, would read the held-out text all the time."""
     every = recipe.training.evaluate_every
-    if 0 < every < 1 / EVALUATIONS:
+    if not isinstance(every, str) and 0 < every < 1 / EVALUATIONS:
         yield Change("training.evaluate_every", every, 1 / EVALUATIONS, f"{EVALUATIONS} held-out losses are enough")
 
 
