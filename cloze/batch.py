@@ -9,8 +9,6 @@ from torch import Tensor
 
 from cloze import fields
 
-_dimensions = {"B L D": 3, "B L L": 3, "B L C": 3, "B R F": 3, "M F": 2, "M C": 2, "P 2": 2, "E 2": 2}
-
 
 class Batch(Mapping[str, Tensor]):
     """An immutable mapping from full field names to tensors."""
@@ -51,7 +49,7 @@ def _check(name: str, tensor: Tensor) -> None:
     if not field.travels:
         raise ValueError(f"field {name!r} is for edits only and must not reach a batch")
     kind = "float" if tensor.is_floating_point() else "boolean" if tensor.dtype == torch.bool else "integer"
-    expected = _dimensions.get(field.shape, len(field.shape.split()))
+    expected = len(field.shape.split())
     spans = field.name == "places" and tensor.dim() == 2  # places of spans are M 2
     if kind != field.kind or (tensor.dim() != expected and not spans):
         raise ValueError(

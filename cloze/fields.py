@@ -4,7 +4,7 @@ A full name is `[view.]field[/set]`: `tokens`, `hole.tokens`, `targets/next`, `q
 by shape and kind; sets are free names chosen by the edit that gives them and matched by the objective that takes them.
 `docs/fields.md` is generated from this file.
 
-Shapes: B rows, L positions, M answers, T decoder positions, D width, C choices, F features, P pairs or parts, E examples.
+Shapes: B rows, L positions, M answers, T decoder positions, D width, C characters, R items, P pairs or parts, E examples.
 """
 
 from __future__ import annotations
@@ -96,24 +96,17 @@ for _field in (
     Field("summaries", "E", "integer", "flat place of each example's summary token; absent: the first token of each row"),
     Field("decoder_tokens", "B T", "integer", "second sequence: ids"),
     Field("decoder_positions", "B T", "integer", "second sequence: positions"),
-    Field("decoder_order", "B T", "integer", "second sequence: order"),
     Field("decoder_block", "B T", "integer", "second sequence: block"),
     Field("crossing", "B L", "boolean", "false: hidden from the decoder although the encoder sees it", aligned=True),
-    Field("visible", "B L L", "boolean", "who sees whom, where no order can say it; combined with order by AND"),
     Field("characters", "B L C", "integer", "characters of each token or word", aligned=True),
     Field("inputs", "B L", "integer", "further ids summed into the embedding: language, task, …", keyed=True, aligned=True),
     Field("vectors", "B L D", "float", "used instead of the token embedding"),
     Field("condition", "B D", "float", "the vector that a decoder writes a row from"),
     Field("items", "B R", "integer", "things beside the tokens: entities, n-grams, regions", keyed=True),
-    Field("item_vectors", "B R F", "float", "features of things beside the tokens", keyed=True),
     Field("links", "E 2", "integer", "pairs (token place, item place)", keyed=True),
     Field("targets", "M", "integer", "answers that are ids", keyed=True),
-    Field("values", "M F", "float", "answers that are numbers, vectors or distributions", keyed=True),
-    Field("choices", "M C", "integer", "the answers allowed, -1 for none", keyed=True),
-    Field("priors", "M C", "float", "prior of each allowed answer", keyed=True),
     Field("places", "M", "integer", "flat index into the rows of the state that is read", keyed=True),
     Field("weights", "M", "float", "weight of each answer; padding has weight 0", keyed=True),
-    Field("owner", "rows", "integer", "example that each row belongs to"),
     Field("centers", "P", "integer", "flat place of the centre of each pair (word, word near it)"),
     Field("contexts", "P", "integer", "flat place of the other word of each pair"),
     Field("cell", "P 2", "integer", "the ids of a word and of one near it: a cell of the matrix of co-occurrences"),

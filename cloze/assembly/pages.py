@@ -151,7 +151,7 @@ def fields_page() -> str:
 {_generated}
 Data and model meet only at named fields. A full name is `[view.]field[/set]`: `tokens`, `hole.tokens`, `targets/next`.
 Fields are few and typed by shape and kind; sets are free names, chosen by the edit that gives them and matched by the
-objective that takes them. Shapes: B rows, L positions, M answers, T decoder positions, D width, C choices, F features,
+objective that takes them. Shapes: B rows, L positions, M answers, T decoder positions, D width, C characters, R items,
 P pairs or parts, E examples.
 
 ## In a batch

@@ -117,7 +117,7 @@ def beside_text(recipe: Recipe) -> list[PartSpec]:
             builder = lookup(spec.part.kind, spec.part.name)
             if spec.view == "main" and "tables" in wanted(builder):
                 gives = build(builder, plain(spec.part.arguments), {}).gives
-                if all(fields.find(name).name in ("items", "item_vectors", "links") for name in gives):
+                if all(fields.find(name).name in ("items", "links") for name in gives):
                     found.setdefault(min(gives), spec.part)
     return list(found.values())
 

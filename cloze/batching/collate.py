@@ -119,7 +119,7 @@ def _second(rows: Rows, layout: Layout, takes: frozenset[str], padding: int) -> 
     inside = before(rows["decoder_length"], layout.width)
     lay = _padded(inside)
     out: Arrays = {}
-    for name in ("decoder_tokens", "decoder_positions", "decoder_order"):
+    for name in ("decoder_tokens", "decoder_positions"):
         if name in rows and name in takes:
             out[name] = lay(rows[name], padding if name == "decoder_tokens" else 0)
     if not inside.all():

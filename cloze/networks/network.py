@@ -14,7 +14,7 @@ States = Mapping[str, Tensor]
 
 
 class StateKind(NamedTuple):
-    """The shape of a state in the legend of DESIGN §2, and what it may see: `order`, `before`, `left_to_right`, …"""
+    """The shape of a state in the legend of `cloze/fields.py`, and what it may see: `order`, `before`, `left_to_right`, …"""
 
     shape: str
     sees: str

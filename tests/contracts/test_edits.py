@@ -1,4 +1,4 @@
-"""The contract of every registered edit (DESIGN §9), so that a new edit is tested by being registered."""
+"""The contract of every registered edit, so that a new edit is tested by being registered."""
 
 from __future__ import annotations
 

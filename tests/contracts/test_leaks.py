@@ -1,4 +1,4 @@
-"""No state tells of a token that it may not see, at any depth (DESIGN §9): each network, in each order that a recipe gives it.
+"""No state tells of a token that it may not see, at any depth: each network, in each order that a recipe gives it.
 
 One row of a recipe's own batch is repeated, in each copy another token is changed, and every position of every state that then
 moves must be one that the state's declaration, the order and the blocks let see that token.

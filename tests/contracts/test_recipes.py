@@ -1,4 +1,4 @@
-"""The contract of every recipe (DESIGN §9): it starts at chance, asks nothing of nothing, and trains every parameter it has."""
+"""The contract of every recipe: it starts at chance, asks nothing of nothing, and trains every parameter it has."""
 
 from __future__ import annotations
 

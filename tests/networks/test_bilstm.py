@@ -34,7 +34,7 @@ def read(network: BiLSTM, tokens: Any, want: frozenset[str] = EVERY, **fields: A
 
 
 def cells(layer: Any, xs: list[Tensor], clips: tuple[float, float]) -> list[Tensor]:
-    """A projected LSTM one number after the other: the formulas of the sheet, with loops for sums."""
+    """A projected LSTM one number after the other: the formulas of the paper, with loops for sums."""
     size, width = layer.cell, layer.width
     h, c = [0.0] * width, [0.0] * size
     w, r, b, p = (t.tolist() for t in (layer.input.weight, layer.recurrent.weight, layer.bias, layer.projection.weight))

@@ -1,4 +1,4 @@
-"""The mix of layers: the numbers of the sheet, the penalty, the norm over a batch."""
+"""The mix of layers: the numbers of the paper, the penalty, the norm over a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network contract (DESIGN §9): leaks, padding, packing, rows, gradients, state dictionaries, caches."""
+"""The network contract: leaks, padding, packing, rows, gradients, state dictionaries, caches."""
 
 from __future__ import annotations
 

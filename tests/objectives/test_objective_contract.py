@@ -1,4 +1,4 @@
-"""The objective contract (DESIGN §9): zero answers, ln V, sums over rows, finite differences, padding of answers."""
+"""The objective contract: zero answers, ln V, sums over rows, finite differences, padding of answers."""
 
 from __future__ import annotations
 

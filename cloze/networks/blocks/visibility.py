@@ -1,4 +1,4 @@
-"""Who sees whom: DESIGN §3's one rule, turned into what an attention kernel needs.
+"""Who sees whom: the one rule of `order` (see `cloze/fields.py`), turned into what an attention kernel needs.
 
 Token i sees token j if and only if order[j] <= order[i] and both are in the same packed block.
 """
