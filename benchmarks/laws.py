@@ -3,11 +3,11 @@
     python benchmarks/laws.py                              # every benchmarks/results/sweep_*.jsonl
     python benchmarks/laws.py runs.jsonl --figures docs/figures
 
-A line of a ledger is `{"run": {recipe, size, text, vocab, tokens, batch, peak, ...}, "result": {curve, single, pairs, ...}}`;
-`curve` holds `[step, tokens, {objective: held-out loss}]`, `single` and `pairs` the losses of counting (numbers, or by
-objective). Of the runs that differ in nothing but batch, rate, warm-up and seed the best one counts: a law is about fitted runs.
-Of a run its end counts, since its rate has fallen to zero only then. Constants are those of the least squares, with a weak
-pull towards `START` where runs are few. Prints rows for `LAWS`, how far the runs are from them, and draws a figure for each.
+A ledger is what `benchmarks/sweep.py` writes: `run` with recipe, size, text, tokens and values that were set, `result` with the
+baselines and the curve of held-out losses by objective. Of the runs that differ in nothing but batch, rate, warm-up and seed the
+best one counts: a law is about fitted runs. Of a run its end counts, since its rate has fallen to zero only then. Constants are
+those of the least squares, with a weak pull towards `START` where runs are few. Prints rows for `LAWS`, how far the runs are from
+them, and draws a figure for each.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -23,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
-ALIKE = ("recipe", "size", "text", "vocab", "tokens", "length")
+ALIKE = ("recipe", "size", "text", "tokens")
+TUNED = ("*", "batch", "rate", "peak", "warmup", "betas")  # what marks a value that only tunes a run
 # log10 of the tokens at a million parameters, power of the size, knee, power, floor; and how far each may stray, in deviations.
 START = {
     "masked": (6.2, 0.2, 2.0, 0.25, 0.3), "causal": (5.3, 0.2, 2.0, 0.2, 0.5), "spans": (5.6, 0.2, 2.0, 0.2, 0.35),
@@ -31,7 +33,8 @@ START = {
 }  # fmt: skip
 STRAY = (1.0, 0.15, 0.7, 0.1, 0.1)
 NOISE = 0.1  # nats: what one run differs from the next, about
-SMALLEST, LARGEST = (3.0, 0.0, 0.7, 0.02, 0.0), (9.0, 1.0, 6.0, 1.0, 0.9)
+FEW = 0.5  # nats: what a law that rests on a single run may be off by
+SMALLEST, LARGEST = (3.0, 0.0, 0.7, 0.1, 0.0), (9.0, 1.0, 6.0, 1.0, 0.9)
 
 
 class Point(NamedTuple):
@@ -81,23 +84,32 @@ def points(runs: Iterable[dict[str, Any]]) -> Iterator[tuple[Any, Point]]:
     """The best end of every group of runs, with the kind of its objective."""
     best: dict[tuple[Any, ...], tuple[Any, Point]] = {}
     for run in runs:
-        for name, loss in run["curve"][-1][2].items():
-            counted = [run.get("single"), run.get("pairs")]
-            single, pairs = (value.get(name) if isinstance(value, dict) else value for value in counted)
-            known = kind_and_size(run["recipe"], run.get("size"), int(run["vocab"]), name)
-            if known is None or single is None:
+        baselines, (_, tokens, losses) = run.get("baselines") or {}, run["curve"][-1]
+        vocabulary = next((round(math.exp(known["chance"])) for known in baselines.values() if "pairs" in known), 0)
+        for name, loss in losses.items():
+            known = baselines.get(name) or replaced(run.get("metrics") or {}, name)
+            values = tuple(value for value in run.get("set", ()) if not any(mark in value for mark in TUNED))
+            found = kind_and_size(run["recipe"], run["size"], values, vocabulary, name) if known and vocabulary else None
+            if known is None or found is None:
                 continue
-            kind, parameters = known
-            if kind.exercise == "replaced":
-                pairs = None
-            end = Point(run["recipe"], run.get("size") or "", parameters, float(run["curve"][-1][1]), single, pairs, loss)
-            key = (name, *(run.get(part) for part in ALIKE))
+            kind, parameters = found
+            end = Point(run["recipe"], run["size"], parameters, float(tokens), known["single"], known.get("pairs"), loss)
+            key = (name, values, *(run[part] for part in ALIKE))
             if key not in best or loss < best[key][1].loss:
                 best[key] = (kind, end)
     return iter(best.values())
 
 
-def kind_and_size(recipe: str, size: str | None, vocab: int, name: str) -> tuple[Any, float] | None:
+def replaced(metrics: dict[str, float], name: str) -> dict[str, float] | None:
+    """The loss of the constant answer, from the share of tokens that a generator replaced."""
+    share = metrics.get(f"{name}.positive")
+    if share is None or not 0.0 < share < 1.0:
+        return None
+    return {"single": -share * math.log(share) - (1.0 - share) * math.log(1.0 - share)}
+
+
+@cache
+def kind_and_size(recipe: str, size: str, values: tuple[str, ...], vocab: int, name: str) -> tuple[Any, float] | None:
     """The kind of an objective of a recipe, and the parameters of its network without tables; None where no law is about it."""
     from cloze.assembly.baselines import label_of
     from cloze.assembly.build import build_step
@@ -107,7 +119,7 @@ def kind_and_size(recipe: str, size: str | None, vocab: int, name: str) -> tuple
     from cloze.errors import ClozeError
 
     try:
-        loaded = load_recipe(recipe, size=size)
+        loaded = load_recipe(recipe, size=size, overrides=values)
     except ClozeError:
         return None
     step = build_step(loaded, vocab_size=vocab, device="meta")
@@ -132,7 +144,8 @@ def fitted(exercise: str, found: list[Point], *, ledger: str) -> Any:
 
     answer = least_squares(residuals, start, bounds=(SMALLEST, LARGEST), loss="soft_l1")
     law = of(answer.x, found, ledger)
-    return law._replace(scatter=float(np.quantile(np.abs(misses(law, found)), 0.9)))
+    seen = float(np.quantile(np.abs(misses(law, found)), 0.9))
+    return law._replace(scatter=max(seen, (FEW if found[0].pairs is not None else FEW / 10) / math.sqrt(len(found))))
 
 
 def misses(law: Any, found: list[Point]) -> np.ndarray:

@@ -137,7 +137,7 @@ def multiplied(wanted: Cell, store: Path) -> list[str]:
     times = {value.split("*")[0]: float(value.split("*")[1]) for value in wanted["set"] if "*" in value}
     if times:
         loaded = load_recipe(wanted["recipe"], overrides=values, size=wanted["size"])
-        facts = Facts(wanted["tokens"], Store(store).tokens)
+        facts = Facts(wanted["tokens"], len(Store.open(store).tokens))
         fits = [change.override for change in fit(loaded, facts)]
         loaded = load_recipe(wanted["recipe"], overrides=[*fits, *values], size=wanted["size"])
         rate = loaded.training.rate

@@ -26,7 +26,8 @@ Counts = NDArray[np.int64]
 def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
     """The baseline of every objective whose answers the examples hold, by the name that it has in the log.
 
-    Answers that a pass makes for a later one are not in the examples (ELECTRA's replaced tokens): their objectives have none.
+    Answers that a pass makes for a later one are not in the examples (ELECTRA's replaced tokens): their objectives have none, nor
+    have those whose loss is no likelihood of the answer.
     The shares of answers are counted on training examples, for a vocabulary with those of the text as a prior, and measured
     on held-out examples, or on the same ones where nothing is held out.
     """
@@ -40,7 +41,10 @@ def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
             counts = counted.get((run.name, objective.name))
             if counts is None or not counts.sum():
                 continue
-            vocabulary = "vocab_size" in inspect.signature(builder_of("objective", objective.part.name)).parameters
+            builder = builder_of("objective", objective.part.name)
+            if not getattr(builder, "likelihood", True):
+                continue
+            vocabulary = "vocab_size" in inspect.signature(builder).parameters
             if vocabulary and text is None:
                 text = entropy_of(store)
             prior = store.counts() if vocabulary else np.ones(len(counts), np.int64)

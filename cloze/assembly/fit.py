@@ -116,8 +116,27 @@ def _lengths(recipe: Recipe, facts: Facts, kept: Collection[str]) -> tuple[list[
         return [], published
     why = f"a budget of {short(facts.budget_tokens)} tokens learns more from more rows"
     changes = [Change(path, long, SHORT, why) for path, long in {**phases, **sources}.items() if (long or 0) > SHORT]
+    changes += _carried(recipe, kept)
     stays = first in kept or (not phases and any(path in kept for path in sources))
     return changes, published if stays else min(published, SHORT)
+
+
+def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[Change]:
+    """What a network remembers of the rows before, and what of them is read again, in proportion to the shorter row."""
+    why, fewer = "in proportion to the row", 0
+    long = recipe.length or SHORT
+    if long <= SHORT or any(f"sources.{name}.length" in kept for name in recipe.sources):
+        return
+    for name, network in recipe.networks.items():
+        for key in ("memory", "reuse"):
+            was = network.part.arguments.get(key) or 0 if network.part is not None else 0
+            if was > 1:
+                yield Change(f"networks.{name}.{key}", was, was * SHORT // long, why)
+                fewer = was - was * SHORT // long if key == "reuse" else fewer
+    for name, source in recipe.sources.items():
+        was = source.arguments.get("reuse") or 0
+        if was > 1:  # with the marks of a frame it is what the network reuses
+            yield Change(f"sources.{name}.reuse", was, was - fewer if 0 < fewer < was else was * SHORT // long, why)
 
 
 def _free_batch(recipe: Recipe) -> bool:

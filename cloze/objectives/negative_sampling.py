@@ -38,6 +38,8 @@ class NegativeSampling(OutputWords):
     negatives. Parameters: `head.weight` (V, D), zero at first, so that the first loss is (negatives + 1) ln 2 an answer.
     """
 
+    likelihood = False
+
     def __init__(
         self,
         *,

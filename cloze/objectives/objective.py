@@ -32,8 +32,8 @@ class Objective(nn.Module):
     `at` are the fields with the flat places of the state that it reads; none: it may read all of it.
     `scope` is `row` when the loss of a batch is the sum of the losses of its rows; with `batch` the rows of a step must stay
     together: neither accumulation nor several processes are possible. `kind` is what the verbs may use the trained head for;
-    None: for nothing, it is known by its name. Zero answers give a zero that is connected to the parameters, so that every rank
-    takes part in the same collectives.
+    None: for nothing, it is known by its name. Without `likelihood` its loss is not how unlikely the answers are. Zero
+    answers give a zero that is connected to the parameters, so that every rank takes part in the same collectives.
     """
 
     takes: frozenset[str]
@@ -42,6 +42,7 @@ class Objective(nn.Module):
     at: tuple[str, ...] = ()
     scope: Literal["row", "batch"] = "row"
     kind: Kind | None = None
+    likelihood: bool = True
     head: nn.Module
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from cloze.assembly.baselines import baselines
 from cloze.assembly.build import build_data, build_step
 from cloze.assembly.corpora import trainable
 from cloze.assembly.load import load_recipe
+from cloze.assembly.run import pretrain
 from cloze.corpus import Store
 from cloze.corpus.build import build_store, train_tokenizer_from
 from cloze.corpus.entropy import entropy_of
@@ -44,6 +46,42 @@ def test_masked_tokens_have_the_entropy_of_single_tokens_and_a_fair_question_tha
     assert asked.single == pytest.approx(text.single, abs=0.35)
     assert found["relation_prediction"].single == pytest.approx(math.log(2), abs=0.1)
     assert found["relation_prediction"].pairs is None
+
+
+def trained(little_text: Path, folder: Path, name: str, *changes: str) -> tuple[dict[str, Baseline], list[str]]:
+    """Three steps at a rate of almost nothing: the baselines of the run, and what it said of them."""
+    said: list[str] = []
+    rate = load_recipe(name).training.rate.name
+    sets = [f"training.rate.{rate}.peak=1e-9", "training.held_out=0.1", "training.evaluate_every=0.34", "training.batch=8"]
+    run = {"size": "tiny", "overrides": [*sets, *changes], "as_published": True, "report": said.append, "device": "cpu"}
+    pretrain(name, corpus=little_text, out=folder / name, budget="3steps", **run)  # type: ignore[arg-type]
+    log = [json.loads(line) for line in (folder / name / "cloze" / "log.jsonl").read_text().splitlines()]
+    return baselines_from(log[0]["baselines"]), said
+
+
+def test_a_loss_that_is_no_likelihood_has_no_baseline(little_text: Path, tmp_path: Path) -> None:
+    found, said = trained(little_text, tmp_path, "context2vec", "training.engine=loop", "text.tokenizer.min_count=1")
+    assert found == {} and not any("learned nothing" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("gpt2", ["corpus.passages.length=64", "text.tokenizer.size=300"]),
+        ("t5-small", ["corpus.passages.length=64", "text.tokenizer.size=200"]),
+        ("xlnet-base", ["corpus.streams.length=64", "corpus.streams.reuse=29", "network.reuse=32", "network.memory=32",
+                        "text.tokenizer.size=60"]),
+    ],
+)
+def test_causal_span_and_permuted_tokens_are_compared_with_single_tokens_and_a_run_that_learns_nothing_says_so(
+    little_text: Path, tmp_path: Path, name: str, changes: list[str]
+) -> None:
+    found, said = trained(little_text, tmp_path, name, *changes)
+    known = found["token_prediction"]
+    assert known.pairs is not None and known.single < known.chance
+    (told,) = [text for text in said if "has learned nothing yet" in text]
+    assert told.startswith("token_prediction has learned nothing yet: after ")
+    assert f"counting single tokens gives {known.single:.2f}" in told
 
 
 def test_answers_that_a_pass_makes_have_no_baseline(sample_store: Store) -> None:

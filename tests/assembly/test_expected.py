@@ -46,6 +46,7 @@ def test_a_network_that_was_not_measured_has_twice_the_range_and_an_exercise_tha
     [
         ("bert", [("masked", "post"), None]),
         ("modern", [("masked", "pre")]),
+        ("context2vec", [None]),
         ("gpt2", [("causal", "pre")]),
         ("t5-small", [("spans", "pre")]),
         ("bart-base", [("spans", "post")]),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloze.assembly.build import first_length
+from cloze.assembly.build import built, first_length
 from cloze.assembly.fit import Facts, fit, fit_vocabulary, fits
 from cloze.assembly.load import load_recipe, recipe_names
 from cloze.assembly.request import Asked, to_be_fitted
@@ -44,6 +44,30 @@ def test_networks_with_norms_before_their_layers_take_a_higher_rate_and_two_netw
     assert (post, pre, both) == (1.1e-3, 2.1e-3, 5.3e-4)
 
 
+def test_what_a_network_remembers_and_a_row_repeats_shrinks_with_the_row() -> None:
+    """253 tokens and the three of the frame are the 256 that the network reuses: 61 and three are 64."""
+    made = values("xlnet-base")
+    assert (made["sources.main.length"], made["sources.main.reuse"]) == (128, 61)
+    assert (made["networks.main.reuse"], made["networks.main.memory"]) == (64, 96)
+    assert not any("reuse" in path or "memory" in path for path in values("awd-lstm"))
+
+
+def test_recurrent_recipes_keep_their_published_peaks_and_look_at_held_out_text_twenty_times() -> None:
+    made = values("awd-lstm")
+    assert made["training.evaluate_every"] == 0.05 and not any("rate" in path and "peak" in path for path in made)
+    assert {path for path in made if "dropout" in path} == {
+        f"networks.main.{name}" for name in ("dropout", "hidden_dropout", "input_dropout", "weight_dropout", "word_dropout")
+    }
+    assert "training.rate.plateau.warmup" not in values("cove")
+
+
+def test_values_that_a_user_keeps_stay_and_the_others_go_by_them() -> None:
+    free = {change.path: change.here for change in fit(load_recipe("bert", size="mini"), SMALL)}
+    kept = {change.path: change.here for change in fit(load_recipe("bert", size="mini"), SMALL, kept=["training.batch"])}
+    assert free["training.rate.linear.warmup"] == 0.1 and "training.batch" not in kept
+    assert kept["training.rate.linear.warmup"] == pytest.approx(0.3)  # 244 updates of 256 rows, of which 100 warm up
+
+
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_fit_is_legal_and_fits_no_further(name: str) -> None:
     recipe = load_recipe(name, size="tiny")
@@ -53,6 +77,8 @@ def test_every_fit_is_legal_and_fits_no_further(name: str) -> None:
         return
     sets = [f"stages.{recipe.stages[-1].name}.{c.override}" if recipe.stages else c.override for c in changes]
     made = load_recipe(name, size="tiny", overrides=sets)
+    for part in [*made.sources.values(), made.training.rate, made.training.optimizer]:
+        built(part)
     assert fit(made, SMALL) == [] and fit_vocabulary(made, 25_000_000) == []
     assert made.training.batch * first_length(made) <= 20 * 128 + 2 * first_length(made) and made.hash != recipe.hash
 

@@ -27,6 +27,18 @@ def test_a_run_above_single_tokens_is_told_why_and_one_below_is_left_alone() -> 
     assert not_learning({"next": KNOWN["next"]}, {"next": 0.7}, share=0.5, updates=9, warmed_up=True) is None
 
 
+def test_a_discriminator_that_is_no_better_than_the_constant_answer_is_told_so_once_the_tokens_are_learned() -> None:
+    known = {**KNOWN, "replaced": Baseline(0.69, 0.33)}
+
+    def told(tokens: float, replaced: float) -> str | None:
+        losses = {"tokens": tokens, "replaced": replaced, "next": 0.7}
+        return not_learning(known, losses, share=0.4, updates=4000, warmed_up=True, labels={"replaced"})
+
+    assert told(6.9, 0.31) is None
+    assert "always giving the more frequent answer gives 0.33" in str(told(6.9, 0.328))
+    assert str(told(7.1, 0.31)).startswith("tokens has learned nothing yet")
+
+
 def test_yes_or_no_answers_that_a_step_makes_are_compared_with_the_answer_that_is_always_given() -> None:
     found = with_measured(KNOWN, {"replaced.positive": 0.1, "tokens.correct": 0.2})
     entropy = -(0.1 * math.log(0.1) + 0.9 * math.log(0.9))
