@@ -13,7 +13,7 @@ from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.load import load_recipe, task_recipe_names
 from cloze.assembly.onto import Origin, put_onto
-from cloze.assembly.recipe import Recipe, TaskSpec
+from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Asked, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage
 from cloze.decoding.reader import Reader
@@ -65,13 +65,15 @@ def fitted_to(recipe: str | Path, loaded: Loaded) -> list[str]:
 def finetune(
     checkpoint: str | Path, *, task: str = "sentence_classification", train: Sequence[str], dev: Sequence[str], out: Path,
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Sequence[str] = (),
-    with_files: Sequence[Path] = (), device: str = "auto", extend: bool = False, report: Say | None = None,
+    with_files: Sequence[Path] = (), device: str = "auto", extend: bool = False, from_scratch: bool = False,
+    report: Say | None = None,
 ) -> Tuned:
     """Fine-tune a checkpoint on the labelled text `train`, chosen by `dev`, once per seed; see `pretrain`.
 
     `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it. One seed is a run in `out`; several are
-    runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with `cloze/task.json`; a run that was stopped
-    resumes. Raises a `ClozeError` for whatever cannot be trained, before anything is.
+    runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
+    `cloze/task.json`; a run that was stopped resumes. `from_scratch` begins with random weights in the checkpoint's shape, to
+    compare. Raises a `ClozeError` for whatever cannot be trained, before anything is.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
@@ -79,6 +81,9 @@ def finetune(
     made = recipe_onto(recipe or task, loaded, overrides=overrides, with_files=with_files)
     if made.task is None:
         raise TaskError(f"{recipe or task}: this recipe has no `task:`. Write what it is measured by: `task: {{type: {task}}}`.")
+    if from_scratch:
+        networks = {name: replace(n, origin=None) if n.origin == START else n for name, n in made.networks.items()}
+        made = replace(made, networks=networks)
     check_recipe(made)
     outcomes: dict[int, Outcome] = {}
     with claimed(out):
@@ -86,17 +91,19 @@ def finetune(
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
             request = Request(
                 Asked(str(recipe or task), out=str(out), overrides=tuple(overrides)), [str(path) for path in train],
-                checkpoints={START: Path(checkpoint)}, held_out=[str(path) for path in dev], seed=seed, device=device,
-                extend=extend, report=report,
+                checkpoints={START: Path(checkpoint)}, tokenizer=Path(checkpoint) if from_scratch else None,
+                held_out=[str(path) for path in dev], seed=seed, device=device, extend=extend, report=report,
             )
+            if len(seeds) > 1:
+                request.say(f"seed {seed}")
             spend = the_budget(made, None, folder, extend=extend)
             outcomes[seed] = run_stage(made, request, folder, spend, begin_of(made, request, {}))
             if not outcomes[seed].finished:
                 break
-    return _told(outcomes, out, made.task)
+    return _told(outcomes, out, made)
 
 
-def _told(outcomes: Mapping[int, Outcome], out: Path, selection: TaskSpec) -> Tuned:
+def _told(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe) -> Tuned:
     """Publish the best of all seeds in `out`, and write into its task.json what is known when they are trained."""
     done = {seed: outcome.standing for seed, outcome in outcomes.items() if outcome.finished and outcome.standing is not None}
     if not done or len(done) < len(outcomes):
@@ -104,7 +111,8 @@ def _told(outcomes: Mapping[int, Outcome], out: Path, selection: TaskSpec) -> Tu
     best = max(done, key=lambda seed: done[seed].worth)
     standing, folder = done[best], outcomes[best].folder
     if folder != out:
-        step = standing.step if selection.keep == "best" else outcomes[best].step
+        assert recipe.task is not None  # it is the recipe of a task
+        step = standing.step if recipe.task.keep == "best" else outcomes[best].step
         publish(Checkpoints(folder).path(step), out)
     path = out / "cloze" / "task.json"
     described = {
@@ -113,7 +121,8 @@ def _told(outcomes: Mapping[int, Outcome], out: Path, selection: TaskSpec) -> Tu
             {"seed": seed, "epoch": one.evaluation, "epochs": one.evaluations, "metrics": one.metrics}
             for seed, one in done.items()
         ],
-        "spread": spread([one.metrics for one in done.values()]),
+        "spread": spread([one.metrics for one in done.values()]), "from_scratch": recipe.exported.origin is None,
+        "remarks": json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []),
     }  # fmt: skip
     write_description(path, described)
     return Tuned(outcomes, out, described)

@@ -62,6 +62,22 @@ def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
     return made
 
 
+def counted(
+    recipe: Recipe, told: Mapping[str, Any], stores: Mapping[str, Store], dev: Store, rooms: Mapping[str, int]
+) -> dict[str, Any]:
+    """What task.json says of the examples: how many there are, how many rows lose tokens in their room, and the dev metrics of
+    always giving the usual answer."""
+    entry, _, _ = asked(recipe)
+    parts = {"train": stores[entry.source], "dev": dev}
+    found = {name: store for name, store in parts.items() if isinstance(store, RecordStore)}
+    task, files = task_of(recipe, stores[entry.source]), {name: store.about["files"] for name, store in found.items()}
+    return {
+        "examples": {name: store.documents for name, store in found.items()},
+        "cut": {name: int((store.lengths.sum(1) > rooms[entry.name]).sum()) for name, store in found.items()},
+        "baseline": task.facts(task.read(files["train"][0]), task.read(files["dev"][0]))["baseline"],
+    }
+
+
 def selection_of(
     recipe: Recipe, step: Step, tokenizer: Tokenizer, stores: Mapping[str, Store], dev: Store, told: Mapping[str, Any],
     folder: Path,

@@ -16,7 +16,7 @@ from cloze.assembly.build import build_data, build_step, built, first_length, in
 from cloze.assembly.corpora import open_held_out, open_records
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
-from cloze.assembly.measuring import described, selection_of
+from cloze.assembly.measuring import counted, described, selection_of
 from cloze.assembly.origins import borrowed, never_moves, reference_to
 from cloze.assembly.phasing import phases_of, with_dropouts
 from cloze.assembly.plan import Plan, prospects_of, ways_out
@@ -25,7 +25,7 @@ from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.request import Request, tokenizer_for
 from cloze.assembly.room import make_room, require_one_process, require_room, untold
 from cloze.assembly.samples import sampler
-from cloze.batching import Cursor
+from cloze.batching import Cursor, Feed
 from cloze.corpus import RecordStore, Store
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
@@ -80,6 +80,9 @@ def prepare(
     for entry in loaded.turns:  # what cannot be made into examples is found out before anything is written
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
+    if told is not None and aside is not None:
+        rooms = {name: feed.exercise.room for name, feed in data.feeds.items() if isinstance(feed, Feed)}
+        told |= counted(loaded, told, stores, aside, rooms)
     run = Run(
         folder=out, step=step, data=data, budget=spend,
         export=Publisher(

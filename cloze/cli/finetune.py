@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,21 +69,20 @@ def command(
 ) -> None:
     """Fine-tune. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR"""
     from cloze.cli.quiet import silence
+    from cloze.cli.tuning import fits, run_recipe, values_of
     from cloze.corpus.readers.labelled import as_format, as_quoting
+    from cloze.errors import TaskError
     from cloze.tasks import finetune_seeds
     from cloze.tasks import task as make_task
     from cloze.tasks.finetune import as_dtype
     from cloze.tasks.result import check_new, save_result
     from cloze.tasks.task import chosen_metric
 
-    if recipe is not None or overrides or print_recipe or extend:
-        from cloze.cli.tuning import run_recipe
-
-        run_recipe(
-            checkpoint, task=task, train=train, dev=dev, test=test, out=out, recipe=recipe, overrides=overrides or [],
-            show=print_recipe, extend=extend, seeds=_seeds(seeds), device=device, quiet=quiet, as_json=as_json,
-        )
-        return
+    train_recipe = partial(
+        run_recipe, checkpoint, task=task, train=train, dev=dev, test=test, out=out, recipe=recipe, show=print_recipe,
+        extend=extend, seeds=_seeds(seeds), device=device, quiet=quiet, as_json=as_json, from_scratch=from_scratch,
+        overwrite=overwrite,
+    )
     said = {
         "epochs": epochs, "batch": batch, "optimizer": optimizer, "rate": rate, "length": length, "patience": patience,
         "metric": metric, "dropout": dropout, "schedule": schedule, "unfreeze": unfreeze, "layerwise": layerwise, "pool": pool,
@@ -95,13 +95,26 @@ def command(
         columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
     )
     chosen_metric(chosen, metric)
+    values = values_of({
+        **{name: value for name, value in said.items() if name != "from_scratch"}, **options, "columns": _listed(columns),
+        "format": file_format, "quoting": None if quoting == "auto" else quoting, "manner": manner,
+        "precision": None if precision == "auto" else precision,
+    })  # fmt: skip
+    own = recipe is not None or bool(overrides) or print_recipe or extend
+    if values is None and own:
+        raise TaskError("--recipe, --set, --show and --extend: write the other options as values of the recipe, with --set.")
+    from cloze.assembly.build import load_checkpoint
+
+    loaded = load_checkpoint(checkpoint, device)
+    as_dtype(precision, next(loaded.network.parameters()).device)
+    if values is not None and (own or fits(loaded, task)):
+        train_recipe(overrides=[*values, *(overrides or [])])
+        return
     check_new(out, overwrite=overwrite)
     examples = {name: chosen.read(path) for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
 
-    from cloze.assembly.build import load_checkpoint
     from cloze.tasks.evaluation import evaluate
 
-    loaded = load_checkpoint(checkpoint, device)
     settings = _settings(loaded, given, task, manner)
     _tell(settings, verbose=verbose)
     with silence(on=quiet, results=True), _Show(quiet=as_json) as show:
@@ -183,6 +196,10 @@ def _two(option: str, text: str, kind: Any) -> Any:
     if len(numbers) not in (1, 2):
         raise TaskError(f"{option} {text}: expected one number, or two with a comma between them.")
     return None if not any(numbers) else (numbers[0], numbers[-1])
+
+
+def _listed(columns: str | None) -> list[str] | None:
+    return None if columns is None else columns.split(",")
 
 
 def _seeds(given: str) -> list[int]:

@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import typer
+
+#: Options that only repeat a value of the recipe.
+VALUES: Mapping[str, str] = {
+    "epochs": "training.epochs", "batch": "training.batch", "rate": "training.rate.peak", "clip": "training.clip",
+    "length": "length", "patience": "task.patience", "metric": "task.metric", "dropout": "objectives[0].dropout",
+    "text": "corpus.text", "text_b": "corpus.text_b", "label": "corpus.label", "format": "corpus.format",
+    "quoting": "corpus.quoting", "columns": "corpus.columns", "precision": "training.precision",
+}  # fmt: skip
+
+
+def values_of(options: Mapping[str, Any]) -> list[str] | None:
+    """Options as values of a recipe, those that were not given left out; None if one is given that is no value."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if not given.keys() <= VALUES.keys():
+        return None
+    return [f"{VALUES[name]}={json.dumps(value)}" for name, value in given.items()]
+
+
+def fits(loaded: Any, task: str) -> bool:
+    """Whether there is a recipe for the task and for this kind of network."""
+    from cloze.assembly.load import task_recipe_names
+    from cloze.registry import lookup, names
+    from cloze.transfer import published
+
+    part = next((name for name in names("network") if lookup("network", name) is type(loaded.network)), "")
+    own = "characters" not in loaded.network.takes and not loaded.beside
+    return task in task_recipe_names() and own and not published(part, len(loaded.network.depth_groups()))
 
 
 def run_recipe(
     checkpoint: Path, *, task: str, train: str, dev: str, test: str | None, out: Path, recipe: str | None,
     overrides: Sequence[str], show: bool, extend: bool, seeds: Sequence[int], device: str, quiet: bool, as_json: bool,
+    from_scratch: bool = False, overwrite: bool = False,
 ) -> None:
     """Train the recipe of a task onto a checkpoint, or print it."""
     from cloze.assembly.build import load_checkpoint
@@ -20,33 +53,63 @@ def run_recipe(
     if show:
         print(to_yaml(recipe_onto(recipe or task, load_checkpoint(checkpoint), overrides=overrides).canonical()), end="")
         return
-    with silence(on=quiet or as_json, results=True):
+    with silence(on=quiet or as_json, results=True), _replacing(out, overwrite=overwrite):
         tuned = finetune(
             checkpoint, task=task, train=[train], dev=[dev], out=out, seeds=seeds, recipe=recipe, overrides=overrides,
-            device=device, extend=extend,
+            device=device, extend=extend, from_scratch=from_scratch, report=lambda line: typer.echo(line, err=True),
         )
-        if not all(outcome.finished for outcome in tuned.outcomes.values()):
-            import typer
-
-            raise typer.Exit(next(o.exit_code for o in tuned.outcomes.values() if not o.finished))
+        stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
+        if stopped:
+            raise typer.Exit(stopped[0].exit_code)
         if test is not None:
             tuned = measured_on(tuned, [test], "test")
     told(tuned.described, out, as_json=as_json)
 
 
-def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
-    """Print what came of it: the dev metrics, over all seeds, and those on a test set."""
-    import json
+@contextmanager
+def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
+    """What is in `out` stays unless it may be replaced by what comes inside; it is there again if that fails."""
+    from cloze.assembly.claim import SEEDS
+    from cloze.tasks.result import check_new
 
+    runs = (out / "cloze" / "run.json").is_file() or (out / SEEDS).is_dir()
+    if not runs or overwrite:
+        check_new(out, overwrite=overwrite)
+    if not (overwrite and out.exists()):
+        yield
+        return
+    aside = out.with_name(f".{out.name}.replaced")
+    shutil.rmtree(aside, ignore_errors=True)
+    out.rename(aside)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        aside.rename(out)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
+    """Print what came of it: the dev metrics beside those of the usual answer, over all seeds, and those on a test set."""
     if as_json:
         print(json.dumps({"out": str(out), **described}, indent=2))
         return
-    trials = described["trials"]
-    print(f"{'':<11}  dev")
+    trials, base = described["trials"], described["baseline"]
+    always = base["always"] if len(base["always"]) <= 40 else base["always"][:40] + "…"
+    print(f"{'':<11}  dev       always {always!r}")
     for name, one in described["spread"].items():
+        value = f"{one['mean']:.4f}"
         more = f" ± {one['deviation']:.4f} over {len(trials)} seeds" if len(trials) > 1 else ""
-        print(f"{name:<11}  {one['mean']:.4f}{more}")
+        beside = f"{base[name]:.4f}" if name in base else ""
+        print(f"{name:<11}  {value:<8}  {beside:<6}{more}".rstrip())
     for name, value in described.get("test", {}).items():
         print(f"test {name}: {value:.4f}")
+    for part, cut in described["cut"].items():
+        if cut:
+            print(f"note: {part}: {cut} of {described['examples'][part]} rows have a text that is too long and lost its end "
+                  "(--length N reads more)")  # fmt: skip
+    for remark in described.get("remarks", ()):
+        print(f"note: {remark}")
     best = next(trial for trial in trials if trial["seed"] == described["seed"])
     print(f"{out}: seed {best['seed']}, epoch {best['epoch']} of {best['epochs']}")

@@ -94,5 +94,5 @@ def test_a_fine_tuned_folder_keeps_its_task_and_tells_its_figures(run: Path, tmp
     assert main(["export", str(tmp_path / "tuned"), str(tmp_path / "birds"), "--to", "huggingface"]) == 0
     card = (tmp_path / "birds" / "README.md").read_text()
     assert re.search(r"Fine-tuned for sentence_classification; on the dev examples: accuracy [01]\.\d{4}", card)
-    assert "All settings are in `cloze/task.json`" in card
+    assert "All settings are in `cloze/recipe.yaml`" in card and (tmp_path / "birds" / "cloze" / "recipe.yaml").is_file()
     assert main(["predict", str(tmp_path / "birds"), str(tmp_path / "train.tsv")]) == 0
