@@ -1,48 +1,93 @@
-"""Spans of labelled words: which words belong together by their labels, and how many spans were found."""
+"""Spans of labelled words: which words belong together by their labels, where labels break their scheme, and how many were found.
+
+Labels are of the scheme BIO, BIOES or BILOU, whose U- is S- and whose L- is E-. A network that labels word by word breaks it now
+and then, and files do: a *repair rule* says which spans such labels stand for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
 Span = tuple[int, int, str]
+#: `begin`: a label that continues nothing begins a span, and a span ends where its labels do, as in the evaluation of CoNLL-2000
+#: (`conlleval`). `drop`: only spans that are written as the scheme has them count; the other labels stand for nothing.
+Repair = Literal["begin", "drop"]
 _PREFIXES = {"B": "B", "I": "I", "E": "E", "S": "S", "U": "S", "L": "E"}
 
 
-def spans(labels: Sequence[str]) -> set[Span]:
+class _Label(NamedTuple):
+    prefix: str
+    kind: str
+
+
+def _read(label: str) -> _Label:
+    """`O` is no part of a span; a label without a prefix, as a part of speech is, is a span of its own."""
+    prefix, _, kind = label.partition("-")
+    if label == "O":
+        return _Label("O", "")
+    return _Label(_PREFIXES[prefix], kind) if kind and prefix in _PREFIXES else _Label("S", label)
+
+
+def closes(labels: Iterable[str]) -> bool:
+    """Whether the labels of a data set are of a scheme that marks where spans end (BIOES, BILOU): some label has such a mark."""
+    return any(label[:2] in ("E-", "S-", "L-", "U-") for label in labels)
+
+
+def spans(labels: Sequence[str], *, repair: Repair = "begin", closed: bool = False) -> set[Span]:
     """The spans of one text as (first word, word behind the last, kind).
 
-    `O` is no part of any. B- and S- begin a span; I- and E- continue one of their kind that B- or I- left open, and otherwise
-    begin one, as the CoNLL-2000 evaluation has it. BILOU's U- is S- and its L- is E-.
-    A label without such a prefix, as in tags of parts of speech, is a span of its own.
+    B- and S- begin a span; I- and E- continue one of their kind that B- or I- left open. What else they do, `repair` says.
+    `closed`: the scheme marks ends, so that with `drop` a span without an end does not count.
 
     >>> sorted(spans(["B-PER", "I-PER", "O", "I-LOC", "NOUN"]))
     [(0, 2, 'PER'), (3, 4, 'LOC'), (4, 5, 'NOUN')]
+    >>> sorted(spans(["B-PER", "I-PER", "O", "I-LOC", "NOUN"], repair="drop"))
+    [(0, 2, 'PER'), (4, 5, 'NOUN')]
     """
     found: set[Span] = set()
-    start, open_kind = 0, None
-    for place, label in enumerate([*labels, "O"]):
-        prefix, dash, kind = label.partition("-")
-        if dash and prefix in _PREFIXES:
-            prefix = _PREFIXES[prefix]
-        else:
-            prefix, kind = "S", label
-        goes_on = prefix in ("I", "E") and kind == open_kind
-        if not goes_on:
-            if open_kind is not None:
+    start, open_kind, sound = 0, "", True  # of the open span, if there is a kind; sound: begun as the scheme has it
+    for place, label in enumerate([*map(_read, labels), _Label("O", "")]):
+        goes_on = label.prefix in ("I", "E") and open_kind == label.kind
+        if open_kind and not goes_on:
+            if repair == "begin" or (sound and not closed):
                 found.add((start, place, open_kind))
-            start, open_kind = place, kind
-        if label == "O":
-            open_kind = None
-        elif prefix in ("S", "E"):
-            found.add((start, place + 1, kind))
-            open_kind = None
+            open_kind = ""
+        if not goes_on and label.prefix != "O":
+            start, open_kind, sound = place, label.kind, label.prefix in ("B", "S")
+        if label.prefix in ("S", "E"):
+            if repair == "begin" or sound:
+                found.add((start, place + 1, open_kind))
+            open_kind = ""
     return found
 
 
-def span_f1(truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]) -> float:
+def breaks(labels: Sequence[str], *, closed: bool = False) -> list[int]:
+    """The places where labels break their scheme, ascending: what continues nothing of its kind, and, where the scheme marks ends
+    (`closed`), the last word of a span that is not ended.
+
+    >>> breaks(["O", "I-PER", "I-PER", "B-LOC", "E-PER"]), breaks(["B-PER", "O", "S-LOC"], closed=True)
+    ([1, 4], [0])
+    """
+    found: list[int] = []
+    before = _Label("O", "")
+    for place, label in enumerate([*map(_read, labels), _Label("O", "")]):
+        open_before = before.prefix in ("B", "I")
+        goes_on = label.prefix in ("I", "E") and open_before and before.kind == label.kind
+        if closed and open_before and not goes_on:
+            found.append(place - 1)
+        if label.prefix in ("I", "E") and not goes_on:
+            found.append(place)
+        before = label
+    return sorted(set(found))
+
+
+def span_f1(
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False
+) -> float:
     """F1 of the spans of many texts, bounds and kind both right; 0 where there is none on either side."""
     true, guessed, right = 0, 0, 0
     for own, said in zip(truth, guess, strict=True):
-        a, b = spans(own), spans(said)
+        a, b = (spans(labels, repair=repair, closed=closed) for labels in (own, said))
         true, guessed, right = true + len(a), guessed + len(b), right + len(a & b)
     return 2 * right / (true + guessed) if true + guessed else 0.0

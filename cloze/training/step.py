@@ -94,6 +94,7 @@ class Step(nn.Module):
         self.entries = {name: tuple(passes) for name, passes in entries.items()}
         self.clock = clock
         self._wired = {name: self._wire(passes) for name, passes in self.entries.items()}
+        self._freeze()
 
     @property
     def carries(self) -> bool:
@@ -169,6 +170,14 @@ class Step(nn.Module):
         taken = [(name, path.rpartition(".")) for name, path in turn.take.items() if isinstance(path, str)]
         views = {name: (batch.view(view or "main"), plain) for name, (view, _, plain) in taken}
         return Batch({**seen, **{name: view[plain] for name, (view, plain) in views.items() if plain in view}}, checked=True)
+
+    def _freeze(self) -> None:
+        """What only passes without gradient run needs none: several processes would wait for it."""
+        turns = [turn for passes in self.entries.values() for turn in passes if turn.grad]
+        trained = {id(parameter) for turn in turns for part in self._parts(turn) for parameter in part.parameters()}
+        for parameter in self.parameters():
+            if id(parameter) not in trained:
+                parameter.requires_grad_(False)
 
     def _parts(self, turn: Pass) -> list[nn.Module]:
         """What a pass runs: its network, its heads and its rewriters."""

@@ -38,10 +38,10 @@ reading: {single: "[CLS] {A} [SEP]"}
 PAIR = """\
 networks:
   teacher: {from: TEACHER, train: none}
-  student: {transformer: {layers: 1, width: 8, heads: 2}}
+  student: {transformer: {layers: 1, width: 16, heads: 2}}
 passes:
   - {network: teacher, grad: false, objectives: [token_prediction: {transform: gelu, tie: true, weight: 0}]}
-  - {network: student, objectives: [token_prediction: {transform: gelu, tie: true}]}
+  - {network: student, take: {vectors: teacher.hidden}, objectives: [token_prediction: {transform: gelu, tie: true}]}
 export: student
 """
 _kept = [line for line in TEACHER.splitlines(keepends=True) if not line.startswith(("network:", "objectives:"))]

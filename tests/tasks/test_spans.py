@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from itertools import product
+
 import pytest
 
-from cloze.tasks.spans import span_f1, spans
+from cloze.tasks.spans import Repair, breaks, closes, span_f1, spans
 
 
 @pytest.mark.parametrize(("labels", "expected"), [
@@ -28,3 +31,48 @@ def test_a_span_counts_where_bounds_and_kind_are_right() -> None:
     guess = [["B-PER", "O", "B-PER"], ["B-LOC", "O", "B-LOC"]]
     assert span_f1(truth, guess) == pytest.approx(2 * 1 / (3 + 4))  # precision 1/4, recall 1/3
     assert span_f1(truth, truth) == 1.0 and span_f1([["O"]], [["O"]]) == 0.0
+
+
+# Every text of up to four words, against regular expressions over one letter a label; capitals are of another kind.
+LETTERS = {"b": "B-P", "i": "I-P", "e": "E-P", "s": "S-P", "B": "B-Q", "I": "I-Q", "E": "E-Q", "S": "S-Q", "o": "O"}
+PATTERNS = {
+    ("begin", False): "s|[bi]i*e?|e",
+    ("begin", True): "s|[bi]i*e?|e",
+    ("drop", False): "s|bi*e?",
+    ("drop", True): "s|bi*e",
+}
+
+
+def texts(letters: str) -> list[str]:
+    return ["".join(text) for length in range(5) for text in product(letters, repeat=length)]
+
+
+@pytest.mark.parametrize(("repair", "closed"), PATTERNS)
+def test_every_repair_rule_is_a_regular_expression_over_the_labels(repair: Repair, closed: bool) -> None:
+    own = PATTERNS[repair, closed]
+    pattern = re.compile("|".join([own, own.upper()]))
+    for text in texts("biesBIESo"):
+        expected = {(m.start(), m.end(), "P" if m[0].islower() else "Q") for m in pattern.finditer(text)}
+        assert spans([LETTERS[letter] for letter in text], repair=repair, closed=closed) == expected, text
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_labels_break_their_scheme_where_no_sequence_of_whole_spans_has_them(closed: bool) -> None:
+    whole = re.compile("(o|s|bi*e|S|BI*E)*" if closed else "(o|s|bi*e?|S|BI*E?)*")
+    for text in texts("biesBIo"):
+        labels = [LETTERS[letter] for letter in text]
+        assert bool(breaks(labels, closed=closed)) == (whole.fullmatch(text) is None), text
+        if not breaks(labels, closed=closed):
+            assert spans(labels, repair="drop", closed=closed) == spans(labels)
+
+
+def test_the_places_of_breaks_are_told() -> None:
+    assert breaks(["O", "I-PER", "I-PER", "B-LOC", "E-PER"]) == [1, 4]
+    assert breaks(["B-PER", "I-PER", "O", "U-LOC", "B-PER", "L-LOC"], closed=True) == [1, 4, 5]
+    assert breaks(["NOUN", "VERB", "I"]) == []
+    assert closes(["O", "U-PER"]) and closes(["L-PER"]) and not closes(["B-PER", "I-PER", "O", "NOUN", "S"])
+
+
+def test_f1_follows_the_repair_rule() -> None:
+    truth, guess = [["B-PER", "I-PER", "O"]], [["I-PER", "I-PER", "O"]]
+    assert span_f1(truth, guess) == 1.0 and span_f1(truth, guess, repair="drop") == 0.0

@@ -119,6 +119,21 @@ def test_heads_and_rewriters_of_a_pass_without_gradient_are_in_eval_mode_too() -
     assert all(module.training for module in step.modules())
 
 
+def test_what_only_passes_without_gradient_run_needs_none_so_that_no_process_waits_for_it() -> None:
+    clock = Clock()
+    shape = {"layers": 1, "width": 16, "heads": 2, "vocab_size": VOCABULARY, "clock": clock}
+    networks = {"teacher": Transformer(**shape), "student": Transformer(**shape)}
+    tie(networks, [["teacher.embeddings.tokens", "student.embeddings.tokens"]])
+    heads = {name: token_prediction(width=16, vocab_size=VOCABULARY) for name in networks}
+    passes = [Pass(name, name, objectives=(Weighted(name, name),), grad=name == "student") for name in networks]
+    step = Step(networks=networks, objectives=heads, entries={"main": passes}, clock=clock)
+    still = {name for name, parameter in step.named_parameters() if not parameter.requires_grad}
+    assert still == {
+        name for name, _ in step.named_parameters()
+        if name.startswith(("networks.teacher.", "objectives.teacher.")) and name != "networks.teacher.embeddings.tokens.weight"
+    }
+
+
 def test_reading_a_state_that_the_network_does_not_give_is_refused() -> None:
     clock = Clock()
     network = Transformer(layers=1, width=16, heads=2, vocab_size=VOCABULARY, clock=clock)

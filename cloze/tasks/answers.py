@@ -1,0 +1,125 @@
+"""Answers to questions: exact match and F1 as the published scripts of SQuAD and of CMRC 2018 define them.
+
+Every function is pure: texts in, a share out. A question may have several right answers, of which the one that is met best
+counts, or none at all, which only an empty answer meets.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from cloze.errors import TaskError
+
+Scoring = Literal["squad", "cmrc"]
+Score = Callable[[str, str], float]
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_ASCII = str.maketrans("", "", string.punctuation)
+#: What CMRC's script leaves out, and what it cuts at. Its `……` is two characters and so never met by one.
+_MARKS = "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』"
+_MARKS_OUT = str.maketrans("", "", _MARKS)
+_PIECE = re.compile("[\u4e00-\u9fa5]|[^\\W_\u4e00-\u9fa5]+|[^\\w\\s]|_")
+
+
+def squad_words(text: str) -> list[str]:
+    """Lower case, ASCII punctuation deleted, no articles, split at white space (Rajpurkar et al., 2016; `normalize_answer`)."""
+    return _ARTICLES.sub(" ", text.lower().translate(_ASCII)).split()
+
+
+def squad_exact(written: str, wanted: str) -> float:
+    """1 if both are the same words in the same order.
+
+    >>> squad_exact("The U.S. Army", "us army")
+    1.0
+    """
+    return float(squad_words(written) == squad_words(wanted))
+
+
+def squad_f1(written: str, wanted: str) -> float:
+    """F1 of the words that both have, each as often as the rarer has it; 1 if neither has any (version 2)."""
+    ours, theirs = squad_words(written), squad_words(wanted)
+    if not ours or not theirs:
+        return float(ours == theirs)
+    return _f1((Counter(ours) & Counter(theirs)).total(), len(ours), len(theirs))
+
+
+def cmrc_pieces(text: str) -> list[str]:
+    """Lower case without the script's punctuation; ideographs one by one, what stands between them in words.
+
+    Differs: the script cuts what is not Chinese with NLTK's tokenizer, which takes English contractions and abbreviations apart;
+    here letters and digits are a word and any other sign is one.
+    """
+    return _PIECE.findall(text.lower().strip().translate(_MARKS_OUT))
+
+
+def cmrc_exact(written: str, wanted: str) -> float:
+    """1 if both are the same characters, but for case, the space around them and punctuation (`calc_em_score`)."""
+    ours, theirs = (text.lower().strip().translate(_MARKS_OUT) for text in (written, wanted))
+    return float(ours == theirs)
+
+
+def cmrc_f1(written: str, wanted: str) -> float:
+    """F1 of the longest run of pieces that both have (`calc_f1_score`, `find_lcs`: a substring, not a subsequence).
+
+    >>> cmrc_f1("在1998年出版", "1998年")
+    0.5714285714285714
+    """
+    ours, theirs = cmrc_pieces(written), cmrc_pieces(wanted)
+    return _f1(longest_run(ours, theirs), len(ours), len(theirs))
+
+
+def longest_run(one: Sequence[str], other: Sequence[str]) -> int:
+    """The length of the longest run of pieces that stands in both."""
+    most, before = 0, [0] * (len(other) + 1)
+    for piece in one:
+        now = [0] * (len(other) + 1)
+        for place, against in enumerate(other):
+            if piece == against:
+                now[place + 1] = before[place] + 1
+        most, before = max(most, *now), now
+    return most
+
+
+def _f1(common: int, ours: int, theirs: int) -> float:
+    return 2 * common / (ours + theirs) if common else 0.0
+
+
+_SCORES: dict[Scoring, tuple[Score, Score]] = {"squad": (squad_exact, squad_f1), "cmrc": (cmrc_exact, cmrc_f1)}
+
+
+def best(score: Score, written: str, wanted: Sequence[str]) -> float:
+    """The score against the answer that is met best."""
+    return max(score(written, answer) for answer in wanted)
+
+
+def answer_scores(written: Sequence[str], wanted: Sequence[Sequence[str]], *, scoring: Scoring = "squad") -> dict[str, float]:
+    """`exact_match` and `f1`, the means over questions; `wanted` are the right answers to each, none where it has none.
+
+    Where some questions have answers and some have none, also `f1_answered` and `f1_unanswerable` of each kind alone. As in the
+    script of SQuAD 2, answers without a word do not count as answers.
+
+    Raises:
+        TaskError: no questions.
+    """
+    if not wanted:
+        raise TaskError("no questions with answers to measure on.")
+    exact, f1 = _SCORES[scoring]
+    words = squad_words if scoring == "squad" else cmrc_pieces
+    kept = [[answer for answer in answers if words(answer)] for answers in wanted]
+    pairs = list(zip(written, kept, strict=True))
+    matches = [best(exact, text, answers or [""]) for text, answers in pairs]
+    shares = [best(f1, text, answers) if answers else exact(text, "") for text, answers in pairs]
+    found = {"exact_match": _mean(matches), "f1": _mean(shares)}
+    kinds = {
+        name: [share for share, answers in zip(shares, kept, strict=True) if bool(answers) == has]
+        for name, has in (("f1_answered", True), ("f1_unanswerable", False))
+    }
+    return found | ({name: _mean(part) for name, part in kinds.items()} if all(kinds.values()) else {})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
