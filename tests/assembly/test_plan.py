@@ -13,7 +13,7 @@ from cloze.assembly.canonical import to_yaml
 from cloze.assembly.corpora import trainable
 from cloze.assembly.expected import Kind, Law
 from cloze.assembly.load import load_recipe
-from cloze.assembly.plan import Plan
+from cloze.assembly.plan import Plan, ways_out
 from cloze.assembly.planning import fitted_recipe, plan
 from cloze.assembly.request import Asked
 from cloze.assembly.run import pretrain
@@ -21,6 +21,7 @@ from cloze.cli.main import main
 from cloze.corpus import Store
 from cloze.corpus.build import build_store, train_tokenizer_from
 from cloze.errors import BudgetError, CheckpointError, UserError
+from cloze.training.budget import Budget
 
 SLOW = Law(1e9, 0.2, 2.0, 0.2, 0.3, scatter=0.1, least=1e3, most=1e9, runs=3, ledger="none")
 TINY = {"size": "tiny", "device": "cpu"}
@@ -70,17 +71,30 @@ def test_where_a_budget_buys_nothing_the_plan_names_what_would_help_with_the_com
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(laws, "LAWS", {Kind("masked", "post"): SLOW})
-    given = {"overrides": ["length=256", "training.batch=8"], "device": "cpu", "size": "mini"}
+    given = {"overrides": ["length=256", "training.batch=4"], **TINY}
     (found,) = plan("bert", corpus=store, out="my run", budget="5Mtokens", **given)  # type: ignore[arg-type]
     assert found.nothing and "This budget buys next to nothing" in str(found)
-    shorter, longer = (way for way in found.ways if "shorter rows" in way or "times the budget" in way)
-    start = f"cloze pretrain bert --size mini --corpus {store}"
-    sets = "--set length=256 --set training.batch=8"
+    shorter, longer = found.ways
+    start, sets = f"cloze pretrain bert --size tiny --corpus {store}", "--set length=256 --set training.batch=4"
+    assert shorter.startswith("shorter rows (128 instead of 256 tokens)")
     assert shorter.endswith(f"{start} --budget 5Mtokens {sets} --set length=128 --device cpu --out 'my run'")
-    assert longer.endswith(f"{start} --budget 2500Mtokens {sets} --device cpu --out 'my run'")
-    monkeypatch.setattr(laws, "LAWS", {Kind("masked", "post"): SLOW._replace(tokens=1e4, most=1e7)})
-    (found,) = plan("bert", corpus=store, budget="5Mtokens", **given)  # type: ignore[arg-type]
-    assert not found.nothing and not found.ways
+    assert longer.endswith(f"{start} --budget 5000Mtokens {sets} --device cpu --out 'my run'")
+    better = found.prospects[0].after(1e12)
+    assert (better.gap or 0) > 0.3 and not replace(found, prospects=(better,)).nothing
+
+
+def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laws, "LAWS", {Kind("masked", "post"): SLOW._replace(tokens=3e8, size=0.0)})
+    large = load_recipe("bert")
+    now = replace(planned.prospects[0], parameters=85_000_000).after(1e7)
+    forecast = replace(planned.forecast, tokens=1e7)  # type: ignore[type-var]
+    slow = replace(planned, recipe=large, budget=Budget("seconds", 600.0), fitted=None, forecast=forecast, prospects=(now,))
+    smaller = ways_out(slow, Asked("bert", ["text"], budget="10m"), vocab_size=8000, text_bytes=None)[0]
+    assert smaller.startswith("a smaller network: about ") and "cloze pretrain bert --size tiny --corpus text" in smaller
+    (pieces,) = [
+        way for way in ways_out(slow, Asked("bert", ["text"]), vocab_size=30522, text_bytes=1e6) if "vocabulary" in way
+    ]
+    assert "(2,000 instead of 30,522 ids)" in pieces and "--set text.tokenizer.size=2000 --out RUN" in pieces
 
 
 def test_values_of_the_user_win_and_the_others_go_by_them(store: Path) -> None:
