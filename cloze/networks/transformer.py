@@ -289,13 +289,16 @@ class Transformer(nn.Module):
         return rows.new_zeros(batch * length, width).index_copy(0, flat, rows).view(batch, length, width)
 
     def flops_per_token(self, length: int) -> float:
-        """Floating-point operations of forward and backward for one token in a row of `length`, heads not counted."""
+        """Floating-point operations of forward and backward for one token in a row of `length`, heads not counted.
+
+        A band hides tokens and saves no products: every layer multiplies all queries with all keys of a row.
+        """
         inward = 2 if self.layers and self.layers[0].gated else 1
         dense = len(self.layers) * (4 * self.width**2 + (1 + inward) * self.width * self.inner)
         dense += 0 if self.project is None else self.embedding_width * self.width
         distances = 0 if self.sights.positions != "functional" else 2 * self.width * (2 * self.sights.limit + 1)
         far = CONSTANT * len(self.layers) * distances  # from vectors of distances, which are not trained
-        return TRAINED * dense + 2 * TRAINED * self.width * self.sights.span(length) + far
+        return TRAINED * dense + 2 * TRAINED * self.width * len(self.layers) * length + far
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
         """Floating-point operations of forward and backward, those of words that are read by their characters included."""

@@ -53,10 +53,6 @@ class Sights:
         """Whether a layer sees its neighbourhood alone; layer 0 is the first dense one."""
         return self.band is not None and (self.dense_every is None or layer % self.dense_every > 0)
 
-    def span(self, length: int) -> int:
-        """How many tokens a token sees in all layers together, in a row of `length`."""
-        return sum(min(length, self.band or length) if self.banded(layer) else length for layer in range(self.layers))
-
     def __call__(
         self, tokens: Tensor, *, positions: Tensor | None, order: Tensor | str, block: Tensor | None, past: int
     ) -> list[Sight]:
