@@ -152,10 +152,12 @@ def _bare(value: Any) -> Any:
     if isinstance(value, PassSpec):
         own = {"view": value.view, "take": _bare(value.take), "objectives": [_bare(o) for o in value.objectives]}
         kept = {k: v for k, v in own.items() if v and v != "main"}
-        return {"network": value.network, **kept}
+        return {"network": value.network, **kept, **({} if value.grad else {"grad": False})}
     if isinstance(value, NetworkSpec):
         made = {} if value.part is None else _bare(value.part)
-        return {**made, **({} if value.origin is None else {"from": value.origin})}
+        own = {"from": value.origin, "change": _bare(value.change) or None, "architecture": value.architecture}
+        own["train"] = None if value.train == "all" else _bare(value.train)
+        return {**made, **{key: said for key, said in own.items() if said is not None}}
     if isinstance(value, EntrySpec):
         edits, runs = [_bare(edit) for edit in value.exercise], [_bare(run) for run in value.passes]
         return {"order": value.order, "exercise": edits, "passes": runs}

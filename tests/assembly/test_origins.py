@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from cloze.assembly.beginning import load_origins
 from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.check import check_recipe
+from cloze.assembly.diff import diff
 from cloze.assembly.inputs import weights_input
 from cloze.assembly.load import load_recipe
 from cloze.assembly.origins import borrowed, checkpoint_names, network_folder
@@ -307,6 +308,13 @@ def test_an_unbound_recipe_is_legal_and_a_bound_one_is_checked_with_its_parts(
     assert "from a checkpoint: --bind big=FOLDER" in capsys.readouterr().out
     assert main(["check", str(path), "--bind", f"big={teacher}"]) == 0
     assert "from a checkpoint" not in capsys.readouterr().out
+
+
+def test_a_difference_shows_that_a_teacher_is_frozen(tmp_path: Path) -> None:
+    one, two = (load_recipe(write(tmp_path / f"{n}.yaml", text)) for n, text in enumerate((DISTILLED, TEACHER)))
+    found = {change.path: change.left for change in diff(one, two)}
+    assert found["networks.teacher"] == {"from": "big", "train": "none"}
+    assert found["passes.teacher"]["grad"] is False and "grad" not in found["passes.student"]
 
 
 def test_a_stage_may_come_from_one_that_comes_from_a_checkpoint(train: Train, teacher: Path, tmp_path: Path) -> None:
