@@ -26,6 +26,7 @@ from cloze.assembly.recipe import PartSpec, Recipe
 FITTED = RECURRENT | {"transformer", "transformer_xl", "two_stream", "encoder_decoder", "zen"}
 
 BATCH_TOKENS, BATCH_POWER = 1000.0, 0.45  # tokens per update at a million tokens, and how they grow
+LARGER = 2.0  # times the batch that suits a budget, from which on updates are too few
 DISCRIMINATOR = 0.5  # a generator and a discriminator in one step want a lower rate
 WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # the least number of updates; and the most of the budget
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
@@ -144,9 +145,30 @@ def _free_batch(recipe: Recipe) -> bool:
     return recipe.training.divide != "nothing" or recipe.training.optimizer.name.endswith(("adam", "adamw"))
 
 
+def per_update(budget_tokens: float) -> float:
+    """The tokens of an update that suit a budget of so many tokens.
+
+    >>> round(per_update(1e6)), round(per_update(1e8))
+    (1000, 7943)
+    """
+    return BATCH_TOKENS * (max(budget_tokens, 1.0) / 1e6) ** BATCH_POWER
+
+
+def worth(tokens: float, updates: float) -> float:
+    """The tokens that a fitted run learns as much from as a run that reads `tokens` in few large `updates`.
+
+    First progress is made in updates: it is the fitted run with as many of them.
+
+    >>> round(worth(4.66e6, 204)), round(worth(1e6, 1000))
+    (55563, 1000000)
+    """
+    if tokens <= LARGER * per_update(tokens) * updates:
+        return tokens
+    return min(tokens, (updates * BATCH_TOKENS / 1e6**BATCH_POWER) ** (1.0 / (1.0 - BATCH_POWER)))
+
+
 def _batch(recipe: Recipe, facts: Facts, length: int) -> int:
-    tokens = BATCH_TOKENS * (max(facts.budget_tokens, 1.0) / 1e6) ** BATCH_POWER
-    rows = max(4.0, tokens / length)
+    rows = max(4.0, per_update(facts.budget_tokens) / length)
     return min(recipe.training.batch, max(4, 4 * round(rows / 4)))
 
 

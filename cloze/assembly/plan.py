@@ -9,7 +9,7 @@ from typing import Any
 from cloze.assembly.baselines import label_of
 from cloze.assembly.build import build_step
 from cloze.assembly.expected import Expected, Kind, expected_of, kind_of
-from cloze.assembly.fit import SHORT, fit_vocabulary, short
+from cloze.assembly.fit import SHORT, fit_vocabulary, per_update, short, worth
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Asked
@@ -78,6 +78,12 @@ class Plan:
     stage: str | None = None
 
     @property
+    def worth(self) -> float | None:
+        """The tokens that a fitted run learns as much from; None where nothing is known of the updates."""
+        told = self.forecast
+        return None if told is None or told.tokens is None or not told.updates else worth(told.tokens, told.updates)
+
+    @property
     def nothing(self) -> bool:
         """Whether no objective that a law knows is expected to get far enough under what needs no network."""
         gaps = [prospect.gap for prospect in self.prospects if prospect.gap is not None]
@@ -130,11 +136,15 @@ def without_tables(parameters: Iterable[Any], vocab_size: int) -> int:
 def ways_out(plan: Plan, asked: Asked, *, vocab_size: int, text_bytes: float | None) -> tuple[str, ...]:
     """What would buy more, each with the command that does it: only what the laws say helps."""
     known = [prospect for prospect in plan.prospects if prospect.gap is not None]
-    tokens = plan.forecast.tokens if plan.forecast is not None else None
-    if not known or not tokens:
+    told, tokens = plan.forecast, plan.worth
+    if not known or told is None or told.tokens is None or not told.updates or tokens is None:
         return ()
     best = max(known, key=lambda prospect: prospect.gap or 0.0)
     found = []
+    rows = max(4, 4 * round(told.batch * per_update(told.tokens) * told.updates / told.tokens / 4))
+    if tokens < told.tokens and rows < told.batch and plan.budget.kind != "steps":
+        command = asked.command(overrides=[*asked.overrides, f"training.batch={rows}"])
+        found.append(f"smaller batches ({rows} rows instead of {told.batch:,}) and so more updates:\n    {command}")
     size = _smaller(plan, asked, best, tokens, vocab_size)
     if size is not None:
         found.append(size)

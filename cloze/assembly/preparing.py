@@ -123,12 +123,11 @@ def plan_of(
     data: Any = run.data
     if choose(run, ranks).engine is None:
         run.baselines = baselines(loaded, data, store)
-    tokens = told.tokens if told is not None else made.tokens if made is not None else None
-    expected = tuple(prospects_of(loaded, run, tokens, vocab_size=store.vocab_size))
     plan = Plan(
-        loaded, run.budget, made, told, why, sum(len(one.tokens) for one in stores.values()), expected,
-        stage=request.asked.stage,
+        loaded, run.budget, made, told, why, sum(len(one.tokens) for one in stores.values()), (), stage=request.asked.stage
     )
+    tokens = plan.worth if told is not None else made.tokens if made is not None else None
+    plan = replace(plan, prospects=tuple(prospects_of(loaded, run, tokens, vocab_size=store.vocab_size)))
     if not plan.nothing or loaded.task is not None:  # labelled text has no published size to compare with
         return plan
     bytes_ = sum(one.report.get("bytes") or 0 for one in stores.values())

@@ -83,11 +83,23 @@ def test_where_a_budget_buys_nothing_the_plan_names_what_would_help_with_the_com
     assert (better.gap or 0) > 0.3 and not replace(found, prospects=(better,)).nothing
 
 
+def test_a_published_batch_is_judged_by_its_updates_and_a_smaller_one_helps(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laws, "LAWS", {Kind("masked", "post"): SLOW._replace(tokens=1e4)})
+    given = {"budget": "400000tokens", "as_published": True, "overrides": ["length=128"], **TINY}
+    (found,) = plan("bert", corpus=store, **given)  # type: ignore[arg-type]
+    told = found.forecast
+    assert told is not None and found.worth is not None and found.worth < 0.1 * told.tokens and found.nothing  # type: ignore[operator]
+    assert found.ways[0].startswith("smaller batches (8 rows instead of 256) and so more updates:")
+    assert " --set length=128 --set training.batch=8 " in found.ways[0]
+
+
 def test_a_smaller_network_that_reads_more_in_the_same_time_is_a_way_out(planned: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(laws, "LAWS", {Kind("masked", "post"): SLOW._replace(tokens=3e8, size=0.0)})
     large = load_recipe("bert")
     now = replace(planned.prospects[0], parameters=85_000_000).after(1e7)
-    forecast = replace(planned.forecast, tokens=1e7)  # type: ignore[type-var]
+    forecast = replace(planned.forecast, tokens=1e7, updates=4000.0)  # type: ignore[type-var]
     slow = replace(planned, recipe=large, budget=Budget("seconds", 600.0), fitted=None, forecast=forecast, prospects=(now,))
     smaller = ways_out(slow, Asked("bert", ["text"], budget="10m"), vocab_size=8000, text_bytes=None)[0]
     assert smaller.startswith("a smaller network: about ") and "cloze pretrain bert --size tiny --corpus text" in smaller
