@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.binding import check_binds, parse_binds
 from cloze.assembly.build import Loaded, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
 from cloze.assembly.load import load_recipe, task_recipe_names
 from cloze.assembly.onto import Origin, put_onto
+from cloze.assembly.origins import bound_checkpoints, checkpoint_names
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Asked, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage
@@ -38,18 +40,20 @@ class Tuned:
 
 
 def recipe_onto(
-    recipe: str | Path, loaded: Loaded, *, overrides: Sequence[str] = (), with_files: Sequence[Path] = (), name: str = START
+    recipe: str | Path, loaded: Loaded, *, overrides: Sequence[str] = (), with_files: Sequence[Path] = (),
+    checkpoints: Mapping[str, Path] | None = None,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by what that checkpoint says of itself.
 
     A recipe of cloze's own is fitted to the checkpoint first: its peak rate is for a width of 768 and becomes inversely
-    proportional to the width, its length at most what the network reads.
+    proportional to the width, its length at most what the network reads. `checkpoints` are further ones that it asks for.
     """
-    origins = {name: Origin.of(loaded)}
+    origins = {START: Origin.of(loaded)}
     fitted = fitted_to(recipe, loaded) if str(recipe) in task_recipe_names() else []
     return load_recipe(
         recipe, overrides=[*fitted, *overrides], with_files=with_files,
-        checkpoints={name: Path(loaded.folder)}, complete=lambda root, faults: put_onto(root, origins, faults),
+        checkpoints={**(checkpoints or {}), START: Path(loaded.folder)},
+        complete=lambda root, faults: put_onto(root, origins, faults),
     )
 
 
@@ -65,12 +69,13 @@ def fitted_to(recipe: str | Path, loaded: Loaded) -> list[str]:
 def finetune(
     checkpoint: str | Path, *, task: str = "sentence_classification", train: Sequence[str], dev: Sequence[str], out: Path,
     seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Sequence[str] = (),
-    with_files: Sequence[Path] = (), device: str = "auto", extend: bool = False, from_scratch: bool = False,
-    report: Say | None = None,
+    binds: Sequence[str] = (), with_files: Sequence[Path] = (), device: str = "auto", extend: bool = False,
+    from_scratch: bool = False, report: Say | None = None,
 ) -> Tuned:
     """Fine-tune a checkpoint on the labelled text `train`, chosen by `dev`, once per seed; see `pretrain`.
 
-    `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it. One seed is a run in `out`; several are
+    `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it, `binds` are `NAME=FOLDER` for further
+    checkpoints that its networks come from (a teacher). One seed is a run in `out`; several are
     runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
     `cloze/task.json`; a run that was stopped resumes. `from_scratch` begins with random weights in the checkpoint's shape, to
     compare. Raises a `ClozeError` for whatever cannot be trained, before anything is.
@@ -78,20 +83,26 @@ def finetune(
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     loaded = load_checkpoint(checkpoint)
-    made = recipe_onto(recipe or task, loaded, overrides=overrides, with_files=with_files)
+    bound = parse_binds([*binds, f"{START}={checkpoint}"])
+    made = recipe_onto(
+        recipe or task, loaded, overrides=overrides, with_files=with_files,
+        checkpoints={name: Path(given[0]) for name, given in bound.items()},
+    )
     if made.task is None:
         raise TaskError(f"{recipe or task}: this recipe has no `task:`. Write what it is measured by: `task: {{type: {task}}}`.")
     if from_scratch:
         networks = {name: replace(n, origin=None) if n.origin == START else n for name, n in made.networks.items()}
         made = replace(made, networks=networks)
     check_recipe(made)
+    checkpoints = bound_checkpoints(made, bound)
+    check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
     outcomes: dict[int, Outcome] = {}
     with claimed(out):
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
             request = Request(
                 Asked(str(recipe or task), out=str(out), overrides=tuple(overrides)), [str(path) for path in train],
-                checkpoints={START: Path(checkpoint)}, tokenizer=Path(checkpoint) if from_scratch else None,
+                checkpoints=checkpoints, tokenizer=Path(checkpoint) if from_scratch else None,
                 held_out=[str(path) for path in dev], seed=seed, device=device, extend=extend, report=report,
             )
             if len(seeds) > 1:

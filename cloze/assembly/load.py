@@ -49,17 +49,29 @@ def load_recipe(
     overrides: Sequence[str] = (),
     with_files: Iterable[str | Path] = (),
     checkpoints: Mapping[str, Path] | None = None,
-    complete: Complete = lambda root, faults: None,
+    complete: Complete | None = None,
 ) -> Recipe:
     """A recipe by name (`bert`), file (`mine.yaml`) or run folder, rescaled (`--size`) and with values set (`--set`).
 
     `checkpoints` are the folders that names of checkpoints (`from: NAME`) are bound to; None: that is not known yet. `complete`
-    adds to the expanded tree, before values are set, what the checkpoints say of themselves.
+    adds to the expanded tree, before values are set, what the checkpoints say of themselves; None: they are opened for it if the
+    recipe does not say how text is read.
 
     Raises one `RecipeError` that holds every fault, each with file, line and value path.
     """
     parts.import_files(with_files)
+    complete = complete or (lambda root, faults: _by_checkpoints(root, checkpoints or {}, faults))
     return _assemble(read_tree(name_or_path), size, overrides, checkpoints, complete)
+
+
+def _by_checkpoints(root: Node, checkpoints: Mapping[str, Path], faults: Faults) -> None:
+    """Complete a recipe that leaves its reading to a checkpoint."""
+    if "reading" in root.value or not checkpoints:
+        return
+    from cloze.assembly.build import load_checkpoint  # torch, for recipes that begin with a checkpoint
+    from cloze.assembly.onto import Origin, put_onto
+
+    put_onto(root, {name: Origin.of(load_checkpoint(folder)) for name, folder in checkpoints.items()}, faults)
 
 
 def recipe_from_data(

@@ -70,12 +70,15 @@ def counted(
     entry, _, _ = asked(recipe)
     parts = {"train": stores[entry.source], "dev": dev}
     found = {name: store for name, store in parts.items() if isinstance(store, RecordStore)}
-    task, files = task_of(recipe, stores[entry.source]), {name: store.about["files"] for name, store in found.items()}
-    return {
+    task = task_of(recipe, stores[entry.source])
+    made: dict[str, Any] = {
         "examples": {name: store.documents for name, store in found.items()},
         "cut": {name: int((store.lengths.sum(1) > rooms[entry.name]).sum()) for name, store in found.items()},
-        "baseline": task.facts(task.read(files["train"][0]), task.read(files["dev"][0]))["baseline"],
     }
+    if "usual" in told:
+        examples = task.read(found["dev"].about["files"][0])
+        made["baseline"] = {"always": told["usual"], **task.constant(told["usual"], examples, told["labels"])}
+    return made
 
 
 def selection_of(

@@ -56,6 +56,7 @@ def command(
     dropout: Annotated[float | None, typer.Option(min=0.0, max=0.9, help="In the classifier; default: 0.1.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A recipe of your own; default: the task's.")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value of the recipe: path=value.")] = None,
+    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=FOLDER of a further checkpoint, a teacher.")] = None,
     print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe, and stop.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,
     seeds: Annotated[str, typer.Option(help="1,2,3: a run each; best kept.")] = "1",
@@ -80,8 +81,8 @@ def command(
 
     train_recipe = partial(
         run_recipe, checkpoint, task=task, train=train, dev=dev, test=test, out=out, recipe=recipe, show=print_recipe,
-        extend=extend, seeds=_seeds(seeds), device=device, quiet=quiet, as_json=as_json, from_scratch=from_scratch,
-        overwrite=overwrite,
+        extend=extend, seeds=_seeds(seeds), binds=binds or [], device=device, quiet=quiet, as_json=as_json,
+        from_scratch=from_scratch, overwrite=overwrite,
     )
     said = {
         "epochs": epochs, "batch": batch, "optimizer": optimizer, "rate": rate, "length": length, "patience": patience,
@@ -100,7 +101,7 @@ def command(
         "format": file_format, "quoting": None if quoting == "auto" else quoting, "manner": manner,
         "precision": None if precision == "auto" else precision,
     })  # fmt: skip
-    own = recipe is not None or bool(overrides) or print_recipe or extend
+    own = recipe is not None or bool(overrides or binds) or print_recipe or extend
     if values is None and own:
         raise TaskError("--recipe, --set, --show and --extend: write the other options as values of the recipe, with --set.")
     from cloze.assembly.build import load_checkpoint

@@ -42,21 +42,24 @@ def fits(loaded: Any, task: str) -> bool:
 def run_recipe(
     checkpoint: Path, *, task: str, train: str, dev: str, test: str | None, out: Path, recipe: str | None,
     overrides: Sequence[str], show: bool, extend: bool, seeds: Sequence[int], device: str, quiet: bool, as_json: bool,
-    from_scratch: bool = False, overwrite: bool = False,
+    binds: Sequence[str] = (), from_scratch: bool = False, overwrite: bool = False,
 ) -> None:
     """Train the recipe of a task onto a checkpoint, or print it."""
+    from cloze.assembly.binding import parse_binds
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.canonical import to_yaml
     from cloze.assembly.finetune import finetune, measured_on, recipe_onto
     from cloze.cli.quiet import silence
 
     if show:
-        print(to_yaml(recipe_onto(recipe or task, load_checkpoint(checkpoint), overrides=overrides).canonical()), end="")
+        further = {name: Path(given[0]) for name, given in parse_binds(binds).items()}
+        made = recipe_onto(recipe or task, load_checkpoint(checkpoint), overrides=overrides, checkpoints=further)
+        print(to_yaml(made.canonical()), end="")
         return
     with silence(on=quiet or as_json, results=True), _replacing(out, overwrite=overwrite):
         tuned = finetune(
             checkpoint, task=task, train=[train], dev=[dev], out=out, seeds=seeds, recipe=recipe, overrides=overrides,
-            device=device, extend=extend, from_scratch=from_scratch, report=lambda line: typer.echo(line, err=True),
+            binds=binds, device=device, extend=extend, from_scratch=from_scratch, report=lambda line: typer.echo(line, err=True),
         )
         stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
         if stopped:

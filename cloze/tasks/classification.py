@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from cloze.corpus.readers.class_folders import read_class_folders
@@ -16,8 +17,8 @@ from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.classifier import Classifier, begin, load
-from cloze.tasks.labels import Examples, baseline
-from cloze.tasks.metrics import METRICS
+from cloze.tasks.labels import Examples, baseline, label_ids
+from cloze.tasks.metrics import METRICS, measure
 from cloze.tasks.settings import Settings
 
 
@@ -92,6 +93,11 @@ class Classification:
         """The metrics of always answering the most frequent training label, and how often each label occurs there."""
         found = baseline(train, dev)
         return {"label_counts": found.pop("counts"), "baseline": found}
+
+    def constant(self, always: str, examples: Examples, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always giving one label."""
+        truth = label_ids(examples, labels)
+        return measure(truth, np.full_like(truth, list(labels).index(always)), len(labels))
 
     def description(self) -> dict[str, Any]:
         """The columns."""

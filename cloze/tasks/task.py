@@ -102,6 +102,9 @@ class Task(Protocol):
     def facts(self, train: Any, dev: Any) -> dict[str, Any]:
         """For task.json: `baseline`, the dev metrics of `always` giving the most frequent answer, and what else is known."""
 
+    def constant(self, always: str, examples: Any, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always giving one answer; `labels` are the classes where there are any."""
+
     def description(self) -> dict[str, Any]:
         """The options as task.json keeps them: `columns`, and beside it whatever is no name of a column."""
 

@@ -81,7 +81,11 @@ class TextToText:
     def facts(self, train: Texts, dev: Texts) -> dict[str, Any]:
         """The figures of always writing the most frequent training target."""
         always = Counter(train.targets or ()).most_common(1)[0][0]
-        return {"baseline": {"always": always, **overlap([always] * len(dev), dev.targets or ())}}
+        return {"baseline": {"always": always, **self.constant(always, dev, ())}}
+
+    def constant(self, always: str, examples: Texts, labels: Sequence[str]) -> dict[str, float]:
+        """The figures of always writing one target."""
+        return overlap([always] * len(examples), examples.targets or ())
 
     def description(self) -> dict[str, Any]:
         """The columns, and the options that are none."""

@@ -117,9 +117,14 @@ class TokenLabelling:
 
     def facts(self, train: Tagged, dev: Tagged) -> dict[str, Any]:
         """The metrics of always answering the most frequent training label, and how often each label occurs there."""
-        most, truth = usual(train), dev.labels or []
-        base = {"always": most, **measured(truth, [(most,) * len(labels) for labels in truth])}
+        most = usual(train)
+        base = {"always": most, **self.constant(most, dev, ())}
         return {"label_counts": dict(_counts(train)), "baseline": base}
+
+    def constant(self, always: str, examples: Tagged, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always giving one label."""
+        truth = examples.labels or []
+        return measured(truth, [(always,) * len(own) for own in truth])
 
     def description(self) -> dict[str, Any]:
         """The columns and the options."""

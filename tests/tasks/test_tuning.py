@@ -13,6 +13,7 @@ import torch
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import load_recipe, task_recipe_names
+from cloze.errors import CheckpointError
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.training.checkpoint import Checkpoints
@@ -177,3 +178,55 @@ def test_what_is_measured_is_framed_as_what_is_trained(folder: Callable[[str], P
         assert part["block"].tolist() == batch["block"].tolist()
         if system == "gpt2":
             assert part["summaries"].tolist() == batch["summaries"].tolist()
+
+
+TEACHER = """
+name: taught
+corpus: {records: {length: 24}}
+networks:
+  teacher: {from: teacher, train: none}
+  student: {from: start}
+exercise: [{frame: reading}, {label: {set: label}}]
+passes:
+  - {network: teacher, grad: false, objectives: [text_classification: {head: classification, weight: 0}]}
+  - {network: student, objectives: [text_classification: {head: taught}]}
+training: {optimizer: adamw, rate: {linear: {peak: 1e-2}}, batch: 16, epochs: 2, held_out: 0.0, evaluate_every: epoch}
+task: {type: sentence_classification}
+export: student
+"""
+
+
+def test_a_recipe_of_ones_own_may_have_a_teacher(folder: Callable[[str], Path], tables: Path, tmp_path: Path) -> None:
+    tune(folder("bert"), tables, tmp_path / "teacher", *QUICK)
+    (tmp_path / "taught.yaml").write_text(TEACHER)
+    how = {"recipe": tmp_path / "taught.yaml", "binds": [f"teacher={tmp_path / 'teacher'}"]}
+    made = tune(folder("bert"), tables, tmp_path / "student", **how)
+    assert made.outcomes[1].standing is not None
+    kept = json.loads((tmp_path / "student" / "cloze" / "networks" / "teacher.json").read_text())  # by reference
+    assert kept["folder"] == str(tmp_path / "teacher")
+    assert load_tuned(load_checkpoint(tmp_path / "student"))[1]["head"] == "taught"
+
+
+def test_a_finished_run_is_extended_and_a_changed_recipe_is_refused(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path
+) -> None:
+    short = [*QUICK, "training.epochs=1"]
+    assert tune(folder("bert"), tables, tmp_path / "out", *short).outcomes[1].step == 8
+    longer = tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True).outcomes[1]
+    assert longer.step == 24 and longer.standing.evaluations == 3
+    with pytest.raises(CheckpointError, match="holds a run of another recipe"):
+        tune(folder("bert"), tables, tmp_path / "out", *QUICK, "training.batch=16")
+
+
+def test_any_verb_puts_a_task_recipe_onto_the_checkpoint_that_is_bound(
+    folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cloze.cli.main import main
+
+    values = ["--set", "length=24", "--bind", f"start={folder('gpt2')}"]
+    assert main(["check", "sentence_classification", *values]) == 0
+    shown = capsys.readouterr().out
+    assert "order left_to_right" in shown and "gives summary" in shown
+    for name in task_recipe_names():
+        assert main(["check", name]) == 0 and main(["show", name]) == 0
+        assert "from: start" in capsys.readouterr().out
