@@ -225,7 +225,7 @@ def _told(given: list[str], file: str | None, field: str, target: str, columns: 
             f"{file}: expected the columns {field} and {target}, found: {', '.join(table.columns)}.\n"
             "  Name them with --field and --target; if the file has no header, name its columns: --columns text,target"
         )
-    return table.column(field, "--field"), table.column(target, "--target")
+    return table.column(field, "--field NAME"), table.column(target, "--target NAME")
 
 
 def _print(asked: list[dict[str, str]], scored: list[str], scores: Sequence[Score], method: str, as_json: bool) -> None:

@@ -64,13 +64,13 @@ class Classification:
             numbers = tuple(one.number for one in filed)
             return Examples([one.text for one in filed], None, [one.label for one in filed], str(path), numbers)
         table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
-        texts = table.column(self.text, "--text")
-        others = table.column(self.text_b, "--text-b") if self.text_b is not None else None
+        texts = table.column(self.text, "--text NAME")
+        others = table.column(self.text_b, "--text-b NAME") if self.text_b is not None else None
         labels = self._labels(table) if labelled or self.label in table.columns else None
         return Examples(texts, others, labels, table.path, table.lines)
 
     def _labels(self, table: Table) -> list[str]:
-        labels = [label.strip() for label in table.column(self.label, "--label")]
+        labels = [label.strip() for label in table.column(self.label, "--label NAME")]
         for label, line in zip(labels, table.lines, strict=True):
             if not label:
                 raise TaskError(f"{table.path}:{line}: an empty {self.label!r}; expected a label in every row.")

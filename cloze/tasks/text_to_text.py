@@ -61,8 +61,8 @@ class TextToText:
     def read(self, path: Path | str, *, labelled: bool = True) -> Texts:
         """The examples of a file; without `labelled` targets are not looked at."""
         table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
-        texts = table.column(self.text, "--text")
-        targets = table.column(self.target, "--target") if labelled else None
+        texts = table.column(self.text, "--text NAME")
+        targets = table.column(self.target, "--target NAME") if labelled else None
         for target, line in zip(targets or (), table.lines, strict=False):
             if not target.strip():
                 raise TaskError(f"{table.path}:{line}: an empty {self.target!r}; expected a text to write in every row.")

@@ -155,6 +155,20 @@ def test_running_text_is_no_labelled_text(make_store: Any) -> None:
         Records().bind(make_store([[3, 4]]), seed=0, entry="main")
 
 
+def test_files_of_any_size_are_read_in_constant_memory(tmp_path: Path) -> None:
+    import tracemalloc
+
+    from cloze.corpus.records import ClassAnswer
+    from cloze.corpus.records.answer import Columns
+
+    rows = [("text", "label"), *(("the cat sat on the mat " * 20, str(n % 3)) for n in range(3_000))]
+    path = write(tmp_path / "big.tsv", rows)
+    tracemalloc.start()
+    assert sum(1 for _ in ClassAnswer().read(path, Columns("text", None, "label", None, None, "auto"))) == 3_000
+    assert tracemalloc.get_traced_memory()[1] < 200_000 < path.stat().st_size / 5
+    tracemalloc.stop()
+
+
 def test_a_damaged_store_is_refused(table: Path, tokenizer: Tokenizer) -> None:
     store = built(Records(), table, tokenizer)
     lines = store.path / "records" / "lines.bin"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from cloze.corpus.readers.text_files import is_json_lines, json_lines, read_all
+from cloze.corpus.readers.text_files import is_json_lines, json_lines, lines, open_text
 from cloze.errors import TaskError, nearest
 
 Format = Literal["tsv", "csv", "jsonl"]
@@ -30,21 +30,13 @@ class Table:
         return len(self.rows)
 
     def column(self, name: str, option: str) -> list[str]:
-        """The cells of a column; `option` is how the user names it, such as `--text`. Faults are `TaskError`s."""
-        if name not in self.columns:
-            shown = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in self.columns)
-            close = nearest(name, self.columns)
-            hint = f"{close} " if close.startswith("Did") else ""
-            raise TaskError(
-                f"{self.path}: no column {name!r}; it has: {shown}.\n"
-                f"  {hint}Choose with {option} NAME; if the file has no header, name all its columns in order: --columns A,B"
-            )
-        place = self.columns.index(name)
+        """The cells of a column; `option` is how the user names it, such as `--text NAME`. Faults are `TaskError`s."""
+        place = place_of(self.path, self.columns, name, option)
         cells = []
         for row, line in zip(self.rows, self.lines, strict=True):
             cell = row[place]
             if cell is None:
-                raise TaskError(f"{self.path}:{line}: no value for {name!r}; expected one in every row.")
+                raise _no_value(self.path, line, name)
             cells.append(cell)
         return cells
 
@@ -77,10 +69,14 @@ def read_table(
     every row as wide as the header; a quoted cell with doubled quotes inside is unquoted either way. `quoting` overrides.
     """
     found = format or _format(path)
-    table = _json_table(path) if found == "jsonl" else _separated(path, found, columns, quoting)
+    if found == "jsonl":
+        table = _json_table(path)
+    else:
+        names, each = _separated(path, found, columns, quoting)
+        records = list(each)
+        table = Table(str(path), names, tuple(tuple(cells) for _, cells in records), tuple(line for line, _ in records))
     if not table.rows:
-        kind = "JSON object per line" if found == "jsonl" else "row" if columns else "header line and a row below it"
-        raise TaskError(f"{path}: no examples; expected at least one {kind}.")
+        raise _no_examples(path, found, columns)
     return table
 
 
@@ -112,6 +108,70 @@ def _json_table(path: Path | str) -> Table:
     return Table(str(path), tuple(names), rows, tuple(number for number, _ in records))
 
 
+def read_rows(
+    path: Path | str, wanted: Mapping[str, str], *, format: Format | None = None, columns: Sequence[str] | None = None,
+    quoting: Quoting = "auto",
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The cells of some columns, row by row with the line where each begins, in constant memory (see `read_table`).
+
+    `wanted` says of each column how the user names it. Errors are those of `read_table` and of `Table.column`.
+    """
+    found = format or _format(path)
+    if str(path) == "-":  # it cannot be read twice
+        table = read_table(path, format=found, columns=columns, quoting=quoting)
+        cells = [table.column(name, option) for name, option in wanted.items()]
+        yield from zip(table.lines, zip(*cells, strict=True), strict=True)
+        return
+    if found == "jsonl":
+        yield from _json_rows(path, wanted)
+        return
+    names, rows = _separated(path, found, columns, quoting)
+    places = [place_of(str(path), names, name, option) for name, option in wanted.items()]
+    empty = True
+    for line, row in rows:
+        empty = False
+        yield line, tuple(row[place] for place in places)
+    if empty:
+        raise _no_examples(path, found, columns)
+
+
+def _json_rows(path: Path | str, wanted: Mapping[str, str]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    empty = True
+    for number, record in json_lines(path):
+        cells = tuple(_cell(record.get(name)) for name in wanted)
+        if None in cells:
+            name, option = list(wanted.items())[cells.index(None)]
+            if empty:  # is it missing here, or everywhere?
+                place_of(str(path), tuple(dict.fromkeys(key for _, other in json_lines(path) for key in other)), name, option)
+            raise _no_value(str(path), number, name)
+        empty = False
+        yield number, tuple(cell for cell in cells if cell is not None)
+    if empty:
+        raise _no_examples(path, "jsonl", None)
+
+
+def _no_examples(path: Path | str, format: Format, columns: Sequence[str] | None) -> TaskError:
+    kind = "JSON object per line" if format == "jsonl" else "row" if columns else "header line and a row below it"
+    return TaskError(f"{path}: no examples; expected at least one {kind}.")
+
+
+def _no_value(path: str, line: int, name: str) -> TaskError:
+    return TaskError(f"{path}:{line}: no value for {name!r}; expected one in every row.")
+
+
+def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
+    """The place of a column; `option` is how the user names it, such as `--text NAME`. One that is not there is a `TaskError`."""
+    if name in columns:
+        return list(columns).index(name)
+    shown = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in columns)
+    close = nearest(name, columns)
+    hint = f"{close} " if close.startswith("Did") else ""
+    raise TaskError(
+        f"{path}: no column {name!r}; it has: {shown}.\n"
+        f"  {hint}Choose with {option}; if the file has no header, name all its columns in order: --columns A,B"
+    )
+
+
 def _cell(value: Any) -> str | None:
     """A JSON value as the text a table would hold: `1` for 1 and 1.0, `true` for true."""
     if value is None or isinstance(value, str):
@@ -121,65 +181,76 @@ def _cell(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _separated(path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting) -> Table:
-    text = read_all(path)
-    separator = "\t" if format == "tsv" else _comma(text)
+def _separated(
+    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting
+) -> tuple[tuple[str, ...], Iterator[Record]]:
+    """The names of the columns, and the rows; each is as wide as the header."""
+    separator = "\t" if format == "tsv" else _comma(next((line.text for line in lines(path)), ""))
     chosen = quoting if quoting != "auto" else "none" if format == "tsv" else "standard"
-    records = _records(path, text, separator, chosen)
-    if quoting == "auto" and format == "tsv" and '"' in text and not _even(records, columns):
-        quoted = _records(path, text, separator, "standard", strict=False)
-        if _even(quoted, columns):
-            records = quoted
-    elif quoting == "auto" and format == "tsv":
-        records = [(line, [_unquoted(cell) for cell in cells]) for line, cells in records]
-    if not records:
+    unquoting = False
+    if quoting == "auto" and format == "tsv" and any('"' in line.text for line in lines(path)):
+        quoted = not _even(_records(path, separator, "none"), columns) and _even(
+            _records(path, separator, "standard", strict=False), columns
+        )
+        chosen, unquoting = ("standard" if quoted else "none"), not quoted
+    records = _records(path, separator, chosen, strict=not (quoting == "auto" and format == "tsv"))
+    if unquoting:
+        records = ((line, [_unquoted(cell) for cell in cells]) for line, cells in records)
+    first = next(records, None)
+    if first is None:
         raise TaskError(f"{path}: empty; expected a header line and at least one row.")
-    names = list(columns) if columns else [name.strip() for name in records.pop(0)[1]]
+    names = tuple(columns) if columns else tuple(name.strip() for name in first[1])
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TaskError(f"{path}: two columns are called {twice!r}; expected different names.")
+    return names, _as_wide(path, names, chain([first], records) if columns else records)
+
+
+def _as_wide(path: Path | str, names: Sequence[str], records: Iterable[Record]) -> Iterator[Record]:
     for line, cells in records:
         if len(cells) != len(names):
             raise TaskError(
                 f"{path}:{line}: {len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
                 f"  A stray separator or quote? --quoting none takes quotes as letters, standard lets them enclose."
             )
-    return Table(str(path), tuple(names), tuple(tuple(cells) for _, cells in records), tuple(line for line, _ in records))
+        yield line, cells
 
 
-def _comma(text: str) -> str:
+def _comma(header: str) -> str:
     """`;` where the header line has no comma: spreadsheets write it in half of Europe."""
-    header = text.split("\n", 1)[0]
     return ";" if ";" in header and "," not in header else ","
 
 
 Record = tuple[int, list[str]]
 
 
-def _records(path: Path | str, text: str, separator: str, quoting: Quoting, strict: bool = True) -> list[Record]:
+def _records(path: Path | str, separator: str, quoting: Quoting, strict: bool = True) -> Iterator[Record]:
     """Rows with the number of their first line; blank lines are passed over."""
     if quoting == "none":
-        numbered = enumerate(text.split("\n"), start=1)
-        return [(n, line.removesuffix("\r").split(separator)) for n, line in numbered if line.strip("\r")]
+        for one in lines(path):
+            if one.text.strip("\r"):
+                yield one.number, one.text.split(separator)
+        return
     csv.field_size_limit(1 << 30)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=strict)
-    records, line = [], 1
-    try:
-        for cells in reader:
-            if cells:
-                records.append((line, cells))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise TaskError(
-            f"{path}:{line}: {error}. A quote that is not closed? --quoting none takes quotes as letters."
-        ) from None
-    return records
+    line = 1
+    with open_text(path) as stream:
+        reader = csv.reader(stream, delimiter=separator, strict=strict)
+        try:
+            for cells in reader:
+                if cells:
+                    yield line, cells
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise TaskError(
+                f"{path}:{line}: {error}. A quote that is not closed? --quoting none takes quotes as letters."
+            ) from None
 
 
-def _even(records: Sequence[Record], columns: Sequence[str] | None) -> bool:
+def _even(records: Iterator[Record], columns: Sequence[str] | None) -> bool:
     """Whether all rows are as wide as the header."""
-    width = len(columns) if columns else len(records[0][1]) if records else 0
-    return all(len(cells) == width for _, cells in records)
+    first = next(records, None)
+    width = len(columns) if columns else 0 if first is None else len(first[1])
+    return (first is None or len(first[1]) == width) and all(len(cells) == width for _, cells in records)
 
 
 def _unquoted(cell: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloze.corpus.readers.labelled import Format
 from cloze.corpus.readers.text_files import Line, is_json_lines, json_lines, lines
@@ -14,6 +15,7 @@ from cloze.errors import TaskError, nearest
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _SENTENCES = '  Whole sentences, to be cut at spaces, are JSON lines: {"text": "It rains ."}'
+_TOGETHER = 1000  # texts looked at together
 _BETWEEN = "-DOCSTART-"  # stands alone between documents of CoNLL-2003
 _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with their line
 
@@ -41,30 +43,44 @@ def read_tagged(
     cells, by default those of CoNLL-U in a file of that name and else `text` and `label`. Lines of CoNLL-U that are comments,
     ranges (1-2) or empty nodes (1.1) are passed over.
     """
+    each = list(each_tagged(path, text=text, label=label, columns=columns, format=format, labelled=labelled))
+    labels = [own.labels for own in each if own.labels is not None]
+    if labels and len(labels) < len(each):
+        raise TaskError(f"{path}: only {len(labels)} of {len(each)} texts have {label!r}; expected all or none.")
+    return Tagged([own.words for own in each], labels or None, str(path), tuple(own.line for own in each))
+
+
+class TaggedText(NamedTuple):
+    """The line that a text begins at, its words, and their labels if they were read."""
+
+    line: int
+    words: tuple[str, ...]
+    labels: tuple[str, ...] | None
+
+
+def each_tagged(
+    path: Path | str, *, text: str, label: str, columns: Sequence[str] | None, format: Format | None, labelled: bool = True
+) -> Iterator[TaggedText]:
+    """The texts of a file one by one, in constant memory; see `read_tagged`."""
     if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
         where = "--format csv" if format else path
         raise TaskError(f"{where}: texts of labelled words are in lines (tsv: a word a line) or JSON lines (jsonl).")
-    if format == "jsonl" or format is None and is_json_lines(path):
-        found = _json(path, text, label, labelled)
-    else:
-        found = _lines(path, text, label, columns, labelled)
-    if not found.words:
+    json = format == "jsonl" or format is None and is_json_lines(path)
+    found = _json(path, text, label, labelled) if json else _lines(path, text, label, columns, labelled)
+    first = next(found, None)
+    if first is None:
         raise TaskError(f"{path}: no texts; expected a word with its label in every line and an empty line behind each text.")
-    return found
+    yield from chain([first], found)
 
 
-def _json(path: Path | str, text: str, label: str, labelled: bool) -> Tagged:
-    words, labels, numbers = [], [], []
+def _json(path: Path | str, text: str, label: str, labelled: bool) -> Iterator[TaggedText]:
     for number, record in json_lines(path):
-        words.append(_listed(path, number, record, text, "--text"))
-        numbers.append(number)
+        words, labels = _listed(path, number, record, text, "--text"), None
         if labelled or label in record:
-            labels.append(_listed(path, number, record, label, "--label"))
-            if (sizes := (len(words[-1]), len(labels[-1])))[0] != sizes[1]:
-                raise TaskError(f"{path}:{number}: {sizes[0]} words and {sizes[1]} labels; expected as many of both.")
-    if labels and len(labels) < len(words):
-        raise TaskError(f"{path}: only {len(labels)} of {len(words)} texts have {label!r}; expected all or none.")
-    return Tagged(words, labels or None, str(path), tuple(numbers))
+            labels = _listed(path, number, record, label, "--label")
+            if len(words) != len(labels):
+                raise TaskError(f"{path}:{number}: {len(words)} words and {len(labels)} labels; expected as many of both.")
+        yield TaggedText(number, words, labels)
 
 
 def _listed(path: Path | str, number: int, record: dict[str, Any], name: str, option: str) -> tuple[str, ...]:
@@ -76,27 +92,40 @@ def _listed(path: Path | str, number: int, record: dict[str, Any], name: str, op
     return tuple(one.strip() for one in value)
 
 
-def _lines(path: Path | str, text: str, label: str, columns: Sequence[str] | None, labelled: bool) -> Tagged:
+def _lines(
+    path: Path | str, text: str, label: str, columns: Sequence[str] | None, labelled: bool
+) -> Iterator[TaggedText]:
     universal = Path(path).name.removesuffix(".gz").removesuffix(".xz").endswith(".conllu")
-    texts = list(_texts(path, universal))
-    if not texts:
-        return Tagged([], None, str(path), ())
-    names = tuple(columns) if columns else CONLL_U if universal else (text, label)[: len(texts[0][0][1])]
+    stream = _texts(path, universal)
+    names: tuple[str, ...] | None = None
+    while texts := list(islice(stream, _TOGETHER)):
+        first = texts[0][0][0] if names is None else None
+        begins = names is None
+        if names is None:
+            names = tuple(columns) if columns else CONLL_U if universal else (text, label)[: len(texts[0][0][1])]
+        _require_width(path, texts, names, first, f"{text},x,{label}")
+        words = _column(path, texts, names, text, "--text")
+        if begins and not universal:
+            _refuse_sentences(path, texts, names, text)
+        labels = _column(path, texts, names, label, "--label") if labelled or label in names else [None] * len(texts)
+        for rows, own, said in zip(texts, words, labels, strict=True):
+            yield TaggedText(rows[0][0], own, said)
+
+
+def _require_width(
+    path: Path | str, texts: Sequence[_Rows], names: Sequence[str], first: int | None, example: str
+) -> None:
+    """A `TaskError` for a row that has not a cell for each name; `first` is the first line of the file."""
     for number, cells in (row for rows in texts for row in rows):
         if len(cells) != len(names):
             raise TaskError(
                 f"{path}:{number}: {len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
                 + (
                     "  Correct the line; if it is the last, the file was cut off: copy it again."
-                    if number != texts[0][0][0]
-                    else f"  Name every column of the file, in their order: --columns {text},x,{label}.\n{_SENTENCES}"
+                    if number != first
+                    else f"  Name every column of the file, in their order: --columns {example}.\n{_SENTENCES}"
                 )
             )
-    words = _column(path, texts, names, text, "--text")
-    if not universal:
-        _refuse_sentences(path, texts, names, text)
-    labels = _column(path, texts, names, label, "--label") if labelled or label in names else None
-    return Tagged(words, labels, str(path), tuple(rows[0][0] for rows in texts))
 
 
 def _refuse_sentences(path: Path | str, texts: Sequence[_Rows], names: Sequence[str], text: str) -> None:
@@ -119,7 +148,7 @@ def _refuse_sentences(path: Path | str, texts: Sequence[_Rows], names: Sequence[
 def _texts(path: Path | str, universal: bool) -> Iterator[_Rows]:
     rows: _Rows = []
     tabs: bool | None = None
-    for line in [*lines(path), Line(0, "")]:
+    for line in chain(lines(path), [Line(0, "")]):
         if not line.text.strip():
             if rows and not (len(rows) == 1 and rows[0][1][0] == _BETWEEN):
                 yield rows

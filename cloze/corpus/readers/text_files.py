@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -53,20 +55,50 @@ def read_all(path: Path | str) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise TaskError(
-            f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8. Save the file as UTF-8 "
-            f"(iconv -f LATIN1 -t UTF-8 {path})."
-        ) from None
+        raise _not_utf8(path, line, raw[error.start]) from None
 
 
 def lines(path: Path | str) -> Iterator[Line]:
-    """The lines of a file with their numbers; only line feeds end a line, with or without a carriage return."""
-    text = read_all(path)
-    pieces = text.split("\n")
-    if pieces[-1] == "":
-        pieces.pop()
-    for number, piece in enumerate(pieces, start=1):
-        yield Line(number, piece.removesuffix("\r"))
+    """The lines of a file with their numbers, in constant memory; only line feeds end a line, with or without a carriage return.
+
+    Errors are those of `read_all`, raised when the line comes.
+    """
+    looked = 0
+    with open_bytes(path) as file:
+        try:
+            for number, raw in enumerate(file, start=1):
+                if looked < 65536 and b"\0" in raw[: 65536 - looked]:
+                    raise TaskError(f"{path}: a binary file, expected UTF-8 text.")
+                looked += len(raw)
+                yield Line(number, _decoded(path, number, raw.removesuffix(b"\n")).removesuffix("\r"))
+        except (EOFError, OSError, lzma.LZMAError) as error:
+            raise TaskError(f"{path}: damaged or not what its name says ({error}).") from error
+
+
+@contextmanager
+def open_text(path: Path | str) -> Iterator[Iterator[str]]:
+    """A file as text with its line ends as they are, for readers of quoted cells; errors are those of `read_all`."""
+    with open_bytes(path) as file:
+        try:
+            yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        except UnicodeDecodeError:
+            read_all(path)  # which says where
+            raise
+        except (EOFError, OSError, lzma.LZMAError) as error:
+            raise TaskError(f"{path}: damaged or not what its name says ({error}).") from error
+
+
+def _decoded(path: Path | str, number: int, raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, number, raw[error.start]) from None
+
+
+def _not_utf8(path: Path | str, line: int, byte: int) -> TaskError:
+    return TaskError(
+        f"{path}:{line}: byte 0x{byte:02x} is not UTF-8. Save the file as UTF-8 (iconv -f LATIN1 -t UTF-8 {path})."
+    )
 
 
 def json_lines(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.class_folders import read_class_folders
-from cloze.corpus.readers.labelled import read_table
+from cloze.corpus.readers.labelled import read_rows
 from cloze.corpus.records.answer import Block, Columns, Int64, Labels, Record
 from cloze.errors import TaskError, nearest
 from cloze.registry import register
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
+
+#: How a user names the columns.
+_OPTIONS = ("--set corpus.text=NAME", "--set corpus.text_b=NAME", "--set corpus.label=NAME")
 
 
 @register("answer", "class")
@@ -33,14 +36,12 @@ class ClassAnswer:
         if columns.text_b is None and Path(path).is_dir():
             yield from (Record(number, (text,), label) for number, text, label in read_class_folders(path))
             return
-        table = read_table(path, format=columns.format, columns=columns.names, quoting=columns.quoting)
-        options = ("corpus.text", "corpus.text_b")
-        texts = [table.column(name, f"--set {option}") for name, option in zip(columns.texts, options, strict=False)]
-        labels = table.column(columns.label, "--set corpus.label")
-        for line, label, *row in zip(table.lines, labels, *texts, strict=True):
+        wanted = dict(zip((*columns.texts, columns.label), (*_OPTIONS[: len(columns.texts)], _OPTIONS[-1]), strict=True))
+        rows = read_rows(path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting)
+        for line, (*texts, label) in rows:
             if not label.strip():
                 raise TaskError(f"{path}:{line}: an empty {columns.label!r}; expected a label in every row.")
-            yield Record(line, tuple(row), label.strip())
+            yield Record(line, tuple(texts), label.strip())
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ClassEncoder:
         """What encodes records."""

@@ -50,6 +50,9 @@ class Records:
         answer: str = "class", columns: list[str] | None = None, format: Format | None = None, quoting: Quoting = "auto",
         pool: Natural = 50,
     ) -> None:
+        given = [text, label] if text_b is None else [text, text_b, label]
+        if len(set(given)) < len(given):
+            raise RecipeError(f"records: {', '.join(given)}: expected a column of its own for each text and for the answer.")
         self.length, self.pool = length, pool
         self.answer: Answer = lookup("answer", answer)()
         self.columns = Columns(text, text_b, label, None if columns is None else tuple(columns), format, quoting)

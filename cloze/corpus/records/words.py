@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.tagged import read_tagged
+from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.records.answer import Block, Columns, Int32, Int64, Labels, Record
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -34,11 +34,8 @@ class WordAnswers:
         """The texts of a file of labelled words; a record's text is its words, each with a space behind it but the last."""
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: words are labelled in one text. Leave it out.")
-        found = read_tagged(
-            path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, labelled=True
-        )
-        assert found.labels is not None  # read with labels
-        for line, words, labels in zip(found.lines, found.words, found.labels, strict=True):
+        found = each_tagged(path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format)
+        for line, words, labels in found:
             yield Record(line, (" ".join(words),), (words, labels))
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _WordEncoder:
