@@ -7,6 +7,7 @@ the budget. The laws are few; docs/budgets.md says what they rest on:
 - tokens per update grow like the square root of the budget's tokens, up to the published batch;
 - the peak rate goes by the kind of optimiser and of network and falls with the width (`peaks.py`);
 - rows are short while a budget is small: a long row costs more and teaches nothing new;
+- weights at the start are drawn wider for a narrow network;
 - dropout is off while the text is read once or twice;
 - a vocabulary grows with the square root of the text;
 - a held-out loss is taken at most twenty times.
@@ -32,6 +33,7 @@ WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # the least number of updates; and th
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
 FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
 READ_OFTEN = 4.0  # times the text is read before dropout is worth its price
+DEVIATION, DEVIATION_WIDTH = 0.02, 768  # of weights at the start, and the width that it is for
 VOCABULARY = 1.6  # ids per square root of a byte of text
 EVALUATIONS = 20  # held-out losses in a run, at most
 
@@ -104,6 +106,7 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
     yield from _optimizer(recipe, updates)
     yield from _evaluations(recipe)
     yield from _dropouts(recipe, facts)
+    yield from _deviations(recipe)
 
 
 def _lengths(recipe: Recipe, facts: Facts, kept: Collection[str]) -> tuple[list[Change], int]:
@@ -233,6 +236,17 @@ def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
         for key in sorted(arguments):
             if (key == "dropout" or key.endswith("_dropout")) and arguments[key]:
                 yield Change(f"networks.{name}.{key}", arguments[key], 0.0, why)
+
+
+def _deviations(recipe: Recipe) -> Iterator[Change]:
+    """Weights at the start that are drawn for BERT's width; a product keeps its size where they go with one over its root."""
+    for name, network in recipe.networks.items():
+        arguments = network.part.arguments if network.part is not None else {}
+        width = arguments.get("width") or DEVIATION_WIDTH
+        drawn = arguments.get("initial") in ("normal", "truncated") and arguments.get("deviation") == DEVIATION
+        if drawn and width < DEVIATION_WIDTH:
+            here = _rounded(DEVIATION * math.sqrt(DEVIATION_WIDTH / width))
+            yield Change(f"networks.{name}.deviation", DEVIATION, here, f"{DEVIATION} is for a width of {DEVIATION_WIDTH}")
 
 
 def _parts(recipe: Recipe) -> list[PartSpec]:

@@ -24,7 +24,7 @@ def test_bert_in_ten_minutes_takes_small_batches_short_rows_and_a_higher_rate_wi
     assert values("bert") == {
         "schedule[1].set.length": 128, "training.batch": 20, "training.rate.linear.peak": 1.1e-3,
         "training.rate.linear.warmup_steps": 0, "training.rate.linear.warmup": 0.1, "training.rate.linear.decay": "after_warmup",
-        "training.optimizer.adamw.betas": [0.9, 0.98], "networks.main.dropout": 0.0,
+        "training.optimizer.adamw.betas": [0.9, 0.98], "networks.main.dropout": 0.0, "networks.main.deviation": 0.035,
     }
 
 
