@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,7 +118,7 @@ def finetune(
 def _told(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe) -> Tuned:
     """Publish the best of all seeds in `out`, and write into its task.json what is known when they are trained."""
     done = {seed: outcome.standing for seed, outcome in outcomes.items() if outcome.finished and outcome.standing is not None}
-    if not done or len(done) < len(outcomes):
+    if not done or len(done) < len(outcomes) or int(os.environ.get("RANK", 0)) != 0:
         return Tuned(outcomes, out, {})
     best = max(done, key=lambda seed: done[seed].worth)
     standing, folder = done[best], outcomes[best].folder
@@ -148,7 +149,9 @@ def write_description(path: Path, described: Mapping[str, Any]) -> None:
 
 
 def measured_on(tuned: Tuned, files: Sequence[str], part: str) -> Tuned:
-    """The same with the metrics of the result on further files, and those of always giving the usual answer, in task.json."""
+    """The same with the metrics of the result on further files in task.json; the first of several ranks does it."""
+    if not tuned.described:
+        return tuned
     learner, described = load_tuned(load_checkpoint(tuned.folder))
     found = [evaluate(learner, learner.task.read(file), always=described.get("usual")) for file in files]
     described = {**described, part: found[0].metrics if len(found) == 1 else [one.metrics for one in found]}

@@ -95,6 +95,8 @@ def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
 
 def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     """Print what came of it: the dev metrics beside those of the usual answer, over all seeds, and those on a test set."""
+    if not described:  # the first of several ranks tells it
+        return
     if as_json:
         print(json.dumps({"out": str(out), **described}, indent=2))
         return

@@ -19,15 +19,18 @@ Record = dict[str, Any]
 Point = tuple[float, float]
 
 LOG = Path("cloze") / "log.jsonl"
-_TASK = Path("cloze") / "task.json"  # only a fine-tuned folder has it; its log has epochs, not steps
+_TASK = Path("cloze") / "task.json"  # only a fine-tuned folder has it
+_RECORD = Path("cloze") / "run.json"
+_SEEDS = Path("cloze") / "seeds"
 
 
 @dataclass(frozen=True)
 class Run:
     """One run, as its folder tells it.
 
-    `train`, `held_out` and `samples` hold log records in the order of their steps; `tables` are further results that
-    the run recorded (`{"event": "table", "title", "columns", "rows"}`), the last of each title.
+    `train`, `held_out`, `samples` and `dev` (what a task is measured by) hold log records in the order of their steps;
+    `tables` are further results that the run recorded (`{"event": "table", "title", "columns", "rows"}`), the last of each
+    title.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Run:
     unreadable_lines: int = 0
     budget: str = ""
     baselines: dict[str, Baseline] = field(default_factory=dict)
+    dev: list[Record] = field(default_factory=list)
 
     def series(self, x: str, y: str) -> list[Point]:
         """Points of two logged numbers; `y` may be a path such as `objectives.main`. Gaps are left out."""
@@ -64,10 +68,10 @@ class Run:
         """The names of the objectives, in the order in which the log first names them."""
         return self.names("objectives")
 
-    def names(self, group: str) -> list[str]:
+    def names(self, group: str, records: Iterable[Record] | None = None) -> list[str]:
         """The names inside a logged group such as `objectives` or `metrics`, in the order of the log."""
         names: dict[str, None] = {}
-        for record in self.train:
+        for record in self.train if records is None else records:
             entries = record.get(group)
             names.update(dict.fromkeys(entries if isinstance(entries, dict) else ()))
         return list(names)
@@ -93,20 +97,23 @@ def number(record: Record, path: str) -> float | None:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / LOG).is_file() and not (folder / _TASK).exists()
+    return (folder / LOG).is_file() and ((folder / _RECORD).is_file() or not (folder / _TASK).exists())
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """The run folders that `paths` name: each is a run itself or a folder of runs, whose fine-tuned folders are left out."""
+    """The run folders that `paths` name: each is a run, the runs of several seeds, or a folder of runs."""
     found: list[Path] = []
     for path in paths:
         if not path.exists():
             raise CheckpointError(
                 f"{path}: no such folder.\n  cloze report takes the folders that cloze pretrain wrote."
             )
-        if (path / _TASK).is_file():
+        if (path / _SEEDS).is_dir():
+            found += sorted(child for child in (path / _SEEDS).iterdir() if _is_run(child))
+            continue
+        if (path / _TASK).is_file() and not _is_run(path):
             raise CheckpointError(
-                f"{path}: a fine-tuned folder; the report shows runs of cloze pretrain.\n"
+                f"{path}: a fine-tuned folder without the log of its run.\n"
                 "  Give the folder that was fine-tuned; `cloze evaluate` measures this one."
             )
         if _is_run(path):
@@ -137,6 +144,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
         train=train,
         held_out=in_order(record for record in events if record.get("event") == "held_out"),
         samples=in_order(record for record in events if record.get("event") == "samples"),
+        dev=in_order(record for record in events if record.get("event") == "dev"),
         tables=list({str(record.get("title")): record for record in events if record.get("event") == "table"}.values()),
         recipe_text=text,
         recipe=recipe,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from cloze.reports.figures import Line, chart, duration, plain, smooth
-from cloze.reports.run import Point, Record, Run, number
+from cloze.reports.run import Point, Record, Run, number, points_of
 
 SHARE = re.compile(r"(.*\S) (\d+(?:\.\d+)?) ?%")  # "paris 31%"
 BLANK = re.compile(r"\[MASK\]|<mask>")
@@ -97,6 +97,9 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
     if held_out:
         figures.append(("held-out loss", show(held_out[-1][1], loss_text), f"best {show(best, loss_text)}"))
     figures += worth(run)
+    for name in run.names("metrics", run.dev):
+        last = run.dev[-1]
+        figures.append((f"dev {name}", show(number(last, f"metrics.{name}"), loss_text), f"at step {last['step']}"))
     figures += [
         ("tokens seen", show(run.last("tokens")), f"{show(run.last('step'))} steps"),
         ("time", show(run.last("seconds"), duration), f"budget {run.budget}" if run.budget else ""),
@@ -202,6 +205,12 @@ def detail_figures(runs: Sequence[Run]) -> list[Figure]:
     for name in dict.fromkeys(name for run in runs for name in run.names("metrics")):
         title = name.replace(".", ", ")  # token_prediction.correct
         figures.append(_small(title, curves(runs, "tokens", f"metrics.{name}"), "tokens seen", "plain"))
+    for name in dict.fromkeys(name for run in runs for name in run.names("metrics", run.dev)):
+        lines = [
+            Line(run.name, points_of(run.dev, "tokens", f"metrics.{name}"), colour, marks=True)
+            for colour, run in enumerate(runs)
+        ]
+        figures.append(_small(f"{name} on the dev examples", lines, "tokens seen", "plain"))
     figures.append(
         _small("Tokens per second", curves(runs, "seconds", "tokens_per_second"), "time", "duration", zero=True)
     )

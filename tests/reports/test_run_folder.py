@@ -64,8 +64,18 @@ def test_a_fine_tuned_folder_is_no_run(tmp_path: Path) -> None:
         write_run(tmp_path / "runs" / name, steps=30)
     (tmp_path / "runs" / "task" / "cloze" / "task.json").write_text("{}")
     assert [folder.name for folder in find_runs([tmp_path / "runs"])] == ["run"]
-    with pytest.raises(CheckpointError, match="task: a fine-tuned folder; .*\n.*Give the folder that was fine-tuned"):
+    told = "task: a fine-tuned folder without the log of its run.\n.*Give the folder that was fine-tuned"
+    with pytest.raises(CheckpointError, match=told):
         find_runs([tmp_path / "runs" / "task"])
+
+
+def test_the_runs_of_several_seeds_are_found_in_the_folder_of_their_result(tmp_path: Path) -> None:
+    for seed in ("1", "2"):
+        write_run(tmp_path / "out" / "cloze" / "seeds" / seed, steps=30)
+        (tmp_path / "out" / "cloze" / "seeds" / seed / "cloze" / "run.json").write_text("{}")
+        (tmp_path / "out" / "cloze" / "seeds" / seed / "cloze" / "task.json").write_text("{}")
+    (tmp_path / "out" / "cloze" / "task.json").write_text("{}")
+    assert [folder.name for folder in find_runs([tmp_path / "out"])] == ["1", "2"]
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

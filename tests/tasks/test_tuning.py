@@ -230,3 +230,17 @@ def test_any_verb_puts_a_task_recipe_onto_the_checkpoint_that_is_bound(
     for name in task_recipe_names():
         assert main(["check", name]) == 0 and main(["show", name]) == 0
         assert "from: start" in capsys.readouterr().out
+
+
+def test_rows_read_in_parts_give_the_same_losses_and_the_report_shows_the_metrics(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path
+) -> None:
+    from cloze.reports.page import write_report
+
+    values = [*QUICK, "training.epochs=1", "training.precision=fp32"]
+    tune(folder("bert"), tables, tmp_path / "whole", *values)
+    tune(folder("bert"), tables, tmp_path / "parts", *values, "training.micro_batch=2")
+    whole, parts = ([event["loss"] for event in events(tmp_path / name, "train")] for name in ("whole", "parts"))
+    assert len(whole) == 8 and parts == pytest.approx(whole, abs=1e-6)
+    page = write_report(tmp_path / "whole").read_text()
+    assert "accuracy on the dev examples" in page and "dev macro_f1" in page
