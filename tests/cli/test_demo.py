@@ -38,11 +38,11 @@ def test_the_demo_tells_the_whole_story(small: Path, capsys: pytest.CaptureFixtu
     for start in (r"always '\w+'", "random start", "pre-trained"):
         assert re.search(rf"{start} +accuracy +[\d.]+ %", shown), start
     assert "Raise a [MASK] if the argument is not a string." in shown
-    page = (small / "demo-run" / "bert" / "report.html").read_text(encoding="utf-8")
+    page = (small / "demo-run" / "quick" / "report.html").read_text(encoding="utf-8")
     assert "From which package does a docstring come?" in page and "pre-trained" in page
-    assert (small / "demo-run" / "bert" / "model.safetensors").is_file()
+    assert (small / "demo-run" / "quick" / "model.safetensors").is_file()
     assert (small / "demo-run" / "packages" / "cloze" / "task.json").is_file()
-    assert [line for line in shown.splitlines() if line.strip().startswith("cloze fill demo-run/bert")]
+    assert [line for line in shown.splitlines() if line.strip().startswith("cloze fill demo-run/quick")]
 
 
 def test_an_impossible_budget_is_refused_before_anything_is_trained(
@@ -50,4 +50,4 @@ def test_an_impossible_budget_is_refused_before_anything_is_trained(
 ) -> None:
     assert main(["demo", "--budget", "soon"]) == 2
     assert "soon" in capsys.readouterr().err
-    assert not (small / "demo-run" / "bert").exists()
+    assert not (small / "demo-run" / "quick").exists()
