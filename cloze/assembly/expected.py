@@ -65,13 +65,14 @@ class Expected(NamedTuple):
         return f"{self.loss:.2f} ({self.low:.2f} to {self.high:.2f}{beyond})"
 
 
+_LEDGERS = "sweep_first.jsonl, sweep_quick.jsonl"  # in benchmarks/results
 #: The laws by kind. Printed by `benchmarks/laws.py`; docs/budgets.md shows the runs.
 LAWS: dict[Kind, Law] = {
-    Kind("causal", "pre"): Law(1.18e+05, 0.199, 1.99, 0.205, 0.499, 0.5, 3e+05, 3e+05, 1, "sweep_first.jsonl"),
-    Kind("masked", "local"): Law(1.39e+05, 0.208, 1.99, 0.168, 0.322, 0.289, 2e+06, 8e+06, 3, "sweep_first.jsonl"),
-    Kind("masked", "post"): Law(1.07e+06, 0.0272, 1, 0.1, 0.323, 0.273, 2.01e+05, 4e+06, 8, "sweep_first.jsonl"),
-    Kind("masked", "pre"): Law(6.01e+05, 0.141, 2.24, 0.266, 0.296, 0.354, 2.04e+05, 1e+06, 2, "sweep_first.jsonl"),
-    Kind("spans", "pre"): Law(3.25e+05, 0.2, 2, 0.202, 0.35, 0.5, 6e+05, 6e+05, 1, "sweep_first.jsonl"),
+    Kind("causal", "pre"): Law(6.07e+04, 0.197, 1.97, 0.121, 0.512, 0.354, 3e+05, 1e+06, 2, _LEDGERS),
+    Kind("masked", "local"): Law(1.67e+05, 0.205, 1.98, 0.178, 0.317, 0.25, 2e+06, 1.25e+07, 4, _LEDGERS),
+    Kind("masked", "post"): Law(1.08e+06, 0.0358, 1, 0.1, 0.325, 0.247, 2.01e+05, 4e+06, 10, _LEDGERS),
+    Kind("masked", "pre"): Law(6.01e+05, 0.141, 2.24, 0.266, 0.296, 0.354, 2.04e+05, 1e+06, 2, _LEDGERS),
+    Kind("spans", "pre"): Law(3.25e+05, 0.2, 2, 0.202, 0.35, 0.5, 6e+05, 6e+05, 1, _LEDGERS),
 }
 
 _FEW_TOKENS = 16  # that a layer sees at a time where attention is local from the first step on
