@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,12 @@ if TYPE_CHECKING:
     from cloze.tasks.finetune import Moment, Result
 
 
+# Options that are settings of training, and those that a task is made with.
+_SETTINGS = (
+    "epochs", "batch", "optimizer", "rate", "length", "patience", "metric", "dropout", "schedule", "unfreeze", "layerwise",
+    "pool", "clip", "task_lstm", "auxiliary", "truncate",
+)  # fmt: skip
+_OF_TASKS = ("text", "text_b", "label", "target", "prefix", "target_length", "smoothing", "masked", "mix")
 _READS_MORE = {"text": "--length", "target": "--target-length"}
 
 
@@ -69,58 +74,72 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Fine-tune. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR"""
-    from cloze.cli.quiet import silence
+    from cloze.assembly.build import load_checkpoint
     from cloze.cli.tuning import fits, run_recipe, values_of
-    from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.errors import TaskError
-    from cloze.tasks import finetune_seeds
-    from cloze.tasks import task as make_task
     from cloze.tasks.finetune import as_dtype
-    from cloze.tasks.result import check_new, save_result
-    from cloze.tasks.task import chosen_metric
+    from cloze.tasks.result import check_new
 
-    train_recipe = partial(
-        run_recipe, checkpoint, task=task, train=train, dev=dev, test=test, out=out, recipe=recipe, show=print_recipe,
-        extend=extend, seeds=_seeds(seeds), binds=binds or [], device=device, quiet=quiet, as_json=as_json,
-        from_scratch=from_scratch, overwrite=overwrite,
-    )
-    said = {
-        "epochs": epochs, "batch": batch, "optimizer": optimizer, "rate": rate, "length": length, "patience": patience,
-        "metric": metric, "dropout": dropout, "schedule": schedule, "unfreeze": unfreeze, "layerwise": layerwise, "pool": pool,
-        "clip": clip, "task_lstm": task_lstm, "auxiliary": auxiliary, "truncate": truncate, "from_scratch": from_scratch or None,
-    }  # fmt: skip
+    told = dict(locals())  # every option by its name
+    said = {name: told[name] for name in _SETTINGS} | {"from_scratch": from_scratch or None}
     given = _given(said)
-    options: dict[str, Any] = {"text": text, "text_b": text_b, "label": label, "target": target, "prefix": prefix}
-    options |= {"target_length": target_length, "smoothing": smoothing, "masked": masked, "mix": mix}
-    chosen = make_task(task, **options).reading(
-        columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
-    )
-    chosen_metric(chosen, metric)
+    options: dict[str, Any] = {name: told[name] for name in _OF_TASKS}
+    chosen = _chosen(task, options, metric, columns=_listed(columns), file_format=file_format, quoting=quoting)
     values = values_of({
-        **{name: value for name, value in said.items() if name != "from_scratch"}, **options, "columns": _listed(columns),
-        "format": file_format, "quoting": None if quoting == "auto" else quoting, "manner": manner,
+        **{name: said[name] for name in _SETTINGS}, **options, "columns": _listed(columns), "format": file_format,
+        "quoting": None if quoting == "auto" else quoting, "manner": manner,
         "precision": None if precision == "auto" else precision,
     })  # fmt: skip
     own = recipe is not None or bool(overrides or binds) or print_recipe or extend
     if values is None and own:
         raise TaskError("--recipe, --set, --show and --extend: write the other options as values of the recipe, with --set.")
-    from cloze.assembly.build import load_checkpoint
-
     loaded = load_checkpoint(checkpoint, device)
     as_dtype(precision, next(loaded.network.parameters()).device)
     if values is not None and (own or fits(loaded, task)):
-        train_recipe(overrides=[*values, *(overrides or [])])
+        run_recipe(
+            checkpoint, task=task, train=train, dev=dev, test=test, out=out, recipe=recipe, show=print_recipe, extend=extend,
+            seeds=_seeds(seeds), binds=binds or [], device=device, quiet=quiet, as_json=as_json, from_scratch=from_scratch,
+            overwrite=overwrite, overrides=[*values, *(overrides or [])],
+        )
         return
     check_new(out, overwrite=overwrite)
-    examples = {name: chosen.read(path) for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
-
-    from cloze.tasks.evaluation import evaluate
-
+    files = {name: path for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
     settings = _settings(loaded, given, task, manner)
     _tell(settings, verbose=verbose)
+    _train_settings(
+        loaded, chosen, files, out, settings, seeds=_seeds(seeds), precision=precision, overwrite=overwrite, quiet=quiet,
+        as_json=as_json,
+    )
+
+
+def _chosen(
+    task: str, options: dict[str, Any], metric: str | None, *, columns: list[str] | None, file_format: str | None, quoting: str
+) -> Any:
+    """The task with what it reads; an unknown metric is refused."""
+    from cloze.corpus.readers.labelled import as_format, as_quoting
+    from cloze.tasks import task as make_task
+    from cloze.tasks.task import chosen_metric
+
+    chosen = make_task(task, **options).reading(columns=columns, format=as_format(file_format), quoting=as_quoting(quoting))
+    chosen_metric(chosen, metric)
+    return chosen
+
+
+def _train_settings(
+    loaded: Any, chosen: Any, files: dict[str, str], out: Path, settings: Settings, *, seeds: list[int], precision: str,
+    overwrite: bool, quiet: bool, as_json: bool,
+) -> None:
+    """Fine-tune by settings what no recipe says yet, and write and print the result."""
+    from cloze.cli.quiet import silence
+    from cloze.tasks import finetune_seeds
+    from cloze.tasks.evaluation import evaluate
+    from cloze.tasks.finetune import as_dtype
+    from cloze.tasks.result import save_result
+
+    examples = {name: chosen.read(path) for name, path in files.items()}
     with silence(on=quiet, results=True), _Show(quiet=as_json) as show:
         result = finetune_seeds(
-            loaded, chosen, examples["train"], examples["dev"], settings=settings, seeds=_seeds(seeds),
+            loaded, chosen, examples["train"], examples["dev"], settings=settings, seeds=seeds,
             precision=as_dtype(precision, next(loaded.network.parameters()).device), report=show,
         )
     facts: dict[str, Any] = {"examples": {name: len(part) for name, part in examples.items()}}

@@ -127,6 +127,6 @@ def test_arguments_that_contradict_each_other_are_refused_with_a_way_out(changed
         build(**changed)
 
 
-def test_flops_count_what_a_band_lets_through() -> None:
+def test_a_band_hides_tokens_and_saves_no_products() -> None:
     dense, banded = build(4), build(4, attention_band=8, dense_every=2)
-    assert dense.flops_per_token(32) - banded.flops_per_token(32) == 12 * 2 * 16 * (32 - 8)
+    assert dense.flops_per_token(32) == banded.flops_per_token(32)

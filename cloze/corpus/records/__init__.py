@@ -1,7 +1,7 @@
 """Labelled text: files with rows of cells → a store of records → examples with their answers.
 
 A record is a row of a file: one text or two, and an answer. The kind of answer (a class, the label of each word) says how it is
-read, stored and asked for: one file here with a class under `@register("answer", name)`, and its import line below.
+read, stored and asked for. To add one, write a file here with a class under `@register("answer", name)`, and its import below.
 Its contract is tested in tests/corpus/test_records.py.
 """
 
