@@ -20,7 +20,7 @@ BLANKS = (
     "The default value is [MASK].",
 )
 OVERRIDES = ("text.tokenizer.size=6000",)  # names of modules are many, and a class is told by them
-EPOCHS = 4
+EPOCHS = 8
 LENGTH = 64  # most docstrings are shorter, and the rest say early where they come from
 
 
