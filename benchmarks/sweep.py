@@ -226,7 +226,7 @@ def work_on(name: str, plan: Path | None, work: Path, ledger: Ledger) -> None:
             ledger.add(wanted, result)
             losses = {name: round(loss, 3) for name, loss in result["curve"][-1][2].items()}
             print(json.dumps(wanted), losses, result["steps"], f"{math.ceil(result['cpu'])} s", flush=True)
-        except Exception as error:  # one cell that cannot run must not stop the night's others
+        except Exception as error:  # one cell that fails must not stop the others
             failed.append(wanted)
             print("FAILED", json.dumps(wanted), repr(error)[:300], flush=True)
         finally:

@@ -1,4 +1,4 @@
-"""How long until a masked language model knows as much: `cloze pretrain` beside transformers' `Trainer`.
+"""How long training takes to reach the same held-out loss: `cloze pretrain` against transformers' `Trainer`.
 
     python benchmarks/time_to_quality.py --data DATA --work runs/quality [--language en zh] [--minutes 10]
 
@@ -9,7 +9,7 @@ Every side is measured in the same way, by transformers' own class on the folder
 The peer is `BertForMaskedLM` of the size mini (4 layers, width 256) under the `Trainer` with its masked-LM collator on the same
 ids in rows of 128, bf16, fused AdamW, linear warm-up and decay, dropout off. Of its 3 × 3 grid of batch and peak rate every cell
 runs for a tenth of the time with its schedule ending there; the best three then get a third, the best of those the whole time.
-The fair peer is one whose user already knew the best cell. Ours are `bert --size mini` in a third of the time and `quick` in
+This favours the peer: its user is taken to know the best cell. Ours are `bert --size mini` in a third of the time and `quick` in
 a fifth, as a user types them, no other setting given.
 
 Sides run one after the other, alone on the machine, and the time of each is that of training: of ours with everything from the
@@ -37,7 +37,7 @@ HELD_OUT_ROWS = 512
 
 def main() -> None:
     """Every language: the grid of the peer, then ours, then the table and the curves."""
-    parser = argparse.ArgumentParser(description="Time to quality beside transformers' Trainer.")
+    parser = argparse.ArgumentParser(description="Time to the same held-out loss, against transformers' Trainer.")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--language", nargs="+", choices=sorted(TEXTS), default=["en", "zh"])

@@ -21,7 +21,7 @@ SECTIONS = frozenset(KEYS) - {"name", "paper", "notes", "tie", "order", "mixing"
 ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds")
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
 TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate")
-BESIDE = frozenset({"from", "change", "train", "architecture"})
+NEXT_TO_PART = frozenset({"from", "change", "train", "architecture"})
 
 
 def expand(root: Node, faults: Faults) -> None:
@@ -117,13 +117,13 @@ def _text(text: Node, path: str, faults: Faults) -> None:
 
 
 def _network(network: Node, path: str, faults: Faults) -> None:
-    if network.is_mapping and set(network.value) <= BESIDE and "from" in network.value:
+    if network.is_mapping and set(network.value) <= NEXT_TO_PART and "from" in network.value:
         named = None
     else:
         for key, inner in list(network.items()):
-            if key not in BESIDE and inner.is_mapping:
+            if key not in NEXT_TO_PART and inner.is_mapping:
                 _lift(network, inner)
-        expand_part("network", network, path, faults, BESIDE)
+        expand_part("network", network, path, faults, NEXT_TO_PART)
         named = network.part
     train = network.value.get("train") if network.is_mapping else None
     if train is not None and train.is_mapping:
@@ -136,7 +136,7 @@ def _network(network: Node, path: str, faults: Faults) -> None:
 
 def _lift(network: Node, inner: Node) -> None:
     """Reserved arguments written among a network's own arguments stand beside the part in the full form."""
-    for key in sorted(BESIDE & set(inner.value)):
+    for key in sorted(NEXT_TO_PART & set(inner.value)):
         network.put(key, inner.value.pop(key))
 
 

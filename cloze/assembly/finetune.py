@@ -19,6 +19,7 @@ from cloze.assembly.origins import bound_checkpoints, checkpoint_names
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Asked, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage
+from cloze.corpus.readers.text_files import require_files
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 from cloze.tasks.evaluation import evaluate
@@ -26,6 +27,7 @@ from cloze.tasks.metrics import spread
 from cloze.tasks.result import load_tuned
 from cloze.training.checkpoint import Checkpoints, publish
 from cloze.training.run import Outcome
+from cloze.whole import whole_file
 
 Say = Callable[[str], None]
 START = "start"  # the name that task recipes give the checkpoint they begin with
@@ -76,10 +78,9 @@ def finetune(
     """Fine-tune a checkpoint on the labelled text `train`, chosen by `dev`, once per seed; see `pretrain`.
 
     `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it, `binds` are `NAME=FOLDER` for further
-    checkpoints that its networks come from (a teacher). One seed is a run in `out`; several are
-    runs in `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with
-    `cloze/task.json`; a run that was stopped resumes. `from_scratch` begins with random weights in the checkpoint's shape, to
-    compare. Raises a `ClozeError` for whatever cannot be trained, before anything is.
+    checkpoints that its networks come from (a teacher). One seed is a run in `out`; several are runs in
+    `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with `cloze/task.json`; a run that was stopped
+    resumes. `from_scratch` begins with random weights in the checkpoint's shape, to compare. Raises a `ClozeError` before training for whatever cannot be trained.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
@@ -95,6 +96,7 @@ def finetune(
         networks = {name: replace(n, origin=None) if n.origin == START else n for name, n in made.networks.items()}
         made = replace(made, networks=networks)
     check_recipe(made)
+    require_files([*train, *dev])
     checkpoints = bound_checkpoints(made, bound)
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
     outcomes: dict[int, Outcome] = {}
@@ -141,11 +143,9 @@ def _told(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe) -> Tuned:
 
 
 def write_description(path: Path, described: Mapping[str, Any]) -> None:
-    """Write a task.json at once."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    fresh.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    fresh.replace(path)
+    """Write a task.json, whole or not at all."""
+    with whole_file(path) as fresh:
+        fresh.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def measured_on(tuned: Tuned, files: Sequence[str], part: str) -> Tuned:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from cloze.assembly.document import Node
-from cloze.assembly.expand import BESIDE
+from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import (
     OWN,
@@ -161,7 +161,7 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
     unfreezing = _part(way, f"{path}.train", faults) if way is not None and way.part is not None else None
     plain = {key: slot for key, slot in _network.items() if unfreezing is None or key != "train"}
     beside = read_arguments(name, plain, _only(node, plain), path, faults)
-    part = _part(Node({k: v for k, v in node.items() if k not in BESIDE}, node.where, node.keys, node.part), path, faults)
+    part = _part(Node({k: v for k, v in node.items() if k not in NEXT_TO_PART}, node.where, node.keys, node.part), path, faults)
     changes = node.value["change"].value if "change" in node.value and node.value["change"].is_list else []
     change = [_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(changes)]
     if beside is None or (part is None and (node.part is not None or beside["from"] is None)):

@@ -154,9 +154,9 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     if not hasattr(builder, "chosen"):
         return item
     given = {str(key): node.plain() for key, node in item.value[name].items()}
-    beside = {key: given.pop(key) for key in RESERVED["objective"] if key in given}
+    common = {key: given.pop(key) for key in RESERVED["objective"] if key in given}
     part, arguments = builder(**given).chosen(origin.start)
-    made = from_data({part: {**arguments, **beside}}, item.where)
+    made = from_data({part: {**arguments, **common}}, item.where)
     expand_part("objective", made, path, faults)
     return made
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly.document import Node, from_data
-from cloze.assembly.expand import BESIDE
+from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import Recipe
 from cloze.errors import CheckpointError, RecipeError, nearest
 from cloze.untrusted import parse_json, read_small
 
-#: Where a run keeps the networks beside the exported one: a folder for each, or NAME.json for one that is borrowed.
+#: Where a run keeps its networks other than the exported one: a folder for each, or NAME.json for one that is borrowed.
 NETWORKS = Path("cloze") / "networks"
 
 
@@ -46,7 +46,7 @@ def take_up(
         origin = _origin(network)
         if origin is None:
             continue
-        name, whole = str(origin.value), set(network.value) <= BESIDE
+        name, whole = str(origin.value), set(network.value) <= NEXT_TO_PART
         if name in earlier:
             before = earlier[name]
             alike = _alike(before.tree, label)
@@ -76,8 +76,8 @@ def networks_of(tree: Node) -> list[tuple[str, Node]]:
 
 
 def _origin(network: Node) -> Node | None:
-    """What a network says of where it comes from, beside its part or among the part's arguments."""
-    inner = [node for key, node in network.items() if key not in BESIDE]
+    """What a network says of where it comes from, next to its part or among the part's arguments."""
+    inner = [node for key, node in network.items() if key not in NEXT_TO_PART]
     return next((node.value["from"] for node in [network, *inner] if node.is_mapping and "from" in node.value), None)
 
 

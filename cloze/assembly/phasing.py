@@ -31,7 +31,7 @@ def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given
     usual, found = dropouts(step), []
     for index, phase in enumerate(phases):
         asked = {path: value for path, value in phase.set.items() if sets_dropout(path)}  # odds and lengths are no dropouts
-        for path, value in asked.items():  # each alone: beside one that is followed another would pass unseen
+        for path, value in asked.items():  # one at a time: together, one that has an effect would hide one that has none
             changed = _in_phase(recipe, index, {path: value})
             means = changed.networks != recipe.networks or changed.entries != recipe.entries
             rates = dropouts(build_step(changed, device="meta", **given))

@@ -94,7 +94,7 @@ class Plan:
         lines = [f"  {prospect}" for prospect in self.prospects]
         if self.nothing:
             lines += [
-                f"  This budget buys next to nothing: less than {NOTHING} nats under counting alone."
+                f"  This budget teaches next to nothing: the expected loss is less than {NOTHING} nats below token frequencies."
                 + (" What would help:" if self.ways else ""),
                 *(f"  - {way}" for way in self.ways),
             ]

@@ -19,7 +19,7 @@ BLANKS = (
     "If the file does not [MASK], an exception is raised.",
     "The default value is [MASK].",
 )
-OVERRIDES = ("text.tokenizer.size=6000",)  # names of modules are many, and a class is told by them
+OVERRIDES = ("text.tokenizer.size=6000",)  # a smaller vocabulary splits the names of modules, which tell packages apart
 EPOCHS = 8
 LENGTH = 64  # most docstrings are shorter, and the rest say early where they come from
 

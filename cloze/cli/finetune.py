@@ -56,7 +56,7 @@ def command(
     target_length: Annotated[int | None, typer.Option(help="Cut targets to this many tokens; default: 64.")] = None,
     smoothing: Annotated[float | None, typer.Option(help="Label smoothing of targets; default: 0.")] = None,
     masked: Annotated[float | None, typer.Option(help="UniLM: masked share of a target; default: 0.7.")] = None,
-    patience: Annotated[int | None, typer.Option(help="Stop after so many worse epochs; default: 2; 0: off.")] = None,
+    patience: Annotated[int | None, typer.Option(help="Stop after this many epochs without a better one; default: 2.")] = None,
     metric: Annotated[str | None, typer.Option(help="Metric that chooses the epoch; default: the task's.")] = None,
     dropout: Annotated[float | None, typer.Option(min=0.0, max=0.9, help="In the classifier; default: 0.1.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A recipe of your own; default: the task's.")] = None,

@@ -71,30 +71,39 @@ def run_recipe(
 
 @contextmanager
 def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
-    """What is in `out` stays unless it may be replaced by what comes inside; it is there again if that fails."""
+    """Keep what `out` holds in a hidden folder next to it until the new run has finished.
+
+    A run that is stopped or killed leaves both folders, and the same command resumes it. A run that fails gives the old folder
+    its name back.
+    """
     from cloze.assembly.claim import SEEDS
     from cloze.tasks.result import check_new
 
-    runs = (out / "cloze" / "run.json").is_file() or (out / SEEDS).is_dir()
-    if not runs or overwrite:
-        check_new(out, overwrite=overwrite)
-    if not (overwrite and out.exists()):
-        yield
-        return
     aside = out.with_name(f".{out.name}.replaced")
-    shutil.rmtree(aside, ignore_errors=True)
-    out.rename(aside)
+    if not aside.exists():  # else a run that was to replace it was stopped, and is now resumed
+        runs = (out / "cloze" / "run.json").is_file() or (out / SEEDS).is_dir()
+        if not runs or overwrite:
+            check_new(out, overwrite=overwrite)
+        if overwrite and out.exists():
+            out.rename(aside)
+    replaces = aside.exists()
     try:
         yield
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
-        aside.rename(out)
+    except (typer.Exit, KeyboardInterrupt):
+        if replaces:
+            typer.echo(f"{aside}: holds what this run replaces until it has finished.", err=True)
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+    except BaseException:
+        if replaces:
+            shutil.rmtree(out, ignore_errors=True)
+            aside.rename(out)
+        raise
+    if replaces:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
-    """Print what came of it: the dev metrics beside those of the usual answer, over all seeds, and those on a test set."""
+    """Print what came of it: the dev metrics over all seeds next to those of the usual answer, and the metrics on a test set."""
     if not described:  # the first of several ranks tells it
         return
     if as_json:
@@ -106,8 +115,8 @@ def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     for name, one in described["spread"].items():
         value = f"{one['mean']:.4f}"
         more = f" ± {one['deviation']:.4f} over {len(trials)} seeds" if len(trials) > 1 else ""
-        beside = f"{base[name]:.4f}" if name in base else ""
-        print(f"{name:<11}  {value:<8}  {beside:<6}{more}".rstrip())
+        usual = f"{base[name]:.4f}" if name in base else ""
+        print(f"{name:<11}  {value:<8}  {usual:<6}{more}".rstrip())
     for name, value in described.get("test", {}).items():
         print(f"test {name}: {value:.4f}")
     for part, cut in described["cut"].items():

@@ -102,7 +102,7 @@ class Session:
             if resumed:
                 self._guard(self.checkpoints.publish_last)
         if resumed and self.over and self.share < 1:
-            self.say(f"{run.folder}: finished at step {self.step}: no better for {run.selection.patience} evaluations.")  # type: ignore[union-attr]
+            self.say(f"{run.folder}: finished at step {self.step}: no improvement in {run.selection.patience} evaluations.")  # type: ignore[union-attr]
         elif resumed and self.share >= 1:
             self.say(f"{run.folder}: the budget of {run.budget} is spent. A larger --budget with --extend goes on.")
         elif resumed:
@@ -138,7 +138,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the budget is spent, or the run has waited long enough for something better."""
+        """Whether the budget is spent, or the metric has not improved for as long as `patience` says."""
         return self.share >= 1 or (self.run.selection is not None and self.run.selection.ends(self.standing))
 
     def _stand(self, standing: Standing | None) -> None:

@@ -74,7 +74,7 @@ def test_where_a_budget_buys_nothing_the_plan_names_what_would_help_with_the_com
     monkeypatch.setattr(laws, "LAWS", {Kind("masked", "post"): SLOW})
     given = {"overrides": ["length=256", "training.batch=4"], **TINY}
     (found,) = plan("bert", corpus=store, out="my run", budget="5Mtokens", **given)  # type: ignore[arg-type]
-    assert found.nothing and "This budget buys next to nothing" in str(found)
+    assert found.nothing and "This budget teaches next to nothing" in str(found)
     shorter, longer = found.ways
     start, sets = f"cloze pretrain bert --size tiny --corpus {store}", "--set length=256 --set training.batch=4"
     assert shorter.startswith("shorter rows (128 instead of 256 tokens)")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import load_recipe, task_recipe_names
-from cloze.errors import CheckpointError
+from cloze.cli.tuning import _replacing
+from cloze.errors import CheckpointError, TaskError
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.training.checkpoint import Checkpoints
@@ -244,3 +248,39 @@ def test_rows_read_in_parts_give_the_same_losses_and_the_report_shows_the_metric
     assert len(whole) == 8 and parts == pytest.approx(whole, abs=1e-6)
     page = write_report(tmp_path / "whole").read_text()
     assert "accuracy on the dev examples" in page and "dev macro_f1" in page
+
+
+@pytest.mark.parametrize("ends", ["killed", "stopped", "failed", "finished"])
+def test_what_a_run_replaces_is_kept_until_it_has_finished(tmp_path: Path, ends: str) -> None:
+    out, kept = tmp_path / "out", tmp_path / ".out.replaced"
+    (out / "cloze").mkdir(parents=True)
+    (out / "cloze" / "task.json").write_text("old")
+    raised = {"killed": SystemExit(), "stopped": typer.Exit(143), "failed": CheckpointError("no"), "finished": None}[ends]
+    with suppress(SystemExit, typer.Exit, CheckpointError), _replacing(out, overwrite=True):
+        assert not out.exists() and (kept / "cloze" / "task.json").read_text() == "old"
+        out.mkdir()
+        (out / "half").write_text("new")
+        if ends == "killed":  # nothing is cleaned up then
+            shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-killed"))
+        if raised is not None:
+            raise raised
+    if ends == "failed":
+        assert (out / "cloze" / "task.json").read_text() == "old" and not kept.exists()
+        return
+    if ends == "killed":
+        out, kept = (tmp_path.with_name(f"{tmp_path.name}-killed") / name for name in ("out", ".out.replaced"))
+    assert kept.exists() == (ends != "finished")
+    if ends != "finished":
+        with _replacing(out, overwrite=True):  # the same command again finds the half that there is
+            assert (out / "half").read_text() == "new"
+    assert not kept.exists() and (out / "half").read_text() == "new"
+
+
+def test_a_missing_dev_file_is_found_before_anything_is_written(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(TaskError, match=r"none\.tsv: no such file"):
+        finetune(
+            folder("bert"), train=[str(tables / "train.tsv")], dev=[str(tables / "none.tsv")], out=tmp_path / "out", report=quiet
+        )
+    assert not (tmp_path / "out").exists()

@@ -7,7 +7,7 @@ import io
 import json
 import lzma
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,15 +31,21 @@ def open_bytes(path: Path | str) -> BinaryIO:
     """A file for reading, `-` for standard input, .gz and .xz unpacked; a path that cannot be read is a `TaskError`."""
     if str(path) == "-":
         return sys.stdin.buffer
+    require_files([path])
     path = Path(path)
-    if not path.exists():
-        others = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise TaskError(f"{path}: no such file. {nearest(path.name, others) if others else 'Its folder is missing too.'}")
     if path.is_dir():
         raise TaskError(f"{path}: is a folder, expected a file.")
     if path.suffix == ".gz":
         return cast(BinaryIO, gzip.open(path))
     return cast(BinaryIO, lzma.open(path)) if path.suffix == ".xz" else path.open("rb")
+
+
+def require_files(paths: Iterable[Path | str]) -> None:
+    """A `TaskError` for the first path that is not there; `-` is standard input."""
+    for path in map(Path, paths):
+        if str(path) != "-" and not path.exists():
+            others = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+            raise TaskError(f"{path}: no such file. {nearest(path.name, others) if others else 'Its folder is missing too.'}")
 
 
 def read_all(path: Path | str) -> str:

@@ -76,7 +76,7 @@ class Records:
         if not isinstance(store, RecordStore):
             raise CorpusError(
                 f"{store.path}: this store holds running text, not labelled records.\n"
-                "  Give the labelled file itself, or build a store from it."
+                "  Give the labelled file itself."
             )
         records = split_documents(store.documents, held_out)[part]
         return BoundRecords(self, store, records, seed=seed, entry=entry, batch=batch)

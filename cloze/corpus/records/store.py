@@ -1,6 +1,6 @@
 """The store of records: a token store in which a document is a record and a sentence one of its texts.
 
-Beside the files of every token store (see `corpus/store.py`) it has
+In addition to the files of every token store (see `corpus/store.py`) it has
 
     records/lines.bin         int64, the line of its file at which every record begins
     records/<column>.bin      what is stored of the answers: one value per record, or several
