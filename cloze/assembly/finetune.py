@@ -80,7 +80,8 @@ def finetune(
     `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it, `binds` are `NAME=FOLDER` for further
     checkpoints that its networks come from (a teacher). One seed is a run in `out`; several are runs in
     `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with `cloze/task.json`; a run that was stopped
-    resumes. `from_scratch` begins with random weights in the checkpoint's shape, to compare. Raises a `ClozeError` before training for whatever cannot be trained.
+    resumes. `from_scratch` begins with random weights in the checkpoint's shape, to compare. Raises a `ClozeError` before
+    training for whatever cannot be trained.
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
