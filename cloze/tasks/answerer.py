@@ -23,7 +23,8 @@ from cloze.objectives.heads import VocabularyHead
 from cloze.rng import fold
 from cloze.tasks.overlap import overlap
 from cloze.tasks.settings import Settings
-from cloze.tasks.task import Evaluation, Learner, Report, clock_of, copied, evaluating
+from cloze.tasks.task import Evaluation, Report, clock_of, evaluating
+from cloze.tasks.trained import TrainedLearner, copied
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -85,7 +86,7 @@ class Head:
     kept: StoredHead
 
 
-class Answerer(Learner):
+class Answerer(TrainedLearner):
     """A network that writes. The loss that is measured is the mean cross-entropy of a target's tokens, its end included, each
     told those before it; what is learned from, the form says (`cloze.decoding.forms`).
 

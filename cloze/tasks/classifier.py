@@ -24,7 +24,8 @@ from cloze.tasks.auxiliary import language_head, predicted
 from cloze.tasks.labels import Examples, label_ids
 from cloze.tasks.metrics import measure
 from cloze.tasks.settings import Settings
-from cloze.tasks.task import Evaluation, FramedRow, Learner, Report, clock_of, copied, evaluating
+from cloze.tasks.task import Evaluation, FramedRow, Report, clock_of, evaluating
+from cloze.tasks.trained import TrainedLearner, copied
 from cloze.tasks.truncated import require_carry, states_in_pieces
 
 SET = "label"
@@ -110,7 +111,7 @@ def pooling_head(reader: Reader, settings: Settings, *, classes: int) -> Head:
     return Head(pooled_classification(**arguments, **given), "pooled_classification", arguments)
 
 
-class Classifier(Learner):
+class Classifier(TrainedLearner):
     """A reader with a head over `labels`.
 
     `truncate` (every, keep) reads texts in pieces. `language` is the head that goes on predicting the next token, with the weight

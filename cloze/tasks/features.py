@@ -19,7 +19,8 @@ from cloze.tasks.classifier import HEAD, SET, Classifier, Head
 from cloze.tasks.kept import KeptLayers
 from cloze.tasks.labels import Examples
 from cloze.tasks.settings import Settings
-from cloze.tasks.task import clock_of, copied
+from cloze.tasks.task import clock_of
+from cloze.tasks.trained import copied
 
 
 class FeatureClassifier(Classifier):

@@ -16,7 +16,8 @@ from cloze.decoding.reader import Checkpoint
 from cloze.errors import DeviceError, RunError, TaskError, nearest
 from cloze.rng import permutation
 from cloze.tasks.settings import OPTIMIZERS, Settings
-from cloze.tasks.task import Learner, Row, Task, chosen_metric, clock_of
+from cloze.tasks.task import Row, Task, chosen_metric, clock_of
+from cloze.tasks.trained import TrainedLearner, TrainedTask
 from cloze.training.each_stage import stage_starts
 from cloze.training.movement import Everything, Movement, set_rate
 from cloze.training.optimizers import clip, gradient_norm
@@ -65,7 +66,7 @@ class Result:
 
     trials: tuple[Trial, ...]
     best: Trial
-    tuned: Learner
+    tuned: TrainedLearner
     settings: Settings
     log: tuple[dict[str, Any], ...]
     cut: dict[str, dict[str, int]]
@@ -111,13 +112,15 @@ def finetune_seeds(
     """
     settings = settings or Settings()
     metric = chosen_metric(task, settings.metric)
+    if not hasattr(task, "begin"):
+        raise TaskError(f"{task.name} is trained by its recipe, which has no such options. See: cloze show {task.name}")
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     log: list[dict[str, Any]] = []
-    best: tuple[Trial, Learner] | None = None
+    best: tuple[Trial, TrainedLearner] | None = None
     trials, cut = [], {}
     for seed in seeds:
-        learner = task.begin(loaded, train, settings, seed, precision)
+        learner = cast(TrainedTask, task).begin(loaded, train, settings, seed, precision)
         rows = {"train": learner.answered(train), "dev": learner.answered(dev)}
         cut = {part: count_cut(some) for part, some in rows.items()}
         trial = _trial(_Run(learner, settings, seed, rows["train"]), rows["dev"], metric, log, report)
@@ -176,7 +179,7 @@ def _reported(moments: Iterator[Moment], report: Report) -> Iterator[Moment]:
 class _Run:
     """The optimiser's side of one run."""
 
-    def __init__(self, learner: Learner, settings: Settings, seed: int, rows: Sequence[Any]) -> None:
+    def __init__(self, learner: TrainedLearner, settings: Settings, seed: int, rows: Sequence[Any]) -> None:
         self.learner, self.settings, self.seed, self.rows = learner, settings, seed, rows
         self.per_epoch = math.ceil(len(self.rows) / settings.batch)
         self.steps = settings.epochs * self.per_epoch

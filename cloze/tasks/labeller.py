@@ -20,7 +20,8 @@ from cloze.interop.model import Head as StoredHead
 from cloze.tasks.classifier import HEAD, Head
 from cloze.tasks.metrics import METRICS, confusion
 from cloze.tasks.spans import span_f1
-from cloze.tasks.task import Evaluation, FramedRow, Learner, Report, evaluating
+from cloze.tasks.task import Evaluation, FramedRow, Report, evaluating
+from cloze.tasks.trained import TrainedLearner
 
 Places = NDArray[np.int64]
 
@@ -72,7 +73,7 @@ def word_columns(reader: Reader, texts: Sequence[Sequence[str]], longest: int | 
     return made
 
 
-class WordLabeller(Learner):
+class WordLabeller(TrainedLearner):
     """A reader with a head over `labels`; the loss is the mean over the words that were read and whose label is known.
 
     A word that was not read gets `usual`, the most frequent label of the training texts. `frozen`: the network is never trained

@@ -19,6 +19,7 @@ from cloze.tasks.finetune import Result
 from cloze.tasks.metrics import spread
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
+from cloze.tasks.trained import TrainedLearner
 from cloze.untrusted import parse_json, read_small
 from cloze.whole import recover, whole_folder
 
@@ -57,7 +58,7 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _model(learner: Learner, loaded: Checkpoint) -> Model:
+def _model(learner: TrainedLearner, loaded: Checkpoint) -> Model:
     network = learner.reader.network
     part = next((name for name in names("network") if lookup("network", name) is type(network)), type(network).__name__)
     origin = getattr(loaded, "imported", None)

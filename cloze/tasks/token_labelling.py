@@ -23,7 +23,8 @@ from cloze.tasks.features import count_layers, place_and_penalty, refuse_trainin
 from cloze.tasks.kept import KeptLayers
 from cloze.tasks.labeller import NAMES, WordLabeller, measured
 from cloze.tasks.settings import Settings
-from cloze.tasks.task import clock_of, copied
+from cloze.tasks.task import clock_of
+from cloze.tasks.trained import copied
 
 
 @dataclass(frozen=True)
