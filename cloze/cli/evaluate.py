@@ -71,9 +71,8 @@ def command(
             found[file] = evaluate(learner, part, always=always, size=batch, report=progress)
     if as_json:
         import json
-        from dataclasses import asdict
 
-        print(json.dumps({file: asdict(one) for file, one in found.items()}, indent=2, ensure_ascii=False))
+        print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
         return
     for file, one in found.items():
         print(f"{file}: {one.examples} examples")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -61,6 +61,14 @@ class Pair:
 
     def __len__(self) -> int:
         return len(self.source) + len(self.target)
+
+
+class JudgedPair(NamedTuple):
+    """The loss of a target, summed over its tokens, how many those are, and the figures of what was written for it."""
+
+    loss: float
+    tokens: int
+    figures: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -122,21 +130,31 @@ class Answerer(TrainedLearner):
         return total / count
 
     @torch.inference_mode()
-    def measure(
+    def judge(
         self, rows: Sequence[Pair], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
-    ) -> dict[str, float]:
-        """The loss, not smoothed; unless that is all that is wanted, also the figures of what is written."""
-        total, count = 0.0, 0
+    ) -> list[JudgedPair]:
+        """The loss of every target, not smoothed; unless that is all that is wanted, also the figures of what is written."""
+        losses = [0.0] * len(rows)
         with evaluating(self):
             for index in by_length([len(row.source) for row in rows], rows=size):
-                some = [rows[i] for i in index]
-                total -= sum(self._forms[1].log_probabilities(self.head, some))
-                count += sum(len(row.target) for row in some)
-            found = {"loss": total / max(1, count)}
+                found = self._forms[1].log_probabilities(self.head, [rows[i] for i in index])
+                for i, value in zip(index, found, strict=True):
+                    losses[i] = -value
             if metric == "loss":
-                return found
+                return [JudgedPair(loss, len(row.target), {}) for loss, row in zip(losses, rows, strict=True)]
             written = self._texts([row.source for row in rows], size, report)
-        return {**found, **overlap([text for text, _ in written], [row.reference for row in rows])}
+        return [
+            JudgedPair(loss, len(row.target), overlap([text], [row.reference]))
+            for loss, row, (text, _) in zip(losses, rows, written, strict=True)
+        ]
+
+    def metrics(self, judged: Sequence[JudgedPair]) -> dict[str, float]:
+        """The loss of a token, and the means of the figures that are known."""
+        if not judged:
+            raise TaskError("no examples with targets to measure on.")
+        tokens = sum(one.tokens for one in judged)
+        means = {name: sum(one.figures[name] for one in judged) / len(judged) for name in judged[0].figures}
+        return {"loss": sum(one.loss for one in judged) / max(1, tokens), **means}
 
     def evaluate(
         self, examples: Texts, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
@@ -144,11 +162,11 @@ class Answerer(TrainedLearner):
         """All metrics on examples with targets."""
         rows = self.answered(examples)
         targets = examples.targets or []
-        metrics = self.measure(rows, size=size, report=report)
+        judged = self.judge(rows, size=size, report=report)
         baseline = None if always is None else {"always": always, **overlap([always] * len(targets), targets)}
         other = sum(row.reference.split() != target.split() for row, target in zip(rows, targets, strict=True))
         remark = f"{other} of {len(rows)} targets are compared as the vocabulary spells them, not as the file does."
-        return Evaluation(len(rows), metrics, baseline, (remark,) if other else ())
+        return Evaluation(len(rows), self.metrics(judged), baseline, (remark,) if other else (), judged)
 
     @torch.inference_mode()
     def predict(self, examples: Texts, *, size: int = 64, report: Report = lambda done: None) -> list[Output]:

@@ -201,12 +201,17 @@ class Classifier(TrainedLearner):
                 report(len(index))
             return found
 
-    def measure(
+    def judge(
         self, rows: Sequence[Labelled], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
-    ) -> dict[str, float]:
-        """Every metric of the most probable labels."""
+    ) -> NDArray[np.int64]:
+        """The right label and the most probable one of every row: (N, 2)."""
         truth = np.array([row.label for row in rows], np.int64)
         guess = self.probabilities([row.framed for row in rows], size=size, report=report).argmax(1)
+        return np.stack([truth, guess], axis=1)
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Every metric of pairs of labels (N, 2)."""
+        truth, guess = np.asarray(judged).T
         return measure(truth, guess, len(self.names))
 
     def evaluate(
@@ -214,12 +219,12 @@ class Classifier(TrainedLearner):
     ) -> Evaluation:
         """Metrics on labelled examples; a label that training never saw is a `TaskError`."""
         rows = self.answered(examples)
-        metrics = self.measure(rows, size=size, report=report)
-        if always is None:
-            return Evaluation(len(rows), metrics, None)
-        truth = np.array([row.label for row in rows], np.int64)
-        constant = measure(truth, np.full_like(truth, self.names.index(always)), len(self.names))
-        return Evaluation(len(rows), metrics, {"always": always, **constant})
+        judged = self.judge(rows, size=size, report=report)
+        baseline = None
+        if always is not None:
+            constant = np.full_like(judged[:, 0], self.names.index(always))
+            baseline = {"always": always, **measure(judged[:, 0], constant, len(self.names))}
+        return Evaluation(len(rows), self.metrics(judged), baseline, judged=judged)
 
     def predict(
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None

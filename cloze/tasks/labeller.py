@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from cloze.decoding.reader import Reader
 from cloze.interop.model import Head as StoredHead
 from cloze.tasks.classifier import HEAD, Head
 from cloze.tasks.metrics import METRICS, confusion
-from cloze.tasks.spans import span_f1
+from cloze.tasks.spans import f1_of, span_counts
 from cloze.tasks.task import Evaluation, FramedRow, Report, evaluating
 from cloze.tasks.trained import TrainedLearner
 
@@ -150,20 +150,24 @@ class WordLabeller(TrainedLearner):
         labels = [self.names[n] if c >= 0 else self.usual for n, c in zip(which, columns, strict=True)]
         return tuple(labels), tuple(round(float(p), 6) if c >= 0 else 0.0 for p, c in zip(most, columns, strict=True))
 
-    def measure(
+    def judge(
         self, rows: Sequence[LabelledWords], metric: str | None = None, *, size: int = 64,
         report: Report = lambda done: None,
-    ) -> dict[str, float]:
-        """Every metric of the most probable labels."""
+    ) -> list[JudgedText]:
+        """The labels of every text and those that were found."""
         said = self.said([(row.framed, row.columns) for row in rows], size=size, report=report)
-        return measured([row.labels for row in rows], [labels for labels, _ in said])
+        return judged([row.labels for row in rows], [labels for labels, _ in said])
+
+    def metrics(self, judged: Sequence[JudgedText]) -> dict[str, float]:
+        """Every metric of texts that were judged."""
+        return figures(judged)
 
     def evaluate(
         self, examples: Tagged, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Evaluation:
         """All metrics on labelled texts; words that were not read and labels that training never saw are told."""
         rows = self.answered(examples)
-        metrics = self.measure(rows, size=size, report=report)
+        judged = self.judge(rows, size=size, report=report)
         unread = sum(int((row.columns < 0).sum()) for row in rows)
         unknown = Counter(label for row in rows for label in row.labels if label not in self.names)
         remarks = []
@@ -177,7 +181,7 @@ class WordLabeller(TrainedLearner):
         if always is not None:
             truth = [row.labels for row in rows]
             baseline = {"always": always, **measured(truth, [(always,) * len(labels) for labels in truth])}
-        return Evaluation(len(rows), metrics, baseline, tuple(remarks))
+        return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged)
 
     def predict(
         self, examples: Tagged, *, size: int = 64, report: Report = lambda done: None
@@ -199,10 +203,30 @@ class WordLabeller(TrainedLearner):
         return word_columns(self.reader, examples.words, self.length)
 
 
-def measured(truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]) -> dict[str, float]:
+class JudgedText(NamedTuple):
+    """The labels of one text's words and those that were found, as numbers (2, K), and its spans: of the labels, found, right."""
+
+    labels: Places
+    spans: tuple[int, int, int]
+
+
+def judged(truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]) -> list[JudgedText]:
+    """What the metrics need of every text."""
+    number = {label: n for n, label in enumerate(sorted({label for side in (truth, guess) for own in side for label in own}))}
+    made = []
+    for own, said in zip(truth, guess, strict=True):
+        codes = np.array([[number[label] for label in side] for side in (own, said)], np.int64).reshape(2, -1)
+        made.append(JudgedText(codes, span_counts(own, said)))
+    return made
+
+
+def figures(judged: Sequence[JudgedText]) -> dict[str, float]:
     """F1 of spans, and accuracy and macro-F1 over words."""
-    flat = [label for side in (truth, guess) for labels in side for label in labels]
-    names, numbers = np.unique(np.array(flat), return_inverse=True)
-    true, guessed = np.split(numbers.astype(np.int64), 2)
-    counts = confusion(true, guessed, len(names))
-    return {"span_f1": span_f1(truth, guess), **{name: METRICS[name](counts) for name in NAMES[1:]}}
+    true, guessed = np.concatenate([text.labels for text in judged], axis=1)
+    counts = confusion(true, guessed, int(max(true.max(initial=0), guessed.max(initial=0))) + 1)
+    return {"span_f1": f1_of(text.spans for text in judged), **{name: METRICS[name](counts) for name in NAMES[1:]}}
+
+
+def measured(truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]) -> dict[str, float]:
+    """F1 of spans, and accuracy and macro-F1 over words, of labels and those that were found."""
+    return figures(judged(truth, guess))

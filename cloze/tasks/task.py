@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from cloze.corpus.readers.labelled import Format, Quoting
@@ -21,6 +22,7 @@ from cloze.networks.clock import Clock
 from cloze.registry import lookup, names, parameters
 
 Report = Callable[[int], None]
+Judged = Sequence[Any] | NDArray[Any]  # an item of every example
 T = TypeVar("T", bound="Task")
 
 
@@ -64,6 +66,11 @@ class Evaluation:
     metrics: dict[str, float]
     baseline: dict[str, Any] | None
     remarks: tuple[str, ...] = ()
+    judged: Judged = field(default=(), repr=False, compare=False)  # of every example what the metrics need, see `Learner`
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of it."""
+        return {name: getattr(self, name) for name in ("examples", "metrics", "baseline", "remarks")}
 
 
 class Task(Protocol):
@@ -118,11 +125,25 @@ class Learner(nn.Module):
     def answered(self, examples: Any) -> list[Any]:
         """The examples as rows with their answers; one without an answer is a `TaskError`."""
 
-    @abstractmethod
+    def judge(
+        self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Judged:
+        """What the metrics need of every row with its answer, one item each; with `metric` only what that one needs.
+
+        Runs in eval mode. `metrics` of any of the items, also of one that comes twice, are those of these rows: so confidence
+        intervals need no second pass through the network.
+        """
+        raise TaskError(f"{self.task.name} is not measured example by example: leave --bootstrap out.")
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """The task's metrics on rows that were judged."""
+        raise NotImplementedError
+
     def measure(
         self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> dict[str, float]:
         """The task's metrics on rows with answers; with `metric` only what comes at its price. Runs in eval mode."""
+        return self.metrics(self.judge(rows, metric, size=size, report=report))
 
     @abstractmethod
     def evaluate(self, examples: Any, always: str | None, *, size: int, report: Report) -> Evaluation:

@@ -1,0 +1,94 @@
+"""How sure metrics are: intervals from examples drawn again and again (Efron and Tibshirani, 1993, §13.3, the percentile method).
+
+An interval tells of the choice of the examples alone. How much a metric moves from one training run to the next, seeds tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.errors import TaskError
+from cloze.rng import fold
+from cloze.tasks.task import Judged
+
+Metrics = Callable[[Any], Mapping[str, float]]
+SHARE = 0.95  # of the resamples that lies in an interval
+
+
+class Interval(NamedTuple):
+    """Where the middle 95 % of the resamples lie."""
+
+    low: float
+    high: float
+
+
+class Difference(NamedTuple):
+    """By how much the second of two is higher than the first, and the interval of that."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether all of the interval lies on one side of 0."""
+        return self.low > 0 or self.high < 0
+
+
+def generator(seed: int) -> np.random.Generator:
+    """What draws examples: equal seeds draw equal ones."""
+    return np.random.Generator(np.random.Philox(key=fold(seed, "bootstrap")))
+
+
+def intervals(judged: Judged, metrics: Metrics, *, resamples: int, seed: int = 0) -> dict[str, Interval]:
+    """The interval of every metric over as many examples as there are, drawn with replacement `resamples` times.
+
+    `judged` holds an item of every example, and `metrics` makes the metrics of any of them (see `Learner.judge`).
+    """
+    return {name: _interval(drawn) for name, drawn in resampled([judged], [metrics], resamples=resamples, seed=seed)[0].items()}
+
+
+def differences(
+    first: tuple[Judged, Metrics], second: tuple[Judged, Metrics], *, resamples: int, seed: int = 0
+) -> dict[str, Difference]:
+    """By how much the metrics of the second are higher than those of the first on the same examples, with intervals.
+
+    Both are measured on the same draws, so that what makes an example hard for both takes no part in their difference.
+    """
+    (one, metrics_one), (two, metrics_two) = first, second
+    if len(one) != len(two):
+        raise TaskError(f"{len(one)} and {len(two)} examples: only what was measured on the same examples can be compared.")
+    drawn_one, drawn_two = resampled([one, two], [metrics_one, metrics_two], resamples=resamples, seed=seed)
+    whole_one, whole_two = metrics_one(one), metrics_two(two)
+    return {
+        name: Difference(whole_two[name] - whole_one[name], *_interval(drawn_two[name] - drawn_one[name]))
+        for name in whole_one if name in whole_two
+    }  # fmt: skip
+
+
+def resampled(
+    judged: Sequence[Judged], metrics: Sequence[Metrics], *, resamples: int, seed: int
+) -> list[dict[str, NDArray[np.float64]]]:
+    """Every metric of every draw (resamples), for several that were judged on the same examples."""
+    if resamples < 100:
+        raise TaskError(f"--bootstrap {resamples}: expected at least 100 draws, usually 1000; the ends of an interval need many.")
+    count = len(judged[0])
+    if count < 2:
+        raise TaskError(f"--bootstrap: {count} examples; expected at least two, better a hundred.")
+    draws = generator(seed).integers(0, count, (resamples, count))
+    found = [[measure(_taken(items, index)) for index in draws] for items, measure in zip(judged, metrics, strict=True)]
+    return [{name: np.array([one[name] for one in own]) for name in own[0]} for own in found]
+
+
+def _taken(items: Judged, index: NDArray[np.int64]) -> Judged:
+    return items[index] if isinstance(items, np.ndarray) else [items[i] for i in index.tolist()]
+
+
+def _interval(drawn: NDArray[np.float64]) -> Interval:
+    edge = 50 * (1 - SHARE)
+    low, high = np.percentile(drawn, [edge, 100 - edge])
+    return Interval(float(low), float(high))
