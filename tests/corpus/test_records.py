@@ -179,3 +179,29 @@ def test_a_damaged_store_is_refused(table: Path, tokenizer: Tokenizer) -> None:
     lines.write_bytes(lines.read_bytes()[:-8])
     with pytest.raises(CorpusError, match=r"lines\.bin: has 32 bytes, expected 40 bytes"):
         Store.open(store.path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "told", "kept"),
+    [
+        ("class", "x.tsv", "text\tlabel\na\tx\nb\t \nc\ty\td\ne\tz\n",
+         [(3, "an empty 'label'"), (4, "3 cells, expected 2")], [2, 5]),
+        ("class", "x.jsonl", '{"text": "a", "label": 1}\n[2]\n{"text": "b"}\nx\n{"text": "c", "label": 2}\n',
+         [(2, "expected a JSON object"), (3, "no value for 'label'"), (4, "not JSON")], [1, 5]),
+        ("class", "x.csv", "text,label\na\nb,x\n", [(2, "1 cells, expected 2")], [3]),
+        ("words", "x.conll", "a\tX\nb\n\nc\tY\n\nd\t\n\n", [(2, "1 cells, expected 2"), (6, "an empty 'label'")], [4]),
+        ("words", "x.jsonl", '{"text": ["a"], "label": []}\n{"text": "a b", "label": ["X"]}\n{"text": "a", "label": ["X"]}\n',
+         [(1, "'label' is no list of words"), (2, "2 words and 1 labels")], [3]),
+    ],
+)  # fmt: skip
+def test_every_row_that_cannot_be_used_is_told_and_left_out(
+    tmp_path: Path, kind: str, name: str, text: str, told: list[tuple[int, str]], kept: list[int]
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    source, faults = Records(answer=kind), list[tuple[int, str]]()
+    records = list(source.answer.read(tmp_path / name, source.columns, lambda line, why: faults.append((line, why))))
+    assert [record.line for record in records] == kept
+    assert [line for line, _ in faults] == [line for line, _ in told]
+    assert all(wanted in why for (_, wanted), (_, why) in zip(told, faults, strict=True))
+    with pytest.raises(TaskError, match=rf"{name}:{told[0][0]}: "):
+        list(source.answer.read(tmp_path / name, source.columns))

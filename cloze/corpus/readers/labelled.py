@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from cloze.corpus.readers.text_files import is_json_lines, json_lines, lines, open_text
+from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest
 
 Format = Literal["tsv", "csv", "jsonl"]
@@ -36,7 +37,7 @@ class Table:
         for row, line in zip(self.rows, self.lines, strict=True):
             cell = row[place]
             if cell is None:
-                raise _no_value(self.path, line, name)
+                raise TaskError(f"{self.path}:{line}: {_no_value(name)}")
             cells.append(cell)
         return cells
 
@@ -110,11 +111,12 @@ def _json_table(path: Path | str) -> Table:
 
 def read_rows(
     path: Path | str, wanted: Mapping[str, str], *, format: Format | None = None, columns: Sequence[str] | None = None,
-    quoting: Quoting = "auto",
+    quoting: Quoting = "auto", fault: Fault | None = None,
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The cells of some columns, row by row with the line where each begins, in constant memory (see `read_table`).
 
-    `wanted` says of each column how the user names it. Errors are those of `read_table` and of `Table.column`.
+    `wanted` says of each column how the user names it. Errors are those of `read_table` and of `Table.column`; a row that cannot
+    be used is told to `fault`, if there is one, and left out.
     """
     found = format or _format(path)
     if str(path) == "-":  # it cannot be read twice
@@ -123,9 +125,9 @@ def read_rows(
         yield from zip(table.lines, zip(*cells, strict=True), strict=True)
         return
     if found == "jsonl":
-        yield from _json_rows(path, wanted)
+        yield from _json_rows(path, wanted, fault)
         return
-    names, rows = _separated(path, found, columns, quoting)
+    names, rows = _separated(path, found, columns, quoting, fault)
     places = [place_of(str(path), names, name, option) for name, option in wanted.items()]
     empty = True
     for line, row in rows:
@@ -135,15 +137,17 @@ def read_rows(
         raise _no_examples(path, found, columns)
 
 
-def _json_rows(path: Path | str, wanted: Mapping[str, str]) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _json_rows(path: Path | str, wanted: Mapping[str, str], fault: Fault | None) -> Iterator[tuple[int, tuple[str, ...]]]:
     empty = True
-    for number, record in json_lines(path):
+    for number, record in json_lines(path, fault):
         cells = tuple(_cell(record.get(name)) for name in wanted)
         if None in cells:
             name, option = list(wanted.items())[cells.index(None)]
             if empty:  # is it missing here, or everywhere?
-                place_of(str(path), tuple(dict.fromkeys(key for _, other in json_lines(path) for key in other)), name, option)
-            raise _no_value(str(path), number, name)
+                names = dict.fromkeys(key for _, other in json_lines(path, fault and _passed_over) for key in other)
+                place_of(str(path), tuple(names), name, option)
+            unusable(path, number, _no_value(name), fault)
+            continue
         empty = False
         yield number, tuple(cell for cell in cells if cell is not None)
     if empty:
@@ -155,8 +159,12 @@ def _no_examples(path: Path | str, format: Format, columns: Sequence[str] | None
     return TaskError(f"{path}: no examples; expected at least one {kind}.")
 
 
-def _no_value(path: str, line: int, name: str) -> TaskError:
-    return TaskError(f"{path}:{line}: no value for {name!r}; expected one in every row.")
+def _no_value(name: str) -> str:
+    return f"no value for {name!r}; expected one in every row."
+
+
+def _passed_over(line: int, why: str) -> None:
+    """For rows that were told already."""
 
 
 def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
@@ -182,7 +190,7 @@ def _cell(value: Any) -> str | None:
 
 
 def _separated(
-    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting
+    path: Path | str, format: Format, columns: Sequence[str] | None, quoting: Quoting, fault: Fault | None = None
 ) -> tuple[tuple[str, ...], Iterator[Record]]:
     """The names of the columns, and the rows; each is as wide as the header."""
     separator = "\t" if format == "tsv" else _comma(next((line.text for line in lines(path)), ""))
@@ -203,17 +211,18 @@ def _separated(
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TaskError(f"{path}: two columns are called {twice!r}; expected different names.")
-    return names, _as_wide(path, names, chain([first], records) if columns else records)
+    return names, _as_wide(path, names, chain([first], records) if columns else records, fault)
 
 
-def _as_wide(path: Path | str, names: Sequence[str], records: Iterable[Record]) -> Iterator[Record]:
+def _as_wide(path: Path | str, names: Sequence[str], records: Iterable[Record], fault: Fault | None) -> Iterator[Record]:
     for line, cells in records:
-        if len(cells) != len(names):
-            raise TaskError(
-                f"{path}:{line}: {len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
-                f"  A stray separator or quote? --quoting none takes quotes as letters, standard lets them enclose."
-            )
-        yield line, cells
+        if len(cells) == len(names):
+            yield line, cells
+            continue
+        unusable(
+            path, line, f"{len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
+            f"  A stray separator or quote? --quoting none takes quotes as letters, standard lets them enclose.", fault,
+        )
 
 
 def _comma(header: str) -> str:

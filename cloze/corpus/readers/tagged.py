@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from cloze.corpus.readers.labelled import Format
 from cloze.corpus.readers.text_files import Line, is_json_lines, json_lines, lines
+from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest
 
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
@@ -59,41 +60,59 @@ class TaggedText(NamedTuple):
 
 
 def each_tagged(
-    path: Path | str, *, text: str, label: str, columns: Sequence[str] | None, format: Format | None, labelled: bool = True
+    path: Path | str, *, text: str, label: str, columns: Sequence[str] | None, format: Format | None, labelled: bool = True,
+    fault: Fault | None = None,
 ) -> Iterator[TaggedText]:
-    """The texts of a file one by one, in constant memory; see `read_tagged`."""
+    """The texts of a file one by one, in constant memory; see `read_tagged`.
+
+    One that cannot be used is told to `fault`, if there is one, with the line, and left out.
+    """
     if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
         where = "--format csv" if format else path
         raise TaskError(f"{where}: texts of labelled words are in lines (tsv: a word a line) or JSON lines (jsonl).")
     json = format == "jsonl" or format is None and is_json_lines(path)
-    found = _json(path, text, label, labelled) if json else _lines(path, text, label, columns, labelled)
+    found = _json(path, text, label, labelled, fault) if json else _lines(path, text, label, columns, labelled, fault)
     first = next(found, None)
     if first is None:
         raise TaskError(f"{path}: no texts; expected a word with its label in every line and an empty line behind each text.")
     yield from chain([first], found)
 
 
-def _json(path: Path | str, text: str, label: str, labelled: bool) -> Iterator[TaggedText]:
-    for number, record in json_lines(path):
-        words, labels = _listed(path, number, record, text, "--text"), None
-        if labelled or label in record:
-            labels = _listed(path, number, record, label, "--label")
-            if len(words) != len(labels):
-                raise TaskError(f"{path}:{number}: {len(words)} words and {len(labels)} labels; expected as many of both.")
-        yield TaggedText(number, words, labels)
+def _json(path: Path | str, text: str, label: str, labelled: bool, fault: Fault | None) -> Iterator[TaggedText]:
+    for number, record in json_lines(path, fault):
+        try:
+            found = _tagged(number, record, text, label, labelled or label in record)
+        except _Wrong as wrong:
+            unusable(path, number, str(wrong), fault)
+        else:
+            yield found
 
 
-def _listed(path: Path | str, number: int, record: dict[str, Any], name: str, option: str) -> tuple[str, ...]:
+class _Wrong(Exception):
+    """What is wrong with a text."""
+
+
+def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled: bool) -> TaggedText:
+    words = _listed(record, text, "--text")
+    if not labelled:
+        return TaggedText(number, words, None)
+    labels = _listed(record, label, "--label")
+    if len(words) != len(labels):
+        raise _Wrong(f"{len(words)} words and {len(labels)} labels; expected as many of both.")
+    return TaggedText(number, words, labels)
+
+
+def _listed(record: dict[str, Any], name: str, option: str) -> tuple[str, ...]:
     if name not in record:
-        raise TaskError(f"{path}:{number}: no field {name!r}. {nearest(name, record)} Choose with {option} NAME.")
+        raise _Wrong(f"no field {name!r}. {nearest(name, record)} Choose with {option} NAME.")
     value = record[name].split() if isinstance(record[name], str) and option == "--text" else record[name]
     if not isinstance(value, list) or not value or not all(isinstance(one, str) and one.strip() for one in value):
-        raise TaskError(f"{path}:{number}: {name!r} is no list of words; expected strings that are not empty: [\"A\", \"word\"].")
+        raise _Wrong(f"{name!r} is no list of words; expected strings that are not empty: [\"A\", \"word\"].")
     return tuple(one.strip() for one in value)
 
 
 def _lines(
-    path: Path | str, text: str, label: str, columns: Sequence[str] | None, labelled: bool
+    path: Path | str, text: str, label: str, columns: Sequence[str] | None, labelled: bool, fault: Fault | None
 ) -> Iterator[TaggedText]:
     universal = Path(path).name.removesuffix(".gz").removesuffix(".xz").endswith(".conllu")
     stream = _texts(path, universal)
@@ -103,33 +122,41 @@ def _lines(
         begins = names is None
         if names is None:
             names = tuple(columns) if columns else CONLL_U if universal else (text, label)[: len(texts[0][0][1])]
-        _require_width(path, texts, names, first, f"{text},x,{label}")
-        words = _column(path, texts, names, text, "--text")
+        texts = _of_width(path, texts, names, first, f"{text},x,{label}", fault)
+        word = _place(path, names, text, "--text")
         if begins and not universal:
             _refuse_sentences(path, texts, names, text)
-        labels = _column(path, texts, names, label, "--label") if labelled or label in names else [None] * len(texts)
-        for rows, own, said in zip(texts, words, labels, strict=True):
-            yield TaggedText(rows[0][0], own, said)
+        own = _place(path, names, label, "--label") if labelled or label in names else None
+        for rows in _filled(path, texts, {text: word} | ({} if own is None else {label: own}), fault):
+            labels = None if own is None else tuple(cells[own] for _, cells in rows)
+            yield TaggedText(rows[0][0], tuple(cells[word] for _, cells in rows), labels)
 
 
-def _require_width(
-    path: Path | str, texts: Sequence[_Rows], names: Sequence[str], first: int | None, example: str
-) -> None:
-    """A `TaskError` for a row that has not a cell for each name; `first` is the first line of the file."""
-    for number, cells in (row for rows in texts for row in rows):
-        if len(cells) != len(names):
-            raise TaskError(
-                f"{path}:{number}: {len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
+def _of_width(
+    path: Path | str, texts: Sequence[_Rows], names: Sequence[str], first: int | None, example: str, fault: Fault | None
+) -> list[_Rows]:
+    """The texts whose rows have a cell for each name; `first` is the first line of the file."""
+    kept = []
+    for rows in texts:
+        wrong = [(number, cells) for number, cells in rows if len(cells) != len(names)]
+        for number, cells in wrong:
+            unusable(
+                path, number, f"{len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
                 + (
                     "  Correct the line; if it is the last, the file was cut off: copy it again."
                     if number != first
                     else f"  Name every column of the file, in their order: --columns {example}.\n{_SENTENCES}"
-                )
+                ), fault,
             )
+        if not wrong:
+            kept.append(rows)
+    return kept
 
 
 def _refuse_sentences(path: Path | str, texts: Sequence[_Rows], names: Sequence[str], text: str) -> None:
     """A `TaskError` for a table of whole sentences, whose every cell would else be one long word."""
+    if not texts:
+        return
     number, cells = texts[0][0]
     if len(names) > 1 and cells == list(names):
         raise TaskError(
@@ -163,20 +190,27 @@ def _texts(path: Path | str, universal: bool) -> Iterator[_Rows]:
         rows.append((line.number, cells))
 
 
-def _column(
-    path: Path | str, texts: Sequence[_Rows], names: Sequence[str], name: str, option: str
-) -> list[tuple[str, ...]]:
-    if name not in names:
-        raise TaskError(
-            f"{path}: no column {name!r}; it has: {', '.join(names)}.\n"
-            + (
-                "  Of CoNLL-U choose words and labels, for example: --text form --label upos"
-                if names == CONLL_U
-                else f"  Choose with {option} NAME, or name the columns of the file: --columns text,label"
-            )
+def _place(path: Path | str, names: Sequence[str], name: str, option: str) -> int:
+    """The place of a column among those of a file."""
+    if name in names:
+        return list(names).index(name)
+    raise TaskError(
+        f"{path}: no column {name!r}; it has: {', '.join(names)}.\n"
+        + (
+            "  Of CoNLL-U choose words and labels, for example: --text form --label upos"
+            if names == CONLL_U
+            else f"  Choose with {option} NAME, or name the columns of the file: --columns text,label"
         )
-    place = names.index(name)
-    for number, cells in (row for rows in texts for row in rows):
-        if not cells[place]:
-            raise TaskError(f"{path}:{number}: an empty {name!r}; expected one in every line.")
-    return [tuple(cells[place] for _, cells in rows) for rows in texts]
+    )
+
+
+def _filled(
+    path: Path | str, texts: Sequence[_Rows], places: Mapping[str, int], fault: Fault | None
+) -> Iterator[_Rows]:
+    """The texts whose cells in the columns of these names and places are not empty."""
+    for rows in texts:
+        empty = [(number, name) for name, place in places.items() for number, cells in rows if not cells[place]]
+        for number, name in empty:
+            unusable(path, number, f"an empty {name!r}; expected one in every line.", fault)
+        if not empty:
+            yield rows

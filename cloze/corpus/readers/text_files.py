@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest
 from cloze.untrusted import parse_json
 
@@ -107,18 +108,21 @@ def _not_utf8(path: Path | str, line: int, byte: int) -> TaskError:
     )
 
 
-def json_lines(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON-lines file with their line numbers; blank lines are passed over."""
+def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON-lines file with their line numbers; blank lines are passed over. A line without an object is told to
+    `fault`, or a `TaskError`."""
     for line in lines(path):
         if not line.text.strip():
             continue
         try:
             record = parse_json(line.text)
         except json.JSONDecodeError as error:
-            raise TaskError(f"{path}:{line.number}: not JSON: {error.msg} at column {error.colno}.") from None
-        if not isinstance(record, dict):
-            raise TaskError(f"{path}:{line.number}: expected a JSON object, got {type(record).__name__}.")
-        yield line.number, record
+            unusable(path, line.number, f"not JSON: {error.msg} at column {error.colno}.", fault)
+            continue
+        if isinstance(record, dict):
+            yield line.number, record
+        else:
+            unusable(path, line.number, f"expected a JSON object, got {type(record).__name__}.", fault)
 
 
 def is_json_lines(path: Path | str) -> bool:

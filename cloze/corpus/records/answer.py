@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import Format, Quoting
+from cloze.corpus.readers.unusable import Fault
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
@@ -83,8 +84,12 @@ class Answer(Protocol):
     ragged: ClassVar[bool]
     gives: ClassVar[frozenset[str]]
 
-    def read(self, path: Path | str, columns: Columns) -> Iterator[Record]:
-        """The records of a file; what cannot be used is a `TaskError` with file and line."""
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The records of a file.
+
+        A row that cannot be used is a `TaskError` with file and line; with a `fault` it is told to that, as often as something is
+        wrong with it, and left out. What is wrong with the whole file is a `TaskError` either way.
+        """
         ...
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:

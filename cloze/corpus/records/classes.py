@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.labelled import read_rows
+from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Block, Columns, Int64, Labels, Record
 from cloze.errors import TaskError, nearest
 from cloze.registry import register
@@ -31,17 +32,20 @@ class ClassAnswer:
     ragged: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
 
-    def read(self, path: Path | str, columns: Columns) -> Iterator[Record]:
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table, or the texts of a folder per class where one text is read."""
         if columns.text_b is None and Path(path).is_dir():
             yield from (Record(number, (text,), label) for number, text, label in read_class_folders(path))
             return
         wanted = dict(zip((*columns.texts, columns.label), (*_OPTIONS[: len(columns.texts)], _OPTIONS[-1]), strict=True))
-        rows = read_rows(path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting)
+        rows = read_rows(
+            path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
+        )
         for line, (*texts, label) in rows:
-            if not label.strip():
-                raise TaskError(f"{path}:{line}: an empty {columns.label!r}; expected a label in every row.")
-            yield Record(line, tuple(texts), label.strip())
+            if label.strip():
+                yield Record(line, tuple(texts), label.strip())
+            else:
+                unusable(path, line, f"an empty {columns.label!r}; expected a label in every row.", fault)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ClassEncoder:
         """What encodes records."""

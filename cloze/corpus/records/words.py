@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.tagged import each_tagged
+from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.answer import Block, Columns, Int32, Int64, Labels, Record
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -30,11 +31,13 @@ class WordAnswers:
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "words"})
 
-    def read(self, path: Path | str, columns: Columns) -> Iterator[Record]:
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The texts of a file of labelled words; a record's text is its words, each with a space behind it but the last."""
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: words are labelled in one text. Leave it out.")
-        found = each_tagged(path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format)
+        found = each_tagged(
+            path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, fault=fault
+        )
         for line, words, labels in found:
             yield Record(line, (" ".join(words),), (words, labels))
 

@@ -1,0 +1,18 @@
+"""Rows of labelled text that cannot be used: an error with file and line, or one of several to be listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cloze.errors import TaskError
+
+#: Is told the line of a row that cannot be used, and why; the row is then left out. Without one the row is an error.
+Fault = Callable[[int, str], None]
+
+
+def unusable(path: Path | str, line: int, why: str, fault: Fault | None) -> None:
+    """A row cannot be used: tell `fault`, or raise a `TaskError` with file and line where there is none."""
+    if fault is None:
+        raise TaskError(f"{path}:{line}: {why}")
+    fault(line, why)
