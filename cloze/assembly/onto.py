@@ -46,6 +46,7 @@ class Origin:
             order=loaded.order, layers=len(network.depth_groups()) - 1,
             narrow=getattr(network, "embedding_width", network.width) != network.width,
             labels_tokens="token_labelling" in heads_by_kind(loaded), plain=_plain(loaded),
+            sums_up=any("summary" in head.reads for head in loaded.heads.values()),
         )
         model = loaded.imported.model
         return cls(

@@ -55,7 +55,8 @@ class HeadTable:
     untied tensors that transformers takes from the token table where a file lacks them.
     `objections(head, network arguments)` says in plain words why a head of that part does not fit. `read` binds its readings to
     states, as in `Head`. `keys` are those of config.json that belong to the head, with the value that is meant, which is also
-    transformers' default; with another value the head is a different one, which cloze does not have.
+    transformers' default; with another value the head is a different one, which cloze does not have. `says(head)` are
+    further ones, which tell an argument of it.
     """
 
     role: str
@@ -71,6 +72,7 @@ class HeadTable:
     shares: tuple[str, ...] = ()
     read: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
+    says: Callable[[Head], Mapping[str, Any]] = lambda head: {}
 
     def rows(self, tie: bool) -> tuple[Line, ...]:
         """The lines in force."""

@@ -31,14 +31,18 @@ class Absent(Move):
         return torch.zeros(facts.sizes["C"])
 
 
-def summary_objections(head: Head, transform: str | None, bias: bool = False, norm: bool = False) -> list[str]:
+def summary_objections(
+    head: Head, transform: str | None, bias: bool = False, norm: bool = False, readings: tuple[str, ...] = ("summary",)
+) -> list[str]:
     """Why a head is not [dense, `transform`,] output on the summary; one without a transform may lack a `bias` there.
 
-    With `norm` the caller looks at what follows the transform; else nothing may.
+    With `norm` the caller looks at what follows the transform; else nothing may. `readings` are those that transformers has.
     """
     wrong = []
-    if head.argument("reading") != "summary":
+    if head.argument("reading") == "hidden":
         wrong.append("it classifies tokens, not the whole text")
+    elif head.argument("reading") not in readings:
+        wrong.append("it classifies the mean of all tokens, transformers the one that sums them up")
     if head.argument("transform") != transform:
         wrong.append(f"its transform is {head.argument('transform')}, transformers has {transform or 'none'} there")
     if transform is None and not bias and bool(head.state["head.output.bias"].any()):

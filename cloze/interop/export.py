@@ -132,7 +132,7 @@ def config_of(
             config["id2label"] = {str(i): word for i, word in enumerate(words)}
             config["label2id"] = {word: i for i, word in enumerate(words)}
             config["classifier_dropout"] = model.heads[name].argument("dropout")
-        config.update(table.keys)
+        config.update({**table.keys, **table.says(model.heads[name])})
     return config
 
 

@@ -5,8 +5,7 @@ global and one for local layers, a gated feed-forward map whose first half is ac
 of the first attention.
 
 Differs: transformers drops numbers after the gate (`mlp_dropout`) and `attention_dropout` also of attention's output; cloze
-drops what enters the residual. All of these are 0 in the published models. A classifier of theirs on the mean of all tokens
-(`classifier_pooling: mean`) is carried along unused.
+drops what enters the residual. All of these are 0 in the published models.
 """
 
 from __future__ import annotations
@@ -49,8 +48,12 @@ MASKED_LM = HeadTable(
 )
 
 
+#: What a classifier of theirs reads (`classifier_pooling`), by what one of ours reads.
+POOLING = {"summary": "cls", "mean": "mean"}
+
+
 def _classifier(head: Head, arguments: Mapping[str, Any]) -> list[str]:
-    wrong = summary_objections(head, "gelu", norm=True)
+    wrong = summary_objections(head, "gelu", norm=True, readings=tuple(POOLING))
     if head.argument("norm_epsilon") != arguments["norm_epsilon"]:
         wrong.append(f"norm_epsilon is {head.argument('norm_epsilon')}, transformers' ModernBERT has the network's there")
     if head.argument("biases"):
@@ -69,10 +72,10 @@ CLASSIFIER = HeadTable(
     ),
     objections=_classifier,
     arguments=lambda config, tensors: {
-        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "reading": "summary", "transform": "gelu",
+        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "reading": "mean" if config.get("classifier_pooling") == POOLING["mean"] else "summary", "transform": "gelu",
         "norm_epsilon": config.get("norm_eps", 1e-5), "biases": False,
     },
-    keys={"classifier_pooling": "cls"},
+    says=lambda head: {"classifier_pooling": POOLING[str(head.argument("reading"))]},
 )
 
 
@@ -165,6 +168,7 @@ MODERNBERT = add(Architecture(
     assumed={"initial": "truncated", "residual_scaling": True, "position_deviation": None, "segments": 0},
     legal={
         "norm_bias": (False,), "classifier_bias": (False,), "decoder_bias": (True,), "classifier_activation": ("gelu",),
+        "classifier_pooling": tuple(POOLING.values()),
     },
     base="model.",
     body=(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from cloze.bounds import BelowOne
 from cloze.objectives.heads import Transform
@@ -13,7 +13,8 @@ class Start(NamedTuple):
     """What is known of the checkpoint that a network begins with.
 
     `layers` above the embeddings; `narrow`: its embeddings are narrower than its states; `labels_tokens`: it has a head that
-    labels tokens; `plain`: the transform and the norm's epsilon of a head of its own whose dense map has no offsets.
+    labels tokens; `plain`: the transform and the norm's epsilon of a head of its own whose dense map has no offsets;
+    `sums_up`: a head of it was trained on the token that sums up a text.
     """
 
     order: str
@@ -21,6 +22,7 @@ class Start(NamedTuple):
     narrow: bool = False
     labels_tokens: bool = False
     plain: tuple[Transform, float] | None = None
+    sums_up: bool = False
 
 
 class Chosen(Protocol):
@@ -38,15 +40,20 @@ class TextClassification:
     Left to right: one linear map on the last token, without a bias (GPT-2). Narrow embeddings or a head that labels tokens:
     dense, GELU, linear (ELECTRA). A head with a dense map and a norm without offsets: these two and linear (ModernBERT). Any
     other: dense, tanh, linear (BERT, RoBERTa). Vectors without layers above them get one linear map (fastText).
+
+    `pool`: what is classified, the token that sums a text up (`summary`) or the `mean` of all. By itself it is the mean where
+    transformers' class has one (ModernBERT's `classifier_pooling`) and no head was trained on the summary; for other networks
+    transformers has no class for the mean.
     """
 
-    def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1) -> None:
-        self.set, self.dropout = set, dropout
+    def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Literal["auto", "summary", "mean"] = "auto") -> None:
+        self.set, self.dropout, self.pool = set, dropout, pool
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`classify`, or `relation_prediction` for a network that sums up a text by a pooler."""
         said: dict[str, Any] = {"set": self.set, "dropout": self.dropout}
-        summary = {**said, "reading": "summary"}
+        best = "mean" if start.plain is not None and not start.sums_up else "summary"
+        summary = {**said, "reading": best if self.pool == "auto" else self.pool}
         if start.order == "left_to_right":
             return "classify", {**summary, "output_bias": False}
         if not start.layers:
@@ -56,4 +63,6 @@ class TextClassification:
         if start.plain is not None:
             transform, epsilon = start.plain
             return "classify", {**summary, "transform": transform, "norm_epsilon": epsilon, "biases": False}
+        if self.pool == "mean":
+            return "classify", {**summary, "transform": "tanh"}
         return "relation_prediction", {**said, "pool": True}

@@ -14,8 +14,9 @@ from cloze.bounds import BelowOne, Count, Positive
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
-from cloze.objectives.heads import ClassHead, Transform, VocabularyHead
+from cloze.objectives.heads import ClassHead, Transform, VocabularyHead, products
 from cloze.objectives.objective import Answers, Kind, Loss
 from cloze.registry import Given, register
 
@@ -107,6 +108,32 @@ class Classify(Answers):
         return None
 
 
+class ClassifyMean(Classify):
+    """`Classify` of texts by the mean of the states of all their tokens, special ones included; padding has no part in it.
+
+    Reads `hidden` (B, L, D); places are rows.
+    """
+
+    def __init__(self, head: nn.Module, *, set: str) -> None:
+        super().__init__(head, set=set, reading="hidden", kind="relation_prediction")
+        self.at = ()
+        self.optional |= {"block"}
+
+    def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The means that are classified, (M, D)."""
+        states = readings["hidden"]
+        if "block" in batch:
+            real = (batch["block"] > 0).unsqueeze(-1).to(states.dtype)
+            means = (states * real).sum(1) / real.sum(1).clamp(min=1.0)
+        else:
+            means = states.mean(1)
+        return means.index_select(0, batch[self.places].long())
+
+    def flops(self, batch: Batch) -> float:
+        """Those of the head for every answer."""
+        return TRAINED * products(self) * batch[self.places].shape[0]
+
+
 def _wide(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
@@ -116,7 +143,7 @@ def classify(
     *,
     set: str = "main",
     classes: Count = 2,
-    reading: Literal["hidden", "summary"] = "hidden",
+    reading: Literal["hidden", "summary", "mean"] = "hidden",
     transform: Transform | None = None,
     norm_epsilon: Positive | None = None,
     biases: bool = True,
@@ -126,6 +153,8 @@ def classify(
     clock: Given[Clock],
 ) -> Classify:
     """Classify what stands at the places of a set: the general form, with a softmax over `classes`.
+
+    With `reading: mean` it is the mean of a text's tokens.
 
     A transform may be followed by a norm (`norm_epsilon`); without `biases` neither it nor the dense map has offsets. That is
     what stands before the classes in ModernBERT. Without `output_bias` the classes have none (GPT-2).
@@ -139,4 +168,6 @@ def classify(
     )
     if not output_bias:  # it stays zero
         head.output.bias.requires_grad_(False)
+    if reading == "mean":
+        return ClassifyMean(head, set=set)
     return Classify(head, set=set, reading=reading, kind="relation_prediction" if reading == "summary" else None)

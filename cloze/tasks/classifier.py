@@ -281,7 +281,7 @@ def begin(
 
 def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
     """The classifier of a fine-tuned checkpoint; a sequence-classification folder that transformers wrote works too."""
-    summaries = [name for name, head in loaded.heads.items() if tuple(head.reads) == ("summary",)]
+    summaries = [name for name, head in loaded.heads.items() if getattr(head, "kind", None) == "relation_prediction"]
     name = str(described["head"] or (summaries or ["relation_prediction"])[0])
     if name not in loaded.heads:
         raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")

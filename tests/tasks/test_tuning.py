@@ -18,6 +18,9 @@ from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import load_recipe, task_recipe_names
 from cloze.cli.tuning import _replacing
 from cloze.errors import CheckpointError, TaskError
+from cloze.networks.clock import Clock
+from cloze.objectives.chosen import Start, TextClassification
+from cloze.objectives.classify import classify
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.training.checkpoint import Checkpoints
@@ -54,6 +57,26 @@ def test_every_system_learns_an_easy_task_and_its_folder_says_the_same(
     assert learner.labels == ("animal", "weather")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["id2label"] == {"0": "animal", "1": "weather"}
+    assert config.get("classifier_pooling") == ("mean" if system == "modern" else None)
+
+
+def test_a_text_is_classified_by_the_mean_where_no_summary_was_trained_and_transformers_has_a_class_for_it() -> None:
+    plain = Start("open", 2, plain=("gelu", 1e-5))
+    assert TextClassification().chosen(plain)[1]["reading"] == "mean"
+    assert TextClassification().chosen(plain._replace(sums_up=True))[1]["reading"] == "summary"
+    assert TextClassification(pool="summary").chosen(plain)[1]["reading"] == "summary"
+    bert = Start("open", 2)
+    assert TextClassification().chosen(bert)[0] == "relation_prediction"
+    mean = {"set": "label", "dropout": 0.1, "reading": "mean", "transform": "tanh"}
+    assert TextClassification(pool="mean").chosen(bert) == ("classify", mean)
+
+
+def test_the_mean_that_is_classified_leaves_padding_out() -> None:
+    objective = classify(set="label", reading="mean", width=4, clock=Clock())
+    states = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    batch = {"block": torch.tensor([[1, 1, 0], [1, 1, 1]]), "places/label": torch.tensor([1, 0])}
+    expected = torch.stack([states[1].mean(0), states[0, :2].mean(0)])
+    torch.testing.assert_close(objective.rows({"hidden": states}, batch), expected)
 
 
 def test_a_task_recipe_is_a_recipe_and_a_checkpoint_completes_it(folder: Callable[[str], Path]) -> None:
