@@ -13,6 +13,7 @@ from cloze.objectives.chosen import TextClassification
 from cloze.objectives.classify import Classify, classify
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
+from cloze.objectives.crf_labelling import CrfLabelling, crf_labelling
 from cloze.objectives.factorisation import Factorisation
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.mixed import MixedClassification, mixed_classification
@@ -27,9 +28,9 @@ from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
-    "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "Factorisation", "HierarchicalSoftmax", "Loss",
-    "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Sample", "SequenceLabelling",
+    "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Factorisation", "HierarchicalSoftmax",
+    "Loss", "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Sample", "SequenceLabelling",
     "SpanBoundary", "TextClassification",
-    "adaptive_prediction", "classify", "mixed_classification", "pooled_classification", "relation_prediction",
+    "adaptive_prediction", "classify", "crf_labelling", "mixed_classification", "pooled_classification", "relation_prediction",
     "sequence_labelling", "span_boundary", "token_labelling", "token_prediction",
 ]

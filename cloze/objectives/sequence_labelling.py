@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -52,7 +52,10 @@ class SequenceLabelling(Answers):
     """Sum of cross-entropies of `targets/<set>` for the tokens at flat `places/<set>`, and for each answer the cost of mixes.
 
     Reads `hidden` (B, L, D), or `layers` (N, B, L, D) if they are mixed, and the field `tokens`. Metrics: `correct`.
+    `chained`: the label of a word depends on those of its neighbours.
     """
+
+    chained = False
 
     head: LabellingHead | MixedLabellingHead
 
@@ -74,6 +77,14 @@ class SequenceLabelling(Answers):
         if isinstance(self.head, Mixed):
             total = total + self.count(batch).to(total.device) * self.head.cost()
         return Loss(total, {"correct": correct})
+
+    def decided(self, scores: Tensor, sizes: Tensor, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """The number of the label of each word, (M,), and how probable it is, from the scores (M, C) of all words of some texts.
+
+        `sizes` (N,) are the words of each text, all above 0, and `names` the labels. Here each word is labelled by itself.
+        """
+        best, which = scores.softmax(-1).max(-1)
+        return which, best
 
 
 @register("objective", "sequence_labelling")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.batch import Batch
 from cloze.corpus.readers.tagged import Tagged
+from cloze.corpus.records.words import first_tokens
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
@@ -22,8 +23,7 @@ from cloze.tasks.metrics import METRICS, confusion
 from cloze.tasks.spans import f1_of, span_counts
 from cloze.tasks.task import Evaluation, FramedRow, Report, evaluating
 from cloze.tasks.trained import TrainedLearner
-
-Places = NDArray[np.int64]
+from cloze.tasks.words import Places, WordWindow, word_windows
 
 #: What is measured: all of it is better when there is more.
 NAMES = ("span_f1", "accuracy", "macro_f1")
@@ -32,10 +32,11 @@ _SHOWN = 8  # of the labels that training never saw, the most frequent
 
 @dataclass(frozen=True)
 class LabelledWords(FramedRow):
-    """A framed text; for each word the column where it is labelled (-1: it was not read), and its label."""
+    """A text with its labels: cut, with the column where each word is labelled (-1: it did not fit), and whole, in windows."""
 
     columns: Places
     labels: tuple[str, ...]
+    windows: Sequence[WordWindow] = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class LabelsOfWords:
 
 
 def word_columns(reader: Reader, texts: Sequence[Sequence[str]], longest: int | None) -> list[tuple[Framed, Places]]:
-    """Texts given as words, framed, and for each word the column of its first token (Devlin et al., 2019).
+    """Texts given as words, framed and cut, and for each word the column of its first token (Devlin et al., 2019).
 
     -1 for a word of which nothing is left: it did not fit, or the tokenizer drops all of it.
     """
@@ -62,22 +63,25 @@ def word_columns(reader: Reader, texts: Sequence[Sequence[str]], longest: int | 
     found = reader.tokenizer.encode_spelled(joined)
     made = []
     for number, (words, row) in enumerate(zip(texts, framed, strict=True)):
-        own = slice(int(found.offsets[number]), int(found.offsets[number + 1]))
-        sizes = np.array([len(word) for word in words], np.int64)
-        begins = np.cumsum(sizes + 1) - sizes - 1
-        first = np.searchsorted(found.end[own], begins, side="right")  # tokens that end behind where the word begins
+        first = first_tokens(found, number, words)
         kept = np.flatnonzero(row.part == 0)
-        beginning = np.append(found.begin[own], np.iinfo(np.int64).max)
-        read = (first < len(kept)) & (beginning[first] < begins + sizes)
-        made.append((row, np.where(read, np.append(kept, -1)[np.minimum(first, len(kept))], -1)))
+        made.append((row, np.where((first >= 0) & (first < len(kept)), np.append(kept, -1)[np.minimum(first, len(kept))], -1)))
     return made
+
+
+class LabelsSaid(NamedTuple):
+    """The label of each word of a text, and how probable it is (0 where the word was not read)."""
+
+    labels: tuple[str, ...]
+    probabilities: tuple[float, ...]
 
 
 class WordLabeller(TrainedLearner):
     """A reader with a head over `labels`; the loss is the mean over the words that were read and whose label is known.
 
-    A word that was not read gets `usual`, the most frequent label of the training texts. `frozen`: the network is never trained
-    and drops nothing.
+    Training cuts a text; all else reads it in windows. A word of which the tokenizer leaves no token gets `usual`, the most
+    frequent label of the training texts, unless the head labels a text as a whole. `frozen`: the network is never trained and
+    drops nothing.
     """
 
     def __init__(
@@ -101,8 +105,9 @@ class WordLabeller(TrainedLearner):
     def answered(self, examples: Tagged) -> list[LabelledWords]:
         """The texts with their labels; one that is not known can be measured, but not learned."""
         assert examples.labels is not None  # read with labels
-        pairs = zip(self._asked(examples), examples.labels, strict=True)
-        return [LabelledWords(framed, columns, labels) for (framed, columns), labels in pairs]
+        cut = word_columns(self.reader, examples.words, self.length)
+        rows = zip(cut, examples.labels, self._windows(examples), strict=True)
+        return [LabelledWords(framed, columns, labels, windows) for (framed, columns), labels, windows in rows]
 
     def loss(self, rows: Sequence[LabelledWords]) -> torch.Tensor:
         """The mean loss of the words."""
@@ -126,37 +131,57 @@ class WordLabeller(TrainedLearner):
 
     @torch.inference_mode()
     def said(
-        self, rows: Sequence[tuple[Framed, Places]], *, size: int = 64, report: Report = lambda done: None
-    ) -> list[tuple[tuple[str, ...], tuple[float, ...]]]:
-        """The most probable label of each word and its probability, in the order of the rows; runs in eval mode."""
-        found: list[Any] = [None] * len(rows)
+        self, texts: Sequence[Sequence[WordWindow]], counts: Sequence[int], *, size: int = 64,
+        report: Report = lambda done: None,
+    ) -> list[LabelsSaid]:
+        """The labels of all words of each text with their probabilities; runs in eval mode.
+
+        `texts` are the windows of each text and `counts` its words.
+        """
+        found: list[Any] = [None] * len(texts)
         with evaluating(self):
-            for index in by_length([len(framed) for framed, _ in rows], rows=size):
-                framed = [rows[i][0] for i in index]
-                batch = self.exact.batch(framed)
-                states = self.states(self.exact, framed, batch, self.head.reads)
-                width = batch["tokens"].shape[1]
-                flat = np.concatenate([n * width + np.maximum(rows[i][1], 0) for n, i in enumerate(index)])
-                places = torch.from_numpy(flat).to(self.exact.device)
-                best, which = self.exact.scores(self.head, states, batch, places).softmax(-1).max(-1)
-                bounds = np.cumsum([len(rows[i][1]) for i in index])[:-1]
-                parts = (np.split(one.cpu().numpy(), bounds) for one in (which, best))
-                for i, own, most in zip(index, *parts, strict=True):
-                    found[i] = self._named(rows[i][1], own, most)
+            for index in by_length(counts, rows=size):
+                scores, read = self._scores([texts[i] for i in index], [counts[i] for i in index], size)
+                sizes = torch.tensor([counts[i] for i in index])
+                which, shares = self.head.decided(scores, sizes, self.names)
+                bounds = np.cumsum(sizes.numpy())[:-1]
+                parts = (np.split(one, bounds) for one in (which.numpy(), shares.numpy(), read))
+                for i, *own in zip(index, *parts, strict=True):
+                    found[i] = self._named(*own)
                 report(len(index))
         return found
 
-    def _named(self, columns: Places, which: Places, most: NDArray[np.float32]) -> tuple[tuple[str, ...], tuple[float, ...]]:
-        labels = [self.names[n] if c >= 0 else self.usual for n, c in zip(which, columns, strict=True)]
-        return tuple(labels), tuple(round(float(p), 6) if c >= 0 else 0.0 for p, c in zip(most, columns, strict=True))
+    def _scores(
+        self, texts: Sequence[Sequence[WordWindow]], counts: Sequence[int], size: int
+    ) -> tuple[torch.Tensor, NDArray[np.bool_]]:
+        """The scores (M, C) of all words of some texts, in fp32 on the CPU, and which were read; 0 for one that was not."""
+        begins = np.cumsum(counts) - counts
+        windows = [(begin + w.words, w) for begin, own in zip(begins, texts, strict=True) for w in own if len(w.words)]
+        scores, read = torch.zeros(sum(counts), len(self.names)), np.zeros(sum(counts), bool)
+        for index in by_length([len(w.row) for _, w in windows], rows=size):
+            rows = [windows[i][1].row for i in index]
+            batch = self.exact.batch(rows)
+            states = self.states(self.exact, rows, batch, self.head.reads)
+            width = batch["tokens"].shape[1]
+            flat = np.concatenate([n * width + windows[i][1].columns for n, i in enumerate(index)])
+            words = np.concatenate([windows[i][0] for i in index])
+            places = torch.from_numpy(flat).to(self.exact.device)
+            scores[torch.from_numpy(words)] = self.exact.scores(self.head, states, batch, places).cpu()
+            read[words] = True
+        return scores, read
+
+    def _named(self, which: NDArray[Any], shares: NDArray[Any], read: NDArray[np.bool_]) -> LabelsSaid:
+        known = read | self.head.chained
+        labels = tuple(self.names[n] if k else self.usual for n, k in zip(which, known, strict=True))
+        return LabelsSaid(labels, tuple(round(float(p), 6) if k else 0.0 for p, k in zip(shares, known, strict=True)))
 
     def judge(
         self, rows: Sequence[LabelledWords], metric: str | None = None, *, size: int = 64,
         report: Report = lambda done: None,
     ) -> list[JudgedText]:
         """The labels of every text and those that were found."""
-        said = self.said([(row.framed, row.columns) for row in rows], size=size, report=report)
-        return judged([row.labels for row in rows], [labels for labels, _ in said])
+        said = self.said([row.windows for row in rows], [len(row.labels) for row in rows], size=size, report=report)
+        return judged([row.labels for row in rows], [own.labels for own in said])
 
     def metrics(self, judged: Sequence[JudgedText]) -> dict[str, float]:
         """Every metric of texts that were judged."""
@@ -168,11 +193,12 @@ class WordLabeller(TrainedLearner):
         """All metrics on labelled texts; words that were not read and labels that training never saw are told."""
         rows = self.answered(examples)
         judged = self.judge(rows, size=size, report=report)
-        unread = sum(int((row.columns < 0).sum()) for row in rows)
+        unread = sum(len(row.labels) - sum(len(window.words) for window in row.windows) for row in rows)
         unknown = Counter(label for row in rows for label in row.labels if label not in self.names)
         remarks = []
         if unread:
-            remarks.append(f"{unread} words were not read (--length, or no token for them) and got the label {self.usual!r}")
+            how = "by their neighbours" if self.head.chained else repr(self.usual)
+            remarks.append(f"{unread} words of which the tokenizer leaves nothing were labelled {how}")
         if unknown:
             counts = ", ".join(f"{label} ({number})" for label, number in unknown.most_common(_SHOWN))
             more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
@@ -187,9 +213,9 @@ class WordLabeller(TrainedLearner):
         self, examples: Tagged, *, size: int = 64, report: Report = lambda done: None
     ) -> list[LabelsOfWords]:
         """The most probable label of every word."""
-        said = self.said(self._asked(examples), size=size, report=report)
+        said = self.said(self._windows(examples), [len(words) for words in examples.words], size=size, report=report)
         rows = zip(examples.lines, examples.words, said, strict=True)
-        return [LabelsOfWords(line, words, labels, shares) for line, words, (labels, shares) in rows]
+        return [LabelsOfWords(line, words, *own) for line, words, own in rows]
 
     def stored(self) -> dict[str, StoredHead]:
         """The head that labels; the checkpoint's other heads are left behind."""
@@ -199,8 +225,8 @@ class WordLabeller(TrainedLearner):
         """The labels in the order of the head's outputs."""
         return {"labels": list(self.names), "usual": self.usual, "length": self.length, "head": HEAD}
 
-    def _asked(self, examples: Tagged) -> list[tuple[Framed, Places]]:
-        return word_columns(self.reader, examples.words, self.length)
+    def _windows(self, examples: Tagged) -> list[list[WordWindow]]:
+        return word_windows(self.reader, examples.words, self.length)
 
 
 class JudgedText(NamedTuple):

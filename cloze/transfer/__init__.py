@@ -9,13 +9,13 @@ Contract: tests/transfer (frozen groups keep every bit; rates have their ratios 
 from cloze.transfer.change import Vocabulary
 from cloze.transfer.encoder import encoder_only
 from cloze.transfer.expand import expand_vocabulary, linear_map
-from cloze.transfer.layerwise import Divide, Factors
+from cloze.transfer.layerwise import Divide, Factors, Heads
 from cloze.transfer.manner import layerwise_of, published, unfreezing_named
 from cloze.transfer.unfreezing import Chain, Gradual, Sequential
 from cloze.transfer.vocabulary import matched_rows, transfer_rows
 
 __all__ = [
-    "Chain", "Divide", "Factors", "Gradual", "Sequential", "Vocabulary", "encoder_only",
+    "Chain", "Divide", "Factors", "Gradual", "Heads", "Sequential", "Vocabulary", "encoder_only",
     "expand_vocabulary", "layerwise_of", "linear_map", "matched_rows", "published",
     "transfer_rows", "unfreezing_named",
 ]

@@ -45,3 +45,15 @@ class Factors:
     def factors(self, groups: int) -> tuple[float, ...]:
         """As given."""
         return (*self.each, self.heads)
+
+
+@register("layerwise", "heads")
+@dataclass(frozen=True)
+class Heads:
+    """The whole network moves at the rate, the heads, which begin at random, so many `times` as fast."""
+
+    times: Positive
+
+    def factors(self, groups: int) -> tuple[float, ...]:
+        """1, …, 1, times."""
+        return (*[1.0] * groups, self.times)

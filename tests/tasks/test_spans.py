@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 
-from cloze.tasks.spans import Repair, breaks, closes, span_f1, spans
+from cloze.schemes import Repair, breaks, closes, may_follow, spans
+from cloze.tasks.spans import span_f1
 
 
 @pytest.mark.parametrize(("labels", "expected"), [
@@ -64,6 +65,8 @@ def test_labels_break_their_scheme_where_no_sequence_of_whole_spans_has_them(clo
         assert bool(breaks(labels, closed=closed)) == (whole.fullmatch(text) is None), text
         if not breaks(labels, closed=closed):
             assert spans(labels, repair="drop", closed=closed) == spans(labels)
+        follows = [may_follow(a, b, closed=closed) for a, b in zip([None, *labels], [*labels, None], strict=True)]
+        assert all(follows) == (not breaks(labels, closed=closed)), text
 
 
 def test_the_places_of_breaks_are_told() -> None:

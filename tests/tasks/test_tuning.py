@@ -26,6 +26,7 @@ from cloze.tasks.result import load_tuned
 from cloze.training.checkpoint import Checkpoints
 
 QUICK = ["training.batch=8", "training.epochs=3", "training.rate.peak=2e-3", "corpus.length=24", "task.patience=0"]
+SAID = ["the", "cat", "dog", "saw", "rain"]
 LEARN = [*QUICK, "training.epochs=10", "training.rate.peak=1e-2", "objectives[0].dropout=0", "network.dropout=0"]
 
 
@@ -307,3 +308,28 @@ def test_a_missing_dev_file_is_found_before_anything_is_written(
             folder("bert"), train=[str(tables / "train.tsv")], dev=[str(tables / "none.tsv")], out=tmp_path / "out", report=quiet
         )
     assert not (tmp_path / "out").exists()
+
+
+def test_a_sequence_of_labels_is_learned_where_single_words_do_not_tell_them(
+    folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The same words are inside or outside by what stands before them; the answers are sequences of the scheme."""
+    from cloze.schemes import breaks
+
+    tagged = tmp_path / "train.conll"
+    tagged.write_text("the\tO\ncat\tB-X\ncat\tI-X\n\na\tO\ndog\tB-Y\ndog\tI-Y\nsaw\tO\n\n" * 8, encoding="utf-8")
+    values = ["training.batch=4", "training.epochs=6", "training.rate.peak=2e-3", "corpus.length=24"]
+    made = finetune(
+        folder("bert"), task="token_labelling_crf", train=[str(tagged)], dev=[str(tagged)], out=tmp_path / "t", overrides=values,
+        report=quiet,
+    )
+    assert made.outcomes[1].standing.metrics["span_f1"] >= 0.9
+    learner, told = load_tuned(load_checkpoint(tmp_path / "t"))
+    assert told["task"] == "token_labelling" and learner.head.moves.abs().max() > 0.01
+    assert evaluate(learner, learner.task.read(tagged)).metrics == pytest.approx(made.outcomes[1].standing.metrics)
+    with torch.no_grad():
+        learner.head.moves.zero_()
+        learner.head.head.output.weight.normal_(std=3.0)  # answers at random, but none that breaks the scheme
+    (tmp_path / "long.conll").write_text("".join(f"{word}\n" for word in SAID * 30), encoding="utf-8")
+    (said,) = learner.predict(learner.task.read(tmp_path / "long.conll", labelled=False), size=4, report=lambda done: None)
+    assert len(said.labels) == 150 and not breaks(said.labels) and max(said.probabilities) <= 1.0

@@ -1,0 +1,95 @@
+"""Linear chains: the sum over all label sequences, the best of them and their marginals (Lafferty et al., 2001).
+
+A batch of N chains has label scores (N, T, K) of which the first `sizes` (N,) count. A sequence scores the sum of its labels'
+scores, of the `moves` (K, K) from each label to the next, and of `start` (K,) and `end` (K,) at its ends.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+#: What a move that is not allowed scores: far below everything that a network says, and still a number.
+FORBIDDEN = -1e4
+
+
+class Moves(NamedTuple):
+    """The scores between labels: of the first one (K,), of the last one (K,), and from one to the next (K, K)."""
+
+    start: Tensor
+    end: Tensor
+    between: Tensor
+
+
+class Chains(NamedTuple):
+    """Rows of different chains, laid out as (N, T, …): `chain` and `place` (M,) say where each goes; `sizes` (N,)."""
+
+    chain: Tensor
+    place: Tensor
+    sizes: Tensor
+
+    def laid(self, rows: Tensor) -> Tensor:
+        """Rows (M, …) as (N, T, …), zeros behind the end of each chain."""
+        shape = (len(self.sizes), int(self.sizes.max()), *rows.shape[1:])
+        return rows.new_zeros(shape).index_put((self.chain, self.place), rows)
+
+
+def chains_of(owner: Tensor) -> Chains:
+    """The chains of rows that belong to `owner` (M,): rows of one owner follow one another in their order. M is above 0."""
+    _, chain, sizes = torch.unique(owner, return_inverse=True, return_counts=True)
+    order = torch.argsort(chain, stable=True)
+    place = torch.empty_like(order)
+    begins = torch.cumsum(sizes, 0) - sizes
+    place[order] = torch.arange(len(owner), device=owner.device) - begins[chain[order]]
+    return Chains(chain, place, sizes)
+
+
+def log_total(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
+    """(N,): the logarithm of the sum over all sequences of the exponential of their scores."""
+    alpha = scores[:, 0] + moves.start
+    for place in range(1, scores.shape[1]):
+        longer = torch.logsumexp(alpha[:, :, None] + moves.between, 1) + scores[:, place]
+        alpha = torch.where((place < sizes)[:, None], longer, alpha)
+    return torch.logsumexp(alpha + moves.end, 1)
+
+
+def path_score(scores: Tensor, sizes: Tensor, moves: Moves, labels: Tensor) -> Tensor:
+    """(N,): the score of one sequence of labels (N, T) per chain."""
+    inside = torch.arange(scores.shape[1], device=scores.device) < sizes[:, None]
+    own = scores.gather(2, labels[:, :, None]).squeeze(2)
+    steps = moves.between[labels[:, :-1], labels[:, 1:]]
+    last = labels.gather(1, sizes[:, None] - 1).squeeze(1)
+    total = torch.where(inside, own, 0.0).sum(1) + torch.where(inside[:, 1:], steps, 0.0).sum(1)
+    return total + moves.start[labels[:, 0]] + moves.end[last]
+
+
+def best_path(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
+    """(N, T): the sequence with the highest score (Viterbi), of equals the one with the lower numbers at its end; 0 behind it."""
+    best = scores[:, 0] + moves.start
+    back = []
+    for place in range(1, scores.shape[1]):
+        reached, came = (best[:, :, None] + moves.between).max(1)
+        goes_on = (place < sizes)[:, None]
+        best = torch.where(goes_on, reached + scores[:, place], best)
+        back.append(torch.where(goes_on, came, torch.arange(scores.shape[2], device=scores.device)))
+    label = (best + moves.end).argmax(1)
+    path = [label]
+    for came in reversed(back):  # behind a chain's end every label came from itself
+        label = came.gather(1, label[:, None]).squeeze(1)
+        path.append(label)
+    found = torch.stack(path[::-1], 1)
+    return torch.where(torch.arange(found.shape[1], device=found.device) < sizes[:, None], found, 0)
+
+
+def marginals(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
+    """(N, T, K): how probable each label is at each place, all sequences considered; 0 behind a chain's end.
+
+    They are the gradient of `log_total` by the scores.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        given = scores.detach().clone().requires_grad_()
+        total = log_total(given, sizes.clone(), Moves(*(part.detach().clone() for part in moves)))
+        found: Tensor = torch.autograd.grad(total.sum(), given)[0]
+    return found

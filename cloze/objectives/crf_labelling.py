@@ -1,0 +1,109 @@
+"""Label words as a sequence: a conditional random field over the words of a text (Lafferty et al., 2001; Lample et al., 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.bounds import BelowOne, Count, OptionalWidth
+from cloze.networks.clock import Clock
+from cloze.objectives.chain import FORBIDDEN, Moves, best_path, chains_of, log_total, marginals, path_score
+from cloze.objectives.objective import Loss
+from cloze.objectives.sequence_labelling import LabellingHead, SequenceLabelling
+from cloze.registry import Given, register
+from cloze.schemes import may_follow
+
+Scheme = Literal["none", "bio", "bioes"]
+
+
+class CrfLabelling(SequenceLabelling):
+    """Sum over texts of the negative log-likelihood of their labels `targets/<set>`, which stand at flat `places/<set>`.
+
+    The answers of a row are one chain, in their order, whatever stands between their places: pieces that continue a word, special
+    tokens and padding are no part of it. Parameters: those of `LabellingHead`, `start` (C,), `end` (C,), `moves` (C, C).
+    """
+
+    chained = True
+
+    def __init__(self, head: LabellingHead, *, set: str, classes: int, scheme: Scheme) -> None:
+        super().__init__(head, set=set)
+        self.scheme = scheme
+        self.start, self.end = nn.Parameter(torch.zeros(classes)), nn.Parameter(torch.zeros(classes))
+        self.moves = nn.Parameter(torch.zeros(classes, classes))
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in float32 or float64; answers of weight 0 are in no chain. No metrics."""
+        places, labels = batch[self.places].long(), batch[self.targets].long()
+        scores = scores if scores.dtype == torch.float64 else scores.float()
+        if self.weights in batch:
+            counts = batch[self.weights] > 0
+            places, labels, scores = places[counts], labels[counts], scores[counts]
+        if not len(places):
+            return Loss(sum((part.sum() for part in self.parameters()), scores.sum()) * 0.0, {})
+        chains = chains_of(places // batch["tokens"].shape[1])
+        laid, moves = chains.laid(scores), self._moves(scores)
+        total = log_total(laid, chains.sizes, moves) - path_score(laid, chains.sizes, moves, chains.laid(labels))
+        return Loss(total.sum(), {})
+
+    def decided(self, scores: Tensor, sizes: Tensor, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """The labels of the best sequence of each text that `scheme` allows, and how probable each is among such sequences.
+
+        In float64, so that the probabilities of a long text do not drift.
+        """
+        scores = scores.double()
+        moves = self._moves(scores)
+        if self.scheme != "none":
+            moves = Moves(*(a + b.to(a) for a, b in zip(moves, scheme_moves(names, self.scheme), strict=True)))
+        chains = chains_of(torch.repeat_interleave(sizes))
+        laid = chains.laid(scores)
+        path = best_path(laid, chains.sizes, moves)
+        share = marginals(laid, chains.sizes, moves).gather(2, path[:, :, None]).squeeze(2)
+        return path[chains.chain, chains.place], share[chains.chain, chains.place]
+
+    def _moves(self, scores: Tensor) -> Moves:
+        return Moves(*(part.to(scores.dtype) for part in (self.start, self.end, self.moves)))
+
+
+def scheme_moves(names: Sequence[str], scheme: Scheme) -> Moves:
+    """0 for what a scheme allows and `FORBIDDEN` for all else; `names` are the labels in the order of their numbers.
+
+    In both schemes I- and E- go on with a span of their kind; in `bioes` nothing else follows a span that is still open.
+    """
+    closed = scheme == "bioes"
+
+    def cost(before: str | None, after: str | None) -> float:
+        return 0.0 if may_follow(before, after, closed=closed) else FORBIDDEN
+
+    return Moves(
+        torch.tensor([cost(None, name) for name in names]), torch.tensor([cost(name, None) for name in names]),
+        torch.tensor([[cost(before, after) for after in names] for before in names]),
+    )  # fmt: skip
+
+
+@register("objective", "crf_labelling")
+def crf_labelling(
+    *,
+    classes: Count = 2,
+    set: str = "label",
+    encoder: OptionalWidth = 0,
+    scheme: Scheme = "bio",
+    dropout: BelowOne = 0.0,
+    width: Given[int],
+    clock: Given[Clock],
+) -> CrfLabelling:
+    """A label for each word by a conditional random field above a linear map on `hidden`, or on a task model's LSTMs.
+
+    `encoder` and `dropout` as in `sequence_labelling`. `scheme`: which sequences may be answered: with `bio` no I- (or E-) that
+    continues nothing, with `bioes` also no span without its end; with `none` all. It does not touch the training: the sum runs
+    over all sequences. Labels without a prefix, as parts of speech are, may follow one another in any scheme. All moves begin
+    at 0, which is `sequence_labelling`.
+
+    Differs: Lample et al. (2016) train by SGD with rates that move the chain as well; at rates for fine-tuning it hardly moves,
+    so a recipe gives heads a higher rate (`layerwise_rates: {heads: 20}`).
+    """
+    head = LabellingHead(width=width, classes=classes, encoder=encoder, dropout=dropout, clock=clock)
+    return CrfLabelling(head, set=set, classes=classes, scheme=scheme)

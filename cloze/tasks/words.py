@@ -1,0 +1,52 @@
+"""Texts given as words, as a network reads them: in windows where they are long, so that every word is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.records.words import first_tokens
+from cloze.decoding.layout import Framed
+from cloze.decoding.reader import Reader
+from cloze.decoding.windows import Windows
+
+Places = NDArray[np.int64]
+
+
+class WordWindow(NamedTuple):
+    """A stretch of a text as a row: the columns (n,) where words are asked, and which words of the text those are."""
+
+    row: Framed
+    columns: Places
+    words: Places
+
+
+def word_windows(reader: Reader, texts: Sequence[Sequence[str]], longest: int | None) -> list[list[WordWindow]]:
+    """The windows of texts that are given as words; each word is asked once, at its first token (Devlin et al., 2019, §5.3).
+
+    A text that does not fit into `longest` tokens, or into what the network reads, has several windows that overlap by half; a
+    word is asked where it has the most context. A word of which the tokenizer leaves no token is in none.
+    """
+    joined = [" ".join(words) for words in texts]
+    rows, found = reader.whole(joined), reader.tokenizer.encode_spelled(joined)
+    bound = min((n for n in (longest, reader.longest) if n is not None), default=None)
+    before = len(reader.single.opening)
+    frame = (before, reader.single.added - before)
+    made = []
+    for number, (words, row) in enumerate(zip(texts, rows, strict=True)):
+        first = first_tokens(found, number, words)
+        column = np.append(np.flatnonzero(row.part == 0), -1)[first]  # -1: no token
+        asked = np.zeros(len(row), bool)
+        asked[column[column >= 0]] = True
+        windows = Windows().over(
+            row, asked, text=number, frame=frame, longest=bound, left_to_right=reader.order == "left_to_right"
+        )
+        counts = [int(window.asked.sum()) for window in windows]
+        parts = np.split(np.flatnonzero(column >= 0), np.cumsum(counts)[:-1])
+        made.append([
+            WordWindow(window.row, np.flatnonzero(window.asked), own) for window, own in zip(windows, parts, strict=True)
+        ])
+    return made
