@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.build import plain
 from cloze.assembly.given import build
 from cloze.assembly.inputs import TextRecord, difference, marks_of, require_text_unchanged, store_digest
 from cloze.assembly.parts import builder_of
@@ -95,12 +96,13 @@ def open_records(
             f"{' '.join(paths)}: labelled text is read with the tokenizer of a checkpoint or of other text, and there is none.\n"
             "  Fine-tune a checkpoint: cloze finetune CHECKPOINT --train FILE --dev FILE --out DIR"
         )
-    arguments = {key: value for key, value in spec.arguments.items() if key not in ("length", "pool")}
+    given = plain(spec.arguments)
+    arguments = {key: value for key, value in given.items() if key not in ("length", "stride", "pool")}
     how = {"records": arguments, "tokenizer": tokenizer.hash, "known": None if known is None else store_digest(known)}
     text = LabelledText(folder, tuple(map(str, paths)), "records", False, json.loads(json.dumps(how)))
     if not text.awaited(run):
         folder.mkdir(parents=True, exist_ok=True)
-        source = build(builder_of("source", spec.name), spec.arguments, {})
+        source = build(builder_of("source", spec.name), given, {})
         text.record(source.build_store(paths, tokenizer, folder / "store", known=known, report=report))
     return Store.open(folder / "store"), tokenizer
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cloze.corpus import Store
 from cloze.corpus.records import Records, RecordStore
-from cloze.corpus.records.source import shares
+from cloze.corpus.records.windows import shares, windows
 from cloze.errors import CorpusError, TaskError
 from cloze.text import TextSpec, Tokenizer, train
 
@@ -205,3 +205,44 @@ def test_every_row_that_cannot_be_used_is_told_and_left_out(
     assert all(wanted in why for (_, wanted), (_, why) in zip(told, faults, strict=True))
     with pytest.raises(TaskError, match=rf"{name}:{told[0][0]}: "):
         list(source.answer.read(tmp_path / name, source.columns))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), min_size=1, max_size=9), st.integers(2, 40), st.integers(1, 20)
+)
+def test_windows_show_every_token_of_the_last_text(lengths: list[tuple[int, int]], room: int, stride: int) -> None:
+    texts = np.array(lengths, np.int64)
+    left = [room - (one if one + two <= room else min(one, room // 2)) for one, two in lengths]
+    if any(two > own and stride >= own for (_, two), own in zip(lengths, left, strict=True)):
+        with pytest.raises(CorpusError, match=r"begin \d+ tokens apart, but only \d+ tokens .* windows would not overlap"):
+            windows(texts, room, stride)
+        return
+    record, shown = windows(texts, room, stride)
+    assert (shown.kept.sum(1) <= room).all()
+    for number, (one, two) in enumerate(lengths):
+        own = np.flatnonzero(record == number)
+        first, kept = shown.first[own, 1], shown.kept[own, 1]
+        seen = {token for begin, count in zip(first, kept, strict=True) for token in range(begin, begin + count)}
+        assert seen == set(range(two)) and (len(own) == 1) == (two <= left[number])
+        assert first.tolist() == [stride * turn for turn in range(len(own))]  # each is needed: none begins behind the end
+        assert all(begin + count < two for begin, count in zip(first[:-1], kept[:-1], strict=True))
+        assert set(shown.kept[own, 0]) == {one if one + two <= room else min(one, room // 2)}
+
+
+def test_a_long_record_becomes_windows_that_each_draw_for_themselves(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    long = " ".join(["the cat sat on the mat"] * 4)
+    path = write(tmp_path / "p.tsv", [("a", "b", "label"), ("the dog", long, "1"), ("rain", "a dog", "0")])
+    source = Records(text="a", text_b="b", stride=3)
+    rows, plan = rows_of(source, built(source, path, tokenizer), 10)
+    question, ids = (tokenizer.encode(text).ids.tolist() for text in ("the dog", long))
+    assert rows["document"].tolist().count(1) == 1
+    seen = []
+    for row in np.flatnonzero(rows["document"] == 0):
+        (start, middle), (begin, stop) = rows["parts"][row]
+        assert rows["tokens"][row, start:middle].tolist() == question
+        seen.append(rows["tokens"][row, begin:stop].tolist())
+    assert sorted(seen) == sorted(ids[first : first + 10 - len(question)] for first in range(0, 3 * len(seen), 3))
+    bound = source.bind(built(source, path, tokenizer), seed=1, entry="main")
+    keys = bound.draw(plan, np.arange(len(plan))).integers("x", 1 << 30)
+    assert len(set(keys.tolist())) == len(plan) == len(seen) + 1

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.readers.unusable import Fault
+from cloze.corpus.records.windows import Shown
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
@@ -96,9 +97,9 @@ class Answer(Protocol):
         """What encodes records; `classes` are those of the training text, None if this is it."""
         ...
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], kept: Int64) -> Mapping[str, NDArray[Any]]:
-        """The fields of some rows: from what is stored, (B,) or with -1 behind the last (B, K), and the tokens that are
-        `kept` (B, texts) of each text."""
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown) -> Mapping[str, NDArray[Any]]:
+        """The fields of some rows: from what is stored of their records, (B,) or with -1 behind the last (B, K), and what they
+        show of each text."""
         ...
 
 

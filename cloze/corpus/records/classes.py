@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.labelled import read_rows
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Block, Columns, Int64, Labels, Record
+from cloze.corpus.records.answer import Block, Columns, Labels, Record
+from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError, nearest
 from cloze.registry import register
 
@@ -51,7 +52,7 @@ class ClassAnswer:
         """What encodes records."""
         return _ClassEncoder(tokenizer, Labels(classes))
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], kept: Int64) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
 

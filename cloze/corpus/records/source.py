@@ -13,18 +13,23 @@ from numpy.typing import NDArray
 from cloze import rng
 from cloze.bounds import Count, Natural
 from cloze.corpus.passages import remember, split_documents
-from cloze.corpus.plan import Arranged, Cut, Int64
+from cloze.corpus.plan import Arranged, Int64
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.records.answer import Answer, Columns
 from cloze.corpus.records.build import build_records
 from cloze.corpus.records.store import RecordStore
+from cloze.corpus.records.windows import Shown, Views, cut, windows
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
-from cloze.registry import lookup, register
+from cloze.registry import Part, lookup, register
 from cloze.rows import Rows
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
+
+    AnswerPart = Answer | str
+else:
+    AnswerPart = Part["answer"]
 
 Say = Callable[[str], None]
 
@@ -38,7 +43,8 @@ class Records:
     no header. format, quoting: how the file is written, if its name and its rows do not say so (`tsv`, `csv`, `jsonl`; `none`,
     `standard`).
 
-    length: what the network sees; a longer row loses the end of its longest text. pool: records of like length share batches: so
+    length: what the network sees; a longer row loses the end of its longest text, or with `stride` becomes several windows of its
+    last text, each of which begins so many tokens behind the one before. pool: records of like length share batches: so
     many batches are sorted together in every epoch; 0: records come in random order.
     """
 
@@ -47,14 +53,14 @@ class Records:
 
     def __init__(
         self, *, length: Count | None = None, text: str = "text", text_b: str | None = None, label: str = "label",
-        answer: str = "class", columns: list[str] | None = None, format: Format | None = None, quoting: Quoting = "auto",
-        pool: Natural = 50,
+        answer: AnswerPart = "class", columns: list[str] | None = None, format: Format | None = None,
+        quoting: Quoting = "auto", stride: Count | None = None, pool: Natural = 50,
     ) -> None:
         given = [text, label] if text_b is None else [text, text_b, label]
         if len(set(given)) < len(given):
             raise RecipeError(f"records: {', '.join(given)}: expected a column of its own for each text and for the answer.")
-        self.length, self.pool = length, pool
-        self.answer: Answer = lookup("answer", answer)()
+        self.length, self.stride, self.pool = length, stride, pool
+        self.answer: Answer = lookup("answer", answer)() if isinstance(answer, str) else answer
         self.columns = Columns(text, text_b, label, None if columns is None else tuple(columns), format, quoting)
         parts = {"parts"} if text_b is not None else set()
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *self.answer.gives})
@@ -88,7 +94,7 @@ class BoundRecords:
     def __init__(self, source: Records, store: RecordStore, records: Int64, *, seed: int, entry: str, batch: int) -> None:
         self.source, self.store, self.records = source, store, records
         self.seed, self.entry, self.batch = seed, entry, batch
-        self._plans: OrderedDict[Any, Arranged[Cut]] = OrderedDict()
+        self._plans: OrderedDict[Any, Arranged[Views]] = OrderedDict()
 
     @property
     def gives(self) -> frozenset[str]:
@@ -100,20 +106,26 @@ class BoundRecords:
         """Tokens of these records."""
         return int(self.store.lengths[self.records].sum())
 
-    def plan(self, epoch: int, room: int) -> Arranged[Cut]:
-        """The records of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch, batch and room."""
+    def plan(self, epoch: int, room: int) -> Arranged[Views]:
+        """The rows of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch, batch and room."""
         if room < 1:
             raise RecipeError(f"records: {room} tokens of room per row (is `length` too small?).")
 
-        def make() -> Arranged[Cut]:
-            sizes = np.minimum(self.store.lengths[self.records].sum(1), room)
-            start = self.store.sentence_starts[self.records * self.store.texts]
-            return Arranged(epoch, room, Cut(start, sizes.astype(np.int32)), self._order(epoch, sizes))
+        def make() -> Arranged[Views]:
+            views = self._views(room)
+            return Arranged(epoch, room, views, self._order(epoch, views.length.astype(np.int64)))
 
         return remember(self._plans, (epoch, room), make)
 
+    def _views(self, room: int) -> Views:
+        """The rows in the order of the store: a record each, or several windows of one."""
+        lengths, stride = self.store.lengths[self.records], self.source.stride
+        record, shown = cut(lengths, room) if stride is None else windows(lengths, room, stride)
+        start = self.store.sentence_starts[self.records[record] * self.store.texts]
+        return Views(start, shown.kept.sum(1).astype(np.int32), record, shown)
+
     def _order(self, epoch: int, sizes: Int64) -> Int64:
-        """The records of an epoch at random, in batches of like length.
+        """The rows of an epoch at random, in batches of like length.
 
         Batches go on from epoch to epoch: the first one completes the last of the epoch before.
         """
@@ -130,19 +142,19 @@ class BoundRecords:
         batches = rest[: whole * self.batch].reshape(whole, self.batch)[turns]
         return np.concatenate([first, batches.ravel(), rest[whole * self.batch :]])
 
-    def read(self, plan: Arranged[Cut], items: Int64, want: frozenset[str]) -> Rows:
+    def read(self, plan: Arranged[Views], items: Int64, want: frozenset[str]) -> Rows:
         """The rows of some items (B positions in the plan's order).
 
-        `tokens` (B, L), `length` and `document` (B) always: the texts of a record behind each other; `parts` (B, 2, 2) of two
-        texts; `word_start` (B, L) if wanted; and the fields of the answer.
+        `tokens` (B, L), `length` and `document` (B) always: what is shown of the texts of a record behind each other, and the
+        record; `parts` (B, 2, 2) of two texts; `word_start` (B, L) if wanted; and the fields of the answer.
         """
-        records = self.records[plan.order[items]]
+        row = plan.order[items]
+        records = self.records[plan.passages.record[row]]
         texts = self.store.texts
-        sentence = records[:, None] * texts + np.arange(texts)
-        begin = self.store.sentence_starts[sentence]
-        kept = shares(self.store.sentence_starts[sentence + 1] - begin, plan.room)
-        stop = np.cumsum(kept, axis=1)
-        start = stop - kept
+        shown = Shown(plan.passages.shown.first[row], plan.passages.shown.kept[row])
+        begin = self.store.sentence_starts[records[:, None] * texts + np.arange(texts)] + shown.first
+        stop = np.cumsum(shown.kept, axis=1)
+        start = stop - shown.kept
         length = stop[:, -1]
         place = np.arange(max(int(length.max(initial=1)), 1))
         index = begin[:, :1] + place
@@ -156,21 +168,11 @@ class BoundRecords:
             arrays["parts"] = np.stack([start, stop], axis=2)
         if "word_start" in want:
             arrays["word_start"] = self.store.words(index)
-        return Rows(arrays | dict(self.source.answer.fields(self.store.answers(records), kept)), checked=True)
+        return Rows(arrays | dict(self.source.answer.fields(self.store.answers(records), shown)), checked=True)
 
-    def draw(self, plan: Arranged[Cut], items: Int64) -> rng.Draw:
-        """The random numbers of some items: addressed by seed, entry, epoch and record."""
-        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=self.records[plan.order[items]]))
+    def draw(self, plan: Arranged[Views], items: Int64) -> rng.Draw:
+        """The random numbers of some items: addressed by seed, entry, epoch, record and, of windows, its first token."""
+        row = plan.order[items]
+        address = self.records[plan.passages.record[row]] + self.store.documents * plan.passages.shown.first[row, -1]
+        return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=address))
 
-
-def shares(lengths: Int64, room: int) -> Int64:
-    """How much of each text (B, P) is kept where a row has `room` tokens: the longest gives way first, of equals the later."""
-    count = lengths.shape[1]
-    ascending = np.sort(lengths, axis=1)
-    before = np.cumsum(ascending, axis=1) - ascending
-    level = ((room - before) // (count - np.arange(count))).max(axis=1, keepdims=True)
-    kept = np.minimum(lengths, np.maximum(level, 0))
-    spare = np.where(lengths.sum(1) > room, room - kept.sum(1), 0)
-    longer = lengths > kept
-    kept += longer & (np.cumsum(longer, axis=1) <= spare[:, None])
-    return np.where(lengths.sum(1, keepdims=True) > room, kept, lengths)

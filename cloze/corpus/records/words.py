@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.readers.unusable import Fault
-from cloze.corpus.records.answer import Block, Columns, Int32, Int64, Labels, Record
+from cloze.corpus.records.answer import Block, Columns, Int32, Labels, Record
+from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
 from cloze.registry import register
 
@@ -45,10 +46,9 @@ class WordAnswers:
         """What encodes records; a label that is not among the classes is one that cannot be learned, -1."""
         return _WordEncoder(tokenizer, Labels(classes))
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], kept: Int64) -> Mapping[str, NDArray[Any]]:
-        """`column/label` (B, K), -1 for a label that is not known, and `words` (B, K), -1 where no token of a word is kept."""
-        first = stored["first"]
-        return {"column/label": stored["label"], "words": np.where(first < kept[:, :1], first, -1)}
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown) -> Mapping[str, NDArray[Any]]:
+        """`column/label` (B, K), -1 for a label that is not known, and `words` (B, K), -1 where the first token is not shown."""
+        return {"column/label": stored["label"], "words": shown.columns(stored["first"], 0)}
 
 
 class _WordEncoder:

@@ -1,0 +1,85 @@
+"""What a row shows of each text of its record: all of it, as much as there is room for, or one of several windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.plan import Cut
+from cloze.errors import CorpusError
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
+
+class Shown(NamedTuple):
+    """What rows show of the texts of their records, (B, P) each: the first token of a text that is shown, and how many are."""
+
+    first: Int64
+    kept: Int64
+
+    def columns(self, tokens: NDArray[np.integer], text: int) -> Int64:
+        """The columns (B, K) in the row, before it is framed, of tokens (B, K) of a text; -1 for a token that is not shown."""
+        place = tokens.astype(np.int64) - self.first[:, text, None]
+        inside = (tokens >= 0) & (place >= 0) & (place < self.kept[:, text, None])
+        return np.where(inside, place + self.kept[:, :text].sum(1, keepdims=True), -1)
+
+
+@dataclass(frozen=True)
+class Views(Cut):
+    """The rows of an epoch: of each one the record (by its place among those of the part) and what is shown, (N,) and (N, P)."""
+
+    record: Int64
+    shown: Shown
+
+
+def cut(lengths: Int64, room: int) -> tuple[Int64, Shown]:
+    """A row for each record of texts of these lengths (N, P): the longest text loses its end."""
+    return np.arange(len(lengths)), Shown(np.zeros_like(lengths), shares(lengths, room))
+
+
+def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, Shown]:
+    """The windows over the last text of records (N, P): the record of each, and what it shows.
+
+    A window begins `stride` tokens behind the one before, until one reaches the end of the text (Devlin et al., 2019;
+    `doc_stride` in google-research/bert, run_squad.py): every token is in at least one. Where a record needs several, its other
+    texts have at most half of the room and lose their ends.
+
+    Windows that would not overlap are a `CorpusError`: tokens between them would never be read, and a span that crosses a border
+    would be in none (huggingface/transformers#2548).
+    """
+    others, last = lengths[:, :-1], lengths[:, -1]
+    fits = lengths.sum(1) <= room
+    kept = np.where(fits[:, None], others, shares(others, room // 2) if others.shape[1] else others)
+    left = room - kept.sum(1)
+    several = last > left
+    if (several & (left <= stride)).any():
+        least = int(left[several].min())
+        raise CorpusError(
+            f"records.stride: windows begin {stride} tokens apart, but only {least} tokens of a long text fit into a row of "
+            f"{room}: windows would not overlap.\n"
+            f"  Give a smaller stride, such as --set corpus.stride={max(least // 2, 1)}, or longer rows."
+        )
+    count = 1 + -(-np.maximum(last - left, 0) // stride)
+    record = np.repeat(np.arange(len(lengths)), count)
+    offset = (np.arange(len(record)) - np.repeat(np.cumsum(count) - count, count)) * stride
+    first, shown = np.zeros((len(record), lengths.shape[1]), np.int64), lengths[record]
+    first[:, -1] = offset
+    shown[:, :-1], shown[:, -1] = kept[record], np.minimum(last[record] - offset, left[record])
+    return record, Shown(first, shown)
+
+
+def shares(lengths: Int64, room: int) -> Int64:
+    """How much of each text (B, P) is kept where a row has `room` tokens: the longest gives way first, of equals the later."""
+    count = lengths.shape[1]
+    ascending = np.sort(lengths, axis=1)
+    before = np.cumsum(ascending, axis=1) - ascending
+    level = ((room - before) // (count - np.arange(count))).max(axis=1, keepdims=True)
+    kept = np.minimum(lengths, np.maximum(level, 0))
+    spare = np.where(lengths.sum(1) > room, room - kept.sum(1), 0)
+    longer = lengths > kept
+    kept += longer & (np.cumsum(longer, axis=1) <= spare[:, None])
+    return np.where(lengths.sum(1, keepdims=True) > room, kept, lengths)
