@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from cloze.tasks.bootstrap import Difference
+    from cloze.tasks.task import Evaluation, Learner, Task
 
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A folder that cloze finetune wrote; of words, also a file of vectors.")],
-    files: Annotated[list[str] | None, typer.Argument(help="Labelled text: TSV, CSV, JSON lines; of words CoNLL.")] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Labelled text: TSV, CSV, JSON lines; of words CoNLL. A second folder before it is compared."),
+    ] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="The column with the label.")] = None,
@@ -26,13 +33,16 @@ def command(
     restrict: Annotated[int | None, typer.Option(min=1, help="Of analogies: the first N words only.")] = None,
     unknown: Annotated[str, typer.Option(help="Words without a vector: skip, or zero: count as cosine 0, as wrong.")] = "skip",
     lower: Annotated[bool, typer.Option("--lower", help="Of words: look them up in lower case.")] = False,
+    bootstrap: Annotated[int | None, typer.Option(help="Intervals of 95 %, by drawing the examples so often; 1000.")] = None,
+    seed: Annotated[int, typer.Option(help="Of --bootstrap: equal seeds draw equal examples.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure accuracy, macro-F1 and the Matthews correlation, or of texts loss, exact match, F1 over words and ROUGE.
 
-    Example: cloze evaluate SENTIMENT test.tsv
+    Examples: cloze evaluate SENTIMENT test.tsv --bootstrap 1000; two folders are compared on the same examples:
+    cloze evaluate SENTIMENT OTHER test.tsv
 
     Vectors of words: Spearman's correlation with people's scores, and analogies by section, both with their coverage.
     Example: cloze evaluate RUN --similarity wordsim/*.txt
@@ -46,40 +56,105 @@ def command(
             checkpoint, pairs, questions, method=method, restrict=restrict, unknown=unknown, lower=lower, as_json=as_json
         )
         return
-    if not files:
-        from cloze.errors import TaskError
-
-        raise TaskError("no file to measure on. Give labelled text, or for vectors of words --similarity or --analogies.")
+    files = files or []
     from cloze.corpus.readers.labelled import as_format, as_quoting
-    from cloze.tasks.result import task_of
+    from cloze.tasks.result import is_tuned, task_of
 
-    task = task_of(checkpoint, text=text, text_b=text_b, label=label, target=target).reading(
-        columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
-    ).deciding(beams=beams, length_penalty=length_penalty)
-    examples = [task.read(file) for file in files]
+    folders = [checkpoint, *(Path(file) for file in files if is_tuned(Path(file)))]
+    files = [file for file in files if not is_tuned(Path(file))]
+    _check(folders, files)
+    names = columns.split(",") if columns else None
+    tasks = [
+        task_of(folder, text=text, text_b=text_b, label=label, target=target)
+        .reading(columns=names, format=as_format(file_format), quoting=as_quoting(quoting))
+        .deciding(beams=beams, length_penalty=length_penalty)
+        for folder in folders
+    ]
+    examples = [[task.read(file) for file in files] for task in tasks]
+    measured = [
+        _measured(folder, task, files, own, size=batch, device=device, bootstrap=bootstrap, seed=seed)
+        for folder, task, own in zip(folders, tasks, examples, strict=True)
+    ]
+    compared = _compared(measured, files, bootstrap=bootstrap, seed=seed) if len(folders) == 2 else {}
+    if as_json:
+        _print_json(folders, measured, compared)
+        return
+    for folder, (_, found) in zip(folders, measured, strict=True):
+        for file, one in found.items():
+            _show(f"{folder}: {file}" if len(folders) > 1 else file, one)
+    for file, differences in compared.items():
+        print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
+        for name, difference in differences.items():
+            told = "" if difference.sure else "  not told apart"
+            print(f"  {name:<11}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{told}")
 
+
+def _check(folders: list[Path], files: list[str]) -> None:
+    """Refuse more folders than two, and no file."""
+    from cloze.errors import TaskError
+
+    if len(folders) > 2:
+        raise TaskError(f"{len(folders)} fine-tuned folders: expected one, or two to compare.")
+    if not files:
+        raise TaskError("no file to measure on. Give labelled text, or for vectors of words --similarity or --analogies.")
+
+
+def _measured(
+    folder: Path, task: Task, files: list[str], examples: list[Any], *, size: int, device: str, bootstrap: int | None, seed: int
+) -> tuple[Learner, dict[str, Evaluation]]:
+    """What learned the task, and how it does on each file."""
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress
     from cloze.tasks.evaluation import evaluate
     from cloze.tasks.result import load_tuned
 
-    learner, described = load_tuned(load_checkpoint(checkpoint, device), task)
+    learner, described = load_tuned(load_checkpoint(folder, device), task)
     always = (described.get("baseline") or {}).get("always")
     found = {}
     for file, part in zip(files, examples, strict=True):
         with Progress(len(part), "texts") as progress:
-            found[file] = evaluate(learner, part, always=always, size=batch, report=progress)
-    if as_json:
-        import json
+            found[file] = evaluate(
+                learner, part, always=always, size=size, report=progress, bootstrap=bootstrap, seed=seed
+            )
+    return learner, found
 
-        print(json.dumps({file: one.record() for file, one in found.items()}, indent=2, ensure_ascii=False))
-        return
-    for file, one in found.items():
-        print(f"{file}: {one.examples} examples")
-        shown = f"always {one.baseline['always'][:40]!r}" if one.baseline else ""
-        print(f"  {'':<11}  {'':<8}{shown}")
-        for name, value in one.metrics.items():
-            beside = f"{one.baseline[name]:.4f}" if one.baseline and name in one.baseline else ""
-            print(f"  {name:<11}  {value:<8.4f}{beside}")
-        for remark in one.remarks:
-            print(f"  note: {remark}")
+
+def _compared(
+    measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str], *, bootstrap: int | None, seed: int
+) -> dict[str, dict[str, Difference]]:
+    """By how much the second of two is better on each file."""
+    from cloze.tasks.bootstrap import differences
+
+    (one, first), (two, second) = measured
+    return {
+        file: differences(
+            (first[file].judged, one.metrics), (second[file].judged, two.metrics), resamples=bootstrap or 1000, seed=seed
+        )
+        for file in files
+    }
+
+
+def _show(title: str, one: Evaluation) -> None:
+    print(f"{title}: {one.examples} examples")
+    sure = f"{'95 % interval':<18}" if one.intervals else ""
+    shown = f"always {one.baseline['always'][:40]!r}" if one.baseline else ""
+    print(f"  {'':<11}  {'':<8}{sure}{shown}".rstrip())
+    for name, value in one.metrics.items():
+        interval = "" if not one.intervals else "[{:.4f}, {:.4f}]".format(*one.intervals[name]).ljust(18)
+        beside = f"{one.baseline[name]:.4f}" if one.baseline and name in one.baseline else ""
+        print(f"  {name:<11}  {value:<8.4f}{interval}{beside}".rstrip())
+    for remark in one.remarks:
+        print(f"  note: {remark}")
+
+
+def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, Any]) -> None:
+    import json
+
+    records: list[dict[str, Any]] = [{file: one.record() for file, one in found.items()} for _, found in measured]
+    made = records[0]
+    if len(folders) == 2:
+        made = {str(folder): own for folder, own in zip(folders, records, strict=True)}
+        made["difference"] = {
+            file: {name: one._asdict() for name, one in own.items()} for file, own in compared.items()
+        }
+    print(json.dumps(made, indent=2, ensure_ascii=False))

@@ -25,12 +25,10 @@ def command(
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.filling import fill
-    from cloze.decoding.reader import Reader, prediction_head, require_order
+    from cloze.decoding.ready import to_fill
 
-    loaded = load_checkpoint(checkpoint, device)
-    order = require_order(loaded, "open", verb="fill", instead=f"To continue a text: cloze generate {checkpoint} TEXT")
-    head = prediction_head(loaded, verb="fill")
-    for filled in fill(Reader.of(loaded, order=order, language=language), head, given, top=top):
+    ready = to_fill(load_checkpoint(checkpoint, device), language=language)
+    for filled in fill(ready.reader, ready.head, given, top=top):
         if as_json:
             import json
             from dataclasses import asdict

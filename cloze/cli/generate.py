@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -40,18 +40,13 @@ def command(
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.generation import generate
     from cloze.decoding.progress import Progress
-    from cloze.decoding.reader import Reader, prediction_head, require_order
+    from cloze.decoding.ready import to_generate
     from cloze.decoding.sampling import Sampling
     from cloze.decoding.search import Beams, Limits
-    from cloze.decoding.sequence import answers, has_decoder
+    from cloze.decoding.sequence import answers
 
     sampling = Sampling(0.0 if greedy else temperature, top_k, top_p)
-    loaded = load_checkpoint(checkpoint, device)
-    reader = Reader.of(loaded, language=language)
-    if not has_decoder(reader):
-        order = require_order(loaded, "source_to_target", "left_to_right", verb="generate", instead=_instead(loaded))
-        reader = Reader.of(loaded, order=order, language=language)
-    head = prediction_head(loaded, verb="generate")
+    reader, head, _ = to_generate(load_checkpoint(checkpoint, device), language=language)
     search = None if beams is None else Beams(beams, length_penalty, early)
     limits = Limits(min_tokens, no_repeat) if min_tokens or no_repeat else None
     with Progress(len(given), "texts") as progress:
@@ -69,14 +64,3 @@ def command(
             print("---")
         print(one.text if answers(reader) else one.prompt + one.text)
 
-
-def _instead(loaded: Any) -> str:
-    """What to do with a network that does not write."""
-    from cloze.decoding.reader import heads_by_kind
-
-    kinds = heads_by_kind(loaded)
-    if "token_prediction" in kinds:
-        return f'To fill a gap: cloze fill {loaded.folder} "… [MASK] …"'
-    if "token_labelling" in kinds:
-        return f"It predicts no words. To judge the tokens of a text: cloze score {loaded.folder} TEXT"
-    return f"It predicts no words. To see what it learned of one: cloze neighbours {loaded.folder} WORD"

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from cloze.tasks.task import Task
 
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A folder that cloze finetune wrote.")],
-    file: Annotated[str, typer.Argument(help="Text: TSV, CSV or JSON lines; of words CoNLL; also .gz and .xz; - is stdin.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(help="Texts, or a file: TSV, CSV, JSON lines; of words CoNLL; .txt: a text a line; - or none: stdin."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="A JSON-lines file; none: standard output.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
@@ -22,9 +29,10 @@ def command(
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
 ) -> None:
-    """Answer every row of a file: a JSON object per row with label and probabilities, or with the text that was written.
+    """Answer texts: a JSON object for each with label and probabilities, or with the text that was written.
 
-    Example: cloze predict SENTIMENT reviews.csv --out labelled.jsonl
+    Examples: cloze predict SENTIMENT "What a film!"; cloze predict SENTIMENT reviews.csv --out labelled.jsonl. A text pair is
+    written with a tab between.
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.tasks.evaluation import check_predictions
@@ -32,21 +40,43 @@ def command(
 
     if out is not None:
         check_predictions(out)
+    kind = as_format(file_format)
     task = task_of(checkpoint, text=text, text_b=text_b).reading(
-        columns=columns.split(",") if columns else None, format=as_format(file_format), quoting=as_quoting(quoting)
+        columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
-    examples = task.read(file, labelled=False)
+    examples = _examples(task, inputs or [], table=kind is not None or columns is not None)
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress
-    from cloze.tasks.evaluation import predict, write_predictions
+    from cloze.tasks.evaluation import cut_of, predict, write_predictions
     from cloze.tasks.result import load_tuned
 
     learner, _ = load_tuned(load_checkpoint(checkpoint, device), task)
     with Progress(len(examples), "texts") as progress:
         predictions = predict(learner, examples, size=batch, report=progress)
+    if (remark := cut_of(predictions, learner.length)) is not None:
+        typer.echo(f"note: {remark}", err=True)
     if out is None:
         write_predictions(predictions, None)
         return
     write_predictions(predictions, out)
     typer.echo(f"{out}: {len(examples)} rows")
+
+
+def _examples(task: Task, inputs: list[str], *, table: bool) -> Any:
+    """What is to be answered: arguments that are texts, the lines of a .txt file or of standard input, or a table.
+
+    `table`: the options say how a table is written, so that standard input is one, and a .txt file, too.
+    """
+    from cloze.decoding.texts import gather, kind_of_file, named_file
+    from cloze.tasks.given import read_lines, read_stream
+
+    inputs = [] if inputs == ["-"] else inputs
+    file = named_file(inputs, tables=True)
+    if file is None and inputs:
+        return read_lines(task, inputs, None)
+    if file is None and table:
+        return read_stream(task, sys.stdin.buffer)
+    if file is not None and (table or kind_of_file(file) != ".txt"):
+        return task.read(file, labelled=False)
+    return read_lines(task, gather([], file), "standard input" if file is None else file)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cloze.decoding.minimal_pairs import Preference
     from cloze.decoding.perplexity import Perplexity
     from cloze.decoding.pointer_cache import Pointer
+    from cloze.decoding.ready import Ready
     from cloze.decoding.scoring import Score
     from cloze.decoding.stream_scoring import Recall
     from cloze.decoding.windows import Windows
@@ -55,9 +56,7 @@ def command(
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.pointer_cache import Pointer
-    from cloze.decoding.reader import Reader
-    from cloze.decoding.scoring import check_order
-    from cloze.decoding.sequence import answers
+    from cloze.decoding.ready import to_score
     from cloze.decoding.windows import Windows
     from cloze.tasks.finetune import as_dtype
 
@@ -65,43 +64,45 @@ def command(
     cache = None if pointer is None else Pointer(pointer, **{name: value for name, value in sizes.items() if value is not None})
     chosen = _pairs(pairs, limit) if pairs is not None else None
     loaded = load_checkpoint(checkpoint, device)
-    check_order(loaded, order)
-    reader = Reader.of(loaded, order=order, language=language, precision=as_dtype(precision, loaded.clock.seed.device))
+    cast = as_dtype(precision, loaded.clock.seed.device)
+    ready = to_score(loaded, order=order, language=language, precision=cast)
     windows = Windows(max_length, stride)
     if chosen is not None:
-        _score_pairs(loaded, reader, order, chosen, windows, as_json)
-    elif answers(reader):
+        _score_pairs(loaded, ready, chosen, windows, as_json)
+    elif ready.method is None:
         _check_answers(cache, memory, segment, windows, ends=ends)
         given, told = _told(texts or [], file, field, target, columns)
-        _score_answers(loaded, reader, given, told, truncate=truncate, perplexity=perplexity, as_json=as_json)
+        _score_answers(ready, given, told, truncate=truncate, perplexity=perplexity, as_json=as_json)
     else:
         given = _alone(texts or [], file, field, columns, truncate)
-        recall = _recall(reader, cache, memory, clamp, segment, windows, same_length=same_length, ends=ends)
-        _score_texts(loaded, reader, order, given, windows, recall, cache, (ends, perplexity, as_json))
+        recall = _recall(ready.reader, cache, memory, clamp, segment, windows, same_length=same_length, ends=ends)
+        _score_texts(ready, given, windows, recall, cache, (ends, perplexity, as_json))
 
 
-def _score_pairs(loaded: Any, reader: Any, order: str | None, chosen: list[Any], windows: Windows, as_json: bool) -> None:
+def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows, as_json: bool) -> None:
     from cloze.decoding.minimal_pairs import prefer
     from cloze.decoding.progress import Progress
-    from cloze.decoding.scoring import method_of
+    from cloze.decoding.reader import refuse_answering
+    from cloze.errors import UserError
 
-    method, head = method_of(loaded, order)
+    reader, head, method = ready
+    if method is None:
+        refuse_answering(loaded, verb="score")
+        raise UserError("--pairs scores sentences alone, and --order source_to_target answers to texts. Leave one out.")
     with Progress(2 * len(chosen), "sentences") as progress:
         found = prefer(reader, head, chosen, method=method, windows=windows, report=progress)
     _print_preferences(found, method, as_json)
 
 
 def _score_answers(
-    loaded: Any, reader: Any, given: list[str], told: list[str], *, truncate: bool, perplexity: bool, as_json: bool
+    ready: Ready, given: list[str], told: list[str], *, truncate: bool, perplexity: bool, as_json: bool
 ) -> None:
     from cloze.decoding.answer_scoring import score_answers
     from cloze.decoding.perplexity import Perplexity
     from cloze.decoding.progress import Progress
-    from cloze.decoding.reader import prediction_head
 
     with Progress(len(given), "texts") as progress:
-        head = prediction_head(loaded, verb="score")
-        scores = score_answers(reader, head, given, told, truncate=truncate, report=progress)
+        scores = score_answers(ready.reader, ready.head, given, told, truncate=truncate, report=progress)
     cut = [one.cut for one in scores if one.cut]
     if cut:
         typer.echo(f"cut: {sum(cut)} tokens of {len(cut)} of {len(scores)} texts and answers did not fit", err=True)
@@ -113,16 +114,17 @@ def _score_answers(
 
 
 def _score_texts(
-    loaded: Any, reader: Any, order: str | None, given: list[str], windows: Windows, recall: Recall | None,
-    cache: Pointer | None, shown: tuple[bool, bool, bool],
+    ready: Ready, given: list[str], windows: Windows, recall: Recall | None, cache: Pointer | None,
+    shown: tuple[bool, bool, bool],
 ) -> None:
     from cloze.decoding.perplexity import Perplexity
     from cloze.decoding.progress import Progress
-    from cloze.decoding.scoring import method_of, score
+    from cloze.decoding.scoring import score
     from cloze.decoding.stream_scoring import score_stream
     from cloze.errors import UserError
 
-    method, head = method_of(loaded, order)
+    reader, head, method = ready
+    assert method is not None  # it scores texts
     ends, perplexity, as_json = shown
     if perplexity and method == "originality":
         raise UserError("--perplexity is for networks that predict tokens; a discriminator only judges them. Leave it out.")

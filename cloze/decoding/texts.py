@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from cloze.corpus.readers.text_files import is_json_lines, json_lines, lines, string_field
-from cloze.errors import TaskError
+from cloze.errors import TaskError, beside
 
-_TEXT_FILES = (".txt", ".tsv", ".csv", ".gz", ".xz", ".jsonl", ".ndjson", ".json")
+_TEXT_FILES = (".txt", ".gz", ".xz", ".jsonl", ".ndjson", ".json")  # of which each line or record is a text
+_TABLES = (".tsv", ".tab", ".csv", ".conll", ".conllu", ".parquet")
 
 
-def _refuse_file_name(text: str) -> None:
-    """A `TaskError` for an argument that is plainly a file's name, whose letters would else be taken for the text."""
-    if Path(text).suffix.lower() not in _TEXT_FILES or any(c.isspace() for c in text):
-        return
-    there = "is a file, not a text." if Path(text).is_file() else "looks like a file's name, and there is no such file."
-    raise TaskError(f"{text}: {there}\n  Its lines are read with --file {text}; to take the name itself as a text, pipe it in.")
+def named_file(given: Sequence[str], *, tables: bool = False) -> str | None:
+    """The file that the arguments name, None where they are texts; with `tables` it may be a folder or a table, too.
+
+    A `TaskError` for an argument that is plainly a file's name and names none, or names one among others: its letters would
+    else be taken for a text.
+    """
+    for text in given:
+        there = bool(text) and os.path.exists(text)
+        suffix = kind_of_file(text)
+        known = suffix in _TEXT_FILES or suffix in _TABLES
+        if not (known or (tables and there)) or (not there and any(c.isspace() for c in text)):
+            continue
+        if not there:
+            raise TaskError(
+                f"{text}: looks like a file's name, and there is no such file. {beside(Path(text))}".rstrip()
+                + "\n  To take the name itself as a text, pipe it in."
+            )
+        if len(given) > 1:
+            raise TaskError(f"{text}: is a file, not a text; give it alone.\n  Its lines are the texts then.")
+        if not tables and suffix in _TABLES:
+            raise TaskError(f"{text}: is a table, not a text.\n  To take each of its lines as a text: --file {text}")
+        return text
+    return None
+
+
+def kind_of_file(name: str) -> str:
+    """The ending of a file's name that says what it holds: `.tsv` of A.tsv and of A.tsv.xz, `.xz` of A.xz."""
+    path = Path(name)
+    inner = path.with_suffix("").suffix if path.suffix in (".gz", ".xz") else ""
+    return (inner or path.suffix).lower()
 
 
 def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_input: bool | None = None) -> list[str]:
     """The texts of a verb: its arguments if there are any, else the lines of `file` or of standard input.
 
-    Empty lines are kept, so that results stay aligned with their input. A JSON-lines file gives `field` of every record;
-    standard input is read as JSON lines when `json_input` says so.
+    One argument that names a file stands for the file's lines. Empty lines are kept, so that results stay aligned with their
+    input. A JSON-lines file gives `field` of every record; standard input is read as JSON lines when `json_input` says so.
     """
     if given and file is not None:
         raise TaskError("give texts or --file, not both.")
-    if given:
-        for text in given:
-            _refuse_file_name(text)
+    file = named_file(given) if given else file
+    if given and file is None:
         return list(given)
     source = file if file is not None else "-"
     if source == "-" and sys.stdin.isatty():

@@ -23,7 +23,7 @@ from cloze.objectives.heads import VocabularyHead
 from cloze.rng import fold
 from cloze.tasks.overlap import overlap
 from cloze.tasks.settings import Settings
-from cloze.tasks.task import Evaluation, Report, clock_of, evaluating
+from cloze.tasks.task import Evaluation, Report, clock_of, cut_remark, evaluating
 from cloze.tasks.trained import TrainedLearner, copied
 
 GREEDY = Sampling(temperature=0.0)
@@ -73,16 +73,18 @@ class JudgedPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Output:
-    """What was written for one row: the file's line it comes from, its text, and whether the end came by itself."""
+    """What was written for one row: the file's line it comes from, its text, whether the end came by itself, and how many tokens
+    of the text did not fit."""
 
     line: int
     text: str
     output: str
     ended: bool
+    cut: int = 0
 
     def record(self) -> dict[str, Any]:
-        """The JSON object of this output."""
-        return dict(self.__dict__)
+        """The JSON object of this output; a text that was read whole has no `cut`."""
+        return {name: value for name, value in self.__dict__.items() if name != "cut" or value}
 
 
 @dataclass(frozen=True)
@@ -166,16 +168,21 @@ class Answerer(TrainedLearner):
         baseline = None if always is None else {"always": always, **overlap([always] * len(targets), targets)}
         other = sum(row.reference.split() != target.split() for row, target in zip(rows, targets, strict=True))
         remark = f"{other} of {len(rows)} targets are compared as the vocabulary spells them, not as the file does."
-        return Evaluation(len(rows), self.metrics(judged), baseline, (remark,) if other else (), judged)
+        remarks = [remark] if other else []
+        cut = cut_remark([row.source.cut for row in rows], self.length)
+        return Evaluation(
+            len(rows), self.metrics(judged), baseline, (*remarks, *([] if cut is None else [cut])), judged=judged
+        )
 
     @torch.inference_mode()
     def predict(self, examples: Texts, *, size: int = 64, report: Report = lambda done: None) -> list[Output]:
         """A text for every example."""
+        asked = self._asked(examples)
         with evaluating(self):
-            written = self._texts(self._asked(examples), size, report)
+            written = self._texts(asked, size, report)
         return [
-            Output(line, text, output, ended)
-            for line, text, (output, ended) in zip(examples.lines, examples.texts, written, strict=True)
+            Output(line, text, output, ended, source.cut)
+            for line, text, (output, ended), source in zip(examples.lines, examples.texts, written, asked, strict=True)
         ]
 
     def _asked(self, examples: Texts) -> list[Framed]:

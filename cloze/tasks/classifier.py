@@ -24,7 +24,7 @@ from cloze.tasks.auxiliary import language_head, predicted
 from cloze.tasks.labels import Examples, label_ids
 from cloze.tasks.metrics import measure
 from cloze.tasks.settings import Settings
-from cloze.tasks.task import Evaluation, FramedRow, Report, clock_of, evaluating
+from cloze.tasks.task import Evaluation, FramedRow, Report, clock_of, cut_remark, evaluating
 from cloze.tasks.trained import TrainedLearner, copied
 from cloze.tasks.truncated import require_carry, states_in_pieces
 
@@ -42,7 +42,8 @@ class Labelled(FramedRow):
 
 @dataclass(frozen=True)
 class Choice:
-    """The label of one row: the file's line it comes from, its texts, and the probability of every label."""
+    """The label of one row: the file's line it comes from, its texts, the probability of every label, and how many tokens did not
+    fit."""
 
     line: int
     text: str
@@ -50,12 +51,15 @@ class Choice:
     label: str
     probability: float
     probabilities: dict[str, float]
+    cut: int = 0
 
     def record(self) -> dict[str, Any]:
-        """The JSON object of this choice; a task with one text has no `text_b`."""
+        """The JSON object of this choice; a task with one text has no `text_b`, a text that was read whole no `cut`."""
         record = dict(self.__dict__)
         if self.text_b is None:
             del record["text_b"]
+        if not self.cut:
+            del record["cut"]
         return record
 
 
@@ -224,19 +228,21 @@ class Classifier(TrainedLearner):
         if always is not None:
             constant = np.full_like(judged[:, 0], self.names.index(always))
             baseline = {"always": always, **measure(judged[:, 0], constant, len(self.names))}
-        return Evaluation(len(rows), self.metrics(judged), baseline, judged=judged)
+        remark = cut_remark([row.framed.cut for row in rows], self.length)
+        return Evaluation(len(rows), self.metrics(judged), baseline, () if remark is None else (remark,), judged=judged)
 
     def predict(
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
     ) -> list[Choice]:
         """The most probable label of every example."""
-        probabilities = self.probabilities(self.encode(examples), size=size, report=report)
+        framed = self.encode(examples)
+        probabilities = self.probabilities(framed, size=size, report=report)
         others: Sequence[str | None] = examples.others if examples.others is not None else [None] * len(examples)
         made = []
-        for line, text, other, row in zip(examples.lines, examples.texts, others, probabilities, strict=True):
+        for line, text, other, read, row in zip(examples.lines, examples.texts, others, framed, probabilities, strict=True):
             best = int(row.argmax())
             shares = {label: round(float(p), 6) for label, p in zip(self.names, row, strict=True)}
-            made.append(Choice(line, text, other, self.names[best], round(float(row[best]), 6), shares))
+            made.append(Choice(line, text, other, self.names[best], round(float(row[best]), 6), shares, read.cut))
         return made
 
     def stored(self) -> dict[str, StoredHead]:

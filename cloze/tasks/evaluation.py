@@ -5,19 +5,30 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cloze.errors import TaskError
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report
+from cloze.tasks.bootstrap import intervals
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark
 from cloze.whole import whole_file
 
 
 def evaluate(
-    learner: Learner, examples: Any, *, always: str | None = None, size: int = 64, report: Report = lambda done: None
+    learner: Learner, examples: Any, *, always: str | None = None, size: int = 64, report: Report = lambda done: None,
+    bootstrap: int | None = None, seed: int = 0,
 ) -> Evaluation:
-    """All metrics of the task; `always` is the training text's most frequent answer, `size` the rows of a batch."""
-    return learner.evaluate(examples, always, size=size, report=report)
+    """All metrics of the task; `always` is the training text's most frequent answer, `size` the rows of a batch.
+
+    `bootstrap`: with intervals over so many draws of examples, drawn by `seed` (see `cloze.tasks.bootstrap`).
+    """
+    found = learner.evaluate(examples, always, size=size, report=report)
+    if bootstrap is None:
+        return found
+    if not len(found.judged):
+        raise TaskError(f"--bootstrap: {learner.task.name} is not measured example by example. Leave it out.")
+    return replace(found, intervals=intervals(found.judged, learner.metrics, resamples=bootstrap, seed=seed))
 
 
 def predict(
@@ -25,6 +36,11 @@ def predict(
 ) -> Sequence[Prediction]:
     """An answer for every example, in their order; answers of the examples are not looked at."""
     return learner.predict(examples, size=size, report=report)
+
+
+def cut_of(predictions: Sequence[Prediction], length: int | None) -> str | None:
+    """How many of the texts that were answered lost their end, in words; None where all were read whole."""
+    return cut_remark([getattr(prediction, "cut", 0) for prediction in predictions], length)
 
 
 def check_predictions(path: Path) -> None:

@@ -207,7 +207,7 @@ class WordLabeller(TrainedLearner):
         if always is not None:
             truth = [row.labels for row in rows]
             baseline = {"always": always, **measured(truth, [(always,) * len(labels) for labels in truth])}
-        return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged)
+        return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged)
 
     def predict(
         self, examples: Tagged, *, size: int = 64, report: Report = lambda done: None

@@ -123,6 +123,11 @@ def check_new(folder: Path, *, overwrite: bool) -> None:
         raise TaskError(f"{folder}: {place} is no folder that you can write to. Choose another --out.")
 
 
+def is_tuned(folder: Path) -> bool:
+    """Whether a path is a fine-tuned folder."""
+    return (folder / TASK_FILE).is_file() or (folder / "config.json").is_file()
+
+
 def read_task(folder: Path) -> dict[str, Any]:
     """The contents of task.json, or what a transformers folder says of its labels; neither is a `CheckpointError`."""
     path = folder / TASK_FILE

@@ -60,17 +60,34 @@ class Prediction(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics on some examples; `baseline` are those of always giving the training text's most frequent answer."""
+    """Metrics on some examples; `baseline` are those of always giving the training text's most frequent answer.
+
+    `intervals`: of each metric where 95 % of it lie when the examples are drawn again, if that was asked for.
+    """
 
     examples: int
     metrics: dict[str, float]
     baseline: dict[str, Any] | None
     remarks: tuple[str, ...] = ()
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     judged: Judged = field(default=(), repr=False, compare=False)  # of every example what the metrics need, see `Learner`
 
     def record(self) -> dict[str, Any]:
         """The JSON object of it."""
-        return {name: getattr(self, name) for name in ("examples", "metrics", "baseline", "remarks")}
+        made = {name: getattr(self, name) for name in ("examples", "metrics", "baseline", "remarks")}
+        return {**made, "intervals": dict(self.intervals)} if self.intervals else made
+
+
+def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
+    """Of the tokens that each text lost, how many texts were cut, in words; None if none was. `length`: what is read of one."""
+    number = sum(lost > 0 for lost in cut)
+    if not number:
+        return None
+    read = "than the network reads" if length is None else f"than {length} tokens"
+    return (
+        f"{number} of {len(cut)} texts are longer {read} and lost their end, {sum(cut):,} tokens in all "
+        "(fine-tune with --set length=N to read more)"
+    )
 
 
 class Task(Protocol):

@@ -85,12 +85,15 @@ def test_an_import_that_fails_is_told_with_its_line(tmp_path: Path, capsys: pyte
 
 
 def test_the_name_of_a_file_is_not_taken_for_a_text(tmp_path: Path) -> None:
-    missing = r"TEXTS\.txt: looks like a file's name, and there is no such file\.\n.*--file TEXTS\.txt"
-    with pytest.raises(TaskError, match=missing):
+    with pytest.raises(TaskError, match=r"TEXTS\.txt: looks like a file's name, and there is no such file\."):
         gather(["TEXTS.txt"], None)
-    (tmp_path / "a.txt").write_text("One.\n")
-    with pytest.raises(TaskError, match=r"a\.txt: is a file, not a text"):
-        gather([str(tmp_path / "a.txt")], None)
+    (tmp_path / "a.txt").write_text("One.\nTwo.\n")
+    (tmp_path / "a.tsv").write_text("text\nOne.\n")
+    assert gather([str(tmp_path / "a.txt")], None) == ["One.", "Two."]
+    with pytest.raises(TaskError, match=r"a\.txt: is a file, not a text; give it alone"):
+        gather(["A text.", str(tmp_path / "a.txt")], None)
+    with pytest.raises(TaskError, match=r"a\.tsv: is a table, not a text\.\n.*--file .*a\.tsv"):
+        gather([str(tmp_path / "a.tsv")], None)
     assert gather(["I read a.txt", "etc."], None) == ["I read a.txt", "etc."]
 
 

@@ -96,6 +96,48 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`tuned()` and `tuned(pair=True)`: a small BERT with a random head that tells animals from weather, as if fine-tuned.
+
+    `seed` gives another head, `length` what is read of a text.
+    """
+    import json
+
+    from cloze.interop import Card, Head, export_folder
+
+    systems = load_systems()
+    made: dict[tuple[Any, ...], Path] = {}
+
+    def export(*, pair: bool = False, seed: int = 1, length: int = 12) -> Path:
+        key = (pair, seed, length)
+        if key not in made:
+            system = systems.system("bert", longest=40)
+            arguments = {"set": "label", "classes": 2, "dropout": 0.0, "pool": True}
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                given = {"width": 16, "vocab_size": system.tokenizer.size, "table": None, "clock": system.network.clock}
+                head = systems.objective("relation_prediction", arguments, given)
+                torch.nn.init.normal_(head.head.get_submodule("output").weight, std=2.0)
+            model = system.model()
+            model.heads["classification"] = Head("relation_prediction", arguments, head.state_dict())
+            made[key] = tmp_path_factory.mktemp("tuned") / "tuned"
+            export_folder(
+                made[key], model=model, tokenizer=system.tokenizer, reading=system.reading, card=Card("tuned"),
+                labels=("animal", "weather"),
+            )
+            described = {
+                "version": 1, "task": "pair_classification" if pair else "sentence_classification",
+                "columns": {"text": "text", "text_b": "text_b" if pair else None, "label": "label"},
+                "labels": ["animal", "weather"], "head": "classification", "length": length, "dev": {"accuracy": 0.75},
+                "baseline": {"always": "animal", "accuracy": 0.5},
+            }
+            (made[key] / "cloze" / "task.json").write_text(json.dumps(described))
+        return made[key]
+
+    return export
+
+
+@pytest.fixture(scope="session")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`writer("t5")`, "bart" or "mass": a random encoder-decoder of that kind as a folder."""
     from cloze.interop import Card, Head, Model, Reading, export_folder

@@ -1,0 +1,56 @@
+"""What a checkpoint is used with: the reader and the head for filling, writing and scoring, or why it cannot and what it can."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind, prediction_head, require_order
+from cloze.decoding.scoring import Method, check_order, method_of
+from cloze.decoding.sequence import answers, has_decoder
+
+
+class Ready(NamedTuple):
+    """A reader in the order that is needed, and the head; `method`: of scoring, None for one that scores answers to texts."""
+
+    reader: Reader
+    head: Any
+    method: Method | None = None
+
+
+def to_fill(loaded: Checkpoint, *, language: str | None = None) -> Ready:
+    """What fills masks; a `ClozeError` for a network that does not."""
+    order = require_order(loaded, "open", verb="fill", instead=f"To continue a text: cloze generate {loaded.folder} TEXT")
+    return Ready(Reader.of(loaded, order=order, language=language), prediction_head(loaded, verb="fill"))
+
+
+def to_generate(loaded: Checkpoint, *, language: str | None = None) -> Ready:
+    """What continues texts or answers them; a `ClozeError` for a network that does neither."""
+    reader = Reader.of(loaded, language=language)
+    if not has_decoder(reader):
+        order = require_order(loaded, "source_to_target", "left_to_right", verb="generate", instead=_instead(loaded))
+        reader = Reader.of(loaded, order=order, language=language)
+    return Ready(reader, prediction_head(loaded, verb="generate"))
+
+
+def to_score(
+    loaded: Checkpoint, *, order: str | None = None, language: str | None = None, precision: torch.dtype | None = None
+) -> Ready:
+    """What scores texts, or answers to texts; a `ClozeError` for a network that does neither."""
+    check_order(loaded, order)
+    reader = Reader.of(loaded, order=order, language=language, precision=precision)
+    if answers(reader):
+        return Ready(reader, prediction_head(loaded, verb="score"))
+    method, head = method_of(loaded, order)
+    return Ready(reader, head, method)
+
+
+def _instead(loaded: Checkpoint) -> str:
+    """What to do with a network that does not write."""
+    kinds = heads_by_kind(loaded)
+    if "token_prediction" in kinds:
+        return f'To fill a gap: cloze fill {loaded.folder} "… [MASK] …"'
+    if "token_labelling" in kinds:
+        return f"It predicts no words. To judge the tokens of a text: cloze score {loaded.folder} TEXT"
+    return f"It predicts no words. To see what it learned of one: cloze neighbours {loaded.folder} WORD"

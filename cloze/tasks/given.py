@@ -1,0 +1,164 @@
+"""Rows that are in memory, as a file that a task reads: strings, tuples, dictionaries, data frames, data sets.
+
+Tasks read files, each in its own way; so rows become JSON lines for a moment, and what is wrong with one is told by its number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cloze.errors import TaskError, UserError
+from cloze.tasks.task import Task
+
+Rows = Iterable[Any]
+
+
+def columns_of(task: Task) -> tuple[list[str], list[str]]:
+    """The names of a task's columns with texts, and of those with answers."""
+    named = {kind: name for kind, name in task.description()["columns"].items() if name is not None}
+    texts = [name for kind, name in named.items() if kind.startswith("text")]
+    return texts, [name for kind, name in named.items() if not kind.startswith("text")]
+
+
+def read_given(task: Task, given: Any, *, labelled: bool) -> Any:
+    """The examples of a file, or of rows that are in memory (see `as_records`), as the task reads them."""
+    if isinstance(given, Path):
+        return task.read(given, labelled=labelled)
+    with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
+        path = Path(folder) / "rows.jsonl"
+        write_rows(path, as_records(given, task, labelled=labelled))
+        with naming_rows(path):
+            return task.reading(columns=None, format=None, quoting="auto").read(path, labelled=labelled)
+
+
+def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, Any]]:
+    """Rows as dictionaries by column.
+
+    A row is a dictionary by column; else the texts in the order of the task's columns, with `labelled` and the answers behind
+    them; else, where there is one column, its value. A data frame or a data set gives its rows. A row of another width, a
+    single string where rows are expected, and no row at all are `TaskError`s.
+    """
+    if isinstance(given, (str, bytes, Mapping)) and not hasattr(given, "column_names"):
+        raise TaskError("expected a list of rows, got one. Put it into a list.")
+    texts, answers = columns_of(task)
+    names = texts + answers if labelled else texts
+    rows = _listed(given)
+    first = next(rows, None)
+    if first is None:
+        raise TaskError("no rows; expected at least one.")
+    for number, row in enumerate(chain([first], rows), start=1):
+        yield _record(row, number, names)
+
+
+def _record(row: Any, number: int, names: Sequence[str]) -> dict[str, Any]:
+    if isinstance(row, Mapping):
+        return {str(name): _plain(value) for name, value in row.items()}
+    if isinstance(row, str) or (len(names) == 1 and not (isinstance(row, tuple) and len(row) == 1)):
+        row = (row,)
+    if not isinstance(row, (tuple, list)) or len(row) != len(names):
+        had = f"{len(row)} values" if isinstance(row, (tuple, list)) else f"a {type(row).__name__}"
+        raise TaskError(
+            f"row {number}: {had}, expected {' and '.join(names)}.\n"
+            f"  Write ({', '.join(names)}) or {{{', '.join(f'{name!r}: …' for name in names)}}}."
+        )
+    return {name: _plain(value) for name, value in zip(names, row, strict=True)}
+
+
+def _listed(given: Any) -> Iterator[Any]:
+    """The rows one by one; of a data frame dictionaries, of a data set dictionaries with the names of its classes."""
+    if hasattr(given, "to_dict") and hasattr(given, "columns") and hasattr(given, "iterrows"):  # pandas
+        return iter(given.to_dict("records"))
+    if isinstance(given, Mapping):  # a DatasetDict
+        raise TaskError(f"expected rows, got several sets of them ({', '.join(map(str, given))}). Choose one of them.")
+    features = getattr(given, "features", None) or {}
+    named = {name: feature.names for name, feature in features.items() if getattr(feature, "names", None)}
+    if not named:
+        return iter(given)
+    return ({name: _named(value, named.get(name)) for name, value in row.items()} for row in given)
+
+
+def _named(value: Any, names: Sequence[str] | None) -> Any:
+    return names[value] if names is not None and isinstance(value, int) and 0 <= value < len(names) else value
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; a number that is none (NaN) is no value."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float) and value != value:
+        return None
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    return {str(key): _plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+
+
+def read_lines(task: Task, lines: Sequence[str], source: str | None) -> Any:
+    """Texts, each of a line of its own, as examples without answers; lines with nothing in them are passed over.
+
+    A task with several texts takes them with a tab between. `source` is where the lines come from, None for arguments.
+    """
+    names, _ = columns_of(task)
+    rows: list[dict[str, Any] | None] = []
+    for number, line in enumerate(lines, start=1):
+        cells = line.split("\t") if len(names) > 1 or source is not None else [line]
+        if line.strip() and len(cells) != len(names):
+            where = f"text {number}" if source is None else f"{source}:{number}"
+            raise TaskError(
+                f"{where}: {len(cells) - 1} tabs, expected {len(names) - 1}: a line has {' and '.join(names)}.\n"
+                "  If the file is a table, or a word and its label a line, say so with --format tsv."
+            )
+        rows.append(dict(zip(names, cells, strict=True)) if line.strip() else None)
+    if not any(rows):
+        raise TaskError(f"{source or 'the texts'}: empty, expected one text per line.")
+    with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
+        path = Path(folder) / "rows.jsonl"
+        write_rows(path, rows)
+        with naming_rows(path, source=source):
+            return task.reading(columns=None, format=None, quoting="auto").read(path, labelled=False)
+
+
+def read_stream(task: Task, stream: BinaryIO) -> Any:
+    """A table that comes through a stream, which readers look through more than once, as examples without answers."""
+    with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
+        path = Path(folder) / "table"
+        with path.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+        with naming_rows(path, source="standard input"):
+            return task.read(path, labelled=False)
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any] | None]) -> int:
+    """Write rows as JSON lines, None as an empty line; returns how many lines there are."""
+    number = 0
+    with path.open("w", encoding="utf-8") as file:
+        for number, row in enumerate(rows, start=1):
+            try:
+                file.write("\n" if row is None else json.dumps(row, ensure_ascii=False) + "\n")
+            except TypeError:
+                kinds = ", ".join(f"{name}: {type(value).__name__}" for name, value in (row or {}).items())
+                raise TaskError(f"row {number}: expected texts, numbers and lists of them, got {kinds}.") from None
+            except UnicodeEncodeError as error:
+                raise TaskError(f"row {number}: a text that is no Unicode ({error.reason}).") from None
+    return number
+
+
+@contextmanager
+def naming_rows(*paths: Path, source: str | None = None) -> Iterator[None]:
+    """Inside, what is wrong with a line of these files is told of the row that stands there, or of that line of `source`."""
+    try:
+        yield
+    except UserError as error:
+        told, row = str(error), r"row \1" if source is None else source.replace("\\", r"\\") + r":\1"
+        for path in paths:
+            told = re.sub(re.escape(str(path)) + r":(\d+)", row, told).replace(str(path), source or "the rows")
+        if told == str(error):
+            raise
+        raise TaskError(told) from None
