@@ -262,7 +262,7 @@ def _check_entry(
         present = set(BATCHING) | {
             fields.join("main", *fields.split(n)[1:]) for n in available if fields.split(n).view == run.view
         }
-        present |= {f"places/{fields.split(n).set}" for n in present if fields.split(n).field == "targets"}
+        present |= {f"places/{fields.split(n).set}" for n in present if fields.split(n).field in ("targets", "values")}
         part = run.objectives[0].part if run.objectives else recipe.networks[run.network].part
         where = Where(recipe.name) if part is None else part.where
         present |= _taken(run, states, given, present, faults)

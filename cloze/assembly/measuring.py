@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from cloze.assembly.answers import classes_of
-from cloze.assembly.build import Loaded, head_key
+from cloze.assembly.build import Loaded, built, head_key
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PassSpec, Recipe
 from cloze.corpus import RecordStore, Store
 from cloze.errors import RecipeError
@@ -53,13 +50,8 @@ def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
     made: dict[str, Any] = {"version": 1, "task": recipe.task.type, **task_of(recipe, store).description()}
     made |= {"head": objective.state, "length": recipe.sources[entry.source].arguments["length"]}
-    known = classes_of(entry, store).get(str(objective.set))
-    if known is not None:
-        codes = store.columns["label"]
-        counts = np.bincount(codes[codes >= 0], minlength=len(known))
-        made |= {"labels": list(known), "usual": known[int(counts.argmax())]}
-        made |= {"label_counts": {label: int(count) for label, count in zip(known, counts, strict=True)}}
-    return made
+    answer = built(recipe.sources[entry.source]).answer
+    return {**made, **answer.told(store.columns, store.classes)}
 
 
 def counted(
@@ -77,7 +69,7 @@ def counted(
     }
     if "usual" in told:
         examples = task.read(found["dev"].about["files"][0])
-        made["baseline"] = {"always": told["usual"], **task.constant(told["usual"], examples, told["labels"])}
+        made["baseline"] = {"always": told["usual"], **task.constant(told["usual"], examples, told.get("labels", ()))}
     return made
 
 

@@ -55,7 +55,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         if field.aligned:
             if name in takes:
                 out[name] = lay(value, padding if name == "tokens" else 0)
-        elif field.name in ("targets", "places", "weights") or field.name.startswith("decoder_"):
+        elif field.name in ("targets", "values", "places", "weights") or field.name.startswith("decoder_"):
             continue
         elif field.name in ("centers", "contexts"):  # columns, -1 for none
             out[name] = (layout.base[:, None] + value)[value >= 0]
@@ -128,13 +128,13 @@ def _second(rows: Rows, layout: Layout, takes: frozenset[str], padding: int) -> 
 
 
 def _answers(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
-    """`targets`, `places` and `weights` of every set, flattened to the answers that exist."""
+    """`targets` or `values`, `places` and `weights` of every set, flattened to the answers that exist."""
     out: Arrays = {}
     for name, targets in rows.items():
         view, field, chosen = fields.split(name)
-        if field != "targets" or view != "main":
+        if field not in ("targets", "values") or view != "main":
             continue
-        if targets.ndim == 1:  # of the whole row; `places`, if given, is -1 where the row has no answer
+        if targets.ndim == 1 or field == "values":  # of the whole row; `places`, if given, is -1 where the row has no answer
             asked: Any = rows[f"places/{chosen}"] >= 0 if f"places/{chosen}" in rows else slice(None)
             out[name] = targets[asked]
             out[f"places/{chosen}"] = np.arange(len(targets), dtype=np.int64)[asked]
@@ -155,11 +155,11 @@ def pad_answers(arrays: Mapping[str, NDArray[Any]], multiple: int) -> Arrays:
     out = dict(arrays)
     for name, targets in arrays.items():
         _, field, chosen = fields.split(name)
-        if field != "targets":
+        if field not in ("targets", "values"):
             continue
         missing = -len(targets) % multiple
         weights = arrays.get(f"weights/{chosen}", np.ones(len(targets), np.float32))
-        out[name] = np.pad(targets, (0, missing))
+        out[name] = np.pad(targets, [(0, missing)] + [(0, 0)] * (targets.ndim - 1))
         out[f"places/{chosen}"] = np.pad(arrays[f"places/{chosen}"], (0, missing))
         out[f"weights/{chosen}"] = np.pad(weights.astype(np.float32), (0, missing))
     return out

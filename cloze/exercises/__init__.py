@@ -29,6 +29,7 @@ from cloze.exercises import (
     split_words,
     subsample,
     summarise,
+    value,
     windows,
 )
 from cloze.exercises.edit import Edit
@@ -38,5 +39,5 @@ from cloze.exercises.facts import TokenFacts
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "copy", "corrupt", "cut", "delete", "frame", "hide",
     "label", "mask", "match", "mismatch", "order", "pair", "pair_half", "permutation", "permute", "predict", "rotate", "shuffle",
-    "split_words", "subsample", "summarise", "windows",
+    "split_words", "subsample", "summarise", "value", "windows",
 ]

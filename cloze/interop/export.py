@@ -16,7 +16,7 @@ from cloze.interop.card import Card, write_card
 from cloze.interop.choice import Choice, against_hint, choose, usual
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import Line, to_theirs
-from cloze.interop.model import Head, Model, ReadsText, complete
+from cloze.interop.model import PROBLEMS, Head, Model, ReadsText, as_classifier, complete
 from cloze.interop.sentences import gives_sentences, write_sentences
 from cloze.text.tokenizer import Tokenizer
 
@@ -48,7 +48,7 @@ def export_folder(
     Errors: a tokenizer with more ids than the network has vectors is a `CheckpointError`.
     """
     folder = Path(folder)
-    model = _completed(model)
+    given, model = _completed(model), _with_classifiers(_completed(model))
     vocab_size = int(model.network["embeddings.tokens.weight"].shape[0]) if _has_table(model) else tokenizer.size
     if tokenizer.size > vocab_size:
         raise CheckpointError(
@@ -66,7 +66,8 @@ def export_folder(
         if isinstance(choice, Choice):
             tensors = tensors_there(model, choice, vocab_size=vocab_size, pad=pad)
             write_tensors(stage / WEIGHTS, tensors)
-            write_json(stage / "config.json", config_of(model, choice, vocab_size, tokenizer.roles, labels))
+            config = config_of(model, choice, vocab_size, tokenizer.roles, labels)
+            write_json(stage / "config.json", {**config, **_problem(given, choice)})
             if choice.architecture.generates:
                 write_json(stage / "generation_config.json", _ids(choice.architecture, tokenizer.roles))
         else:
@@ -79,7 +80,7 @@ def export_folder(
         _write_tokenizer(stage, tokenizer, reading, model, choice)
         if gives_sentences(model, choice):
             write_sentences(stage, model)
-        write_json(stage / DESCRIPTION, _description(model, choice, reading, card, labels, remarks))
+        write_json(stage / DESCRIPTION, _description(given, choice, reading, card, labels, remarks))
         write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
     if not own:
         (folder / OWN_HEADS).unlink(missing_ok=True)  # of an earlier model in the same place
@@ -180,6 +181,16 @@ def _tied(model: Model, placed: Mapping[str, HeadTable]) -> bool:
 
 def _completed(model: Model) -> Model:
     return replace(model, arguments=complete(model.arguments, model.part))
+
+
+def _with_classifiers(model: Model) -> Model:
+    return replace(model, heads={name: as_classifier(head) for name, head in model.heads.items()})
+
+
+def _problem(model: Model, choice: Choice) -> dict[str, str]:
+    """What transformers' classifier is told of its answers, where they are no single class."""
+    told = [PROBLEMS[model.heads[name].part] for name in choice.placed if model.heads[name].part in PROBLEMS]
+    return {"problem_type": told[0]} if told else {}
 
 
 def _has_table(model: Model) -> bool:

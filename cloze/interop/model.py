@@ -64,6 +64,22 @@ class Head:
         return defaults("objective", self.part).get(name)
 
 
+#: Objectives with the head of a classifier whose answers are no single class, and what transformers calls the problem.
+PROBLEMS: Mapping[str, str] = MappingProxyType({"regress": "regression"})
+
+
+def as_classifier(head: Head) -> Head:
+    """A head of `PROBLEMS` as the classifier of the same parameters, which is what transformers has; any other as it is."""
+    if head.part not in PROBLEMS:
+        return head
+    given = {name: head.argument(name) for name in ("set", "dropout", "transform", "norm_epsilon", "biases", "output_bias")}
+    given["classes"] = int(head.state["head.output.weight"].shape[0])
+    if head.argument("pool"):
+        pooled = {name: given[name] for name in ("set", "dropout", "classes")}
+        return Head("relation_prediction", {**pooled, "pool": True}, head.state, head.read)
+    return Head("classify", {**given, "reading": head.argument("reading")}, head.state, head.read)
+
+
 @dataclass(frozen=True)
 class Table:
     """A look-up table that a network needs to read text: the registered part, and what it holds as tensors."""

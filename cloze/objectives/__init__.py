@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cloze.objectives.activation_penalty import ActivationPenalty
 from cloze.objectives.adaptive import adaptive_prediction
-from cloze.objectives.chosen import TextClassification
+from cloze.objectives.chosen import TextClassification, TextRegression
 from cloze.objectives.classify import Classify, classify
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
@@ -20,6 +20,7 @@ from cloze.objectives.mixed import MixedClassification, mixed_classification
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.objectives.objective import Loss, Objective
 from cloze.objectives.pooled import PooledClassification, pooled_classification
+from cloze.objectives.regress import Regress, regress
 from cloze.objectives.relation_prediction import relation_prediction
 from cloze.objectives.sample import Sample
 from cloze.objectives.sequence_labelling import SequenceLabelling, sequence_labelling
@@ -29,8 +30,9 @@ from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
     "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Factorisation", "HierarchicalSoftmax",
-    "Loss", "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Sample", "SequenceLabelling",
-    "SpanBoundary", "TextClassification",
-    "adaptive_prediction", "classify", "crf_labelling", "mixed_classification", "pooled_classification", "relation_prediction",
+    "Loss", "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Regress", "Sample",
+    "SequenceLabelling", "SpanBoundary", "TextClassification", "TextRegression",
+    "adaptive_prediction", "classify", "crf_labelling", "mixed_classification", "pooled_classification", "regress",
+    "relation_prediction",
     "sequence_labelling", "span_boundary", "token_labelling", "token_prediction",
 ]

@@ -8,6 +8,8 @@ from cloze.bounds import BelowOne
 from cloze.objectives.heads import Transform
 from cloze.registry import register
 
+Pool = Literal["auto", "summary", "mean"]
+
 
 class Start(NamedTuple):
     """What is known of the checkpoint that a network begins with.
@@ -33,6 +35,23 @@ class Chosen(Protocol):
         ...
 
 
+def head_of(start: Start, pool: Pool) -> dict[str, Any]:
+    """The arguments of the head for a text that transformers' `…ForSequenceClassification` has for such a network; see
+    `TextClassification`. `pool: true` is dense and tanh on the summary, as BERT's pooler."""
+    best = "mean" if start.plain is not None and not start.sums_up else "summary"
+    read = {"reading": best if pool == "auto" else pool}
+    if start.order == "left_to_right":
+        return {**read, "output_bias": False}
+    if not start.layers:
+        return read
+    if start.narrow or start.labels_tokens:
+        return {**read, "transform": "gelu"}
+    if start.plain is not None:
+        transform, epsilon = start.plain
+        return {**read, "transform": transform, "norm_epsilon": epsilon, "biases": False}
+    return {**read, "transform": "tanh"} if pool == "mean" else {"pool": True}
+
+
 @register("objective", "text_classification")
 class TextClassification:
     """The class of a text from its summary, by the head that transformers' `…ForSequenceClassification` has for such a network.
@@ -46,23 +65,22 @@ class TextClassification:
     transformers has no class for the mean.
     """
 
-    def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Literal["auto", "summary", "mean"] = "auto") -> None:
+    def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`classify`, or `relation_prediction` for a network that sums up a text by a pooler."""
-        said: dict[str, Any] = {"set": self.set, "dropout": self.dropout}
-        best = "mean" if start.plain is not None and not start.sums_up else "summary"
-        summary = {**said, "reading": best if self.pool == "auto" else self.pool}
-        if start.order == "left_to_right":
-            return "classify", {**summary, "output_bias": False}
-        if not start.layers:
-            return "classify", summary
-        if start.narrow or start.labels_tokens:
-            return "classify", {**summary, "transform": "gelu"}
-        if start.plain is not None:
-            transform, epsilon = start.plain
-            return "classify", {**summary, "transform": transform, "norm_epsilon": epsilon, "biases": False}
-        if self.pool == "mean":
-            return "classify", {**summary, "transform": "tanh"}
-        return "relation_prediction", {**said, "pool": True}
+        said, head = {"set": self.set, "dropout": self.dropout}, head_of(start, self.pool)
+        return ("relation_prediction" if "pool" in head else "classify"), {**said, **head}
+
+
+@register("objective", "text_regression")
+class TextRegression:
+    """The number of a text, by a head of one output that is otherwise that of `text_classification`."""
+
+    def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
+        self.set, self.dropout, self.pool = set, dropout, pool
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """`regress` with the head of such a network."""
+        return "regress", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}

@@ -108,6 +108,14 @@ class Classify(Answers):
         return None
 
 
+def means(states: Tensor, batch: Batch) -> Tensor:
+    """The mean of the states (B, L, D) of each row's tokens, (B, D); padding has no part in it."""
+    if "block" not in batch:
+        return states.mean(1)
+    real = (batch["block"] > 0).unsqueeze(-1).to(states.dtype)
+    return (states * real).sum(1) / real.sum(1).clamp(min=1.0)
+
+
 class ClassifyMean(Classify):
     """`Classify` of texts by the mean of the states of all their tokens, special ones included; padding has no part in it.
 
@@ -121,13 +129,7 @@ class ClassifyMean(Classify):
 
     def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The means that are classified, (M, D)."""
-        states = readings["hidden"]
-        if "block" in batch:
-            real = (batch["block"] > 0).unsqueeze(-1).to(states.dtype)
-            means = (states * real).sum(1) / real.sum(1).clamp(min=1.0)
-        else:
-            means = states.mean(1)
-        return means.index_select(0, batch[self.places].long())
+        return means(readings["hidden"], batch).index_select(0, batch[self.places].long())
 
     def flops(self, batch: Batch) -> float:
         """Those of the head for every answer."""

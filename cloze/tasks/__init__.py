@@ -8,6 +8,7 @@ from cloze.tasks.classification import Classification, pair_classification, sent
 from cloze.tasks.classifier import Classifier
 from cloze.tasks.features import FeatureClassification, frozen_features
 from cloze.tasks.finetune import finetune_seeds
+from cloze.tasks.regression import Regression, regression
 from cloze.tasks.result import load_tuned
 from cloze.tasks.settings import Settings
 from cloze.tasks.task import Learner, Task, task
@@ -19,6 +20,7 @@ __all__ = [
     "Classifier",
     "FeatureClassification",
     "Learner",
+    "Regression",
     "Settings",
     "Task",
     "TextToText",
@@ -27,6 +29,7 @@ __all__ = [
     "frozen_features",
     "load_tuned",
     "pair_classification",
+    "regression",
     "sentence_classification",
     "task",
     "text_to_text",

@@ -45,7 +45,7 @@ def block() -> Rows:
     return Rows({
         **passage, **companions, "special": special, "masked": masked, "segments": columns // 15, "layers/span": span,
         "layers/shuffled": np.zeros_like(span), "target_length": np.full(ROWS, WIDTH, np.int32),
-        "column/label": g.integers(0, 3, ROWS),
+        "column/label": g.integers(0, 3, ROWS), "numbers/label": g.random((ROWS, 2)).astype(np.float32),
     })
 
 

@@ -8,8 +8,11 @@ Its contract is tested in tests/corpus/test_records.py.
 from cloze.corpus.records.answer import Answer, Record
 from cloze.corpus.records.build import build_records
 from cloze.corpus.records.classes import ClassAnswer
+from cloze.corpus.records.number import NumberAnswer
 from cloze.corpus.records.source import BoundRecords, Records
 from cloze.corpus.records.store import RecordStore
 from cloze.corpus.records.words import WordAnswers
 
-__all__ = ["Answer", "BoundRecords", "ClassAnswer", "Record", "RecordStore", "Records", "WordAnswers", "build_records"]
+__all__ = [
+    "Answer", "BoundRecords", "ClassAnswer", "NumberAnswer", "Record", "RecordStore", "Records", "WordAnswers", "build_records",
+]

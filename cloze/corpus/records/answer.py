@@ -97,10 +97,23 @@ class Answer(Protocol):
         """What encodes records; `classes` are those of the training text, None if this is it."""
         ...
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown) -> Mapping[str, NDArray[Any]]:
-        """The fields of some rows: from what is stored of their records, (B,) or with -1 behind the last (B, K), and what they
-        show of each text."""
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+        """The fields of some rows: from what is stored of their records, (B,) or with -1 behind the last (B, K), what they
+        show of each text, and the number of classes."""
         ...
+
+    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """What task.json says of the answers of the training text: `labels` if there are classes, and the `usual` answer."""
+        ...
+
+
+def told_of_classes(codes: NDArray[Any], classes: Sequence[str]) -> dict[str, Any]:
+    """`labels`, how often each of them occurs among the codes (N,), of which -1 does not count, and the most frequent one."""
+    counts = np.bincount(codes[codes >= 0], minlength=len(classes))
+    return {
+        "labels": list(classes), "usual": classes[int(counts.argmax())],
+        "label_counts": {label: int(count) for label, count in zip(classes, counts, strict=True)},
+    }
 
 
 class Labels:

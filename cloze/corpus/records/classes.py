@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.labelled import read_rows
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Block, Columns, Labels, Record
+from cloze.corpus.records.answer import Block, Columns, Labels, Record, told_of_classes
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError, nearest
 from cloze.registry import register
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 #: How a user names the columns.
 _OPTIONS = ("--set corpus.text=NAME", "--set corpus.text_b=NAME", "--set corpus.label=NAME")
+
+
+def wanted_columns(columns: Columns) -> dict[str, str]:
+    """The columns of texts and answer, each with how a user names it."""
+    return dict(zip((*columns.texts, columns.label), (*_OPTIONS[: len(columns.texts)], _OPTIONS[-1]), strict=True))
 
 
 @register("answer", "class")
@@ -38,9 +43,8 @@ class ClassAnswer:
         if columns.text_b is None and Path(path).is_dir():
             yield from (Record(number, (text,), label) for number, text, label in read_class_folders(path))
             return
-        wanted = dict(zip((*columns.texts, columns.label), (*_OPTIONS[: len(columns.texts)], _OPTIONS[-1]), strict=True))
         rows = read_rows(
-            path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
+            path, wanted_columns(columns), format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
         )
         for line, (*texts, label) in rows:
             if label.strip():
@@ -52,9 +56,13 @@ class ClassAnswer:
         """What encodes records."""
         return _ClassEncoder(tokenizer, Labels(classes))
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
+
+    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """The classes, how often each occurs, and the most frequent one."""
+        return told_of_classes(stored["label"], classes)
 
 
 class _ClassEncoder:

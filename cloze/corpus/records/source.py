@@ -39,9 +39,9 @@ class Records:
     """Labelled text: rows of a table, or texts whose words are labelled.
 
     text, text_b: the columns of the text and, for pairs, of the second one. label: the column of the answer; answer: what kind
-    of answer that is: the `class` of the row, or the labels of its `words`. columns: the names of a file's columns where it has
-    no header. format, quoting: how the file is written, if its name and its rows do not say so (`tsv`, `csv`, `jsonl`; `none`,
-    `standard`).
+    of answer that is: the `class` of the row, its `number`, or the labels of its `words`. columns: the names of a file's
+    columns where it has no header. format, quoting: how the file is written, if its name and its rows do not say so (`tsv`,
+    `csv`, `jsonl`; `none`, `standard`).
 
     length: what the network sees; a longer row loses the end of its longest text, or with `stride` becomes several windows of its
     last text, each of which begins so many tokens behind the one before. pool: records of like length share batches: so
@@ -168,7 +168,8 @@ class BoundRecords:
             arrays["parts"] = np.stack([start, stop], axis=2)
         if "word_start" in want:
             arrays["word_start"] = self.store.words(index)
-        return Rows(arrays | dict(self.source.answer.fields(self.store.answers(records), shown)), checked=True)
+        answers = self.source.answer.fields(self.store.answers(records), shown, len(self.store.classes))
+        return Rows({**arrays, **answers}, checked=True)
 
     def draw(self, plan: Arranged[Views], items: Int64) -> rng.Draw:
         """The random numbers of some items: addressed by seed, entry, epoch, record and, of windows, its first token."""

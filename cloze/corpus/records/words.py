@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.readers.unusable import Fault
-from cloze.corpus.records.answer import Block, Columns, Int32, Labels, Record
+from cloze.corpus.records.answer import Block, Columns, Int32, Labels, Record, told_of_classes
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -46,9 +46,13 @@ class WordAnswers:
         """What encodes records; a label that is not among the classes is one that cannot be learned, -1."""
         return _WordEncoder(tokenizer, Labels(classes))
 
-    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown) -> Mapping[str, NDArray[Any]]:
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`column/label` (B, K), -1 for a label that is not known, and `words` (B, K), -1 where the first token is not shown."""
         return {"column/label": stored["label"], "words": shown.columns(stored["first"], 0)}
+
+    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """The classes, how often each occurs, and the most frequent one."""
+        return told_of_classes(stored["label"], classes)
 
 
 class _WordEncoder:

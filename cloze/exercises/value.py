@@ -1,0 +1,29 @@
+"""Ask for the number, or the numbers, that a record came with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "value")
+@dataclass(frozen=True)
+class Value:
+    """The numbers of a record become what is asked of the whole row: `values/<set>`."""
+
+    set: str = "label"
+    column: str = "label"
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({f"numbers/{self.column}"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"values/{self.set}"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        return rows.having_all({f"values/{self.set}": rows[f"numbers/{self.column}"]})

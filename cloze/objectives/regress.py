@@ -1,0 +1,51 @@
+"""Predict a number of a text, or several, from its summary."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.bounds import BelowOne, Count, Positive
+from cloze.networks.clock import Clock
+from cloze.objectives.heads import Transform
+from cloze.objectives.objective import Loss
+from cloze.objectives.summary import Read, SummaryValues, summary_head, wide
+from cloze.registry import Given, register
+
+
+class Regress(SummaryValues):
+    """Sum of squared errors of `values/<set>` (M, C), of several numbers their mean. Metric: `distance`, the absolute error."""
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in fp32; zero answers give a zero connected to the parameters."""
+        error = wide(scores) - batch[self.values].to(wide(scores).dtype)
+        distance = error.detach().abs().mean(-1)
+        return Loss(self.weighed(error.square().mean(-1), batch), {"distance": self.weighed(distance, batch)})
+
+
+@register("objective", "regress")
+def regress(
+    *,
+    set: str = "label",
+    numbers: Count = 1,
+    reading: Read = "summary",
+    pool: bool = False,
+    transform: Transform | None = None,
+    norm_epsilon: Positive | None = None,
+    biases: bool = True,
+    output_bias: bool = True,
+    dropout: BelowOne = 0.0,
+    width: Given[int],
+    clock: Given[Clock],
+) -> Regress:
+    """The squared error of a text's number, or of `numbers` of them, from its summary by one linear map.
+
+    With `reading: mean` it is the mean of a text's tokens. What stands before that map is as in `relation_prediction` (`pool`) or
+    as in `classify` (`transform` and what belongs to it).
+    Parameters: `head.pool.*` or `head.dense.*` and `head.norm.*` where asked for, `head.output.*`.
+    """
+    head = summary_head(
+        classes=numbers, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
+        biases=biases, output_bias=output_bias,
+    )
+    return Regress(head, set=set, reading=reading)

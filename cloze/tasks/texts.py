@@ -1,0 +1,159 @@
+"""What tasks share whose examples are one text or two in a table, and learners that score the summary of such texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cloze.corpus.readers.labelled import Format, Quoting, Table, read_table
+from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Checkpoint
+from cloze.errors import CheckpointError, TaskError
+from cloze.tasks.task import Learner, Report, evaluating
+
+A = TypeVar("A")
+T = TypeVar("T", bound="TextTask")
+
+
+@dataclass(frozen=True)
+class AnsweredTexts(Generic[A]):
+    """Texts, second texts (None where one is read), answers (None where a file has none), and where they come from."""
+
+    texts: list[str]
+    others: list[str] | None
+    answers: list[A] | None
+    path: str
+    lines: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def known(self) -> list[A]:
+        """The answers; a file without is a `TaskError`."""
+        if self.answers is None:
+            raise TaskError(f"{self.path}: has no answers; expected one in every row.")
+        return self.answers
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """A task on one text, or with `text_b` on two: names of columns, and how a file is written (see `read_table`)."""
+
+    text: str = "text"
+    text_b: str | None = None
+    label: str = "label"
+    columns: tuple[str, ...] | None = None
+    format: Format | None = None
+    quoting: Quoting = "auto"
+
+    name: ClassVar[str]
+
+    def reading(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
+        """The same task for files that are written in another way."""
+        return replace(self, columns=tuple(columns) if columns else None, format=format, quoting=quoting)
+
+    def deciding(self: T, *, beams: int | None, length_penalty: float | None) -> T:
+        """The same task: nothing is searched for."""
+        if beams is not None or length_penalty is not None:
+            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} writes none.")
+        return self
+
+    def read(self, path: Path | str, *, labelled: bool = True) -> AnsweredTexts[Any]:
+        """The examples of a file; with `labelled=False` answers are read if the column is there."""
+        table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
+        texts = table.column(self.text, "--text NAME")
+        others = table.column(self.text_b, "--text-b NAME") if self.text_b is not None else None
+        answers = self.answers(table) if labelled or self.label in table.columns else None
+        return AnsweredTexts(texts, others, answers, table.path, table.lines)
+
+    def answers(self, table: Table) -> list[Any]:
+        """The answers in a table's column; a cell that is none is a `TaskError` with file and line."""
+        found = []
+        for cell, line in zip(table.column(self.label, "--label NAME"), table.lines, strict=True):
+            try:
+                found.append(self.answer(cell))
+            except ValueError as error:
+                raise TaskError(f"{table.path}:{line}: {self.label!r} is {error}") from None
+        return found
+
+    def answer(self, cell: str) -> Any:
+        """A cell as an answer; one that is none is a `ValueError` that says so."""
+        raise NotImplementedError
+
+    def description(self) -> dict[str, Any]:
+        """The columns."""
+        return {"columns": {"text": self.text, "text_b": self.text_b, "label": self.label}}
+
+
+@dataclass(frozen=True)
+class Answered(Generic[A]):
+    """A framed example and its answer."""
+
+    framed: Framed
+    answer: A
+
+    @property
+    def cut(self) -> Mapping[str, int]:
+        """How many tokens did not fit."""
+        return {"text": self.framed.cut}
+
+    def __len__(self) -> int:
+        return len(self.framed)
+
+
+class SummaryLearner(Learner):
+    """A network with a head that gives numbers for the summary of a text."""
+
+    def encode(self, examples: AnsweredTexts[Any]) -> list[Framed]:
+        """The examples as the network reads them."""
+        return self.reader.encode(examples.texts, examples.others, longest=self.length)
+
+    def scores(self, rows: Sequence[Framed]) -> Tensor:
+        """Scores (B, C) of framed rows in fp32."""
+        batch = self.exact.batch(rows)
+        states = self.exact.states(batch, self.head.reads)
+        found = self.exact.scores(self.head, states, batch, torch.arange(len(rows), device=self.exact.device))
+        return found if found.dim() > 1 else found[:, None]
+
+    @torch.inference_mode()
+    def all_scores(
+        self, framed: Sequence[Framed], *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float32]:
+        """The scores of every row (N, C), in the order of the rows; runs in eval mode."""
+        found: NDArray[np.float32] | None = None
+        with evaluating(self):
+            for index in by_length([len(row) for row in framed], rows=size):
+                scored = self.scores([framed[i] for i in index]).cpu().numpy()
+                found = np.empty((len(framed), scored.shape[1]), np.float32) if found is None else found
+                found[index] = scored
+                report(len(index))
+        return np.zeros((0, 1), np.float32) if found is None else found
+
+
+def head_named(loaded: Checkpoint, described: Mapping[str, Any]) -> Any:
+    """The head of a fine-tuned checkpoint that task.json names; without a name the one that reads a text's summary."""
+    summaries = [name for name, head in loaded.heads.items() if getattr(head, "kind", None) == "relation_prediction"]
+    name = str(described["head"] or (summaries or ["relation_prediction"])[0])
+    if name not in loaded.heads:
+        raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
+    return loaded.heads[name]
+
+
+def text_columns(line: int, text: str, text_b: str | None) -> dict[str, Any]:
+    """What a prediction's JSON object begins with; a task on one text has no `text_b`."""
+    return {"line": line, "text": text, **({} if text_b is None else {"text_b": text_b})}
+
+
+def each_text(examples: AnsweredTexts[Any]) -> list[dict[str, Any]]:
+    """`text_columns` of every example."""
+    others: Sequence[str | None] = examples.others if examples.others is not None else [None] * len(examples)
+    return [text_columns(*one) for one in zip(examples.lines, examples.texts, others, strict=True)]
+

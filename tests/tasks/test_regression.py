@@ -1,0 +1,161 @@
+"""Numbers of texts: the metrics against scipy, the answer in a store, the recipe, the verbs and transformers' folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.finetune import finetune
+from cloze.batch import Batch
+from cloze.cli.main import main
+from cloze.corpus.records import Records
+from cloze.errors import RecipeError, TaskError
+from cloze.networks import Clock
+from cloze.objectives import regress
+from cloze.tasks.agreement import agreement, pearson, undefined
+from cloze.tasks.evaluation import evaluate
+from cloze.tasks.result import load_tuned
+
+NUMBERS = st.floats(-1e6, 1e6, width=32)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(-5, 5), NUMBERS), min_size=2, max_size=20))
+def test_correlations_are_those_of_scipy(pairs: list[tuple[float, float]]) -> None:
+    truth, guess = np.array(pairs, np.float64).T
+    found = agreement(truth, guess)
+    assert found["mse"] == pytest.approx(np.mean((truth - guess) ** 2))
+    if np.ptp(truth) == 0 or np.ptp(guess) == 0:
+        assert found["pearson"] == found["spearman"] == 0 and len(undefined(truth, guess)) == 1
+        return
+    assert undefined(truth, guess) == ()
+    if np.ptp(guess) > 1e-9 * np.abs(guess).max():  # scipy itself warns of less
+        assert found["pearson"] == pytest.approx(stats.pearsonr(truth, guess).statistic, abs=1e-6)
+    assert found["spearman"] == pytest.approx(stats.spearmanr(truth, guess).statistic, abs=1e-9)
+
+
+def test_correlations_of_extreme_numbers_exist() -> None:
+    assert pearson([1e300, 2e300, 3e300], [1, 2, 3]) == pytest.approx(1)
+    assert pearson([0, 1e-300, 2e-300], [3, 2, 1]) == pytest.approx(-1)
+    assert pearson([1.0], [2.0]) is None and pearson([1, 1], [1, 2]) is None
+    assert undefined([1, 1], [2, 2])[0].startswith("the given numbers and the predicted numbers are all equal")
+    with pytest.raises(TaskError, match=r"1 of 2 predicted numbers are not finite: the weights have diverged"):
+        agreement([1, 2], [np.nan, 1])
+    with pytest.raises(TaskError, match="no labelled examples"):
+        agreement([], [])
+
+
+def test_the_loss_is_the_squared_error_and_its_gradients_are_right() -> None:
+    torch.manual_seed(0)
+    objective = regress(numbers=2, transform="gelu", width=4, clock=Clock()).double()
+    summary = torch.randn(3, 4, dtype=torch.double, requires_grad=True)
+    values = torch.tensor([[1.0, 2.0], [3.0, 5.0]], dtype=torch.double)
+    batch = Batch({"values/label": values, "places/label": torch.tensor([2, 0])})
+    loss = objective({"summary": summary}, batch)
+    scores = objective.head(summary[[2, 0]])
+    assert loss.total.item() == pytest.approx(float(((scores.detach() - values) ** 2).mean(1).sum()))
+    assert float(objective.count(batch)) == 2
+    assert torch.autograd.gradcheck(lambda x: objective({"summary": x}, batch).total, (summary,))
+    weighed = objective({"summary": summary}, Batch({**batch, "weights/label": torch.tensor([1.0, 0.0])}))
+    assert weighed.total.item() == pytest.approx(float(((scores.detach() - values) ** 2).mean(1)[0]))
+    none = Batch({"values/label": values[:0], "places/label": torch.zeros(0, dtype=torch.long)})
+    nothing = objective({"summary": summary}, none).total
+    nothing.backward()
+    assert nothing.item() == 0 and all(p.grad is not None and p.grad.eq(0).all() for p in objective.parameters())
+    with pytest.raises(RecipeError, match="pool is dense and tanh; leave out transform"):
+        regress(pool=True, transform="gelu", width=4, clock=Clock())
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ("", r":3: 'label' is ''; expected a number such as 3\.5"),
+        ("3,5", r":3: 'label' is '3,5'; expected a number such as 3\.5\. Write decimals with a point"),
+        ("NaN", r":3: 'label' is NaN; expected a finite number"),
+        ("-inf", r":3: 'label' is -inf; expected a finite number"),
+        ("1e39", r":3: 'label' is 1e39; expected a finite number"),
+    ],
+)
+def test_a_cell_that_is_no_number_is_told_with_its_line(
+    folder: Callable[[str], Path], tmp_path: Path, cell: str, told: str
+) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text(f"text\tlabel\nthe cat\t1.5\na dog\t{cell}\n")
+    source = Records(answer="number")
+    with pytest.raises(TaskError, match=told):
+        source.build_store([path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", known=None, report=print)
+    with pytest.raises(TaskError, match=told):
+        from cloze.tasks import task
+
+        task("regression").read(path)
+    assert [one.name for one in tmp_path.iterdir()] == ["x.tsv"]
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """rated.tsv: a word that says the number stands in both texts."""
+    chance = np.random.default_rng(0)
+    place = tmp_path_factory.mktemp("numbers")
+    worth = {"cat": 0, "dog": 0.5, "rain": 2, "night": 3.5}
+    rows = []
+    for _ in range(64):
+        word = chance.choice(list(worth))
+        rows.append(f"the {word} saw the {word}\tthe {word}\t{worth[word]}")
+    (place / "rated.tsv").write_text("\n".join(["one\ttwo\tscore", *rows]) + "\n")
+    return place / "rated.tsv"
+
+
+VALUES = [
+    "training.batch=8", "training.epochs=8", "training.rate.peak=1e-2", "corpus.length=24", "objectives[0].dropout=0",
+    "network.dropout=0", "corpus.text=one", "corpus.label=score", "task.patience=0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("system", "pair"), [("bert", True), ("gpt2", False)])
+def test_a_network_learns_numbers_and_its_folder_says_the_same(
+    folder: Callable[[str], Path], numbers: Path, tmp_path: Path, system: str, pair: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    made = finetune(
+        folder(system), task="regression", train=[str(numbers)], dev=[str(numbers)], out=out, report=lambda line: None,
+        overrides=[*VALUES, *(["corpus.text_b=two"] if pair else [])],
+    )
+    standing = made.outcomes[1].standing
+    assert standing is not None and standing.metrics["pearson"] > 0.8
+    learner, told = load_tuned(load_checkpoint(out))
+    measured = evaluate(learner, learner.task.read(numbers), always=told["usual"])
+    assert measured.metrics == pytest.approx(standing.metrics, abs=0.02)  # ranks of answers that are almost equal
+    assert measured.baseline is not None and measured.baseline["pearson"] == 0
+    rows = [line.split("\t") for line in numbers.read_text().splitlines()[1:]]
+    truth = np.array([float(row[2]) for row in rows])
+    assert float(told["usual"]) == pytest.approx(truth.mean(), rel=1e-5) and told["baseline"]["mse"] == pytest.approx(truth.var())
+    config = json.loads((out / "config.json").read_text())
+    assert config["problem_type"] == "regression" and len(config["id2label"]) == 1
+    assert main(["predict", str(out), str(numbers)]) == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert shown[0]["line"] == 2 and ("text_b" in shown[0]) == pair
+    assert np.mean((truth - [one["value"] for one in shown]) ** 2) == pytest.approx(measured.metrics["mse"], rel=1e-4)
+    assert_transformers_agrees(out, rows, pair, [one["value"] for one in shown])
+
+
+def assert_transformers_agrees(out: Path, rows: list[Any], pair: bool, values: list[float]) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(out).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    assert model.config.problem_type == "regression" and model.config.num_labels == 1
+    found = []
+    for row in rows[:4]:
+        with torch.no_grad():
+            found.append(model(**tokenizer(*row[: 1 + pair], return_tensors="pt")).logits.item())
+    assert found == pytest.approx(values[:4], abs=1e-4)
