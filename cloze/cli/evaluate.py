@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ def command(
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="The column with the label.")] = None,
     target: Annotated[str | None, typer.Option(help="The column with the text to write.")] = None,
+    repair: Annotated[str | None, typer.Option(help="Of labels that break BIO: begin a span (as conlleval), or drop.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
     columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of files without a header.")] = None,
@@ -65,7 +67,7 @@ def command(
     _check(folders, files)
     names = columns.split(",") if columns else None
     tasks = [
-        task_of(folder, text=text, text_b=text_b, label=label, target=target)
+        task_of(folder, text=text, text_b=text_b, label=label, target=target, repair=repair)
         .reading(columns=names, format=as_format(file_format), quoting=as_quoting(quoting))
         .deciding(beams=beams, length_penalty=length_penalty)
         for folder in folders
@@ -143,6 +145,8 @@ def _show(title: str, one: Evaluation) -> None:
         interval = "" if not one.intervals else "[{:.4f}, {:.4f}]".format(*one.intervals[name]).ljust(18)
         beside = f"{one.baseline[name]:.4f}" if one.baseline and name in one.baseline else ""
         print(f"  {name:<11}  {value:<8.4f}{interval}{beside}".rstrip())
+    for line in table(one.report):
+        print(f"  {line}")
     for remark in one.remarks:
         print(f"  note: {remark}")
 
@@ -158,3 +162,17 @@ def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, An
             file: {name: one._asdict() for name, one in own.items()} for file, own in compared.items()
         }
     print(json.dumps(made, indent=2, ensure_ascii=False))
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rows with the same keys as lines: names to the left, numbers to the right."""
+    shown = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)] if rows else []
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+        for row in shown
+    ]
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

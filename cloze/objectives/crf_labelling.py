@@ -65,7 +65,7 @@ class CrfLabelling(SequenceLabelling):
         return path[chains.chain, chains.place], share[chains.chain, chains.place]
 
     def _moves(self, scores: Tensor) -> Moves:
-        return Moves(*(part.to(scores.dtype) for part in (self.start, self.end, self.moves)))
+        return Moves(*(part.to(scores) for part in (self.start, self.end, self.moves)))
 
 
 def scheme_moves(names: Sequence[str], scheme: Scheme) -> Moves:

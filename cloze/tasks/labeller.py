@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,15 +19,24 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.interop.model import Head as StoredHead
+from cloze.schemes import Repair, breaks, closes
 from cloze.tasks.classifier import HEAD, Head
+from cloze.tasks.entities import LabelsOfWords, entities_of
 from cloze.tasks.metrics import METRICS, confusion
-from cloze.tasks.spans import f1_of, span_counts
+from cloze.tasks.spans import Counts, f1_of, span_counts
+from cloze.tasks.spans import report as span_report
 from cloze.tasks.task import Evaluation, FramedRow, Report, evaluating
 from cloze.tasks.trained import TrainedLearner
 from cloze.tasks.words import Places, WordWindow, word_windows
+from cloze.text.matching import Span
+from cloze.text.running import as_text, word_spans
 
 #: What is measured: all of it is better when there is more.
 NAMES = ("span_f1", "accuracy", "macro_f1")
+RULES: dict[Repair, str] = {
+    "begin": "begin: a label that continues nothing begins a span, as conlleval has it",
+    "drop": "drop: only spans that are written as the scheme has them count",
+}
 _SHOWN = 8  # of the labels that training never saw, the most frequent
 
 
@@ -37,20 +47,6 @@ class LabelledWords(FramedRow):
     columns: Places
     labels: tuple[str, ...]
     windows: Sequence[WordWindow] = ()
-
-
-@dataclass(frozen=True)
-class LabelsOfWords:
-    """The words of one text, the line it begins at, the label of each and how probable that is."""
-
-    line: int
-    words: tuple[str, ...]
-    labels: tuple[str, ...]
-    probabilities: tuple[float, ...]
-
-    def record(self) -> dict[str, Any]:
-        """The JSON object of it."""
-        return dict(self.__dict__)
 
 
 def word_columns(reader: Reader, texts: Sequence[Sequence[str]], longest: int | None) -> list[tuple[Framed, Places]]:
@@ -180,8 +176,12 @@ class WordLabeller(TrainedLearner):
         report: Report = lambda done: None,
     ) -> list[JudgedText]:
         """The labels of every text and those that were found."""
+        guess = self._guessed(rows, size, report)
+        return judged([row.labels for row in rows], guess, repair=self.task.repair, closed=closes(self.names))
+
+    def _guessed(self, rows: Sequence[LabelledWords], size: int, report: Report) -> list[tuple[str, ...]]:
         said = self.said([row.windows for row in rows], [len(row.labels) for row in rows], size=size, report=report)
-        return judged([row.labels for row in rows], [own.labels for own in said])
+        return [own.labels for own in said]
 
     def metrics(self, judged: Sequence[JudgedText]) -> dict[str, float]:
         """Every metric of texts that were judged."""
@@ -190,9 +190,15 @@ class WordLabeller(TrainedLearner):
     def evaluate(
         self, examples: Tagged, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Evaluation:
-        """All metrics on labelled texts; words that were not read and labels that training never saw are told."""
+        """All metrics on labelled texts, and of each kind of span how well it is found.
+
+        Words that were not read, labels that training never saw and labels that break their scheme are told.
+        """
         rows = self.answered(examples)
-        judged = self.judge(rows, size=size, report=report)
+        truth = [row.labels for row in rows]
+        guess = self._guessed(rows, size, report)
+        rule = {"repair": self.task.repair, "closed": closes(self.names)}
+        found = judged(truth, guess, **rule)
         unread = sum(len(row.labels) - sum(len(window.words) for window in row.windows) for row in rows)
         unknown = Counter(label for row in rows for label in row.labels if label not in self.names)
         remarks = []
@@ -203,19 +209,40 @@ class WordLabeller(TrainedLearner):
             counts = ", ".join(f"{label} ({number})" for label, number in unknown.most_common(_SHOWN))
             more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
             remarks.append(f"labels that training never saw are never right: {counts}{more}")
+        broken = [sum(len(breaks(labels, closed=rule["closed"])) for labels in side) for side in (truth, guess)]
+        if any(broken):
+            remarks.append(
+                f"{broken[0]} labels of the file and {broken[1]} of the answers break the scheme; the rule is "
+                f"{RULES[self.task.repair]}"
+            )
         baseline = None
         if always is not None:
-            truth = [row.labels for row in rows]
-            baseline = {"always": always, **measured(truth, [(always,) * len(labels) for labels in truth])}
-        return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged)
+            constant = [(always,) * len(labels) for labels in truth]
+            baseline = {"always": always, **measured(truth, constant, repair=self.task.repair)}
+        return Evaluation(
+            len(rows), self.metrics(found), baseline, tuple(remarks), judged=found,
+            report=span_report(truth, guess, **rule),
+        )
 
     def predict(
         self, examples: Tagged, *, size: int = 64, report: Report = lambda done: None
     ) -> list[LabelsOfWords]:
-        """The most probable label of every word."""
-        said = self.said(self._windows(examples), [len(words) for words in examples.words], size=size, report=report)
-        rows = zip(examples.lines, examples.words, said, strict=True)
-        return [LabelsOfWords(line, words, *own) for line, words, own in rows]
+        """The most probable label of every word, where the word stands, and the names that the labels make."""
+        texts = [self._placed(*one) for one in zip(examples.words, examples.running or repeat(None), strict=False)]
+        words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in texts]
+        said = self.said(word_windows(self.reader, words, self.length), [len(own) for own in words], size=size, report=report)
+        schemed = any(label.startswith(("B-", "I-")) for label in self.names)
+        made = []
+        for line, own, (text, offsets), answer in zip(examples.lines, words, texts, said, strict=True):
+            entities = None
+            if schemed:
+                entities = entities_of(text, offsets, *answer, repair=self.task.repair, closed=closes(self.names))
+            made.append(LabelsOfWords(line, own, *answer, text, tuple(offsets), entities))
+        return made
+
+    def _placed(self, words: Sequence[str], running: str | None) -> tuple[str, list[Span]]:
+        """A text and where its words stand in it."""
+        return as_text(words) if running is None else (running, word_spans(running, self.reader.tokenizer))
 
     def stored(self) -> dict[str, StoredHead]:
         """The head that labels; the checkpoint's other heads are left behind."""
@@ -230,19 +257,21 @@ class WordLabeller(TrainedLearner):
 
 
 class JudgedText(NamedTuple):
-    """The labels of one text's words and those that were found, as numbers (2, K), and its spans: of the labels, found, right."""
+    """The labels of one text's words and those that were found, as numbers (2, K), and its spans."""
 
     labels: Places
-    spans: tuple[int, int, int]
+    spans: Counts
 
 
-def judged(truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]) -> list[JudgedText]:
+def judged(
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False
+) -> list[JudgedText]:
     """What the metrics need of every text."""
     number = {label: n for n, label in enumerate(sorted({label for side in (truth, guess) for own in side for label in own}))}
     made = []
     for own, said in zip(truth, guess, strict=True):
         codes = np.array([[number[label] for label in side] for side in (own, said)], np.int64).reshape(2, -1)
-        made.append(JudgedText(codes, span_counts(own, said)))
+        made.append(JudgedText(codes, span_counts(own, said, repair=repair, closed=closed)))
     return made
 
 
@@ -253,6 +282,8 @@ def figures(judged: Sequence[JudgedText]) -> dict[str, float]:
     return {"span_f1": f1_of(text.spans for text in judged), **{name: METRICS[name](counts) for name in NAMES[1:]}}
 
 
-def measured(truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]) -> dict[str, float]:
+def measured(
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin"
+) -> dict[str, float]:
     """F1 of spans, and accuracy and macro-F1 over words, of labels and those that were found."""
-    return figures(judged(truth, guess))
+    return figures(judged(truth, guess, repair=repair))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,12 +18,42 @@ def span_f1(
     return f1_of(span_counts(own, said, repair=repair, closed=closed) for own, said in pairs)
 
 
+class Counts(NamedTuple):
+    """How many spans there are, how many were found, and how many of these are right in bounds and kind."""
+
+    true: int
+    found: int
+    right: int
+
+
 def span_counts(
     truth: Sequence[str], guess: Sequence[str], *, repair: Repair = "begin", closed: bool = False
-) -> tuple[int, int, int]:
-    """How many spans one text has, how many were found in it, and how many of these are right in bounds and kind."""
+) -> Counts:
+    """The spans of one text, of whatever kind."""
     true, guessed = (spans(labels, repair=repair, closed=closed) for labels in (truth, guess))
-    return len(true), len(guessed), len(true & guessed)
+    return Counts(len(true), len(guessed), len(true & guessed))
+
+
+def report(
+    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False
+) -> list[dict[str, Any]]:
+    """Precision, recall, F1 and support (how many there are) of the spans of each kind in many texts, in alphabetical order.
+
+    A share of nothing is 0.
+    """
+    counted: dict[str, list[int]] = {}
+    for own, said in zip(truth, guess, strict=True):
+        true, guessed = (spans(labels, repair=repair, closed=closed) for labels in (own, said))
+        for place, some in enumerate((true, guessed, true & guessed)):
+            for *_, kind in some:
+                counted.setdefault(kind, [0, 0, 0])[place] += 1
+    return [
+        {
+            "label": kind, "precision": right / found if found else 0.0, "recall": right / true if true else 0.0,
+            "f1": 2 * right / (true + found), "support": true,
+        }
+        for kind, (true, found, right) in sorted(counted.items())
+    ]  # fmt: skip
 
 
 def f1_of(counts: Iterable[tuple[int, int, int]]) -> float:

@@ -63,6 +63,7 @@ class Evaluation:
     """Metrics on some examples; `baseline` are those of always giving the training text's most frequent answer.
 
     `intervals`: of each metric where 95 % of it lie when the examples are drawn again, if that was asked for.
+    `report` has a row for each kind of answer, all with the same keys, of which the first names the kind.
     """
 
     examples: int
@@ -71,11 +72,13 @@ class Evaluation:
     remarks: tuple[str, ...] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     judged: Judged = field(default=(), repr=False, compare=False)  # of every example what the metrics need, see `Learner`
+    report: Sequence[Mapping[str, Any]] = ()
 
     def record(self) -> dict[str, Any]:
         """The JSON object of it."""
         made = {name: getattr(self, name) for name in ("examples", "metrics", "baseline", "remarks")}
-        return {**made, "intervals": dict(self.intervals)} if self.intervals else made
+        made |= {"intervals": dict(self.intervals)} if self.intervals else {}
+        return made | ({"report": list(self.report)} if self.report else {})
 
 
 def cut_remark(cut: Sequence[int], length: int | None) -> str | None:

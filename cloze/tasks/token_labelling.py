@@ -14,10 +14,11 @@ from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.readers.tagged import Tagged, read_tagged
 from cloze.corpus.records.answer import label_names
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import CheckpointError, TaskError
+from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.objectives import sequence_labelling
 from cloze.registry import register
 from cloze.rng import fold
+from cloze.schemes import Repair
 from cloze.tasks.classifier import HEAD, SET, Head
 from cloze.tasks.features import count_layers, place_and_penalty, refuse_training
 from cloze.tasks.kept import KeptLayers
@@ -35,6 +36,7 @@ class TokenLabelling:
     label: str = "label"
     mix: str | None = None
     penalty: float = 0.001
+    repair: Repair = "begin"
     columns: tuple[str, ...] | None = None
     format: Format | None = None
     name: str = "token_labelling"
@@ -144,14 +146,19 @@ def _counts(train: Tagged) -> Counter[str]:
 
 @register("task", "token_labelling")
 def token_labelling(
-    text: str = "text", label: str = "label", mix: str | None = None, penalty: float = 0.001
+    text: str = "text", label: str = "label", mix: str | None = None, penalty: float = 0.001, repair: str = "begin"
 ) -> TokenLabelling:
     """The label of each word of a text: parts of speech, names. `text` and `label` name columns.
+
+    `repair` says which spans labels stand for that break their scheme, when spans are counted: see `Repair`.
 
     Without `mix` the network is trained, with one linear map on each word's first token. With it the network stays as it is, and
     its mixed layers are read by a task model (ELMo); see `frozen_features`.
     """
+    rules: dict[str, Repair] = {"begin": "begin", "drop": "drop"}
+    if repair not in rules:
+        raise TaskError(f"--repair {repair}: unknown rule. {nearest(repair, rules)}")
     if mix is None:
-        return TokenLabelling(text, label)
+        return TokenLabelling(text, label, repair=rules[repair])
     place, penalty = place_and_penalty(mix, penalty)
-    return TokenLabelling(text, label, place, penalty)
+    return TokenLabelling(text, label, place, penalty, rules[repair])

@@ -125,6 +125,22 @@ def test_word_labels_stand_at_the_first_token_of_each_word(tmp_path: Path, token
     assert cut["words"][plan.order.tolist().index(0)].tolist() == [0, 1, -1]
 
 
+@pytest.mark.parametrize(("labels", "scheme", "said"), [
+    ("O B-X I-X | I-X O | B-Y I-X", "BIO", "x.conll:5: I-X at the beginning of a text breaks the scheme BIO, with 1 more"),
+    ("O B-X E-X | S-X B-X | B-X I-X O", "BIOES", "x.conll:6: B-X behind S-X breaks the scheme BIOES, with 1 more"),
+    ("O B-X I-X | DET NOUN", None, ""),
+])  # fmt: skip
+def test_labels_that_break_their_scheme_are_told_with_the_line(
+    tmp_path: Path, tokenizer: Tokenizer, labels: str, scheme: str | None, said: str
+) -> None:
+    path = tmp_path / "x.conll"
+    path.write_text("\n\n".join("\n".join(f"a\t{label}" for label in text.split()) for text in labels.split("|")) + "\n")
+    told: list[str] = []
+    Records(answer="words").build_store([path], tokenizer, path.with_suffix(".store"), known=None, report=told.append)
+    assert len(told) == (1 if scheme is None else 2)
+    assert scheme is None or said in told[1]
+
+
 def test_an_epoch_has_every_record_once_in_batches_of_like_length(tmp_path: Path, tokenizer: Tokenizer) -> None:
     chance = np.random.default_rng(0)
     texts = [" ".join(["the"] * int(size)) for size in chance.integers(1, 60, 203)]

@@ -76,6 +76,21 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, name: str, text: str,
         read(tmp_path, name, text)
 
 
+def test_lines_of_text_are_kept_as_they_are_where_words_are_to_be_labelled(tmp_path: Path) -> None:
+    chinese = "北京是中华人民共和国的首都和政治中心。"
+    english = "the cat sleeps.\nrain\nthe dog\n"
+    for name, text in (("x.txt", "rain\n\n the cat\n"), ("x", f"{chinese}\n{chinese}\n"), ("x", english)):
+        found = read(tmp_path, name, text, labelled=False)
+        assert found.running == tuple(line for line in text.split("\n") if line) and found.labels is None
+    assert found.lines == (1, 2, 3)
+    found = read(tmp_path, "x.jsonl", '{"text": "the cat."}\n{"text": ["the", "cat"]}\n', labelled=False)
+    assert found.running == ("the cat.", None)
+    found = read(tmp_path, "x.conll", "北\n京\n\n雨\n", labelled=False)
+    assert found.words == [("北", "京"), ("雨",)] and found.running == (None, None)
+    found = read(tmp_path, "x.jsonl", '{"text": "the cat", "label": ["X", "Y"]}\n', labelled=False)
+    assert found.words == [("the", "cat")] and found.running == (None,)
+
+
 def test_sentences_are_refused_also_where_they_are_to_be_labelled(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="'the cat sleeps' is no word"):
         read(tmp_path, "x.tsv", "the cat sleeps\tanimal\nthe rain\tweather\n", labelled=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
 from itertools import product
 
 import pytest
 
 from cloze.schemes import Repair, breaks, closes, may_follow, spans
-from cloze.tasks.spans import span_f1
+from cloze.tasks.spans import f1_of, report, span_counts, span_f1
 
 
 @pytest.mark.parametrize(("labels", "expected"), [
@@ -79,3 +80,30 @@ def test_the_places_of_breaks_are_told() -> None:
 def test_f1_follows_the_repair_rule() -> None:
     truth, guess = [["B-PER", "I-PER", "O"]], [["I-PER", "I-PER", "O"]]
     assert span_f1(truth, guess) == 1.0 and span_f1(truth, guess, repair="drop") == 0.0
+
+
+def test_the_report_of_each_kind_is_scikit_learns_over_all_spans_that_occur() -> None:
+    """Each (text, bounds) that is a span on either side is an example whose class is its kind, or nothing."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    chance = random.Random(0)
+    labels = ["O", "B-X", "I-X", "B-Y", "I-Y", "B-Z", "NOUN"]
+    truth, guess = ([[chance.choice(labels) for _ in range(1 + n % 9)] for n in range(60)] for _ in range(2))
+    truth[0], guess[0] = ["B-ONLY", "O"], ["O", "B-FOUND"]  # kinds of one side alone
+    truth[1], guess[1] = guess[1][:2], truth[1][:2]
+    for repair in ("begin", "drop"):
+        sides: list[list[tuple[int, int, int, str]]] = [
+            [(n, *span) for n, own in enumerate(side) for span in spans(own, repair=repair)] for side in (truth, guess)
+        ]
+        kinds = sorted({span[3] for side in sides for span in side})
+        for row, kind in zip(report(truth, guess, repair=repair), kinds, strict=True):
+            own = [{span[:3] for span in side if span[3] == kind} for side in sides]
+            examples = sorted(own[0] | own[1])
+            expected = precision_recall_fscore_support(
+                [e in own[0] for e in examples], [e in own[1] for e in examples], average="binary", zero_division=0
+            )
+            assert row["label"] == kind and row["support"] == len(own[0])
+            assert [row[name] for name in ("precision", "recall", "f1")] == pytest.approx(expected[:3])
+        each = [span_counts(a, b, repair=repair) for a, b in zip(truth, guess, strict=True)]
+        assert sum(count.true for count in each) == sum(row["support"] for row in report(truth, guess, repair=repair))
+        assert f1_of(each) == span_f1(truth, guess, repair=repair)

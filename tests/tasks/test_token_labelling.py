@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,8 +166,40 @@ def test_the_verbs_finetune_evaluate_and_predict(
     assert learner.evaluate(examples, None, size=4, report=lambda done: None).metrics == pytest.approx(described["dev"])
     assert main(["evaluate", str(out), str(tagged)]) == 0
     (tmp_path / "new.conll").write_text("the\ncat\n")
+    capsys.readouterr()
+    assert main(["evaluate", str(out), str(tagged), "--repair", "drop"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"label +precision +recall +f1 +support\n  X +\d\.\d{4}", shown)
+    assert main(["evaluate", str(out), str(tagged), "--repair", "dorp"]) == 2
+    assert "--repair dorp: unknown rule. Did you mean 'drop'?" in capsys.readouterr().err
     assert main(["predict", str(out), str(tmp_path / "new.conll")]) == 0
     assert '"words": ["the", "cat"], "labels": ["' in capsys.readouterr().out
+
+
+def test_names_are_predicted_with_their_text_and_where_it_stands(elmo: Path, tagged: Path, tmp_path: Path) -> None:
+    tuned: WordLabeller = learnt(load_checkpoint(elmo), tagged, None, epochs=25).tuned
+    (tmp_path / "texts.txt").write_text("the cat, rain\n雨cat。\n", encoding="utf-8")
+    first, second = tuned.predict(tuned.task.read(tmp_path / "texts.txt", labelled=False))
+    assert first.words == ("the", "cat", ",", "rain") and first.text == "the cat, rain" and first.offsets[1] == (4, 7)
+    found = {(one.label, one.text, one.start, one.end) for one in first.entities or ()}
+    assert {("X", "cat", 4, 7), ("Y", "rain", 9, 13)} <= found
+    assert second.words == ("雨", "cat", "。")
+    for said in (first, second):
+        for one in said.entities or ():
+            assert said.text[one.start : one.end] == one.text and one.probability <= 1
+    assert first.record()["entities"][0] == dict((first.entities or ())[0].__dict__)
+
+
+def test_what_breaks_the_scheme_is_counted_and_the_rule_is_named(elmo: Path, tagged: Path, tmp_path: Path) -> None:
+    tuned: WordLabeller = learnt(load_checkpoint(elmo), tagged, None, epochs=1).tuned
+    (tmp_path / "broken.conll").write_text("the\tO\ncat\tI-X\non\tI-X\n")
+    for repair, rule, spans in (("begin", "begin: a label that continues", 1), ("drop", "drop: only spans", 0)):
+        chosen: Any = task("token_labelling", repair=repair)
+        tuned.task = chosen
+        found = tuned.evaluate(chosen.read(tmp_path / "broken.conll"))
+        assert any("1 labels of the file" in remark and rule in remark for remark in found.remarks)
+        assert sum(row["support"] for row in found.report) == spans
+        assert found.record().get("report", []) == list(found.report)
 
 
 def test_options_that_mean_nothing_here_are_refused(elmo: Path, tagged: Path) -> None:

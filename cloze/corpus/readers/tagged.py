@@ -12,23 +12,29 @@ from cloze.corpus.readers.labelled import Format
 from cloze.corpus.readers.text_files import Line, is_json_lines, json_lines, lines
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest
+from cloze.text.matching import ideograph
 
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _SENTENCES = '  Whole sentences, to be cut at spaces, are JSON lines: {"text": "It rains ."}'
 _TOGETHER = 1000  # texts looked at together
+_LONGEST = 12  # ideographs of a word
 _BETWEEN = "-DOCSTART-"  # stands alone between documents of CoNLL-2003
 _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with their line
 
 
 @dataclass(frozen=True)
 class Tagged:
-    """Texts as words, the label of each word (None where a file has none), the file, and the line each text begins at."""
+    """Texts as words, the label of each word (None where a file has none), the file, and the line each text begins at.
+
+    `running`: a text that was not given as words, in place of which `words` has what stands between its spaces; else None.
+    """
 
     words: list[tuple[str, ...]]
     labels: list[tuple[str, ...]] | None
     path: str
     lines: tuple[int, ...]
+    running: tuple[str | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.words)
@@ -39,7 +45,8 @@ def read_tagged(
 ) -> Tagged:
     """The texts of a file; without `labelled` labels are read if the column is there.
 
-    JSON lines: `text` and `label` are lists of strings; a text that is a string is cut at spaces. Other files have a word a line,
+    JSON lines: `text` and `label` are lists of strings; a text that is a string is cut at spaces, and without labels kept as it
+    is. So is every line of a .txt file, and of one that holds nothing but lines of text. Other files have a word a line,
     cells between tabs (or between spaces, where the first line has no tab) and an empty line behind a text; `columns` names the
     cells, by default those of CoNLL-U in a file of that name and else `text` and `label`. Lines of CoNLL-U that are comments,
     ranges (1-2) or empty nodes (1.1) are passed over.
@@ -48,15 +55,21 @@ def read_tagged(
     labels = [own.labels for own in each if own.labels is not None]
     if labels and len(labels) < len(each):
         raise TaskError(f"{path}: only {len(labels)} of {len(each)} texts have {label!r}; expected all or none.")
-    return Tagged([own.words for own in each], labels or None, str(path), tuple(own.line for own in each))
+    return Tagged(
+        [own.words for own in each], labels or None, str(path), tuple(own.line for own in each),
+        tuple(own.running for own in each),
+    )
 
 
 class TaggedText(NamedTuple):
-    """The line that a text begins at, its words, and their labels if they were read."""
+    """The line that a text begins at, its words, their labels if they were read, the line of each word, and the text itself if it
+    was not given as words."""
 
     line: int
     words: tuple[str, ...]
     labels: tuple[str, ...] | None
+    at: tuple[int, ...]
+    running: str | None = None
 
 
 def each_tagged(
@@ -70,8 +83,12 @@ def each_tagged(
     if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
         where = "--format csv" if format else path
         raise TaskError(f"{where}: texts of labelled words are in lines (tsv: a word a line) or JSON lines (jsonl).")
-    json = format == "jsonl" or format is None and is_json_lines(path)
-    found = _json(path, text, label, labelled, fault) if json else _lines(path, text, label, columns, labelled, fault)
+    if format == "jsonl" or format is None and is_json_lines(path):
+        found = _json(path, text, label, labelled, fault)
+    elif not labelled and columns is None and _is_running(path):
+        found = _running(path)
+    else:
+        found = _lines(path, text, label, columns, labelled, fault)
     first = next(found, None)
     if first is None:
         raise TaskError(f"{path}: no texts; expected a word with its label in every line and an empty line behind each text.")
@@ -88,18 +105,40 @@ def _json(path: Path | str, text: str, label: str, labelled: bool, fault: Fault 
             yield found
 
 
+def _is_running(path: Path | str) -> bool:
+    """Whether a file without labels holds lines of running text: a .txt file, and one whose lines are no words.
+
+    No line has a tab, and most have a space, or so many ideographs as no word has.
+    """
+    if str(path) == "-":
+        return False  # it can be read once only
+    if ".txt" in Path(path).suffixes[-2:]:
+        return True
+    begins = [line.text for line in islice(lines(path), _TOGETHER) if line.text.strip()]
+    sentences = sum(" " in text.strip() or sum(map(ideograph, text)) > _LONGEST for text in begins)
+    return not any("\t" in text for text in begins) and 2 * sentences > len(begins)
+
+
+def _running(path: Path | str) -> Iterator[TaggedText]:
+    for line in lines(path):
+        if line.text.strip():
+            words = tuple(line.text.split())
+            yield TaggedText(line.number, words, None, (line.number,) * len(words), line.text)
+
+
 class _Wrong(Exception):
     """What is wrong with a text."""
 
 
 def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled: bool) -> TaggedText:
     words = _listed(record, text, "--text")
+    at = (number,) * len(words)
     if not labelled:
-        return TaggedText(number, words, None)
+        return TaggedText(number, words, None, at, record[text] if isinstance(record[text], str) else None)
     labels = _listed(record, label, "--label")
     if len(words) != len(labels):
         raise _Wrong(f"{len(words)} words and {len(labels)} labels; expected as many of both.")
-    return TaggedText(number, words, labels)
+    return TaggedText(number, words, labels, at)
 
 
 def _listed(record: dict[str, Any], name: str, option: str) -> tuple[str, ...]:
@@ -129,7 +168,7 @@ def _lines(
         own = _place(path, names, label, "--label") if labelled or label in names else None
         for rows in _filled(path, texts, {text: word} | ({} if own is None else {label: own}), fault):
             labels = None if own is None else tuple(cells[own] for _, cells in rows)
-            yield TaggedText(rows[0][0], tuple(cells[word] for _, cells in rows), labels)
+            yield TaggedText(rows[0][0], tuple(cells[word] for _, cells in rows), labels, tuple(number for number, _ in rows))
 
 
 def _of_width(

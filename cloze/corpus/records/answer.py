@@ -61,7 +61,10 @@ class Block(NamedTuple):
 
 
 class Encoder(Protocol):
-    """Makes blocks of records; it remembers the classes that it has met."""
+    """Makes blocks of records; it remembers the classes that it has met.
+
+    It may have `remarks`, sentences on what it has met that a user should know.
+    """
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         """Records of a file as they are stored. Classes are numbered in the order of their appearance."""

@@ -83,6 +83,8 @@ class RecordWriter(StoreWriter):
         self.header["records"] = {**self.about, "classes": None if classes is None else list(classes)}
         files = ", ".join(self.about["files"])
         report(f"{files}: {self.documents:,} records, {self.tokens:,} tokens" + (f", {len(classes)} classes" if classes else ""))
+        for remark in getattr(encoder, "remarks", ()):
+            report(remark)
         made = self.finish(
             {"records": self.documents, "tokens": self.tokens},
             lambda folder: self.tokenizer.save(folder, length=512, frame_single="{A}", frame_pair="{A} {B}"),

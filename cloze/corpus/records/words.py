@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,18 @@ from cloze.corpus.records.answer import Block, Columns, Int32, Labels, Record, t
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
 from cloze.registry import register
+from cloze.schemes import breaks, closes
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Spelled, Tokenizer
+
+
+class WordLabels(NamedTuple):
+    """The words of a text, their labels, and the line of each."""
+
+    words: tuple[str, ...]
+    labels: tuple[str, ...]
+    at: tuple[int, ...]
 
 
 @register("answer", "words")
@@ -39,8 +49,8 @@ class WordAnswers:
         found = each_tagged(
             path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, fault=fault
         )
-        for line, words, labels in found:
-            yield Record(line, (" ".join(words),), (words, labels))
+        for text in found:
+            yield Record(text.line, (" ".join(text.words),), WordLabels(text.words, text.labels or (), text.at))
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _WordEncoder:
         """What encodes records; a label that is not among the classes is one that cannot be learned, -1."""
@@ -58,15 +68,37 @@ class WordAnswers:
 class _WordEncoder:
     def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
         self.tokenizer, self.labels = tokenizer, labels
+        self.broken: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # by whether ends are marked: by file
+        self.first: dict[tuple[bool, str], str] = {}
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
-        words = [record.answer[0] for record in records]
-        codes = np.array([self.labels.code(label) for record in records for label in record.answer[1]], dtype=np.int32)
+        words = [record.answer.words for record in records]
+        for record in records:
+            self._look(record.answer, path)
+        codes = np.array([self.labels.code(label) for record in records for label in record.answer.labels], dtype=np.int32)
         first = [first_tokens(spelled, number, own) for number, own in enumerate(words)]
         counts = np.array([len(own) for own in words], dtype=np.int64)
         columns = {"label": codes, "first": np.concatenate(first) if first else np.zeros(0, np.int32)}
         return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is said of labels that break their scheme: how many of each file, and where the first is."""
+        closed = closes(self.labels.numbers)
+        rule = "BIOES" if closed else "BIO"
+        return tuple(
+            f"{self.first[closed, path]} breaks the scheme {rule}, with {count - 1:,} more labels of the file. They are learned "
+            "as they are; when spans are counted, a label that continues nothing begins one."
+            for path, count in self.broken[closed].items()
+        )
+
+    def _look(self, answer: WordLabels, path: str) -> None:
+        for closed, counts in self.broken.items():
+            for place in breaks(answer.labels, closed=closed):
+                counts[path] += 1
+                behind = f"behind {answer.labels[place - 1]}" if place else "at the beginning of a text"
+                self.first.setdefault((closed, path), f"{path}:{answer.at[place]}: {answer.labels[place]} {behind}")
 
 
 def first_tokens(spelled: Spelled, number: int, words: Sequence[str]) -> Int32:
