@@ -89,8 +89,9 @@ def _fitting(recipe: Recipe, label: str, given: Loaded, tokenizer: Tokenizer, fo
             f"  Build the corpus with the checkpoint's: --tokenizer {folder}\n"
             "  Or keep the rows of pieces that both know: `network: {…, change: [vocabulary: {new: mean}]}` in the recipe."
         )
-    known = int((matched_rows(given.tokenizer, tokenizer) >= 0).sum())
-    say(f"{folder}: {known:,} of {tokenizer.size:,} ids are known there; the others begin with the mean of all rows.")
+    if given.network.tables:  # a network that reads characters knows every word
+        known = int((matched_rows(given.tokenizer, tokenizer) >= 0).sum())
+        say(f"{folder}: {known:,} of {tokenizer.size:,} ids are known there; the others begin with the mean of all rows.")
     new: Literal["mean", "random"] = "mean" if change is None else change.arguments["new"]
 
     def fit(tensor: Tensor, here: Tensor | None) -> Tensor:

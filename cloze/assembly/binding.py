@@ -14,6 +14,7 @@ from cloze.assembly.watching import reading_corpus
 from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
 from cloze.errors import CorpusError, RecipeError, nearest
+from cloze.registry import lookup
 from cloze.text import Tokenizer
 
 Say = Callable[[str], None]
@@ -29,6 +30,14 @@ def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequen
     if missing:
         raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
     return named
+
+
+def restored(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The look-up tables of a checkpoint, made again."""
+    parts: dict[str, Any] = {name: lookup("table", table.part) for name, table in tables.items()}
+    return {
+        name: parts[name].restored({key: array.numpy() for key, array in table.arrays.items()}) for name, table in tables.items()
+    }
 
 
 def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
@@ -79,13 +88,21 @@ def open_stores(
     return stores, shared
 
 
-def make_tables(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
-    """The recipe's look-up tables by name, made for the first source's store."""
+def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """The recipe's look-up tables by name: those of the checkpoints that its networks begin with, else made for the first
+    source's store."""
+    from cloze.interop import import_folder
     from cloze.interop.vectors import open_vectors
 
     store = next(iter(stores.values()))
+    known: dict[str, Any] = {}
+    for folder in (begin or {}).values() if recipe.tables else ():
+        known |= restored(import_folder(folder).model.tables)
     made: dict[str, Any] = {}
     for name, spec in recipe.tables.items():
+        if name in known:
+            made[name] = known[name]
+            continue
         table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
         file = getattr(table, "opens", None)  # what a table reads that the data tower cannot open
         made[name] = table.bind(store) if file is None else table.bind(store, open_vectors(file))

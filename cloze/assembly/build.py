@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from cloze.assembly.binding import restored
 from cloze.assembly.given import build, stand_ins, wanted
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import check_value, describe, slots
@@ -304,10 +305,7 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
     place = choose_device(device)
     imported = import_folder(folder)
     model, clock = imported.model, Clock()
-    tables = {}
-    for name, table in model.tables.items():
-        part: Any = lookup("table", table.part)
-        tables[name] = part.restored({key: array.numpy() for key, array in table.arrays.items()})
+    tables = restored(model.tables)
     available = {
         "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None,
         "spellings": imported.tokenizer.spellings,

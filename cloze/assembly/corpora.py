@@ -85,7 +85,7 @@ def open_records(
     run: Path | None = None, report: Say = lambda line: None,
 ) -> tuple[Store, Tokenizer]:
     """The store of labelled text, as its source reads it, and its tokenizer: opened where it is one, else built into
-    `folder/store`. With `known`, the store of the training text, its classes are used."""
+    `folder/store`. With `known`, the store of the training text, its classes and its vocabulary are used."""
     if len(paths) == 1 and Store.is_store(paths[0]):
         store = Store.open(paths[0])
         if tokenizer is not None:
@@ -103,8 +103,10 @@ def open_records(
     if not text.awaited(run):
         folder.mkdir(parents=True, exist_ok=True)
         source = build(builder_of("source", spec.name), given, {})
-        text.record(source.build_store(paths, tokenizer, folder / "store", known=known, report=report))
-    return Store.open(folder / "store"), tokenizer
+        own = tokenizer if known is not None else source.knowing(paths, tokenizer)
+        text.record(source.build_store(paths, own, folder / "store", known=known, report=report))
+    store = Store.open(folder / "store")
+    return store, tokenizer if store.tokenizer_hash == tokenizer.hash else store.tokenizer()
 
 
 def open_held_out(

@@ -48,8 +48,9 @@ def recipe_onto(
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by what that checkpoint says of itself.
 
-    A recipe of cloze's own is fitted to the checkpoint first: its peak rate is for a width of 768 and becomes inversely
-    proportional to the width, its length at most what the network reads. `checkpoints` are further ones that it asks for.
+    A recipe of cloze's own is fitted to the checkpoint first: its length is at most what the network reads, and where the whole
+    network is trained at one rate, its peak is for a width of 768 and becomes inversely proportional to the width. `checkpoints`
+    are further ones that it asks for.
     """
     origins = {START: Origin.of(loaded)}
     fitted = fitted_to(recipe, loaded) if str(recipe) in task_recipe_names() else []
@@ -63,10 +64,12 @@ def recipe_onto(
 def fitted_to(recipe: str | Path, loaded: Loaded) -> list[str]:
     """The values of a recipe that are others for the network of a checkpoint."""
     plain = load_recipe(recipe)
-    peak = float(plain.training.rate.arguments["peak"]) * 768 / float(loaded.network.width)  # type: ignore[arg-type]
-    longest = Reader.of(loaded).longest
+    made, longest = [], Reader.of(loaded).longest
+    if plain.exported.train == "all" and "peak" in plain.training.rate.arguments:
+        peak = float(plain.training.rate.arguments["peak"]) * 768 / float(loaded.network.width)  # type: ignore[arg-type]
+        made.append(f"training.rate.peak={peak:.6g}")
     too_long = plain.length is not None and longest is not None and plain.length > longest
-    return [f"training.rate.peak={peak:.6g}", *([f"length={longest}"] if too_long else [])]
+    return [*made, f"length={longest}"] if too_long else made
 
 
 def finetune(

@@ -7,15 +7,18 @@ checkpoint's, as its shape is (`origins.take_up`). What comes out is an ordinary
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from cloze.assembly.build import Loaded
 from cloze.assembly.document import Node, from_data
+from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.parts import builder_of
 from cloze.assembly.schema import RESERVED, expand_part
-from cloze.decoding.reader import heads_by_kind
+from cloze.decoding.reader import Reader, heads_by_kind
 from cloze.errors import CheckpointError
 from cloze.exercises.frame import OWN
 from cloze.objectives.chosen import Start
@@ -27,7 +30,11 @@ _READING = ("single", "pair", "summary", "start", "shift", "orders", "segments")
 
 @dataclass(frozen=True)
 class Origin:
-    """A checkpoint as a recipe sees it."""
+    """A checkpoint as a recipe sees it.
+
+    `spells`: it reads how words are spelled. `beside` are the edits that find what it reads beside the tokens, `tables` the parts
+    of what they look up.
+    """
 
     folder: str
     network: Mapping[str, Any]  # {part: arguments}
@@ -35,6 +42,9 @@ class Origin:
     order: str
     start: Start
     architecture: str | None = None
+    spells: bool = False
+    beside: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    tables: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Origin:
@@ -47,11 +57,13 @@ class Origin:
             narrow=getattr(network, "embedding_width", network.width) != network.width,
             labels_tokens="token_labelling" in heads_by_kind(loaded), plain=_plain(loaded),
             sums_up=any("summary" in head.reads for head in loaded.heads.values()),
+            recurrent=getattr(network, "recurrent", False), given=_layers(loaded), predicts=_predicts(loaded),
         )
         model = loaded.imported.model
         return cls(
             str(loaded.folder), {model.part: dict(loaded.network_arguments)}, reading, loaded.order, start,
-            getattr(loaded.imported, "architecture", None),
+            getattr(loaded.imported, "architecture", None), "characters" in network.takes, tuple(model.beside),
+            {name: table.part for name, table in model.tables.items()},
         )
 
     def is_shape_of(self, network: Node) -> bool:
@@ -78,6 +90,38 @@ def _plain(loaded: Loaded) -> Any:
     return None if plain is None or plain.norm is None else (plain.transform, plain.norm.eps)
 
 
+def _layers(loaded: Loaded) -> int:
+    """How many layers the network gives, the words themselves among them; 0 if it gives its top layer alone."""
+    if "layers" not in loaded.network.gives:  # type: ignore[operator]
+        return 0
+    reader = Reader.of(loaded)
+    with torch.inference_mode():
+        return len(reader.states(reader.batch(reader.encode(["a"])), {"layers"})["layers"])
+
+
+def _predicts(loaded: Loaded) -> tuple[str, str, Mapping[str, Any]] | None:
+    """The first head that predicts tokens from the network's states, as a recipe writes it."""
+    for name, head in loaded.imported.model.heads.items():
+        live: Any = loaded.heads[name]
+        if getattr(live, "kind", None) == "token_prediction" and tuple(live.reads) == ("hidden",):
+            return name, head.part, dict(head.arguments)
+    return None
+
+
+def _change(network: Node) -> None:
+    """Put the arguments of `change: [arguments]` in place of the checkpoint's, and leave out the change."""
+    changes = network.value.get("change")
+    for item in list(changes.value) if changes is not None and changes.is_list else ():
+        said = item.value.get("arguments") if item.is_mapping else None
+        if said is None or not said.is_mapping or "to" not in said.value:
+            continue
+        own = next((node for key, node in network.items() if key not in NEXT_TO_PART), None)
+        for key, value in said.value["to"].items():
+            assert own is not None  # `take_up` has written the part
+            own.put(key, value.copy())
+        changes.value.remove(item)
+
+
 def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
     """Complete an expanded recipe, in place, by the checkpoints that its networks come from, by the names they are given."""
     networks = root.value.get("networks")
@@ -87,6 +131,7 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
         if said is None or said.value not in origins:
             continue
         origin = found[str(name)] = origins[said.value]
+        _change(node)
         if origin.architecture is not None and "architecture" not in node.value and origin.is_shape_of(node):
             node.put("architecture", Node(origin.architecture, node.where))
     if not found:
@@ -100,6 +145,29 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
     entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in mixture.items())] if mixture else [("", root)]
     for prefix, entry in entries:
         _complete_entry(root, entry, prefix, first, faults)
+    _complete_inputs(root, [entry for _, entry in entries], first, faults)
+
+
+def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Faults) -> None:
+    """What the network reads beside the tokens: how unknown words are spelled, and what is found in its tables."""
+    if origin.spells:
+        for _, source in root.value["sources"].items():
+            for part, arguments in source.items():
+                if part == "records":
+                    arguments.put("new_words", Node(True, root.where))
+    for name, part in origin.tables.items():
+        if root.value.get("tables") is None:
+            root.put("tables", Node({}, root.where))
+        if name not in root.value["tables"].value:
+            table = from_data({part: {}}, root.where)
+            expand_part("table", table, f"tables.{name}", faults)
+            root.value["tables"].put(name, table)
+    for entry in entries:
+        exercise = entry.value.get("exercise")
+        for name, arguments in origin.beside if exercise is not None and exercise.is_list else ():
+            edit = from_data({name: dict(arguments)}, root.where)
+            expand_part("edit", edit, "exercise", faults)
+            exercise.value.append(edit)
 
 
 def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults: Faults) -> None:

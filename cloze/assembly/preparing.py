@@ -64,7 +64,7 @@ def prepare(
     record = Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs)
     loaded = with_classes(loaded, stores)
     told = None if loaded.task is None else described(loaded, stores)
-    tables = make_tables(loaded, stores)
+    tables = make_tables(loaded, stores, begin)
     given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
     require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
     step = build_step(loaded, vocab_size=chosen.size, seed=seed, **given)

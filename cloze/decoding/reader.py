@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
 from cloze.networks import Cache
 from cloze.networks.blocks.characters import Characters
+from cloze.networks.routing import few, routed, takes_asked
 from cloze.rng import Draw
 from cloze.rows import Rows
 
@@ -268,14 +268,8 @@ class Reader:
         `cache` holds what was read before, and so does `carry`, the state of that name of an earlier call. Who sees whom is said
         by the batch, else by `order`, else by the reader's.
         """
-        fields: dict[str, Any] = {"order": order or self.order} if "order" in self.network.takes else {}
-        for name in self.network.takes & batch.keys():
-            field, _, chosen = name.partition("/")
-            if chosen:
-                fields.setdefault(field, {})[chosen] = batch[name]  # fields with a set go in as one mapping
-            else:
-                fields[name] = batch[name]
-        if asked is not None and self._takes_asked and 2 * len(asked) <= batch["tokens"].numel():
+        fields = routed(self.network, batch, order or self.order)
+        if asked is not None and takes_asked(self.network) and few(asked, batch):
             fields["asked"] = asked
         if cache is not None:
             fields["cache"] = cache
@@ -288,10 +282,6 @@ class Reader:
         """Automatic casting to `precision`; none where that is None or fp32."""
         cast = self.precision not in (None, torch.float32)
         return torch.autocast(self.device.type, dtype=self.precision if cast else torch.bfloat16, enabled=cast)
-
-    @cached_property
-    def _takes_asked(self) -> bool:
-        return "asked" in signature(self.network.forward).parameters
 
     def memory(self) -> Any:
         """An empty cache for what the network reads when it continues texts."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, NonNegative, Width
@@ -65,6 +66,9 @@ class LSTM(nn.Module):
     al. (2016): `characters` in place of a table, and nothing locked. `noise` is the deviation of what is added to every number of
     a word's vector while training (SiATL's language model; alexandra-chron/siatl `layers.py`), before `input_dropout`.
 
+    `truncate`: a text is read whole, but gradients end after every so many tokens (BPT3C: Howard and Ruder, 2018, §3.3).
+    `locked_between` is `locked` for the dropout between layers, where that differs.
+
     `reuse`: how many tokens at the end of a row the next one of the lane brings again; the state that is carried is the one
     before them. `biases: two` is torch's. With a `bound` everything, characters too, is drawn from ±`bound`; else the table
     from ±0.1, layers as torch does. `undropped` is the last layer before its dropout, for penalties.
@@ -78,6 +82,7 @@ class LSTM(nn.Module):
     """
 
     carries: ClassVar[bool] = True
+    recurrent: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {
             "tiny": {"layers": 2, "width": 128, "inner": 192},
@@ -99,6 +104,7 @@ class LSTM(nn.Module):
         biases: Literal["one", "two"] = "two",
         forget_bias: float = 0.0,
         locked: bool = True,
+        locked_between: bool | None = None,
         noise: NonNegative = 0.0,
         word_dropout: BelowOne = 0.0,
         input_dropout: BelowOne = 0.0,
@@ -106,6 +112,7 @@ class LSTM(nn.Module):
         hidden_dropout: BelowOne = 0.0,
         dropout: BelowOne = 0.0,
         bound: NonNegative | None = None,
+        truncate: Natural = 0,
         characters: CharactersPart = None,
         vocab_size: Given[int],
         clock: Given[Clock],
@@ -116,10 +123,11 @@ class LSTM(nn.Module):
         if characters is not None and word_dropout:
             raise RecipeError("lstm: word_dropout drops rows of a table, and words read by their characters have none; write 0.")
         self.width, self.inner, self.reuse, self.bound = width, inner or width, reuse, bound
-        self.vocab_size = vocab_size
+        self.vocab_size, self.truncate = vocab_size, truncate
         table = None if characters is not None else nn.Embedding(vocab_size, width)
         self.embeddings = WordInputs(table, characters, WordDropout(word_dropout, clock))
         kind = LockedDropout if locked else Dropout
+        between = LockedDropout if (locked if locked_between is None else locked_between) else Dropout
         cells = [self.inner] * (layers - 1) + [self.inner if down else width]
         inputs = [width if characters is None else int(characters.width), *cells]
         self.layers: Sequence[LSTMLayer] = nn.ModuleList(  # type: ignore[assignment]
@@ -133,7 +141,7 @@ class LSTM(nn.Module):
         self.noise = Noise(noise, "noise", clock)
         self.input_dropout = kind(input_dropout, clock)
         self.hidden_dropouts: Sequence[Dropout] = nn.ModuleList(  # type: ignore[assignment]
-            kind(hidden_dropout, clock) for _ in cells[1:]
+            between(hidden_dropout, clock) for _ in cells[1:]
         )
         self.final_dropout = kind(dropout, clock)
         self.needs = frozenset({"tokens"})
@@ -202,7 +210,7 @@ class LSTM(nn.Module):
         x = self.input_dropout(self.noise(self.embeddings(tokens, characters)))
         passed, after = [x], []
         for number, layer in enumerate(self.layers):
-            x, state = layer(x, before[number] if before else None, lengths, ends)
+            x, state = self._through(layer, x, before[number] if before else None, lengths, ends)
             after.append(state)
             passed.append(x)
             if number < len(self.hidden_dropouts):
@@ -220,6 +228,23 @@ class LSTM(nn.Module):
         if "carry" in want:
             states["carry"] = remember_states(after)
         return states
+
+    def _through(
+        self, layer: LSTMLayer, x: Tensor, state: State | None, lengths: Tensor | None, ends: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """Tokens (B, L, I) through one layer, gradients ending after every `truncate` tokens of a whole text."""
+        if not (self.truncate and self.training and ends is None):
+            made: tuple[Tensor, State] = layer(x, state, lengths, ends)
+            return made
+        read = []
+        for start in range(0, x.shape[1], self.truncate):
+            piece = x[:, start : start + self.truncate]
+            own = None if lengths is None else (lengths - start).clamp(0, piece.shape[1])
+            state = None if state is None else (state[0].detach(), state[1].detach())
+            out, state = layer(piece, state, own)
+            read.append(out)
+        assert state is not None  # a row has at least one token
+        return torch.cat(read, dim=1), state
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token, heads not counted."""

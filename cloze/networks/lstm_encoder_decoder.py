@@ -144,6 +144,7 @@ class LSTMEncoderDecoder(nn.Module):
     (2, 3, 8)
     """
 
+    recurrent: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token of the encoder sees every other; the decoder sees them and what stands to its left"}
     )

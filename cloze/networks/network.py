@@ -25,7 +25,8 @@ class Network(Protocol):
     """An `nn.Module` that turns the fields of a view into the states that are wanted.
 
     `takes` are all fields it can use, `needs` the ones it cannot do without. A network for which `order` does not say what a
-    token sees has words for people in `sees`, by the state that is read, `hidden` for the others.
+    token sees has words for people in `sees`, by the state that is read, `hidden` for the others. In a `recurrent` network
+    the state of one token is a poor summary, and texts are classified by all of their tokens.
     """
 
     takes: frozenset[str]

@@ -39,6 +39,7 @@ class TwoSidedLSTM(nn.Module):
     (1, 3, 6)
     """
 
+    recurrent: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token sees what stands to its left and what stands to its right, not itself"}
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from cloze.bounds import BelowOne
@@ -16,7 +17,9 @@ class Start(NamedTuple):
 
     `layers` above the embeddings; `narrow`: its embeddings are narrower than its states; `labels_tokens`: it has a head that
     labels tokens; `plain`: the transform and the norm's epsilon of a head of its own whose dense map has no offsets;
-    `sums_up`: a head of it was trained on the token that sums up a text.
+    `sums_up`: a head of it was trained on the token that sums up a text; `recurrent`: the state of one token is a poor summary.
+    `given` layers can be read, the words themselves among them; 0: the top one alone. `predicts`: its head that predicts tokens,
+    by name, objective and arguments.
     """
 
     order: str
@@ -25,6 +28,9 @@ class Start(NamedTuple):
     labels_tokens: bool = False
     plain: tuple[Transform, float] | None = None
     sums_up: bool = False
+    recurrent: bool = False
+    given: int = 0
+    predicts: tuple[str, str, Mapping[str, Any]] | None = None
 
 
 class Chosen(Protocol):
@@ -58,7 +64,8 @@ class TextClassification:
 
     Left to right: one linear map on the last token, without a bias (GPT-2). Narrow embeddings or a head that labels tokens:
     dense, GELU, linear (ELECTRA). A head with a dense map and a norm without offsets: these two and linear (ModernBERT). Any
-    other: dense, tanh, linear (BERT, RoBERTa). Vectors without layers above them get one linear map (fastText).
+    other: dense, tanh, linear (BERT, RoBERTa). Vectors without layers above them get one linear map (fastText). Recurrent
+    networks: one linear map on the last token's state with the maximum and the mean of all of them (concat pooling).
 
     `pool`: what is classified, the token that sums a text up (`summary`) or the `mean` of all. By itself it is the mean where
     transformers' class has one (ModernBERT's `classifier_pooling`) and no head was trained on the summary; for other networks
@@ -69,7 +76,10 @@ class TextClassification:
         self.set, self.dropout, self.pool = set, dropout, pool
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
-        """`classify`, or `relation_prediction` for a network that sums up a text by a pooler."""
+        """`classify`, `relation_prediction` for a network that sums up a text by a pooler, or `pooled_classification`."""
+        if start.recurrent:
+            pool = "mean" if self.pool == "mean" else "concat"
+            return "pooled_classification", {"set": self.set, "dropout": self.dropout, "pool": pool}
         said, head = {"set": self.set, "dropout": self.dropout}, head_of(start, self.pool)
         return ("relation_prediction" if "pool" in head else "classify"), {**said, **head}
 

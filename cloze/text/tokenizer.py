@@ -111,6 +111,21 @@ class Tokenizer:
         made._cut(segmenter)
         return made
 
+    def with_words(self, words: Sequence[str]) -> Tokenizer:
+        """The same tokenizer of whole words, which knows further words: their ids are behind those of the others."""
+        data = json.loads(self._json)
+        data["model"]["vocab"].update({word: self.size + number for number, word in enumerate(words)})
+        return Tokenizer(json.dumps(data, ensure_ascii=False), self.literals, self.segmenter)
+
+    def unknown_words(self, texts: Sequence[str]) -> list[str]:
+        """The distinct words of texts that the vocabulary lacks, as it would spell them, in the order of their appearance."""
+        found, texts = self.encode_spelled(texts), readable(texts)
+        whose = np.repeat(np.arange(len(texts)), np.diff(found.offsets))
+        unknown = np.flatnonzero(found.ids == self.role("[UNK]")).tolist()
+        words = (texts[whose[number]][found.begin[number] : found.end[number]] for number in unknown)
+        normalise = self._plain.normalizer
+        return list(dict.fromkeys(word if normalise is None else normalise.normalize_str(word) for word in words))
+
     def apart(self, texts: Sequence[str]) -> Sequence[str]:
         """The texts with their words set apart, as `segmenter` cuts them; themselves without one."""
         if self.segmenter is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
@@ -140,6 +141,28 @@ class InTurn:
         begin, end, rate = (0.0, self.at, self.first) if share < self.at else (self.at, 1.0, self.second)
         steps = None if nominal_steps is None else round(nominal_steps * (end - begin))
         return rate((share - begin) / (end - begin), steps)
+
+
+@register("rate", "restarting")
+class Restarting:
+    """`rate` from its beginning whenever one of the shares `at` of the budget is spent: one course for each stage of unfreezing.
+
+    ULMFiT's code calls `fit` for each (fastai `courses/dl2/imdb_scripts/train_clas.py`).
+
+    >>> Restarting(Linear(1.0), at=[0.25, 0.5])(0.625)
+    0.75
+    """
+
+    def __init__(self, rate: RatePart, *, at: list[float]) -> None:
+        if not at or list(at) != sorted(set(at)) or not 0 < at[0] <= at[-1] < 1:
+            raise RecipeError(f"training.rate.restarting.at: {at}. Expected shares of the budget that rise: [0.25, 0.5].")
+        self.rate, self.borders = rate, [0.0, *at, 1.0]
+
+    def __call__(self, share: float, nominal_steps: int | None = None) -> float:
+        stage = max(min(bisect_right(self.borders, share + 1e-9), len(self.borders) - 1), 1)
+        begin, end = self.borders[stage - 1], self.borders[stage]
+        steps = None if nominal_steps is None else round(nominal_steps * (end - begin))
+        return self.rate(max(share - begin, 0.0) / (end - begin), steps)
 
 
 @register("rate", "cosine")

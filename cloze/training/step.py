@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError, nearest
 from cloze.networks.clock import Clock
 from cloze.networks.cost import network_flops
+from cloze.networks.routing import few, routed, takes_asked
 from cloze.objectives import Loss
 from cloze.training.carry import Carry
 
@@ -51,7 +51,7 @@ class Pass:
 
     `take` maps a field of this pass to `pass.state` or `view.field`, or a rewriter's name to a `Rewrite`. `order` is the
     constant order where the batch has no `order` field. `grad` false: no gradient, and network, heads and rewriters in eval mode
-    (a teacher).
+    (a teacher). A pass of which no state is read, because its objectives read those of earlier passes, does not run its network.
     """
 
     name: str
@@ -143,7 +143,7 @@ class Step(nn.Module):
             turn = entered.turn
             fields = self._known(turn, batch)
             asked = self._asked(turn, fields) if entered.asks else None
-            cost = network_flops(self._network(turn), fields, want=entered.want, asked=asked)
+            cost = network_flops(self._network(turn), fields, want=entered.want, asked=asked) if self._reads_own(entered) else 0.0
             for weighted in turn.objectives:
                 objective = self._objective(weighted)
                 if (weighted.weight != 0 or weighted.name in entered.scored) and hasattr(objective, "flops"):
@@ -161,7 +161,7 @@ class Step(nn.Module):
                 self._network(entered.turn), {"tokens": tokens, "decoder_tokens": tokens}, want=entered.want,
                 asked=asked if entered.asks else None,
             ) / length * (1.0 if entered.turn.grad else 1 / 3)
-            for entered in self._wired[entry]
+            for entered in self._wired[entry] if self._reads_own(entered)
         )
 
     def _known(self, turn: Pass, batch: Batch) -> Batch:
@@ -173,8 +173,11 @@ class Step(nn.Module):
 
     def _freeze(self) -> None:
         """What only passes without gradient run needs none: several processes would wait for it."""
-        turns = [turn for passes in self.entries.values() for turn in passes if turn.grad]
-        trained = {id(parameter) for turn in turns for part in self._parts(turn) for parameter in part.parameters()}
+        runs = [entered for wired in self._wired.values() for entered in wired if entered.turn.grad]
+        read = {id(self._network(run.turn)) for run in runs if self._reads_own(run)}
+        unread = {id(self._network(run.turn)) for run in runs} - read
+        parts = [part for run in runs for part in self._parts(run.turn) if id(part) not in unread]
+        trained = {id(parameter) for part in parts for parameter in part.parameters()}
         for parameter in self.parameters():
             if id(parameter) not in trained:
                 parameter.requires_grad_(False)
@@ -183,6 +186,10 @@ class Step(nn.Module):
         """What a pass runs: its network, its heads and its rewriters."""
         rewriters = [self._rewriter(take) for take in turn.take.values() if isinstance(take, Rewrite)]
         return [self._network(turn), *map(self._objective, turn.objectives), *rewriters]
+
+    def _reads_own(self, entered: _Wired) -> bool:
+        """Whether a pass runs its network: some state of it is read."""
+        return bool(entered.want & self._network(entered.turn).gives.keys())
 
     # torch types a module's attributes as tensors or modules; these parts follow protocols of their own.
 
@@ -205,22 +212,26 @@ class Step(nn.Module):
             network = self._network(turn)
             with nullcontext() if turn.grad else _frozen(self._parts(turn)):
                 fields = self._fields(turn, batch, states)
-                given = _keywords(network, fields)
-                if "order" in network.takes and "order" not in given:
-                    given["order"] = turn.order
                 want = entered.want & network.gives.keys()
-                carrying = carry is not None and getattr(network, "carries", False) and "restarts" in given
-                if carry is not None and carrying:  # rows that do not say where a stream begins have nothing to remember
-                    given["carry"] = carry.passes.get(turn.name)
-                    want |= {"carry"}
-                if entered.asks:
-                    given["asked"] = self._asked(turn, fields)
-                made = dict(network(want=want, **given))
-                if carry is not None and carrying:
-                    carry.passes[turn.name] = made.pop("carry")
+                made = self._made(entered, want, fields, carry) if want else {}
                 states.update({f"{turn.name}.{name}": state for name, state in made.items()})
                 self._ask(entered, fields, states, losses)
         return states
+
+    def _made(self, entered: _Wired, want: frozenset[str], fields: Batch, carry: Carry | None) -> dict[str, Tensor]:
+        """The wanted states of a pass's network."""
+        turn, network = entered.turn, self._network(entered.turn)
+        given = routed(network, fields, turn.order)
+        carrying = carry is not None and getattr(network, "carries", False) and "restarts" in given
+        if carry is not None and carrying:  # rows that do not say where a stream begins have nothing to remember
+            given["carry"] = carry.passes.get(turn.name)
+            want |= {"carry"}
+        if entered.asks:
+            given["asked"] = self._asked(turn, fields)
+        made = dict(network(want=want, **given))
+        if carry is not None and carrying:
+            carry.passes[turn.name] = made.pop("carry")
+        return made
 
     def _ask(
         self, entered: _Wired, fields: Batch, states: dict[str, Tensor], losses: dict[str, Loss] | None
@@ -267,7 +278,7 @@ class Step(nn.Module):
             return None
         places = [fields[name] for name in sorted(names)]
         asked = places[0] if len(places) == 1 else torch.cat(places)
-        return asked if 2 * len(asked) <= fields["tokens"].numel() else None
+        return asked if few(asked, fields) else None
 
     def _reads(self, weighted: Weighted, state: str) -> bool:
         reads = self._objective(weighted).reads
@@ -310,9 +321,7 @@ class Step(nn.Module):
         alone = f"{turn.name}.{state}" not in outside and all(
             self._objective(w).at or not self._reads(w, state) for w in turn.objectives
         )
-        return _Wired(
-            turn, want, frozenset(want & heads), alone and "asked" in inspect.signature(network.forward).parameters
-        )
+        return _Wired(turn, want, frozenset(want & heads), alone and takes_asked(network))
 
     def _check_source(self, path: str, turn: Pass, earlier: Mapping[str, Pass]) -> None:
         source, _, _ = path.rpartition(".")
@@ -327,18 +336,6 @@ class Step(nn.Module):
 def _asked_state(network: Any) -> str:
     """The state that a network makes at the asked places alone; `hidden` unless it says otherwise."""
     return str(getattr(network, "asked_state", "hidden"))
-
-
-def _keywords(network: Any, fields: Batch) -> dict[str, Any]:
-    """The fields that a network takes, by keyword; those with a set come as one mapping from set to tensor."""
-    given: dict[str, Any] = {}
-    for name in network.takes:
-        field, keyed, chosen = name.partition("/")
-        if name in fields and keyed:
-            given.setdefault(field, {})[chosen] = fields[name]
-        elif name in fields:
-            given[name] = fields[name]
-    return given
 
 
 def _readings(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,7 +68,7 @@ def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, l
     if left := imported.model.heads.keys() - heads.keys():
         remarks.append(f"left out, because it has no row for new words: {', '.join(sorted(left))}.")
     model = replace(imported.model, network=tables, heads=heads)
-    return replace(imported, model=model, tokenizer=_with_words(tokenizer, new)), remarks
+    return replace(imported, model=model, tokenizer=tokenizer.with_words(new)), remarks
 
 
 def linear_map(x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -110,12 +108,6 @@ def _new_words(tokenizer: Tokenizer, vectors: Vectors) -> list[str]:
     return [
         word for word, encoded in zip(words, tokenizer.encode_batch(words), strict=True) if encoded.ids.tolist() == [unknown]
     ]
-
-
-def _with_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
-    data = json.loads(tokenizer.description)
-    data["model"]["vocab"].update({word: tokenizer.size + number for number, word in enumerate(words)})
-    return Tokenizer(json.dumps(data, ensure_ascii=False), tokenizer.literals, tokenizer.segmenter)
 
 
 def _untrained(arguments: Any) -> bool:

@@ -35,7 +35,7 @@ def build_records(
     with RecordWriter(out, tokenizer, answer, columns, files=[str(path) for path in paths]) as writer:
         try:
             for path in paths:
-                for records in _batches(answer.read(path, columns)):
+                for records in batches(answer.read(path, columns)):
                     writer.add(records, encode(records, str(path)))
             return writer.close_with(encode, report)
         except OSError as error:
@@ -105,7 +105,8 @@ class RecordWriter(StoreWriter):
         self._files[name] = made
 
 
-def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+def batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Records in the order they come, some at a time."""
     stream = iter(records)
     while some := list(islice(stream, _TOGETHER)):
         yield some

@@ -16,7 +16,7 @@ from cloze.corpus.passages import remember, split_documents
 from cloze.corpus.plan import Arranged, Int64
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.records.answer import Answer, Columns
-from cloze.corpus.records.build import build_records
+from cloze.corpus.records.build import batches, build_records
 from cloze.corpus.records.store import RecordStore
 from cloze.corpus.records.windows import Shown, Views, cut, windows
 from cloze.corpus.store import Store
@@ -43,6 +43,8 @@ class Records:
     columns where it has no header. format, quoting: how the file is written, if its name and its rows do not say so (`tsv`,
     `csv`, `jsonl`; `none`, `standard`).
 
+    new_words: words that the vocabulary lacks join it, for networks that read how words are spelled.
+
     length: what the network sees; a longer row loses the end of its longest text, or with `stride` becomes several windows of its
     last text, each of which begins so many tokens behind the one before. pool: records of like length share batches: so
     many batches are sorted together in every epoch; 0: records come in random order.
@@ -55,15 +57,26 @@ class Records:
         self, *, length: Count | None = None, text: str = "text", text_b: str | None = None, label: str = "label",
         answer: AnswerPart = "class", columns: list[str] | None = None, format: Format | None = None,
         quoting: Quoting = "auto", stride: Count | None = None, pool: Natural = 50,
+        new_words: bool = False,
     ) -> None:
         given = [text, label] if text_b is None else [text, text_b, label]
         if len(set(given)) < len(given):
             raise RecipeError(f"records: {', '.join(given)}: expected a column of its own for each text and for the answer.")
-        self.length, self.stride, self.pool = length, stride, pool
+        self.length, self.stride, self.pool, self.new_words = length, stride, pool, new_words
         self.answer: Answer = lookup("answer", answer)() if isinstance(answer, str) else answer
         self.columns = Columns(text, text_b, label, None if columns is None else tuple(columns), format, quoting)
         parts = {"parts"} if text_b is not None else set()
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *self.answer.gives})
+
+    def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer) -> Tokenizer:
+        """The tokenizer that text is read with: with `new_words` one that knows all words of these files."""
+        if not self.new_words:
+            return tokenizer
+        found: dict[str, None] = {}
+        for path in paths:
+            for records in batches(self.answer.read(path, self.columns)):
+                found.update(dict.fromkeys(tokenizer.unknown_words([text for record in records for text in record.texts])))
+        return tokenizer.with_words(list(found)) if found else tokenizer
 
     def build_store(
         self, paths: Sequence[str | Path], tokenizer: Tokenizer, out: Path, *, known: Store | None, report: Say

@@ -1,0 +1,33 @@
+"""How the fields of a batch reach a network: by keyword, those with a set as one mapping, and who sees whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any
+
+from torch import Tensor
+
+
+def routed(network: Any, fields: Mapping[str, Tensor], order: str) -> dict[str, Any]:
+    """The fields that a network takes, by keyword; `order` is the one of all rows where no field says it row by row."""
+    given: dict[str, Any] = {}
+    for name in network.takes:
+        field, keyed, chosen = name.partition("/")
+        if name in fields and keyed:
+            given.setdefault(field, {})[chosen] = fields[name]
+        elif name in fields:
+            given[name] = fields[name]
+    if "order" in network.takes:
+        given.setdefault("order", order)
+    return given
+
+
+def takes_asked(network: Any) -> bool:
+    """Whether a network can be told which places will be read, and leaves out the others."""
+    return "asked" in signature(network.forward).parameters
+
+
+def few(asked: Tensor, fields: Mapping[str, Tensor]) -> bool:
+    """Whether so few places are asked that it pays to leave out the others."""
+    return 2 * len(asked) <= fields["tokens"].numel()

@@ -1,0 +1,81 @@
+"""Heads on what a checkpoint has: on all of its layers, however many they are, and its own head that predicts the next token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloze.bounds import BelowOne, NonNegative, OptionalWidth, Width
+from cloze.errors import RecipeError
+from cloze.objectives.chosen import Start
+from cloze.objectives.mixed import Where
+from cloze.objectives.pooled import Pool
+from cloze.registry import register
+
+
+class Mixed:
+    """What both objectives on mixed layers say; see `mixed_classification`. A table of the task's own words is 100 wide, and
+    there is none at the `input` of the task's LSTMs."""
+
+    def __init__(
+        self, *, set: str = "label", mix: Where = "input", encoder: OptionalWidth = 256,
+        embedding_width: OptionalWidth | None = None, penalty: NonNegative = 0.001, dropout: BelowOne = 0.5,
+    ) -> None:
+        words = (0 if mix == "input" else 100) if embedding_width is None else embedding_width
+        self.said = {
+            "set": set, "mix": mix, "encoder": encoder, "embedding_width": words, "penalty": penalty, "dropout": dropout,
+        }  # fmt: skip
+
+    def mixed(self, start: Start) -> dict[str, Any]:
+        """The arguments, with the number of layers."""
+        if not start.given:
+            raise RecipeError(
+                "frozen layers are mixed, but this checkpoint gives its top layer alone.\n"
+                "  Use --task sentence_classification or token_labelling, which train the network."
+            )
+        return {**self.said, "layers": start.given}
+
+
+@register("objective", "layer_classification")
+class LayerClassification(Mixed):
+    """The class of a text from all layers of the checkpoint, mixed: `mixed_classification` with as many layers as it gives."""
+
+    def __init__(
+        self, *, set: str = "label", mix: Where = "input", encoder: Width = 256, embedding_width: OptionalWidth | None = None,
+        penalty: NonNegative = 0.001, pool: Pool = "max", dropout: BelowOne = 0.5,
+    ) -> None:
+        super().__init__(
+            set=set, mix=mix, encoder=encoder, embedding_width=embedding_width, penalty=penalty, dropout=dropout
+        )
+        self.pool = pool
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """`mixed_classification`."""
+        return "mixed_classification", {**self.mixed(start), "pool": self.pool}
+
+
+@register("objective", "layer_labelling")
+class LayerLabelling(Mixed):
+    """The label of each word from all layers of the checkpoint, mixed: `sequence_labelling` with as many layers as it gives."""
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """`sequence_labelling`."""
+        return "sequence_labelling", self.mixed(start)
+
+
+@register("objective", "language_model")
+class LanguageModel:
+    """The checkpoint's own head that predicts the next token, trained on (SiATL: Chronopoulou et al., 2019)."""
+
+    def __init__(self, *, set: str = "main") -> None:
+        self.set = set
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """The head's objective with its arguments; a checkpoint that was not trained from left to right is a `RecipeError`."""
+        if start.predicts is None or start.order != "left_to_right":
+            raise RecipeError(
+                f"language_model: needs a head that predicts the next token; this checkpoint reads {start.order} and has "
+                f"{'none' if start.predicts is None else start.predicts[0]}.\n"
+                "  Use a checkpoint that was trained from left to right with token_prediction, or leave the objective out."
+            )
+        name, part, arguments = start.predicts
+        return part, {**arguments, "set": self.set, "head": name}
