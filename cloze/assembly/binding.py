@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly.corpora import open_corpus
-from cloze.assembly.given import build
+from cloze.assembly.given import build, restored
 from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.watching import reading_corpus
 from cloze.corpus import Store
 from cloze.corpus.readers.files import require_paths
 from cloze.errors import CorpusError, RecipeError, nearest
-from cloze.registry import lookup
 from cloze.text import Tokenizer
 
 Say = Callable[[str], None]
@@ -30,14 +29,6 @@ def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequen
     if missing:
         raise CorpusError(f"{recipe.name}: the source {missing[0]!r} has no corpus. Give it with --bind {missing[0]}=PATH.")
     return named
-
-
-def restored(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The look-up tables of a checkpoint, made again."""
-    parts: dict[str, Any] = {name: lookup("table", table.part) for name, table in tables.items()}
-    return {
-        name: parts[name].restored({key: array.numpy() for key, array in table.arrays.items()}) for name, table in tables.items()
-    }
 
 
 def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:

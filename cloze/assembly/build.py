@@ -11,8 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from cloze.assembly.binding import restored
-from cloze.assembly.given import build, stand_ins, wanted
+from cloze.assembly.given import build, restored, stand_ins, wanted
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import check_value, describe, slots
 from cloze.batching import Data, Feed, MixedFeed

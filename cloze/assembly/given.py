@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from cloze.assembly.parts import builder_of
 from cloze.errors import RecipeError
-from cloze.registry import GivenMark, LiveMark, PartMark, mark_of, parameters
+from cloze.registry import GivenMark, LiveMark, PartMark, lookup, mark_of, parameters
 
 #: What a builder may ask for, and what it gets.
 MEANINGS: Mapping[str, str] = {
@@ -65,3 +65,11 @@ class StandIn(NamedTuple):
 def stand_ins(tables: Iterable[str]) -> dict[str, Any]:
     """One stand-in for each of these tables."""
     return {name: StandIn() for name in tables}
+
+
+def restored(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The look-up tables of a checkpoint, made again."""
+    parts: dict[str, Any] = {name: lookup("table", table.part) for name, table in tables.items()}
+    return {
+        name: parts[name].restored({key: array.numpy() for key, array in table.arrays.items()}) for name, table in tables.items()
+    }

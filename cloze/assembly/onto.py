@@ -50,13 +50,14 @@ class Origin:
     def of(cls, loaded: Loaded) -> Origin:
         """What a loaded checkpoint says."""
         network: Any = loaded.network
+        heads: list[Any] = list(loaded.heads.values())
         said = {name: getattr(loaded.reading, name, None) for name in _READING}
         reading = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items() if value is not None}
         start = Start(
             order=loaded.order, layers=len(network.depth_groups()) - 1,
             narrow=getattr(network, "embedding_width", network.width) != network.width,
             labels_tokens="token_labelling" in heads_by_kind(loaded), plain=_plain(loaded),
-            sums_up=any("summary" in head.reads for head in loaded.heads.values()),
+            sums_up=any("summary" in head.reads for head in heads),
             recurrent=getattr(network, "recurrent", False), given=_layers(loaded), predicts=_predicts(loaded),
         )
         model = loaded.imported.model

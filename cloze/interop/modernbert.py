@@ -72,7 +72,8 @@ CLASSIFIER = HeadTable(
     ),
     objections=_classifier,
     arguments=lambda config, tensors: {
-        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "reading": "mean" if config.get("classifier_pooling") == POOLING["mean"] else "summary", "transform": "gelu",
+        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "transform": "gelu",
+        "reading": "mean" if config.get("classifier_pooling") == POOLING["mean"] else "summary",
         "norm_epsilon": config.get("norm_eps", 1e-5), "biases": False,
     },
     says=lambda head: {"classifier_pooling": POOLING[str(head.argument("reading"))]},
