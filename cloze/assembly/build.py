@@ -246,11 +246,18 @@ def in_turns(
 
 
 def odds_of(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, float]:
-    """How often each entry of the mixture comes up; `by_size` means in proportion to its corpus."""
-    return {
-        name: float(len(stores[entry.source].tokens)) if entry.odds == "by_size" else float(entry.odds)
-        for name, entry in recipe.entries.items()
-    }
+    """How often each entry of the mixture comes up, of those whose text is there.
+
+    `by_size` means in proportion to its corpus, or to a power of that: 1/T for the temperature T. The size of a corpus is its
+    tokens. Of labelled text it is the batches that its rows make, so that a round of the deck deals each entry one epoch.
+    """
+    batch = first_batch(recipe) if recipe.mixing == "step" else 1
+
+    def odds(entry: EntrySpec) -> float:
+        said = {"by_size": 1.0} if entry.odds == "by_size" else entry.odds
+        return float(stores[entry.source].turns(batch) ** said["by_size"] if isinstance(said, Mapping) else said)
+
+    return {name: odds(entry) for name, entry in recipe.entries.items() if entry.source in stores}
 
 
 def first_batch(recipe: Recipe) -> int:

@@ -45,7 +45,7 @@ def canonical(recipe: Recipe) -> dict[str, Any]:
     if recipe.reading.single != OWN:
         whole["reading"] = plain(dataclasses.asdict(recipe.reading))
     entries = {name: _entry(entry) for name, entry in recipe.entries.items()}
-    if list(entries) == ["main"] and len(recipe.sources) == 1:
+    if list(entries) == ["main"] and len(recipe.sources) == 1 and not recipe.tasks:
         alone = entries["main"]
         whole |= {key: alone[key] for key in ("order", "exercise", "passes")}
     else:
@@ -110,8 +110,10 @@ def _network(network: NetworkSpec) -> dict[str, Any]:
 
 
 def _entry(entry: EntrySpec) -> dict[str, Any]:
+    asked = {} if entry.task is None else {"task": dataclasses.asdict(entry.task)}
     return {
-        "odds": entry.odds,
+        "odds": plain(entry.odds),
+        **asked,
         "source": entry.source,
         "order": plain(entry.order),
         "exercise": [_part(edit.part, **{"in": edit.view}) for edit in entry.exercise],

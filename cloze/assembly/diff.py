@@ -86,7 +86,7 @@ def _parts(path: str, left: PartSpec, right: PartSpec) -> Iterator[Change]:
 
 
 def _entry(prefix: str, left: EntrySpec, right: EntrySpec) -> Iterator[Change]:
-    for name in ("odds", "source", "order"):
+    for name in ("odds", "source", "order", "task"):
         yield from _compare(f"{prefix}{name}", getattr(left, name), getattr(right, name))
     yield from _lists(f"{prefix}exercise", left.exercise, right.exercise)
     if len(left.passes) == len(right.passes) == 1:

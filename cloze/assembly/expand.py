@@ -18,7 +18,7 @@ KEYS = (
 )
 # Keys that hold parts or further keys, never a value.
 SECTIONS = frozenset(KEYS) - {"name", "paper", "notes", "tie", "order", "mixing", "export"}
-ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds")
+ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds", "task")
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
 TEXT_KEYS = ("normalise", "tokenizer", "words", "annotate")
 NEXT_TO_PART = frozenset({"from", "change", "train", "architecture"})

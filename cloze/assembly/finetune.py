@@ -13,12 +13,13 @@ from cloze.assembly.binding import check_binds, parse_binds
 from cloze.assembly.build import Loaded, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
-from cloze.assembly.load import load_recipe, task_recipe_names
+from cloze.assembly.load import load_recipe, read_tree, task_recipe_names
 from cloze.assembly.onto import Origin, put_onto
 from cloze.assembly.origins import bound_checkpoints, checkpoint_names
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Asked, Request, begin_of, the_budget
-from cloze.assembly.run import run_stage
+from cloze.assembly.run import run_stage, run_stages
+from cloze.assembly.several import FIRST, START, Labelled, after, several
 from cloze.corpus.readers.text_files import require_files
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
@@ -30,7 +31,6 @@ from cloze.training.run import Outcome
 from cloze.whole import whole_file
 
 Say = Callable[[str], None]
-START = "start"  # the name that task recipes give the checkpoint they begin with
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,20 @@ class Tuned:
 
 
 def recipe_onto(
-    recipe: str | Path, loaded: Loaded, *, overrides: Sequence[str] = (), with_files: Sequence[Path] = (),
+    recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), with_files: Sequence[Path] = (),
     checkpoints: Mapping[str, Path] | None = None,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by what that checkpoint says of itself.
 
     A recipe of cloze's own is fitted to the checkpoint first: its length is at most what the network reads, and where the whole
     network is trained at one rate, its peak is for a width of 768 and becomes inversely proportional to the width. `checkpoints`
-    are further ones that it asks for.
+    are further ones that it asks for. A stage that begins with an earlier one reads text as the checkpoint does, too.
     """
-    origins = {START: Origin.of(loaded)}
-    fitted = fitted_to(recipe, loaded) if str(recipe) in task_recipe_names() else []
+    written = read_tree(recipe).value
+    stages = written["stages"].value if isinstance(written, Mapping) and "stages" in written else {}
+    origins = dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded))
+    own = isinstance(recipe, Mapping) or str(recipe) in task_recipe_names()
+    fitted = fitted_to(recipe, loaded) if own else []
     return load_recipe(
         recipe, overrides=[*fitted, *overrides], with_files=with_files,
         checkpoints={**(checkpoints or {}), START: Path(loaded.folder)},
@@ -61,25 +64,29 @@ def recipe_onto(
     )
 
 
-def fitted_to(recipe: str | Path, loaded: Loaded) -> list[str]:
+def fitted_to(recipe: str | Path | Mapping[str, Any], loaded: Loaded) -> list[str]:
     """The values of a recipe that are others for the network of a checkpoint."""
     plain = load_recipe(recipe)
     made, longest = [], Reader.of(loaded).longest
     if plain.exported.train == "all" and "peak" in plain.training.rate.arguments:
         peak = float(plain.training.rate.arguments["peak"]) * 768 / float(loaded.network.width)  # type: ignore[arg-type]
         made.append(f"training.rate.peak={peak:.6g}")
-    too_long = plain.length is not None and longest is not None and plain.length > longest
-    return [*made, f"length={longest}"] if too_long else made
+    stages = [(f"stages.{stage.name}.", stage.recipe) for stage in plain.stages] or [("", plain)]
+    lengths = {f"{at}sources.{name}": s.arguments.get("length") for at, one in stages for name, s in one.sources.items()}
+    too_long = [name for name, length in lengths.items() if length is not None and longest is not None and length > longest]
+    return [*made, *(f"{name}.length={longest}" for name in too_long)]
 
 
 def finetune(
-    checkpoint: str | Path, *, task: str = "sentence_classification", train: Sequence[str], dev: Sequence[str], out: Path,
-    seeds: Sequence[int] = (1,), recipe: str | Path | None = None, overrides: Sequence[str] = (),
-    binds: Sequence[str] = (), with_files: Sequence[Path] = (), device: str = "auto", extend: bool = False,
-    from_scratch: bool = False, report: Say | None = None,
+    checkpoint: str | Path, *, task: str = "sentence_classification", train: Sequence[str] = (), dev: Sequence[str] = (),
+    out: Path, tasks: Mapping[str, Labelled] | None = None, first: Labelled | None = None, seeds: Sequence[int] = (1,),
+    recipe: str | Path | None = None, overrides: Sequence[str] = (), binds: Sequence[str] = (),
+    with_files: Sequence[Path] = (), device: str = "auto", extend: bool = False, from_scratch: bool = False,
+    report: Say | None = None,
 ) -> Tuned:
     """Fine-tune a checkpoint on the labelled text `train`, chosen by `dev`, once per seed; see `pretrain`.
 
+    In place of `task`, `train` and `dev`, `tasks` are several by name, learned at once; `first` is a task that comes before.
     `recipe` replaces the one that cloze has for the `task`; `overrides` set values in it, `binds` are `NAME=FOLDER` for further
     checkpoints that its networks come from (a teacher). One seed is a run in `out`; several are runs in
     `out/cloze/seeds/SEED`. The folder of a run is a Hugging Face folder with `cloze/task.json`; a run that was stopped
@@ -91,16 +98,16 @@ def finetune(
     loaded = load_checkpoint(checkpoint)
     bound = parse_binds([*binds, f"{START}={checkpoint}"])
     made = recipe_onto(
-        recipe or task, loaded, overrides=overrides, with_files=with_files,
+        recipe or written(task, tasks, first), loaded, overrides=overrides, with_files=with_files,
         checkpoints={name: Path(given[0]) for name, given in bound.items()},
     )
+    shown = str(recipe or made.name)
     if made.task is None:
-        raise TaskError(f"{recipe or task}: this recipe has no `task:`. Write what it is measured by: `task: {{type: {task}}}`.")
-    if from_scratch:
-        networks = {name: replace(n, origin=None) if n.origin == START else n for name, n in made.networks.items()}
-        made = replace(made, networks=networks)
+        raise TaskError(f"{shown}: this recipe has no `task:`. Write what it is measured by: `task: {{type: {task}}}`.")
+    made = _from_scratch(made) if from_scratch else made
     check_recipe(made)
-    require_files([*train, *dev])
+    files = _files(made, task, train, dev, tasks, first)
+    require_files([file for one in files.values() for file in (*one.train, *one.dev)])
     checkpoints = bound_checkpoints(made, bound)
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
     outcomes: dict[int, Outcome] = {}
@@ -108,20 +115,59 @@ def finetune(
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
             request = Request(
-                Asked(str(recipe or task), out=str(out), overrides=tuple(overrides)), [str(path) for path in train],
-                checkpoints=checkpoints, tokenizer=Path(checkpoint) if from_scratch else None,
-                held_out=[str(path) for path in dev], seed=seed, device=device, extend=extend, report=report,
+                Asked(shown, out=str(out), overrides=tuple(overrides)), [], checkpoints=checkpoints,
+                binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
+                tokenizer=Path(checkpoint) if from_scratch else None, seed=seed, device=device, extend=extend, report=report,
             )
             if len(seeds) > 1:
                 request.say(f"seed {seed}")
-            spend = the_budget(made, None, folder, extend=extend)
-            outcomes[seed] = run_stage(made, request, folder, spend, begin_of(made, request, {}))
+            outcomes[seed] = _run(made, request, folder)
             if not outcomes[seed].finished:
                 break
-    return _told(outcomes, out, made)
+    return _told(outcomes, out, made, from_scratch=from_scratch)
 
 
-def _told(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe) -> Tuned:
+def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
+    if made.stages:
+        return run_stages(made, request, folder, None)
+    spend = the_budget(made, None, folder, extend=request.extend)
+    return run_stage(made, request, folder, spend, begin_of(made, request, {}))
+
+
+def written(task: str, tasks: Mapping[str, Labelled] | None, first: Labelled | None) -> str | dict[str, Any]:
+    """The recipe of what is asked for: one of cloze's own, or one that is made of several."""
+    if first is not None:
+        return after(first, tasks or {"main": Labelled(task, (), ())})
+    return several(tasks) if tasks else task
+
+
+def _files(
+    made: Recipe, task: str, train: Sequence[str], dev: Sequence[str], tasks: Mapping[str, Labelled] | None,
+    first: Labelled | None,
+) -> dict[str, Labelled]:
+    """The files of every source of a recipe; a source that has none, and files of none, are a `TaskError`."""
+    wholes = [stage.recipe for stage in made.stages] or [made]
+    sources = list(dict.fromkeys(name for whole in wholes for name in whole.sources))
+    alone = "main" if "main" in made.sources else next(iter(made.sources))
+    own = tasks if tasks else {alone: Labelled(task, tuple(map(str, train)), tuple(map(str, dev)))}
+    files = {**({} if first is None else {FIRST: first}), **own}
+    for name in [name for name in files if name not in sources]:
+        raise TaskError(f"{made.name}: has no source {name!r} for the task of that name. Its sources: {', '.join(sources)}.")
+    for name in sources:
+        if name not in files or not files[name].train or not files[name].dev:
+            given = f"--task {name}=TYPE:TRAIN,DEV" if len(sources) > 1 else "--train FILE --dev FILE"
+            raise TaskError(f"{made.name}: the source {name!r} has no labelled text. Give it with {given}.")
+    return files
+
+
+def _from_scratch(made: Recipe) -> Recipe:
+    """The recipe with random weights where it begins with the checkpoint."""
+    networks = {name: replace(n, origin=None) if n.origin == START else n for name, n in made.networks.items()}
+    stages = tuple(replace(stage, recipe=_from_scratch(stage.recipe)) for stage in made.stages)
+    return replace(made, networks=networks, stages=stages)
+
+
+def _told(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool) -> Tuned:
     """Publish the best of all seeds in `out`, and write into its task.json what is known when they are trained."""
     done = {seed: outcome.standing for seed, outcome in outcomes.items() if outcome.finished and outcome.standing is not None}
     if not done or len(done) < len(outcomes) or int(os.environ.get("RANK", 0)) != 0:
@@ -139,7 +185,7 @@ def _told(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe) -> Tuned:
             {"seed": seed, "epoch": one.evaluation, "epochs": one.evaluations, "metrics": one.metrics}
             for seed, one in done.items()
         ],
-        "spread": spread([one.metrics for one in done.values()]), "from_scratch": recipe.exported.origin is None,
+        "spread": spread([one.metrics for one in done.values()]), "from_scratch": from_scratch,
         "remarks": json.loads((out / "cloze" / "network.json").read_text(encoding="utf-8")).get("remarks", []),
     }  # fmt: skip
     write_description(path, described)

@@ -10,6 +10,7 @@ from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import (
     OWN,
+    AskedSpec,
     EditSpec,
     EntrySpec,
     Mixing,
@@ -39,7 +40,7 @@ _head: Slots = {
 }
 _entry: Slots = {
     "source": Slot(str | None, None),
-    "odds": Slot(NonNegative | Literal["by_size"], 1.0),
+    "odds": Slot(NonNegative | Literal["by_size"] | dict[Literal["by_size"], Positive], 1.0),
 }
 _named_order: Slots = {"order": Slot(OrderName, "open")}
 _pass: Slots = {
@@ -82,10 +83,11 @@ def read(root: Node, faults: Faults) -> Recipe | None:
     }
     own = begins and "reading" not in root.value
     reading = Reading(OWN, OWN) if own else _built(Reading, root, "reading", faults)
-    task = _built(TaskSpec, root, "task", faults) if "task" in root.value else None
     training = _built(TrainingSpec, root, "training", faults)
     context = (list(sources), list(networks))
     entries = {name: _read_entry(name, node, root, prefix, context, faults) for name, node, prefix in _entries(root)}
+    several = any(entry is not None and entry.task is not None for entry in entries.values())
+    task = _built(TaskSpec, root, "task", faults) if "task" in root.value else TaskSpec() if several else None
     schedule = _schedule(root, faults)
     everything = [head, reading, training]
     for section in (texts, sources, tables, networks, entries):
@@ -200,6 +202,7 @@ def _read_entry(
     order = _order(*_whose(node, root, prefix, "order"), faults)
     exercise = _exercise(*_whose(node, root, prefix, "exercise"), faults)
     passes = _passes(node, root, prefix, networks, faults)
+    task = _asked(node, f"{prefix}task", faults) if prefix and "task" in node.value else None
     if values is None or exercise is None or passes is None or order is None:
         return None
     source = values["source"]
@@ -208,7 +211,12 @@ def _read_entry(
             faults.add(node.where, f"{prefix}source", f"there are {len(sources)} sources: which is read here?",
                        f"Write `source:` with one of {', '.join(sources)}.")
         source = sources[0] if sources else ""
-    return EntrySpec(name, source, order, exercise, passes, values["odds"])
+    return EntrySpec(name, source, order, exercise, passes, values["odds"], task)
+
+
+def _asked(node: Node, path: str, faults: Faults) -> AskedSpec | None:
+    values = read_arguments("task", slots(AskedSpec), node.value["task"], path, faults)
+    return None if values is None else AskedSpec(**values)
 
 
 def _order(owner: Node, prefix: str, key: str, faults: Faults) -> str | PartSpec | None:

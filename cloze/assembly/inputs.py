@@ -127,6 +127,8 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
             out, f"the tokenizer {old['tokenizer'][:12]}, and one with the hash {new['tokenizer'][:12]} was given", "--tokenizer"
         )
     _require_store(out, "the held-out loss", old["held_out"], new["held_out"], "--held-out")
+    for name, there in old.get("dev", {}).items():
+        _require_store(out, f"the dev set of {name!r}", there, new["dev"].get(name), "--dev")
     for label, here in new["networks"].items():
         there = old.get("networks", {}).get(label, {"files": []})
         differs = _differing_weights(there, here)

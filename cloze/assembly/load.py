@@ -43,7 +43,7 @@ def _named(folder: Any) -> list[str]:
 
 
 def load_recipe(
-    name_or_path: str | Path,
+    name_or_path: str | Path | Mapping[str, Any],
     *,
     size: str | None = None,
     overrides: Sequence[str] = (),
@@ -51,7 +51,7 @@ def load_recipe(
     checkpoints: Mapping[str, Path] | None = None,
     complete: Complete | None = None,
 ) -> Recipe:
-    """A recipe by name (`bert`), file (`mine.yaml`) or run folder, rescaled (`--size`) and with values set (`--set`).
+    """A recipe by name (`bert`), file (`mine.yaml`), run folder or as plain data, rescaled (`--size`), with values set (`--set`).
 
     `checkpoints` are the folders that names of checkpoints (`from: NAME`) are bound to; None: that is not known yet. `complete`
     adds to the expanded tree, before values are set, what the checkpoints say of themselves; None: they are opened for it if the
@@ -98,8 +98,10 @@ def phase_recipes(recipe: Recipe) -> list[Recipe]:
     return found
 
 
-def read_tree(name_or_path: str | Path) -> Node:
-    """The tree of a recipe file as written."""
+def read_tree(name_or_path: str | Path | Mapping[str, Any]) -> Node:
+    """The tree of a recipe file as written, or of plain data."""
+    if isinstance(name_or_path, Mapping):
+        return from_data(dict(name_or_path), Where(str(name_or_path.get("name", "<data>"))))
     text, shown, own = _text_of(name_or_path)
     return read_yaml(text, shown, numbered=own)
 

@@ -1,15 +1,19 @@
-"""A recipe with a `task:` on its labelled text: what is measured while it trains, and what its folder says of the task."""
+"""A recipe with a `task:` on its labelled text: what is measured while it trains, and what its folder says of the task.
+
+A recipe has one task, which one of its entries answers, or several, each of them that of an entry. What counts is the metric of
+the one, or the mean of the metrics of all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloze.assembly.build import Loaded, built, head_key
-from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PassSpec, Recipe
+from cloze.assembly.recipe import AskedSpec, EntrySpec, ObjectiveSpec, PassSpec, Recipe
 from cloze.corpus import RecordStore, Store
-from cloze.errors import RecipeError
+from cloze.errors import RecipeError, TaskError
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.tasks import Task
 from cloze.tasks.task import chosen_metric
@@ -18,96 +22,164 @@ from cloze.text import Tokenizer
 from cloze.training.selection import Selection
 from cloze.training.step import Step
 
-
-def task_of(recipe: Recipe, store: Store) -> Task:
-    """The task of a recipe, reading files as its source does."""
-    assert recipe.task is not None and isinstance(store, RecordStore)
-    read = store.about["read"]
-    columns = {name: read[name] for name in ("text", "text_b", "label") if read[name] is not None}
-    return make_task(recipe.task.type, **columns).reading(
-        columns=read["names"], format=read["format"], quoting=read["quoting"]
-    )
+MEAN = "mean"  # the metric of several tasks
 
 
-def asked(recipe: Recipe) -> tuple[EntrySpec, PassSpec, ObjectiveSpec]:
-    """The objective that answers the task: the first of the exported network that is asked for a column of its text."""
-    for entry in recipe.entries.values():
+class Asked(NamedTuple):
+    """A task of a recipe, and where it is answered."""
+
+    spec: AskedSpec
+    entry: EntrySpec
+    run: PassSpec
+    objective: ObjectiveSpec
+
+    @property
+    def source(self) -> str:
+        """The source of its text."""
+        return self.entry.source
+
+
+def asked(recipe: Recipe) -> dict[str, Asked]:
+    """The tasks of a recipe by name: those of its entries, or the only one, whose name is empty.
+
+    A task is answered by the first objective of the exported network that is asked for a column of its entry's text.
+    """
+    assert recipe.task is not None
+    if recipe.tasks:
+        return {name: Asked(spec, *_answering(recipe, {name: recipe.entries[name]})) for name, spec in recipe.tasks.items()}
+    assert recipe.task.type is not None  # the structure is checked
+    return {"": Asked(AskedSpec(recipe.task.type, recipe.task.metric), *_answering(recipe, recipe.entries))}
+
+
+def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntrySpec, PassSpec, ObjectiveSpec]:
+    for entry in entries.values():
         sets = {edit.part.arguments["set"] for edit in entry.exercise if "column" in edit.part.arguments}
         for run, objective in entry.objectives():
             if run.network == recipe.export and objective.set in sets:
                 return entry, run, objective
+    where = "" if not recipe.tasks else f" of {next(iter(entries))!r}"
     raise RecipeError(
-        f"{recipe.name}: task: no objective of {recipe.export!r} is asked for a column of labelled text.\n"
+        f"{recipe.name}: task{where}: no objective of {recipe.export!r} is asked for a column of labelled text.\n"
         "  Write the edit `label: {set: label}` and an objective with the same set."
     )
 
 
+def task_of(spec: AskedSpec, store: Store) -> Task:
+    """A task that reads files as the source of its text does."""
+    assert isinstance(store, RecordStore)
+    read = store.about["read"]
+    columns = {name: read[name] for name in ("text", "text_b", "label") if read[name] is not None}
+    return make_task(spec.type, **columns).reading(columns=read["names"], format=read["format"], quoting=read["quoting"])
+
+
 def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
-    """What `cloze/task.json` says, as far as it is known before anything is trained."""
-    assert recipe.task is not None
-    entry, _, objective = asked(recipe)
-    store = stores[entry.source]
+    """What `cloze/task.json` says, as far as it is known before anything is trained; of several tasks by their names."""
+    tasks = {name: _described(recipe, one, stores[one.source]) for name, one in asked(recipe).items()}
+    return {"version": 1, **tasks.get("", {"tasks": tasks})}
+
+
+def _described(recipe: Recipe, one: Asked, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
-    made: dict[str, Any] = {"version": 1, "task": recipe.task.type, **task_of(recipe, store).description()}
-    made |= {"head": objective.state, "length": recipe.sources[entry.source].arguments["length"]}
-    answer = built(recipe.sources[entry.source]).answer
+    made: dict[str, Any] = {"task": one.spec.type, **task_of(one.spec, store).description()}
+    made |= {"head": one.objective.state, "length": recipe.sources[one.source].arguments["length"]}
+    answer = built(recipe.sources[one.source]).answer
     return {**made, **answer.told(store.columns, store.classes)}
 
 
+def told_of(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What a description says of one task."""
+    found: Mapping[str, Any] = told["tasks"][name] if name else told
+    return found
+
+
 def counted(
-    recipe: Recipe, told: Mapping[str, Any], stores: Mapping[str, Store], dev: Store, rooms: Mapping[str, int]
+    recipe: Recipe, told: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store], rooms: Mapping[str, int]
 ) -> dict[str, Any]:
-    """What task.json says of the examples: how many there are, how many rows lose tokens in their room, and the dev metrics of
-    always giving the usual answer."""
-    entry, _, _ = asked(recipe)
-    parts = {"train": stores[entry.source], "dev": dev}
-    found = {name: store for name, store in parts.items() if isinstance(store, RecordStore)}
-    task = task_of(recipe, stores[entry.source])
-    made: dict[str, Any] = {
-        "examples": {name: store.documents for name, store in found.items()},
-        "cut": {name: int((store.lengths.sum(1) > rooms[entry.name]).sum()) for name, store in found.items()},
-    }
-    if "usual" in told:
-        examples = task.read(found["dev"].about["files"][0])
-        made["baseline"] = {"always": told["usual"], **task.constant(told["usual"], examples, told.get("labels", ()))}
-    return made
+    """A description with what task.json says of the examples: how many there are, how many rows lose tokens in their room, and
+    the dev metrics of always giving the usual answer."""
+    tasks = {}
+    for name, one in asked(recipe).items():
+        own = told_of(told, name)
+        parts = {"train": stores[one.source], "dev": _dev(recipe, name, one, dev)}
+        found = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
+        made: dict[str, Any] = {
+            "examples": {part: store.documents for part, store in found.items()},
+            "cut": {part: int((store.lengths.sum(1) > rooms[one.entry.name]).sum()) for part, store in found.items()},
+        }
+        if "usual" in own:
+            task = task_of(one.spec, stores[one.source])
+            examples = task.read(found["dev"].about["files"][0])
+            made["baseline"] = {"always": own["usual"], **task.constant(own["usual"], examples, own.get("labels", ()))}
+        tasks[name] = {**own, **made}
+    return {**told, **tasks.get("", {"tasks": tasks})}
+
+
+def _dev(recipe: Recipe, name: str, one: Asked, dev: Mapping[str, Store]) -> Store:
+    if one.source not in dev:
+        raise TaskError(f"{recipe.name}: the task {name or one.spec.type!r} has no dev set: its source is {one.source!r}.")
+    return dev[one.source]
 
 
 def selection_of(
-    recipe: Recipe, step: Step, tokenizer: Tokenizer, stores: Mapping[str, Store], dev: Store, told: Mapping[str, Any],
-    folder: Path,
+    recipe: Recipe, step: Step, tokenizer: Tokenizer, stores: Mapping[str, Store], dev: Mapping[str, Store],
+    told: Mapping[str, Any], folder: Path,
 ) -> Selection:
-    """How a recipe with a `task:` is measured: by what uses the trained network, on all examples of the dev set."""
-    assert recipe.task is not None and isinstance(dev, RecordStore)
-    entry, run, objective = asked(recipe)
-    task = task_of(recipe, stores[entry.source])
-    metric = chosen_metric(task, recipe.task.metric)
-    learner = task.load(as_loaded(recipe, step, tokenizer, run, objective, folder), told, None)
-    name_dropouts(step)  # the learner has named those of its parts after itself
-    rows: list[Any] = []
+    """How a recipe with a `task:` is measured: by what uses the trained network, on all examples of the dev sets.
+
+    Of several tasks every metric has the name of its task before it, and `mean` is the mean of those that count; one of which
+    less is better counts with its sign turned.
+    """
+    assert recipe.task is not None
+    tasks = asked(recipe)
+    best, patience = recipe.task.keep == "best", recipe.task.patience
+    measures: dict[str, Callable[[], dict[str, float]]] = {}
+    counts: dict[str, tuple[str, bool]] = {}
+    for name, one in tasks.items():
+        task = task_of(one.spec, stores[one.source])
+        metric = chosen_metric(task, one.spec.metric)
+        counts[name] = metric, task.metrics[metric]
+        loaded = as_loaded(recipe, step, tokenizer, one, folder)
+        measures[name] = _measure(task, loaded, told_of(told, name), _dev(recipe, name, one, dev), recipe.training.batch)
+    name_dropouts(step)  # the learners have named those of their parts after themselves
+    if "" in tasks:
+        metric, more = counts[""]
+        return Selection(measures[""], metric, more=more, best=best, patience=patience)
+
+    def measure() -> dict[str, float]:
+        found = {name: measures[name]() for name in measures}
+        worth = [found[name][metric] * (1 if more else -1) for name, (metric, more) in counts.items()]
+        flat = {f"{name}/{metric}": value for name, own in found.items() for metric, value in own.items()}
+        return {MEAN: sum(worth) / len(worth), **flat}
+
+    return Selection(measure, MEAN, best=best, patience=patience)
+
+
+def _measure(
+    task: Task, loaded: Loaded, told: Mapping[str, Any], dev: Store, batch: int
+) -> Callable[[], dict[str, float]]:
+    """What measures the parameters as they are on all examples of a dev set, which is read once."""
+    assert isinstance(dev, RecordStore)
+    learner = task.load(loaded, told, None)
+    files, rows = dev.about["files"], []  # type: ignore[var-annotated]
 
     def measure() -> dict[str, float]:
         if not rows:
-            for file in dev.about["files"]:
+            for file in files:
                 rows.extend(learner.answered(task.read(file)))
-        return learner.measure(rows, size=2 * recipe.training.batch)
+        return learner.measure(rows, size=2 * batch)
 
-    return Selection(
-        measure, metric, more=task.metrics[metric], best=recipe.task.keep == "best", patience=recipe.task.patience
-    )
+    return measure
 
 
-def as_loaded(
-    recipe: Recipe, step: Step, tokenizer: Tokenizer, run: PassSpec, objective: ObjectiveSpec, folder: Path
-) -> Loaded:
+def as_loaded(recipe: Recipe, step: Step, tokenizer: Tokenizer, one: Asked, folder: Path) -> Loaded:
     """The exported network of a step and the head that answers, as if they had been loaded from a folder."""
     part = recipe.exported.part
     assert part is not None  # the recipe is built
     network: Any = step.networks[recipe.export]
+    objective = one.objective
     own = {reading: path for reading, path in objective.read.items() if "." not in path}
-    entry = next(entry for entry in recipe.entries.values() if run in entry.passes)
     return Loaded(
-        recipe=None, network=network, heads={objective.state: step.objectives[head_key(recipe, run, objective)]},
-        tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order), folder=folder,
+        recipe=None, network=network, heads={objective.state: step.objectives[head_key(recipe, one.run, objective)]},
+        tokenizer=tokenizer, reading=recipe.reading, order=str(one.entry.order), folder=folder,
         network_arguments=part.arguments, clock=step.clock, imported=None, reads={objective.state: own} if own else {},
     )

@@ -59,7 +59,7 @@ def prepare(
     known = (old or {}).get("inputs")
     if request.held_out:
         require_held_out_known(out, known, request.held_out)
-    aside = held_out_store(request, loaded, stores, out, chosen, began=old is not None)
+    aside = stores_aside(request, loaded, stores, out, chosen, began=old is not None)
     inputs = require_inputs(out, known, inputs_of(loaded, request, named, stores, chosen, aside, begin, known))
     record = Record(loaded.canonical(), loaded.hash, {"corpus": describe(stores), "tokenizer": chosen.hash}, inputs)
     loaded = with_classes(loaded, stores)
@@ -75,14 +75,14 @@ def prepare(
     data = build_data(
         loaded, stores, step, chosen, seed=seed, rank=rank, ranks=ranks, compiled=compiled, tables=tables
     )
-    if aside is not None:
+    if aside:
         put_aside(data, loaded, aside, chosen, step, seed=seed, compiled=compiled, tables=tables)
     for entry in loaded.turns:  # what cannot be made into examples is found out before anything is written
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
-    if told is not None and aside is not None:
+    if told is not None and aside:
         rooms = {name: feed.exercise.room for name, feed in data.feeds.items() if isinstance(feed, Feed)}
-        told |= counted(loaded, told, stores, aside, rooms)
+        told = counted(loaded, told, stores, aside, rooms)
     run = Run(
         folder=out, step=step, data=data, budget=spend,
         export=Publisher(
@@ -93,7 +93,7 @@ def prepare(
         borrowed=borrowed_parts(loaded),
         optimizer=built(loaded.training.optimizer), rate=built(loaded.training.rate),
         record=record,
-        selection=None if told is None or aside is None else selection_of(loaded, step, chosen, stores, aside, told, out),
+        selection=None if told is None or not aside else selection_of(loaded, step, chosen, stores, aside, told, out),
         training=replace(training_of(loaded), tensorboard=request.tensorboard, strategy=request.strategy), phases=phases,
         odds=odds_of(loaded, stores),
         mixing=loaded.mixing, train={name: unfreezing(loaded, name) for name in loaded.networks},
@@ -142,7 +142,7 @@ def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
 
 def inputs_of(
     recipe: Recipe, request: Request, named: Mapping[str, Sequence[str]], stores: Mapping[str, Store], tokenizer: Tokenizer,
-    aside: Store | None, begin: Mapping[str, Path], known: Mapping[str, Any] | None,
+    aside: Mapping[str, Store], begin: Mapping[str, Path], known: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """What a run is started with, as `run.json` keeps it; `known` is what it keeps.
 
@@ -153,7 +153,8 @@ def inputs_of(
     return {
         "corpus": {name: store_input(store, named[name]) for name, store in stores.items()},
         "tokenizer": tokenizer.hash,
-        "held_out": None if aside is None else store_input(aside, request.held_out or ()),
+        "held_out": store_input(next(iter(aside.values())), request.held_out) if request.held_out else None,
+        "dev": {name: store_input(aside[name], given) for name, given in request.dev.items() if name in aside},
         "init": None if init is None else weights_input(init, (known or {}).get("init")),
         "networks": {
             label: {"from": network.origin, **weights_input(begin[label], old.get(label))}
@@ -163,41 +164,45 @@ def inputs_of(
     }
 
 
-def held_out_store(
+def stores_aside(
     request: Request, recipe: Recipe, stores: Mapping[str, Store], out: Path, tokenizer: Tokenizer, *, began: bool
-) -> Store | None:
-    """The store of the held-out text that was given, built in `out` where it is text; None where none was given."""
-    if not request.held_out:
-        return None
-    name, store = next(iter(stores.items()))
-    if isinstance(store, RecordStore):
-        return open_records(
-            recipe.sources[name], request.held_out, out / "cloze" / "corpus" / "held_out", tokenizer=tokenizer, known=store,
-            run=out if began else None, report=request.say,
+) -> dict[str, Store]:
+    """The stores of the dev sets, or of the held-out text, that were given, by source; built in `out` where they are text."""
+    folder, run = out / "cloze" / "corpus", out if began else None
+    first = next(iter(stores))
+    labelled = isinstance(stores[first], RecordStore)
+    dev = {first: request.held_out, **request.dev} if request.held_out and labelled else request.dev
+    if request.held_out and not labelled:
+        store = open_held_out(
+            request.held_out, folder / "held_out", tokenizer, text_format=request.text_format, run=run, report=request.say
+        )
+        return dict.fromkeys(recipe.sources, store)
+    return {
+        name: open_records(
+            recipe.sources[name], dev[name], folder / "dev" / name, tokenizer=tokenizer, known=store, run=run,
+            report=request.say,
         )[0]
-    return open_held_out(
-        request.held_out, out / "cloze" / "corpus" / "held_out", tokenizer, text_format=request.text_format,
-        run=out if began else None, report=request.say,
-    )
+        for name, store in stores.items() if name in dev
+    }
 
 
 def put_aside(
-    data: Any, recipe: Recipe, store: Store, tokenizer: Tokenizer, step: Step, *, seed: int, compiled: bool,
+    data: Any, recipe: Recipe, aside: Mapping[str, Store], tokenizer: Tokenizer, step: Step, *, seed: int, compiled: bool,
     tables: Mapping[str, Any],
 ) -> None:
-    """Take the held-out examples from a store of their own."""
+    """Take the held-out examples of some sources from stores of their own."""
     from cloze.assembly.build import build_feed
     from cloze.exercises import TokenFacts
 
     facts = TokenFacts.of(tokenizer)
     feeds = {
         name: build_feed(
-            recipe, entry, store, step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0,
+            recipe, entry, aside[entry.source], step, facts, length=first_length(recipe), seed=seed, compiled=compiled, share=0.0,
             tables=tables,
         )
-        for name, entry in recipe.entries.items()
+        for name, entry in recipe.entries.items() if entry.source in aside
     }
-    data.held_out_feeds = dict(in_turns(recipe, feeds, odds_of(recipe, dict.fromkeys(recipe.sources, store)), seed=seed))
+    data.held_out_feeds = dict(in_turns(recipe, feeds, odds_of(recipe, aside), seed=seed))
 
 
 def training_of(recipe: Recipe) -> Training:

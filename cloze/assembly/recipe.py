@@ -147,10 +147,22 @@ class PassSpec:
 
 
 @dataclass(frozen=True)
+class AskedSpec:
+    """What one of several tasks is measured by. The signature is the schema of an entry's `task:`.
+
+    `type` is a registered kind of task, `metric` the one of its metrics that counts (None: its first).
+    """
+
+    type: str
+    metric: str | None = None
+
+
+@dataclass(frozen=True)
 class EntrySpec:
     """One entry of the mixture: a source, who sees whom (a name, or a part that makes it row by row), an exercise, passes.
 
-    `odds` is its share of the steps; `by_size`: in proportion to its corpus.
+    `odds` is its share of the steps; `by_size`: in proportion to its corpus, or to a power of that, `{by_size: 0.5}`. `task` is
+    what it is measured by, of several tasks.
     """
 
     name: str
@@ -158,7 +170,8 @@ class EntrySpec:
     order: str | PartSpec
     exercise: tuple[EditSpec, ...]
     passes: tuple[PassSpec, ...]
-    odds: float | Literal["by_size"] = 1.0
+    odds: float | Literal["by_size"] | Mapping[str, float] = 1.0
+    task: AskedSpec | None = None
 
     def objectives(self) -> Iterator[tuple[PassSpec, ObjectiveSpec]]:
         """Every objective with its pass."""
@@ -214,11 +227,12 @@ class TaskSpec:
     """What a recipe on labelled text is measured by. The signature is the schema of `task:`.
 
     `type` is a registered kind of task, `metric` one of its metrics (None: its first), which is measured on all examples of the
-    dev set at every evaluation. `keep`: the run gives the `best` of these checkpoints, or the `last`. After `patience`
-    evaluations that are no better it ends (0: never).
+    dev set at every evaluation. Where the entries of a mixture have a `task` each, that says both, and what counts is the mean
+    of their metrics. `keep`: the run gives the `best` of these checkpoints, or the `last`. After `patience` evaluations that are
+    no better it ends (0: never).
     """
 
-    type: str
+    type: str | None = None
     metric: str | None = None
     keep: Literal["best", "last"] = "best"
     patience: Natural = 2
@@ -265,6 +279,11 @@ class Recipe:
     def exported(self) -> NetworkSpec:
         """The network that the checkpoint is named after."""
         return self.networks[self.export]
+
+    @property
+    def tasks(self) -> Mapping[str, AskedSpec]:
+        """What each entry with a `task` of its own is measured by; empty where the recipe has one task or none."""
+        return {name: entry.task for name, entry in self.entries.items() if entry.task is not None}
 
     @property
     def length(self) -> int | None:

@@ -74,7 +74,8 @@ class Request:
     """What the command line says of a run; see `pretrain`.
 
     `binds` are paths of sources by name, `checkpoints` the folders of the checkpoints that networks come `from`. `fit`: the
-    recipe is to be fitted to the budget; otherwise it is trained as it stands.
+    recipe is to be fitted to the budget; otherwise it is trained as it stands. `dev` are the files of the dev set of each source
+    of labelled text, `held_out` those of held-out text in place of a share of the corpus.
     """
 
     asked: Asked
@@ -83,6 +84,7 @@ class Request:
     checkpoints: Mapping[str, Path] = field(default_factory=dict)
     tokenizer: Path | None = None
     held_out: Sequence[str] | None = None
+    dev: Mapping[str, Sequence[str]] = field(default_factory=dict)
     text_format: str = "auto"
     seed: int = 0
     device: str = "auto"

@@ -58,12 +58,12 @@ def pretrain(
         )
     with claimed(Path(out)):
         if loaded.stages:
-            return _stages(loaded, request, Path(out), budget)
+            return run_stages(loaded, request, Path(out), budget)
         spend = the_budget(loaded, budget, Path(out), extend=extend)
         return run_stage(loaded, request, Path(out), spend, begin_of(loaded, request, {}))
 
 
-def _stages(loaded: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:
+def run_stages(loaded: Recipe, request: Request, out: Path, budget: str | None) -> Outcome:
     """One run after the other; a run that is finished is passed over, so that the whole resumes where it stopped."""
     folders = {stage.name: out / "cloze" / "stages" / stage.name for stage in loaded.stages[:-1]} | {loaded.stages[-1].name: out}
     spends = {

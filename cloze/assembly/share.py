@@ -11,12 +11,14 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, export_folder, import_folder
-from cloze.interop.files import read_json
+from cloze.interop.files import read_json, write_json
+from cloze.tasks.result import read_task
 
 _KEPT = ("recipe.yaml", "task.json")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -24,16 +26,23 @@ _LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
 def share(
-    source: Path, out: Path, *, languages: Sequence[str] = (), licence: str | None = None, data: str | None = None
+    source: Path, out: Path, *, languages: Sequence[str] = (), licence: str | None = None, data: str | None = None,
+    task: str | None = None,
 ) -> list[str]:
     """Write the model of `source` to the new folder `out`; returns what transformers cannot express, in plain words.
 
     `languages` are codes such as `en`, `licence` a word of the hub such as `mit`, `data` a sentence on the text; the card says
-    what is known of the rest. Errors: `CheckpointError` if `source` holds no model or `out` holds something already,
-    `UserError` for a code or a word that the hub would refuse. `out` appears whole or not at all.
+    what is known of the rest. `task` is one of several that `source` has learned: its head alone is written with the network, so
+    that transformers opens it as a model of that task. Errors: `CheckpointError` if `source` holds no model or `out` holds
+    something already, `TaskError` for an unknown task, `UserError` for a code or a word that the hub would refuse. `out` appears
+    whole or not at all.
     """
     _check(out, languages, licence)
     imported = import_folder(source)
+    told = None if task is None else read_task(source, task)
+    if told is not None:
+        heads = {told["head"]: imported.model.heads[told["head"]]}
+        imported = replace(imported, model=replace(imported.model, heads=heads), labels=tuple(told.get("labels") or ()))
     card = card_of(source, imported, languages=languages, licence=licence, data=data, folder=out.name)
     out.parent.mkdir(parents=True, exist_ok=True)
     stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
@@ -46,6 +55,8 @@ def share(
         for name in _KEPT:
             if (source / "cloze" / name).is_file():
                 shutil.copyfile(source / "cloze" / name, stage / "cloze" / name)
+        if told is not None:
+            write_json(stage / "cloze" / "task.json", told)
         os.replace(stage, out)
     finally:
         shutil.rmtree(stage, ignore_errors=True)

@@ -20,13 +20,12 @@ def check_structure(recipe: Recipe, at: At, faults: Faults) -> None:
         prefix = "" if list(recipe.entries) == ["main"] else f"mixture.{entry.name}."
         if entry.source:
             _known(f"{prefix}source", entry.source, recipe.sources, "source", at(f"{prefix}source"), faults)
-        if entry.odds != "by_size" and not entry.odds >= 0:
-            faults.add(at(f"{prefix}odds"), f"{prefix}odds", f"got {entry.odds}, expected a number of at least 0 or by_size.")
         _check_passes(recipe, entry, prefix, at, faults)
-    if not any(entry.odds == "by_size" or entry.odds > 0 for entry in recipe.entries.values()):
+    if not any(entry.odds for entry in recipe.entries.values()):
         faults.add(at("mixture"), "mixture", "every entry has odds of 0, so nothing would ever be trained.")
     _check_architectures(recipe, at, faults)
     _check_mixing(recipe, at, faults)
+    _check_tasks(recipe, at, faults)
     _check_lanes(recipe, at, faults)
     _check_heads(recipe, faults)
     _check_ties(recipe, at, faults)
@@ -110,6 +109,18 @@ def _check_mixing(recipe: Recipe, at: At, faults: Faults) -> None:
                 faults.add(at("mixing"), "mixing", f"row, but the passes of {first.name} and {entry.name} differ in `{name}`.",
                            "Rows of one batch go through the same passes; write `mixing: step`.")
                 break
+
+
+def _check_tasks(recipe: Recipe, at: At, faults: Faults) -> None:
+    """One task, or one for each of several entries."""
+    if recipe.task is None:
+        return
+    if recipe.task.type is None and not recipe.tasks:
+        faults.add(at("task"), "task", 'needs "type", a kind of task.', "For example `task: {type: sentence_classification}`.")
+    for key in ("type", "metric") if recipe.tasks else ():
+        if getattr(recipe.task, key) is not None:
+            faults.add(at(f"task.{key}"), f"task.{key}", f"the entries {', '.join(recipe.tasks)} have a task of their own each.",
+                       "Write type and metric there, and here only keep and patience.")
 
 
 def _check_lanes(recipe: Recipe, at: At, faults: Faults) -> None:

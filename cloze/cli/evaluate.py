@@ -19,6 +19,7 @@ def command(
         list[str] | None,
         typer.Argument(help="Labelled text: TSV, CSV, JSON lines; of words CoNLL. A second folder before it is compared."),
     ] = None,
+    task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="The column with the label.")] = None,
@@ -67,15 +68,15 @@ def command(
     _check(folders, files)
     names = columns.split(",") if columns else None
     tasks = [
-        task_of(folder, text=text, text_b=text_b, label=label, target=target, repair=repair)
+        task_of(folder, task, text=text, text_b=text_b, label=label, target=target, repair=repair)
         .reading(columns=names, format=as_format(file_format), quoting=as_quoting(quoting))
         .deciding(beams=beams, length_penalty=length_penalty)
         for folder in folders
     ]
-    examples = [[task.read(file) for file in files] for task in tasks]
+    examples = [[one.read(file) for file in files] for one in tasks]
     measured = [
-        _measured(folder, task, files, own, size=batch, device=device, bootstrap=bootstrap, seed=seed)
-        for folder, task, own in zip(folders, tasks, examples, strict=True)
+        _measured(folder, one, files, own, name=task, size=batch, device=device, bootstrap=bootstrap, seed=seed)
+        for folder, one, own in zip(folders, tasks, examples, strict=True)
     ]
     compared = _compared(measured, files, bootstrap=bootstrap, seed=seed) if len(folders) == 2 else {}
     if as_json:
@@ -102,7 +103,8 @@ def _check(folders: list[Path], files: list[str]) -> None:
 
 
 def _measured(
-    folder: Path, task: Task, files: list[str], examples: list[Any], *, size: int, device: str, bootstrap: int | None, seed: int
+    folder: Path, task: Task, files: list[str], examples: list[Any], *, name: str | None, size: int, device: str,
+    bootstrap: int | None, seed: int,
 ) -> tuple[Learner, dict[str, Evaluation]]:
     """What learned the task, and how it does on each file."""
     from cloze.assembly.build import load_checkpoint
@@ -110,7 +112,7 @@ def _measured(
     from cloze.tasks.evaluation import evaluate
     from cloze.tasks.result import load_tuned
 
-    learner, described = load_tuned(load_checkpoint(folder, device), task)
+    learner, described = load_tuned(load_checkpoint(folder, device), task, name=name)
     always = (described.get("baseline") or {}).get("always")
     found = {}
     for file, part in zip(files, examples, strict=True):

@@ -15,6 +15,7 @@ def command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there already.")] = False,
     language: Annotated[str | None, typer.Option(help="For the card: en, or several with commas.")] = None,
     licence: Annotated[str | None, typer.Option(help="For the card: mit, apache-2.0, cc-by-4.0, …")] = None,
+    task: Annotated[str | None, typer.Option(help="Of a folder that has learned several tasks, the one to write.")] = None,
     data: Annotated[str | None, typer.Option(help="For the card: the text it was trained on, in a sentence.")] = None,
 ) -> None:
     """Write a folder to publish, or vectors as word2vec's text or binary file, GloVe's text, or fastText's .bin.
@@ -26,8 +27,8 @@ def command(
     from cloze.errors import UserError
 
     if to != "huggingface":
-        if any(value is not None for value in (language, licence, data)):
-            raise UserError(f"--language, --licence and --data are for the card of --to huggingface, and --to is {to}.")
+        if any(value is not None for value in (language, licence, data, task)):
+            raise UserError(f"--task, --language, --licence and --data are for --to huggingface, and --to is {to}.")
         from cloze.errors import nearest
         from cloze.interop.vectors import FORMATS, write_vectors
 
@@ -41,7 +42,7 @@ def command(
         from cloze.assembly.share import share
 
         codes = [code.strip() for code in (language or "").split(",") if code.strip()]
-        remarks = share(model, out, languages=codes, licence=licence, data=data)
+        remarks = share(model, out, languages=codes, licence=licence, data=data, task=task)
         print(f"{out}: ready to publish")
         missing = [name for name, value in (("--language", codes), ("--licence", licence), ("--data", data)) if not value]
         if missing:

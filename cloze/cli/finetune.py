@@ -23,12 +23,13 @@ _READS_MORE = {"text": "--length", "target": "--target-length"}
 
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
-    train: Annotated[str, typer.Option(help="Labelled text: TSV, CSV, JSON lines, CoNLL, or a folder per class.")],
-    dev: Annotated[str, typer.Option(help="Labelled text to choose the epoch by.")],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
-    task: Annotated[str, typer.Option(
-        show_default=False, help="sentence_classification, pair_classification, text_to_text, frozen_features or token_labelling."
-    )] = "sentence_classification",
+    train: Annotated[str | None, typer.Option(help="Labelled text: TSV, CSV, JSONL, CoNLL, or a folder per class.")] = None,
+    dev: Annotated[str | None, typer.Option(help="Labelled text to choose the epoch by.")] = None,
+    tasks: Annotated[list[str] | None, typer.Option(
+        "--task", show_default=False, help="The task, or of several NAME=TYPE:TRAIN,DEV each."
+    )] = None,
+    first: Annotated[str | None, typer.Option(help="TYPE:TRAIN,DEV of a task learned before.")] = None,
     test: Annotated[str | None, typer.Option(help="Labelled text, measured once at the end.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: text.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The second text's column; default: text_b.")] = None,
@@ -75,33 +76,40 @@ def command(
 ) -> None:
     """Fine-tune. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR"""
     from cloze.assembly.build import load_checkpoint
+    from cloze.assembly.several import parse_files
     from cloze.cli.tuning import fits, run_recipe, values_of
     from cloze.errors import TaskError
     from cloze.tasks.finetune import as_dtype
     from cloze.tasks.result import check_new
 
     told = dict(locals())  # every option by its name
+    task, several = _asked(tasks or [], train=train, dev=dev, test=test)
     said = {name: told[name] for name in _SETTINGS} | {"from_scratch": from_scratch or None}
     given = _given(said)
     options: dict[str, Any] = {name: told[name] for name in _OF_TASKS}
     chosen = _chosen(task, options, metric, columns=_listed(columns), file_format=file_format, quoting=quoting)
+    before = None if first is None else parse_files(first, option="--first ")
     values = values_of({
         **{name: said[name] for name in _SETTINGS}, **options, "columns": _listed(columns), "format": file_format,
         "quoting": None if quoting == "auto" else quoting, "manner": manner,
         "precision": None if precision == "auto" else precision,
     })  # fmt: skip
-    own = recipe is not None or bool(overrides or binds) or print_recipe or extend
+    own = recipe is not None or bool(overrides or binds or several or before) or print_recipe or extend
     if values is None and own:
-        raise TaskError("--recipe, --set, --show and --extend: write the other options as values of the recipe, with --set.")
+        raise TaskError(
+            "--recipe, --set, --show, --extend, --first and several tasks: write the other options as values of the recipe, with "
+            "--set."
+        )
     loaded = load_checkpoint(checkpoint, device)
     as_dtype(precision, next(loaded.network.parameters()).device)
     if values is not None and (own or fits(loaded, task)):
         run_recipe(
             checkpoint, task=task, train=train, dev=dev, test=test, out=out, recipe=recipe, show=print_recipe, extend=extend,
             seeds=_seeds(seeds), binds=binds or [], device=device, quiet=quiet, as_json=as_json, from_scratch=from_scratch,
-            overwrite=overwrite, overrides=[*values, *(overrides or [])],
+            overwrite=overwrite, overrides=[*values, *(overrides or [])], tasks=several, first=before,
         )
         return
+    assert train is not None and dev is not None  # as one task has them
     check_new(out, overwrite=overwrite)
     files = {name: path for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
     settings = _settings(loaded, given, task, manner)
@@ -110,6 +118,22 @@ def command(
         loaded, chosen, files, out, settings, seeds=_seeds(seeds), precision=precision, overwrite=overwrite, quiet=quiet,
         as_json=as_json,
     )
+
+
+def _asked(tasks: list[str], *, train: str | None, dev: str | None, test: str | None) -> tuple[str, dict[str, Any]]:
+    """The type of the task, or several tasks by name with their files; --train and --dev belong to one."""
+    from cloze.assembly.several import parse_tasks
+    from cloze.errors import TaskError
+
+    if any("=" in one for one in tasks) or len(tasks) > 1:
+        for option, given in (("--train", train), ("--dev", dev), ("--test", test)):
+            if given is not None:
+                raise TaskError(f"{option} {given}: of several tasks each names its files: --task NAME=TYPE:TRAIN,DEV.")
+        several = parse_tasks(tasks)
+        return next(iter(several.values())).type, several
+    if train is None or dev is None:
+        raise TaskError("--train FILE and --dev FILE are missing: labelled text to learn from, and to choose the epoch by.")
+    return next(iter(tasks), "sentence_classification"), {}
 
 
 def _chosen(

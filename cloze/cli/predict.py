@@ -19,6 +19,7 @@ def command(
         typer.Argument(help="Texts, or a file: TSV, CSV, JSON lines; of words CoNLL; .txt: a text a line; - or none: stdin."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A JSON-lines file; none: standard output.")] = None,
+    task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
@@ -41,17 +42,17 @@ def command(
     if out is not None:
         check_predictions(out)
     kind = as_format(file_format)
-    task = task_of(checkpoint, text=text, text_b=text_b).reading(
+    chosen = task_of(checkpoint, task, text=text, text_b=text_b).reading(
         columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
-    examples = _examples(task, inputs or [], table=kind is not None or columns is not None)
+    examples = _examples(chosen, inputs or [], table=kind is not None or columns is not None)
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress
     from cloze.tasks.evaluation import cut_of, predict, write_predictions
     from cloze.tasks.result import load_tuned
 
-    learner, _ = load_tuned(load_checkpoint(checkpoint, device), task)
+    learner, _ = load_tuned(load_checkpoint(checkpoint, device), chosen, name=task)
     with Progress(len(examples), "texts") as progress:
         predictions = predict(learner, examples, size=batch, report=progress)
     if (remark := cut_of(predictions, learner.length)) is not None:

@@ -40,26 +40,29 @@ def fits(loaded: Any, task: str) -> bool:
 
 
 def run_recipe(
-    checkpoint: Path, *, task: str, train: str, dev: str, test: str | None, out: Path, recipe: str | None,
+    checkpoint: Path, *, task: str, train: str | None, dev: str | None, test: str | None, out: Path, recipe: str | None,
     overrides: Sequence[str], show: bool, extend: bool, seeds: Sequence[int], device: str, quiet: bool, as_json: bool,
-    binds: Sequence[str] = (), from_scratch: bool = False, overwrite: bool = False,
+    binds: Sequence[str] = (), from_scratch: bool = False, overwrite: bool = False, tasks: Mapping[str, Any] | None = None,
+    first: Any = None,
 ) -> None:
     """Train the recipe of a task onto a checkpoint, or print it."""
     from cloze.assembly.binding import parse_binds
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.finetune import finetune, measured_on, recipe_onto
+    from cloze.assembly.finetune import finetune, measured_on, recipe_onto, written
     from cloze.cli.quiet import silence
 
     if show:
         further = {name: Path(given[0]) for name, given in parse_binds(binds).items()}
-        made = recipe_onto(recipe or task, load_checkpoint(checkpoint), overrides=overrides, checkpoints=further)
+        asked = recipe or written(task, tasks, first)
+        made = recipe_onto(asked, load_checkpoint(checkpoint), overrides=overrides, checkpoints=further)
         print(to_yaml(made.canonical()), end="")
         return
     with silence(on=quiet or as_json, results=True), _replacing(out, overwrite=overwrite):
         tuned = finetune(
-            checkpoint, task=task, train=[train], dev=[dev], out=out, seeds=seeds, recipe=recipe, overrides=overrides,
-            binds=binds, device=device, extend=extend, from_scratch=from_scratch, report=lambda line: typer.echo(line, err=True),
+            checkpoint, task=task, train=[train] if train else [], dev=[dev] if dev else [], tasks=tasks, first=first, out=out,
+            seeds=seeds, recipe=recipe, overrides=overrides, binds=binds, device=device, extend=extend, from_scratch=from_scratch,
+            report=lambda line: typer.echo(line, err=True),
         )
         stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
         if stopped:
@@ -109,21 +112,33 @@ def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"out": str(out), **described}, indent=2))
         return
-    trials, base = described["trials"], described["baseline"]
-    always = base["always"] if len(base["always"]) <= 40 else base["always"][:40] + "…"
-    print(f"{'':<11}  dev       always {always!r}")
-    for name, one in described["spread"].items():
-        value = f"{one['mean']:.4f}"
-        more = f" ± {one['deviation']:.4f} over {len(trials)} seeds" if len(trials) > 1 else ""
-        usual = f"{base[name]:.4f}" if name in base else ""
-        print(f"{name:<11}  {value:<8}  {usual:<6}{more}".rstrip())
+    tasks = described.get("tasks", {"": described})
+    if "" not in tasks:
+        _metrics(described, {"mean": described["spread"]["mean"]}, {})
+    for name, one in tasks.items():
+        lead = f"{name}/" if name else ""
+        own = {key[len(lead):]: value for key, value in described["spread"].items() if key.startswith(lead)}
+        _metrics(described, own, one.get("baseline", {}), name)
+        for part, cut in one["cut"].items():
+            if cut:
+                print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows have a text that is too long and lost its end "
+                      "(--length N reads more)")  # fmt: skip
     for name, value in described.get("test", {}).items():
         print(f"test {name}: {value:.4f}")
-    for part, cut in described["cut"].items():
-        if cut:
-            print(f"note: {part}: {cut} of {described['examples'][part]} rows have a text that is too long and lost its end "
-                  "(--length N reads more)")  # fmt: skip
     for remark in described.get("remarks", ()):
         print(f"note: {remark}")
-    best = next(trial for trial in trials if trial["seed"] == described["seed"])
+    best = next(trial for trial in described["trials"] if trial["seed"] == described["seed"])
     print(f"{out}: seed {best['seed']}, epoch {best['epoch']} of {best['epochs']}")
+
+
+def _metrics(described: Mapping[str, Any], spread: Mapping[str, Any], base: Mapping[str, Any], task: str = "") -> None:
+    """Metrics on the dev set over all seeds, next to those of always giving one answer."""
+    seeds = len(described["trials"])
+    always = str(base.get("always", ""))
+    shown = f"always {(always if len(always) <= 40 else always[:40] + '…')!r}" if base else ""
+    print(f"{task:<11}  dev       {shown}".rstrip())
+    for name, one in spread.items():
+        value = f"{one['mean']:.4f}"
+        more = f" ± {one['deviation']:.4f} over {seeds} seeds" if seeds > 1 else ""
+        usual = f"{base[name]:.4f}" if name in base else ""
+        print(f"{name:<11}  {value:<8}  {usual:<6}{more}".rstrip())

@@ -152,6 +152,10 @@ class Store:
         wide = np.asarray(index, dtype=np.int64)
         return ((self.word_bits[wide >> 3] >> (wide & 7).astype(np.uint8)) & 1).astype(np.bool_)
 
+    def turns(self, batch: int) -> int:
+        """How much text it is beside others, for batches of so many examples: its tokens."""
+        return len(self.tokens)
+
     def counts(self) -> NDArray[np.int64]:
         """How often every id of the vocabulary occurs, (vocab_size,). One pass over the tokens."""
         found = np.zeros(self.vocab_size, dtype=np.int64)

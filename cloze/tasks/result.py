@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.decoding.reader import Checkpoint
-from cloze.errors import CheckpointError, TaskError
+from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.interop.card import Card
 from cloze.interop.export import export_folder
 from cloze.interop.model import Model
@@ -128,8 +128,22 @@ def is_tuned(folder: Path) -> bool:
     return (folder / TASK_FILE).is_file() or (folder / "config.json").is_file()
 
 
-def read_task(folder: Path) -> dict[str, Any]:
-    """The contents of task.json, or what a transformers folder says of its labels; neither is a `CheckpointError`."""
+def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
+    """The contents of task.json, or what a transformers folder says of its labels; neither is a `CheckpointError`.
+
+    `name` is one of several tasks that the folder has learned; what all of them share is in each.
+    """
+    found = _read_task(folder)
+    tasks = found.pop("tasks", {})
+    if tasks and name is None:
+        raise TaskError(f"{folder}: has learned several tasks. Name one with --task: {', '.join(tasks)}.")
+    if name is not None and name not in tasks:
+        way_out = nearest(name, tasks) if tasks else "It has learned one task. Leave --task out."
+        raise TaskError(f"{folder}: there is no task {name!r}. {way_out}")
+    return {**found, **tasks.get(name, {})}
+
+
+def _read_task(folder: Path) -> dict[str, Any]:
     path = folder / TASK_FILE
     if path.exists():
         try:
@@ -148,12 +162,13 @@ def read_task(folder: Path) -> dict[str, Any]:
     return {"task": None, "columns": {}, "labels": labels, "head": None, "length": None}
 
 
-def task_of(folder: Path, **given: str | None) -> Task:
-    """The task of a fine-tuned folder, read without opening the network; columns that are given replace its own.
+def task_of(folder: Path, task: str | None = None, **given: str | None) -> Task:
+    """The task of a fine-tuned folder, read without opening the network; columns that are given replace its own. `task` is the
+    name of one of several.
 
     A sequence-classification folder that transformers wrote does not say which of the two tasks it is: a second column does.
     """
-    described = read_task(folder)
+    described = read_task(folder, task)
     name = described["task"] or ("pair_classification" if given.get("text_b") else "sentence_classification")
     if name not in names("task"):
         raise CheckpointError(f"{folder / TASK_FILE}: the task {name!r} is not one that this cloze knows. Use a newer cloze.")
@@ -162,9 +177,12 @@ def task_of(folder: Path, **given: str | None) -> Task:
     return make_task(name, **{**options, **{key: value for key, value in given.items() if value is not None}})
 
 
-def load_tuned(loaded: Checkpoint, task: Task | None = None, *, precision: Any = None) -> tuple[Learner, dict[str, Any]]:
-    """What learned the task of a fine-tuned checkpoint, and the contents of its task.json; `task` None: as it says."""
+def load_tuned(
+    loaded: Checkpoint, task: Task | None = None, *, precision: Any = None, name: str | None = None
+) -> tuple[Learner, dict[str, Any]]:
+    """What learned the task of a fine-tuned checkpoint, and the contents of its task.json; `task` None: as it says. `name` is
+    that of one of several tasks."""
     folder = Path(loaded.folder)
-    described = read_task(folder)
-    learner = (task or task_of(folder)).load(loaded, described, precision)
+    described = read_task(folder, name)
+    learner = (task or task_of(folder, name)).load(loaded, described, precision)
     return learner.eval(), described

@@ -110,9 +110,10 @@ class TokenLabelling:
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> WordLabeller:
         """What labels words, of a fine-tuned folder."""
-        if HEAD not in loaded.heads:
-            raise CheckpointError(f"{loaded.folder}: the head {HEAD!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
-        head = Head(loaded.heads[HEAD], "sequence_labelling", {})
+        name = described.get("head") or HEAD
+        if name not in loaded.heads:
+            raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
+        head = Head(loaded.heads[name], "sequence_labelling", {})
         return WordLabeller(
             Reader.of(loaded, precision=precision), head, described["labels"], described["usual"], self,
             length=described.get("length"), frozen=self.mix is not None,

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from cloze.assembly.build import build_step, odds_of
 from cloze.assembly.load import load_recipe
 from cloze.assembly.run import pretrain
+from cloze.corpus import Store
 
 from .conftest import Write, message_of
 
@@ -49,10 +50,10 @@ def test_the_entries_become_one_turn_whose_objectives_are_united(write: Write) -
 
 
 def test_odds_by_size_are_the_tokens_of_an_entrys_corpus(write: Write) -> None:
-    path = write(("  forwards: {odds: 1,", "  forwards: {odds: by_size,"), text=MIXED)
-    assert odds_of(load_recipe(path), {"main": SimpleNamespace(tokens=range(700))}) == {
-        "both_sides": 2.0, "forwards": 700.0, "backwards": 1.0
-    }
+    text = SimpleNamespace(turns=lambda batch: Store.turns(SimpleNamespace(tokens=range(900)), batch))
+    for odds, shares in (("by_size", 900.0), ("{by_size: 0.5}", 30.0)):
+        path = write(("  forwards: {odds: 1,", f"  forwards: {{odds: {odds},"), text=MIXED)
+        assert odds_of(load_recipe(path), {"main": text}) == {"both_sides": 2.0, "forwards": shares, "backwards": 1.0}
 
 
 def test_passes_that_differ_cannot_share_batches(write: Write) -> None:

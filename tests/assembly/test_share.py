@@ -68,7 +68,7 @@ def test_the_card_of_a_run_warns_of_the_text_beside_it(run: Path) -> None:
     (["--to", "huggingface", "--licence", "My own!"], "expected the hub's word for a licence, such as mit"),
     (["--to", "huggingface", "--language", "English"], "expected a code of ISO 639 such as en"),
     (["--to", "huggingface", "--overwrite"], "choose a new or empty folder"),
-    (["--to", "word2vec", "--licence", "mit"], "are for the card of --to huggingface, and --to is word2vec"),
+    (["--to", "word2vec", "--licence", "mit"], "are for --to huggingface, and --to is word2vec"),
     (["--to", "hugginface"], "Did you mean 'huggingface'"),
 ])  # fmt: skip
 def test_what_cannot_be_published_is_told_and_nothing_is_written(

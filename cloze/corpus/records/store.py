@@ -53,6 +53,10 @@ class RecordStore(Store, holds="records"):
         """The classes of the answers, in the order of their numbers; empty where answers are not classes."""
         return tuple(self.about["classes"] or ())
 
+    def turns(self, batch: int) -> int:
+        """The batches that its rows make, the last of them not quite full."""
+        return -(-self.documents // batch)
+
     @property
     def lengths(self) -> Int64:
         """The tokens of every text, (records, texts)."""
