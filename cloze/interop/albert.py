@@ -16,6 +16,7 @@ from typing import Any
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.mapping import STACKED, Line
+from cloze.interop.tagging import TAGGER, tagger_class
 
 MASKED_LM = HeadTable(
     role="masked_lm",
@@ -116,7 +117,7 @@ ALBERT = add(Architecture(
     ),
     further=_groups,
     segments=encoder.SEGMENTS,
-    heads=(MASKED_LM, SENTENCE_ORDER, CLASSIFIER),
+    heads=(MASKED_LM, SENTENCE_ORDER, CLASSIFIER, TAGGER),
     classes=(
         ModelClass("AlbertForPreTraining", frozenset({"masked_lm", "sentence_order"}), "AutoModelForPreTraining", "fill-mask"),
         ModelClass("AlbertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
@@ -126,6 +127,7 @@ ALBERT = add(Architecture(
             "AutoModelForSequenceClassification",
             "text-classification",
         ),
+        tagger_class("Albert"),
         ModelClass("AlbertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="BertTokenizer",

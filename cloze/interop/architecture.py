@@ -56,7 +56,8 @@ class HeadTable:
     `objections(head, network arguments)` says in plain words why a head of that part does not fit. `read` binds its readings to
     states, as in `Head`. `keys` are those of config.json that belong to the head, with the value that is meant, which is also
     transformers' default; with another value the head is a different one, which cloze does not have. `says(head)` are
-    further ones, which tell an argument of it.
+    further ones, which tell an argument of it. `by_class`: another head has tensors of the same names, so only a folder that
+    names a class with this role holds it.
     """
 
     role: str
@@ -73,10 +74,15 @@ class HeadTable:
     read: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     says: Callable[[Head], Mapping[str, Any]] = lambda head: {}
+    by_class: bool = False
 
     def rows(self, tie: bool) -> tuple[Line, ...]:
         """The lines in force."""
         return self.lines + (self.tied if tie else self.untied)
+
+
+#: Roles of heads whose outputs are classes with names (`id2label`).
+NAMED_ROLES = frozenset({"classifier", "tagger"})
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, add
 from cloze.interop.mapping import Line
 from cloze.interop.model import Head
+from cloze.interop.tagging import TAGGER, tagger_class
 
 
 def _masked_lm(head: Head, arguments: Mapping[str, Any]) -> list[str]:
@@ -80,7 +81,7 @@ BERT = add(Architecture(
     base="bert.",
     body=encoder.body(),
     segments=encoder.SEGMENTS,
-    heads=(MASKED_LM, NEXT_SENTENCE, CLASSIFIER),
+    heads=(MASKED_LM, NEXT_SENTENCE, CLASSIFIER, TAGGER),
     classes=(
         ModelClass("BertForPreTraining", frozenset({"masked_lm", "next_sentence"}), "AutoModelForPreTraining", "fill-mask"),
         ModelClass("BertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
@@ -91,6 +92,7 @@ BERT = add(Architecture(
             "AutoModelForSequenceClassification",
             "text-classification",
         ),
+        tagger_class("Bert"),
         ModelClass("BertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="BertTokenizer",

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from cloze.errors import CheckpointError
-from cloze.interop.architecture import Architecture, HeadTable
+from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable
 from cloze.interop.card import Card, write_card
 from cloze.interop.choice import Choice, against_hint, choose, usual
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
@@ -128,7 +128,7 @@ def config_of(
     if architecture.shifted:
         config["max_position_embeddings"] += (roles["[PAD]"]) + 1
     for name, table in choice.placed.items():
-        if table.role == "classifier":
+        if table.role in NAMED_ROLES:
             words = list(labels or (f"LABEL_{i}" for i in range(model.heads[name].argument("classes"))))
             config["id2label"] = {str(i): word for i, word in enumerate(words)}
             config["label2id"] = {word: i for i, word in enumerate(words)}

@@ -74,9 +74,20 @@ def _present(
     facts: Facts,
     tie: bool,
 ) -> bool:
+    if not _class_allows(table, architecture, config):
+        return False
     if not table.rows(tie):  # nothing but the tied table: the class says whether the model predicts
         return _class_predicts(table, architecture, config)
     return all(name.replace("{base}", facts.base) in tensors for name in table.sign)
+
+
+def _class_allows(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:
+    """Whether the folder's class lets it hold a head whose tensors may be another's."""
+    named = [cls for cls in architecture.classes if cls.name in (config.get("architectures") or ())]
+    if table.by_class:
+        return any(table.role in cls.roles for cls in named)
+    others = {other.role for other in architecture.heads if other.by_class and set(other.sign) & set(table.sign)}
+    return not any(cls.roles & others for cls in named)
 
 
 def _class_predicts(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:

@@ -322,7 +322,7 @@ def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
 
 def _labels(config: Mapping[str, Any], model: Model) -> tuple[str, ...]:
     names = config.get("id2label")
-    classifies = any(head.part in ("relation_prediction", "classify") for head in model.heads.values())
+    classifies = any(head.part in ("relation_prediction", "classify", "sequence_labelling") for head in model.heads.values())
     if not isinstance(names, dict) or not classifies:
         return ()
     return tuple(str(name) for _, name in sorted(names.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0))

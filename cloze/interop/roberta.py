@@ -14,6 +14,7 @@ from cloze.interop import encoder
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, add
 from cloze.interop.mapping import SHIFTED, Line
 from cloze.interop.model import Reading
+from cloze.interop.tagging import TAGGER, tagger_class
 
 MASKED_LM = HeadTable(
     role="masked_lm",
@@ -65,7 +66,7 @@ ROBERTA = add(Architecture(
     base="roberta.",
     body=encoder.body(SHIFTED),
     segments=encoder.SEGMENTS,
-    heads=(MASKED_LM, CLASSIFIER),
+    heads=(MASKED_LM, CLASSIFIER, TAGGER),
     classes=(
         ModelClass("RobertaForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
         ModelClass(
@@ -74,6 +75,7 @@ ROBERTA = add(Architecture(
             "AutoModelForSequenceClassification",
             "text-classification",
         ),
+        tagger_class("Roberta"),
         ModelClass("RobertaModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="RobertaTokenizer",

@@ -152,14 +152,17 @@ def _read_task(folder: Path) -> dict[str, Any]:
             raise CheckpointError(f"{path}: damaged (line {error.lineno}: {error.msg}). Fine-tune again.") from None
         return found
     config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if (folder / "config.json").exists() else {}
-    if not any(name.endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
+    classes = config.get("architectures") or ()
+    tagger = any(name.endswith("ForTokenClassification") for name in classes)
+    if not tagger and not any(name.endswith("ForSequenceClassification") for name in classes):
         raise CheckpointError(
             f"{folder}: not fine-tuned: it has no {TASK_FILE}.\n"
             f"  Make one with: cloze finetune {folder} --task {'|'.join(names('task'))} --train FILE --dev FILE --out DIR"
         )
     named = config.get("id2label") or {}
     labels = [named[key] for key in sorted(named, key=int)]
-    return {"task": None, "columns": {}, "labels": labels, "head": None, "length": None}
+    told: dict[str, Any] = {"task": None, "columns": {}, "labels": labels, "head": None, "length": None}
+    return {**told, "task": "token_labelling", "usual": "O" if "O" in labels else labels[0]} if tagger else told
 
 
 def task_of(folder: Path, task: str | None = None, **given: str | None) -> Task:

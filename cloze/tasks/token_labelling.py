@@ -19,7 +19,7 @@ from cloze.objectives import sequence_labelling
 from cloze.registry import register
 from cloze.rng import fold
 from cloze.schemes import Repair
-from cloze.tasks.classifier import HEAD, SET, Head
+from cloze.tasks.classifier import SET, Head
 from cloze.tasks.features import count_layers, place_and_penalty, refuse_training
 from cloze.tasks.kept import KeptLayers
 from cloze.tasks.labeller import NAMES, WordLabeller, measured
@@ -110,7 +110,7 @@ class TokenLabelling:
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> WordLabeller:
         """What labels words, of a fine-tuned folder."""
-        name = described.get("head") or HEAD
+        name = described["head"] or "sequence_labelling"  # of a folder that transformers wrote: the part
         if name not in loaded.heads:
             raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
         head = Head(loaded.heads[name], "sequence_labelling", {})

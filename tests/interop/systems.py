@@ -116,6 +116,19 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str 
         {"class": ("classify", {"classes": 3, "set": "label", "reading": "summary", "transform": "gelu"})}, "wordpiece",
         BERT_READING, None,
     ),
+    "tagger": (
+        BASE, "open", {"tags": ("sequence_labelling", {"classes": 3, "dropout": 0.1})}, "wordpiece", BERT_READING, None,
+    ),
+    "roberta-tagger": (
+        {**BASE, "segments": 0}, "open", {"tags": ("sequence_labelling", {"classes": 3})}, "roberta", ROBERTA_READING, None,
+    ),
+    "electra-tagger": (
+        {**BASE, "embedding_width": 8}, "open", {"tags": ("sequence_labelling", {"classes": 3})}, "wordpiece", BERT_READING, None,
+    ),
+    "gpt2-tagger": (
+        {**BASE, "segments": 0, "norm": "pre", "activation": "gelu_tanh", "residual_scaling": True}, "left_to_right",
+        {"tags": ("sequence_labelling", {"classes": 3})}, "gpt2", GPT2_READING, None,
+    ),
     "gpt2-classifier": (
         {**BASE, "segments": 0, "norm": "pre", "activation": "gelu_tanh", "residual_scaling": True}, "left_to_right",
         {"class": ("classify", {"classes": 3, "set": "label", "reading": "summary"})}, "gpt2", GPT2_READING, None,
@@ -151,7 +164,7 @@ def build(
                 parameter.normal_(std=0.3, generator=generator)
                 if "norm" in parameter_name and parameter_name.endswith("weight"):
                     parameter.add_(1.0)
-                if parameter_name == "head.output.bias" and order == "left_to_right":
+                if parameter_name == "head.output.bias" and order == "left_to_right" and "class" in parts:
                     parameter.zero_()  # transformers' GPT-2 classifies without a bias; `finetune` keeps ours at zero
     return System(network, objectives, dict(parts), arguments, order, pieces, reading, architecture)
 

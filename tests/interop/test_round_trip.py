@@ -19,7 +19,8 @@ from cloze.interop import Card, Imported, complete, export_folder, import_folder
 
 NAMES = (
     "bert", "bert-tanh", "bert-untied", "bert-one-segment", "roberta", "gpt2", "electra", "generator", "wide-generator",
-    "classifier", "roberta-classifier", "electra-classifier", "gpt2-classifier",
+    "classifier", "roberta-classifier", "electra-classifier", "gpt2-classifier", "tagger",
+    "roberta-tagger", "electra-tagger", "gpt2-tagger",
 )  # fmt: skip
 
 

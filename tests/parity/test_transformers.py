@@ -35,6 +35,10 @@ CLASSES = {
     "roberta-classifier": ("AutoModelForSequenceClassification", "RobertaForSequenceClassification"),
     "electra-classifier": ("AutoModelForSequenceClassification", "ElectraForSequenceClassification"),
     "gpt2-classifier": ("AutoModelForSequenceClassification", "GPT2ForSequenceClassification"),
+    "tagger": ("AutoModelForTokenClassification", "BertForTokenClassification"),
+    "roberta-tagger": ("AutoModelForTokenClassification", "RobertaForTokenClassification"),
+    "electra-tagger": ("AutoModelForTokenClassification", "ElectraForTokenClassification"),
+    "gpt2-tagger": ("AutoModelForTokenClassification", "GPT2ForTokenClassification"),
 }
 PAIRS = [("The cat sleeps on the mat.", "It dreams of mice."), ("A dog barks", "rain"), ("the river", "fell all night")]
 TEXTS = ["The cat sleeps on the mat and dreams.", "A dog", "Rain fell, and the river rose."]
@@ -43,7 +47,7 @@ TEXTS = ["The cat sleeps on the mat and dreams.", "A dog", "Rain fell, and the r
 def write(folder: Path, made: Any) -> list[str]:
     return export_folder(
         folder, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test"),
-        architecture=made.architecture, labels=["a", "b", "c"] if "class" in made.parts else None,
+        architecture=made.architecture, labels=["a", "b", "c"] if {"class", "tags"} & set(made.parts) else None,
     )  # fmt: skip
 
 
@@ -237,9 +241,10 @@ def test_config_names_the_special_ids(systems: ModuleType, tmp_path: Path) -> No
             assert (config.bos_token_id, config.eos_token_id) == (roles["[BOS]"], roles["[EOS]"])
 
 
-def test_a_classifier_carries_its_labels(systems: ModuleType, tmp_path: Path) -> None:
-    write(tmp_path, systems.system("classifier"))
-    assert opened(tmp_path, "AutoModelForSequenceClassification").config.id2label == {0: "a", 1: "b", 2: "c"}
+@pytest.mark.parametrize("name", ["classifier", "tagger"])
+def test_a_classifier_carries_its_labels(systems: ModuleType, tmp_path: Path, name: str) -> None:
+    write(tmp_path, systems.system(name))
+    assert opened(tmp_path, CLASSES[name][0]).config.id2label == {0: "a", 1: "b", 2: "c"}
     assert import_folder(tmp_path).labels == ("a", "b", "c")
 
 

@@ -174,6 +174,12 @@ def test_pairs_and_word_labels_are_tasks_too(folder: Callable[[str], Path], tabl
     learner, _ = load_tuned(load_checkpoint(tmp_path / "t"))
     measured = evaluate(learner, learner.task.read(tagged))
     assert measured.metrics == pytest.approx(made.outcomes[1].standing.metrics)
+    shutil.copytree(tmp_path / "t", tmp_path / "theirs", ignore=shutil.ignore_patterns("cloze"))  # as transformers has it
+    config = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    assert config["architectures"] == ["BertForTokenClassification"]
+    assert config["id2label"] == {"0": "DET", "1": "NOUN", "2": "VERB"}
+    foreign, _ = load_tuned(load_checkpoint(tmp_path / "theirs"))
+    assert evaluate(foreign, foreign.task.read(tagged)).metrics == pytest.approx(measured.metrics)
 
 
 def test_what_is_measured_is_framed_as_what_is_trained(folder: Callable[[str], Path], tables: Path, tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""Token classification in transformers: the heads of `…ForTokenClassification`, one linear map on every token.
+
+A tagger with LSTMs above the network, with mixed layers or with a conditional random field is none of these, and transformers has
+no class for it. Its ModernBERT puts a dense map, GELU and a norm in front of the classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop.architecture import HeadTable, ModelClass
+from cloze.interop.mapping import Line
+from cloze.interop.model import Head
+
+ROLE = "tagger"
+
+
+def _objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    wrong = []
+    if head.argument("layers"):
+        wrong.append("it reads all layers mixed, transformers the last one")
+    if head.argument("encoder"):
+        wrong.append("it has LSTMs above the network, transformers has one linear map")
+    return wrong
+
+
+#: The map is called `classifier` in every class. BERT and ALBERT call that of a whole text so, too: config.json tells which.
+TAGGER = HeadTable(
+    role=ROLE,
+    part="sequence_labelling",
+    sign=("classifier.weight",),
+    lines=(Line("head.output.*", "classifier.*", "C D"),),
+    objections=_objections,
+    arguments=lambda config, tensors: {"classes": int(tensors["classifier.weight"].shape[0]), "set": "label"},
+    by_class=True,
+)
+
+
+def tagger_class(prefix: str) -> ModelClass:
+    """transformers' class of a tagger."""
+    return ModelClass(
+        f"{prefix}ForTokenClassification", frozenset({ROLE}), "AutoModelForTokenClassification", "token-classification"
+    )
