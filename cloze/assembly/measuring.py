@@ -15,6 +15,7 @@ from cloze.assembly.recipe import AskedSpec, EntrySpec, ObjectiveSpec, PassSpec,
 from cloze.corpus import RecordStore, Store
 from cloze.errors import RecipeError, TaskError
 from cloze.networks.blocks.dropout import name_dropouts
+from cloze.registry import lookup, parameters
 from cloze.tasks import Task
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
@@ -64,12 +65,16 @@ def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntryS
     )
 
 
-def task_of(spec: AskedSpec, store: Store) -> Task:
-    """A task that reads files as the source of its text does."""
+def task_of(recipe: Recipe, one: Asked, store: Store) -> Task:
+    """A task of a recipe, reading files as its source does; how an answer is written is an option of the task, too."""
     assert isinstance(store, RecordStore)
     read = store.about["read"]
-    columns = {name: read[name] for name in ("text", "text_b", "label") if read[name] is not None}
-    return make_task(spec.type, **columns).reading(columns=read["names"], format=read["format"], quoting=read["quoting"])
+    options = {name: read[name] for name in ("text", "text_b", "label") if read[name] is not None}
+    own, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
+    options |= {name: value for name, value in getattr(answer, "arguments", {}).items() if name in own}
+    return make_task(one.spec.type, **options).reading(
+        columns=read["names"], format=read["format"], quoting=read["quoting"]
+    )
 
 
 def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
@@ -80,10 +85,11 @@ def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
 
 def _described(recipe: Recipe, one: Asked, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
-    made: dict[str, Any] = {"task": one.spec.type, **task_of(one.spec, store).description()}
+    made: dict[str, Any] = {"task": one.spec.type, **task_of(recipe, one, store).description()}
     made |= {"head": one.objective.state, "length": recipe.sources[one.source].arguments["length"]}
     answer = built(recipe.sources[one.source]).answer
-    return {**made, **answer.told(store.columns, store.classes)}
+    ends = {} if store.bounds is None else {"bounds": store.bounds}
+    return {**made, **answer.told({**store.columns, **ends}, store.classes)}
 
 
 def told_of(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -107,7 +113,7 @@ def counted(
             "cut": {part: int((store.lengths.sum(1) > rooms[one.entry.name]).sum()) for part, store in found.items()},
         }
         if "usual" in own:
-            task = task_of(one.spec, stores[one.source])
+            task = task_of(recipe, one, stores[one.source])
             examples = task.read(found["dev"].about["files"][0])
             made["baseline"] = {"always": own["usual"], **task.constant(own["usual"], examples, own.get("labels", ()))}
         tasks[name] = {**own, **made}
@@ -135,7 +141,7 @@ def selection_of(
     measures: dict[str, Callable[[], dict[str, float]]] = {}
     counts: dict[str, tuple[str, bool]] = {}
     for name, one in tasks.items():
-        task = task_of(one.spec, stores[one.source])
+        task = task_of(recipe, one, stores[one.source])
         metric = chosen_metric(task, one.spec.metric)
         counts[name] = metric, task.metrics[metric]
         loaded = as_loaded(recipe, step, tokenizer, one, folder)

@@ -25,6 +25,7 @@ def command(
     label: Annotated[str | None, typer.Option(help="The column with the label.")] = None,
     target: Annotated[str | None, typer.Option(help="The column with the text to write.")] = None,
     repair: Annotated[str | None, typer.Option(help="Of labels that break BIO: begin a span (as conlleval), or drop.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Of several labels: predict from this probability on.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
     columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of files without a header.")] = None,
@@ -68,7 +69,7 @@ def command(
     _check(folders, files)
     names = columns.split(",") if columns else None
     tasks = [
-        task_of(folder, task, text=text, text_b=text_b, label=label, target=target, repair=repair)
+        task_of(folder, task, text=text, text_b=text_b, label=label, target=target, repair=repair, threshold=threshold)
         .reading(columns=names, format=as_format(file_format), quoting=as_quoting(quoting))
         .deciding(beams=beams, length_penalty=length_penalty)
         for folder in folders

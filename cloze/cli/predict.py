@@ -22,6 +22,7 @@ def command(
     task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Of several labels: predict from this probability on.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
     columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of a file without a header.")] = None,
@@ -42,7 +43,7 @@ def command(
     if out is not None:
         check_predictions(out)
     kind = as_format(file_format)
-    chosen = task_of(checkpoint, task, text=text, text_b=text_b).reading(
+    chosen = task_of(checkpoint, task, text=text, text_b=text_b, threshold=threshold).reading(
         columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
     examples = _examples(chosen, inputs or [], table=kind is not None or columns is not None)

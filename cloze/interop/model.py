@@ -65,7 +65,9 @@ class Head:
 
 
 #: Objectives with the head of a classifier whose answers are no single class, and what transformers calls the problem.
-PROBLEMS: Mapping[str, str] = MappingProxyType({"regress": "regression"})
+PROBLEMS: Mapping[str, str] = MappingProxyType({
+    "regress": "regression", "several": "multi_label_classification",
+})
 
 
 def as_classifier(head: Head) -> Head:

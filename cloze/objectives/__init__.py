@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cloze.objectives.activation_penalty import ActivationPenalty
 from cloze.objectives.adaptive import adaptive_prediction
-from cloze.objectives.chosen import TextClassification, TextRegression
+from cloze.objectives.chosen import TextClassification, TextRegression, TextSeveral
 from cloze.objectives.classify import Classify, classify
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
@@ -25,6 +25,7 @@ from cloze.objectives.regress import Regress, regress
 from cloze.objectives.relation_prediction import relation_prediction
 from cloze.objectives.sample import Sample
 from cloze.objectives.sequence_labelling import SequenceLabelling, sequence_labelling
+from cloze.objectives.several import Several, several
 from cloze.objectives.span_boundary import SpanBoundary, span_boundary
 from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
@@ -32,8 +33,9 @@ from cloze.objectives.token_prediction import token_prediction
 __all__ = [
     "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Factorisation", "HierarchicalSoftmax",
     "LanguageModel", "LayerClassification", "LayerLabelling", "Loss", "MixedClassification", "NegativeSampling", "Objective",
-    "PooledClassification", "Regress", "Sample", "SequenceLabelling", "SpanBoundary", "TextClassification", "TextRegression",
+    "PooledClassification", "Regress", "Sample", "SequenceLabelling", "Several", "SpanBoundary", "TextClassification",
+    "TextRegression", "TextSeveral",
     "adaptive_prediction", "classify", "crf_labelling", "mixed_classification", "pooled_classification", "regress",
     "relation_prediction",
-    "sequence_labelling", "span_boundary", "token_labelling", "token_prediction",
+    "sequence_labelling", "several", "span_boundary", "token_labelling", "token_prediction",
 ]

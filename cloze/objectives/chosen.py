@@ -94,3 +94,15 @@ class TextRegression:
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`regress` with the head of such a network."""
         return "regress", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}
+
+
+@register("objective", "text_several")
+class TextSeveral:
+    """The classes of a text that may have any number of them, by the head of `text_classification`."""
+
+    def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
+        self.set, self.dropout, self.pool = set, dropout, pool
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """`several` with the head of such a network."""
+        return "several", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}

@@ -8,6 +8,7 @@ from cloze.tasks.classification import Classification, pair_classification, sent
 from cloze.tasks.classifier import Classifier
 from cloze.tasks.features import FeatureClassification, frozen_features
 from cloze.tasks.finetune import finetune_seeds
+from cloze.tasks.multi_label import MultiLabel, multi_label
 from cloze.tasks.regression import Regression, regression
 from cloze.tasks.result import load_tuned
 from cloze.tasks.settings import Settings
@@ -20,6 +21,7 @@ __all__ = [
     "Classifier",
     "FeatureClassification",
     "Learner",
+    "MultiLabel",
     "Regression",
     "Settings",
     "Task",
@@ -28,6 +30,7 @@ __all__ = [
     "finetune_seeds",
     "frozen_features",
     "load_tuned",
+    "multi_label",
     "pair_classification",
     "regression",
     "sentence_classification",

@@ -14,7 +14,7 @@ from cloze.corpus.records.number import number_of
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.registry import register
 from cloze.tasks.agreement import AGREEMENT, agreement, undefined
-from cloze.tasks.task import Evaluation, Report
+from cloze.tasks.task import Evaluation, Report, cut_remark
 from cloze.tasks.texts import Answered, AnsweredTexts, SummaryLearner, TextTask, each_text, head_named
 
 
@@ -42,14 +42,16 @@ class Regression(TextTask):
 
 @dataclass(frozen=True)
 class Predicted:
-    """The number of one row, with what the row's JSON object begins with."""
+    """The number of one row, with what the row's JSON object begins with, and how many tokens did not fit."""
 
     about: Mapping[str, Any]
     value: float
+    cut: int = 0
 
     def record(self) -> dict[str, Any]:
-        """The JSON object."""
-        return {**self.about, "value": self.value}
+        """The JSON object; a text that was read whole has no `cut`."""
+        made = {**self.about, "value": self.value}
+        return {**made, "cut": self.cut} if self.cut else made
 
 
 class Regressor(SummaryLearner):
@@ -82,16 +84,23 @@ class Regressor(SummaryLearner):
         report: Report = lambda done: None,
     ) -> Evaluation:
         """Metrics on examples with numbers, and those of `always` predicting one."""
-        judged = self.judge(self.answered(examples), size=size, report=report)
+        rows = self.answered(examples)
+        judged = self.judge(rows, size=size, report=report)
         constant = None if always is None else {"always": always, **self.task.constant(always, examples, ())}
-        return Evaluation(len(judged), self.metrics(judged), constant, undefined(*judged.T), judged=judged)
+        cut = cut_remark([row.framed.cut for row in rows], self.length)
+        remarks = (*undefined(*judged.T), *([] if cut is None else [cut]))
+        return Evaluation(len(rows), self.metrics(judged), constant, remarks, judged=judged)
 
     def predict(
         self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
     ) -> list[Predicted]:
         """The number of every example."""
-        guess = self.numbers(self.encode(examples), size=size, report=report).tolist()
-        return [Predicted(about, round(value, 6)) for about, value in zip(each_text(examples), guess, strict=True)]
+        framed = self.encode(examples)
+        guess = self.numbers(framed, size=size, report=report).tolist()
+        return [
+            Predicted(about, round(value, 6), read.cut)
+            for about, value, read in zip(each_text(examples), guess, framed, strict=True)
+        ]
 
 
 @register("task", "regression")

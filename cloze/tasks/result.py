@@ -165,7 +165,7 @@ def _read_task(folder: Path) -> dict[str, Any]:
     return {**told, "task": "token_labelling", "usual": "O" if "O" in labels else labels[0]} if tagger else told
 
 
-def task_of(folder: Path, task: str | None = None, **given: str | None) -> Task:
+def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
     """The task of a fine-tuned folder, read without opening the network; columns that are given replace its own. `task` is the
     name of one of several.
 

@@ -29,7 +29,7 @@ from cloze.tasks.result import load_tuned
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.integers(-5, 5), NUMBERS), min_size=2, max_size=20))
 def test_correlations_are_those_of_scipy(pairs: list[tuple[float, float]]) -> None:
     truth, guess = np.array(pairs, np.float64).T

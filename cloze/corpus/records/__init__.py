@@ -9,10 +9,12 @@ from cloze.corpus.records.answer import Answer, Record
 from cloze.corpus.records.build import build_records
 from cloze.corpus.records.classes import ClassAnswer
 from cloze.corpus.records.number import NumberAnswer
+from cloze.corpus.records.several import ClassesAnswer
 from cloze.corpus.records.source import BoundRecords, Records
 from cloze.corpus.records.store import RecordStore
 from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
-    "Answer", "BoundRecords", "ClassAnswer", "NumberAnswer", "Record", "RecordStore", "Records", "WordAnswers", "build_records",
+    "Answer", "BoundRecords", "ClassAnswer", "ClassesAnswer", "NumberAnswer", "Record", "RecordStore", "Records", "WordAnswers",
+    "build_records",
 ]

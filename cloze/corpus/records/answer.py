@@ -106,7 +106,10 @@ class Answer(Protocol):
         ...
 
     def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """What task.json says of the answers of the training text: `labels` if there are classes, and the `usual` answer."""
+        """What task.json says of the answers of the training text: `labels` if there are classes, and the `usual` answer.
+
+        `stored` holds the columns of the store, and where a record has several values the `bounds` of each record's.
+        """
         ...
 
 

@@ -1,0 +1,59 @@
+"""Which of several classes a text has, each asked apart: yes or no."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.bounds import BelowOne, Count, Positive
+from cloze.networks.clock import Clock
+from cloze.objectives.heads import Transform
+from cloze.objectives.objective import Loss
+from cloze.objectives.summary import Read, SummaryValues, summary_head, wide
+from cloze.registry import Given, register
+
+
+class Several(SummaryValues):
+    """Sum of the mean binary cross-entropies of `values/<set>` (M, C), which are 0 or 1.
+
+    Metrics, when a probability of a half decides: `exact`, the texts of which every class is right, and `correct`, the mean share
+    of classes that are right.
+    """
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in fp32; zero answers give a zero connected to the parameters."""
+        logits = wide(scores)
+        values = batch[self.values].to(logits.dtype)
+        losses = F.binary_cross_entropy_with_logits(logits, values, reduction="none").mean(-1)
+        right = (logits.detach() > 0) == (values > 0.5)
+        exact, correct = right.all(-1).to(logits.dtype), right.to(logits.dtype).mean(-1)
+        return Loss(
+            self.weighed(losses, batch), {"exact": self.weighed(exact, batch), "correct": self.weighed(correct, batch)}
+        )
+
+
+@register("objective", "several")
+def several(
+    *,
+    set: str = "label",
+    classes: Count = 2,
+    reading: Read = "summary",
+    pool: bool = False,
+    transform: Transform | None = None,
+    norm_epsilon: Positive | None = None,
+    biases: bool = True,
+    output_bias: bool = True,
+    dropout: BelowOne = 0.0,
+    width: Given[int],
+    clock: Given[Clock],
+) -> Several:
+    """The classes of a text, of which it may have any number: a binary cross-entropy for each, from one linear map.
+
+    The head is that of `regress` with an output for each of `classes`. Parameters: as there.
+    """
+    head = summary_head(
+        classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
+        biases=biases, output_bias=output_bias,
+    )
+    return Several(head, set=set, reading=reading)

@@ -1,0 +1,151 @@
+"""Which classes a text or a pair of texts has, where it may have several or none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.corpus.records.several import classes_of
+from cloze.decoding.reader import Checkpoint, Reader
+from cloze.errors import TaskError, nearest
+from cloze.registry import register
+from cloze.tasks.label_sets import SET_METRICS, set_metrics
+from cloze.tasks.task import Evaluation, Report, cut_remark
+from cloze.tasks.texts import Answered, AnsweredTexts, SummaryLearner, TextTask, each_text, head_named
+
+
+@dataclass(frozen=True)
+class MultiLabel(TextTask):
+    """A task whose answers are sets of classes; `separator` stands between them in a cell, and `threshold` is the probability
+    from which on a class is predicted."""
+
+    separator: str = ","
+    threshold: float = 0.5
+
+    name: ClassVar[str] = "multi_label"
+    metrics: ClassVar[Mapping[str, bool]] = SET_METRICS
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold < 1:
+            raise TaskError(f"--threshold {self.threshold:g}: expected a probability between 0 and 1, such as 0.5.")
+
+    def answer(self, cell: str) -> list[str]:
+        """A cell as classes."""
+        return classes_of(cell, self.separator)
+
+    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> MultiLabeller:
+        """The labeller of a fine-tuned folder."""
+        reader = Reader.of(loaded, precision=precision)
+        return MultiLabeller(reader, head_named(loaded, described), self, described["labels"], length=described.get("length"))
+
+    def constant(self, always: str, examples: AnsweredTexts[list[str]], labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always giving one set, a JSON list."""
+        truth = label_sets(examples, labels)
+        guess = np.isin(np.array(labels, dtype=object), json.loads(always)).astype(np.float64)
+        return set_metrics(truth, np.broadcast_to(guess, truth.shape), self.threshold)
+
+    def description(self) -> dict[str, Any]:
+        """The columns, what separates classes, and from which probability on one is predicted."""
+        return {**super().description(), "separator": self.separator, "threshold": self.threshold}
+
+
+def label_sets(examples: AnsweredTexts[list[str]], known: Sequence[str]) -> NDArray[np.float64]:
+    """The sets of the examples as (N, C) of 0 and 1; a class that is not known is a `TaskError` with file and line."""
+    place = {label: number for number, label in enumerate(known)}
+    found = np.zeros((len(examples), len(known)))
+    for row, (labels, line) in enumerate(zip(examples.known(), examples.lines, strict=True)):
+        for label in labels:
+            if label not in place:
+                raise TaskError(
+                    f"{examples.path}:{line}: the label {label!r} does not occur in the training examples. "
+                    f"{nearest(label, known)}"
+                )
+            found[row, place[label]] = 1.0
+    return found
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """The classes of one row with what the row's JSON object begins with, the probability of every class, and how many tokens
+    did not fit."""
+
+    about: Mapping[str, Any]
+    labels: list[str]
+    probabilities: dict[str, float]
+    cut: int = 0
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object; a text that was read whole has no `cut`."""
+        made = {**self.about, "labels": self.labels, "probabilities": self.probabilities}
+        return {**made, "cut": self.cut} if self.cut else made
+
+
+class MultiLabeller(SummaryLearner):
+    """A network with a head that has an output for each of `labels`."""
+
+    def __init__(self, reader: Reader, head: Any, task: MultiLabel, labels: Sequence[str], *, length: int | None) -> None:
+        super().__init__(reader, head, task, length=length)
+        self.names = self.labels = tuple(labels)
+
+    def answered(self, examples: AnsweredTexts[list[str]]) -> list[Answered[NDArray[np.float64]]]:
+        """The examples with their sets (C,) of 0 and 1."""
+        return [Answered(*one) for one in zip(self.encode(examples), label_sets(examples, self.names), strict=True)]
+
+    def probabilities(
+        self, rows: Sequence[Any], *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float64]:
+        """The probability of every class for every framed row, (N, C)."""
+        scores = torch.from_numpy(self.all_scores(rows, size=size, report=report)).double()
+        return np.asarray(torch.sigmoid(scores).numpy()) if len(rows) else np.zeros((0, len(self.names)))
+
+    def judge(
+        self, rows: Sequence[Answered[NDArray[np.float64]]], metric: str | None = None, *, size: int = 64,
+        report: Report = lambda done: None,
+    ) -> NDArray[np.float64]:
+        """The given set of every row and the probabilities of all classes, (N, 2, C)."""
+        found = self.probabilities([row.framed for row in rows], size=size, report=report)
+        return np.stack([np.array([row.answer for row in rows]).reshape(found.shape), found], axis=1)
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Every metric of given sets and probabilities (N, 2, C)."""
+        both = np.asarray(judged, np.float64).reshape(-1, 2, len(self.names))
+        return set_metrics(both[:, 0], both[:, 1], self.task.threshold)
+
+    def evaluate(
+        self, examples: AnsweredTexts[list[str]], always: str | None = None, *, size: int = 64,
+        report: Report = lambda done: None,
+    ) -> Evaluation:
+        """Metrics on examples with sets of classes, and those of `always` giving one set."""
+        rows = self.answered(examples)
+        judged = self.judge(rows, size=size, report=report)
+        constant = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
+        cut = cut_remark([row.framed.cut for row in rows], self.length)
+        return Evaluation(len(rows), self.metrics(judged), constant, () if cut is None else (cut,), judged=judged)
+
+    def predict(
+        self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
+    ) -> list[LabelSet]:
+        """The set of every example: the classes whose probability is the threshold or more."""
+        framed = self.encode(examples)
+        made = []
+        for about, read, row in zip(
+            each_text(examples), framed, self.probabilities(framed, size=size, report=report).tolist(), strict=True
+        ):
+            chosen = [label for label, p in zip(self.names, row, strict=True) if p >= self.task.threshold]
+            shares = {label: round(p, 6) for label, p in zip(self.names, row, strict=True)}
+            made.append(LabelSet(about, chosen, shares, read.cut))
+        return made
+
+
+@register("task", "multi_label")
+def multi_label(
+    text: str = "text", text_b: str | None = None, label: str = "label", separator: str = ",", threshold: float = 0.5,
+) -> MultiLabel:
+    """The classes of a text, or with `text_b` of two, of which it may have any number. The first three are names of columns."""
+    return MultiLabel(text, text_b, label, separator=separator, threshold=threshold)

@@ -1,0 +1,156 @@
+"""Sets of classes: the metrics against scikit-learn, how cells are read, the objective, the recipe and transformers' folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.finetune import finetune
+from cloze.batch import Batch
+from cloze.cli.main import main
+from cloze.corpus.records import Records
+from cloze.corpus.records.several import classes_of
+from cloze.errors import RecipeError, TaskError
+from cloze.networks import Clock
+from cloze.objectives import several
+from cloze.tasks import task
+from cloze.tasks.evaluation import evaluate
+from cloze.tasks.label_sets import set_metrics
+from cloze.tasks.result import load_tuned
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.data(), st.integers(1, 8), st.integers(1, 4))
+def test_metrics_are_those_of_scikit_learn(data: st.DataObject, rows: int, classes: int) -> None:
+    sk = pytest.importorskip("sklearn.metrics")
+    truth = data.draw(arrays(np.int64, (rows, classes), elements=st.integers(0, 1)))
+    found = data.draw(arrays(np.float64, (rows, classes), elements=st.sampled_from([0.0, 0.2, 0.5, 0.5001, 0.9, 1.0])))
+    guess = (found >= 0.5).astype(int)
+    metrics = set_metrics(truth, found, 0.5)
+    assert metrics["exact_match"] == pytest.approx(sk.accuracy_score(truth, guess) if classes > 1 else (truth == guess).mean())
+    assert metrics["micro_f1"] == pytest.approx(sk.f1_score(truth.ravel(), guess.ravel(), zero_division=0))
+    occurs = (truth | guess).any(0)
+    each = [sk.f1_score(truth[:, c], guess[:, c], zero_division=0) for c in np.flatnonzero(occurs)]
+    assert metrics["macro_f1"] == pytest.approx(np.mean(each) if each else 0.0)
+    ranked = [sk.average_precision_score(truth[:, c], found[:, c]) for c in np.flatnonzero(truth.any(0))]
+    assert metrics["mean_average_precision"] == pytest.approx(np.mean(ranked) if ranked else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [
+        ("a, b", ["a", "b"]), ("", []), ("  ", []), ("[]", []), ('["a, b", "c"]', ["a, b", "c"]), ("[1, 2]", ["1", "2"]),
+        ("[x", ["[x"]),
+    ],
+)
+def test_a_cell_holds_names_or_a_json_list(cell: str, found: list[str]) -> None:
+    assert classes_of(cell, ",") == found
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ("a,,b", r":3: 'label' is 'a,,b'; expected names with ',' between them, and found an empty one"),
+        ("a,b,a", r":3: 'label' is 'a,b,a'; it names 'a' twice"),
+        ('[["a"]]', r":3: 'label' is '\[\[\"a\"\]\]'; expected a JSON list of names"),
+    ],
+)
+def test_a_cell_that_cannot_be_read_is_told_with_its_line(
+    folder: Callable[[str], Path], tmp_path: Path, cell: str, told: str
+) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text(f"text\tlabel\nthe cat\ta,b\na dog\t{cell}\n")
+    with pytest.raises(TaskError, match=told):
+        Records(answer="classes").build_store(
+            [path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", known=None, report=print
+        )
+    with pytest.raises(TaskError, match=told):
+        task("multi_label").read(path)
+    with pytest.raises(RecipeError, match="expected a character that is in no name"):
+        from cloze.corpus.records import ClassesAnswer
+
+        ClassesAnswer(separator=" ")
+
+
+def test_a_store_gives_a_one_for_each_class_of_a_record(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    tokenizer = load_checkpoint(folder("bert")).tokenizer
+    path = tmp_path / "x.tsv"
+    path.write_text("text\tlabel\nthe cat\tz,b\na dog\t\nrain\tm\n")
+    source = Records(answer="classes")
+    store = source.build_store([path], tokenizer, tmp_path / "s", known=None, report=lambda line: None)
+    assert store.classes == ("b", "m", "z")
+    bound = source.bind(store, seed=1, entry="main")
+    plan = bound.plan(0, 10)
+    rows = bound.read(plan, np.arange(3), frozenset())
+    assert rows["numbers/label"][np.argsort(plan.order)].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    told = source.answer.told({**store.columns, "bounds": store.bounds}, store.classes)
+    assert told["label_counts"] == {"b": 1, "m": 1, "z": 1} and told["usual"] == "[]"
+    wrong = tmp_path / "wrong.tsv"
+    wrong.write_text("text\tlabel\nthe cat\tz,c\n")
+    with pytest.raises(TaskError, match=r"wrong\.tsv:2: the label 'c' does not occur in the training examples"):
+        source.build_store([wrong], tokenizer, tmp_path / "w", known=store, report=print)
+
+
+def test_the_loss_is_a_binary_cross_entropy_for_each_class() -> None:
+    torch.manual_seed(0)
+    objective = several(classes=3, pool=True, width=4, clock=Clock()).double()
+    summary = torch.randn(2, 4, dtype=torch.double, requires_grad=True)
+    values = torch.tensor([[1.0, 0, 1], [0, 0, 0]], dtype=torch.double)
+    batch = Batch({"values/label": values, "places/label": torch.tensor([0, 1])})
+    loss = objective({"summary": summary}, batch)
+    logits = objective.head(summary).detach()
+    assert loss.total.item() == pytest.approx(2 * F.binary_cross_entropy_with_logits(logits, values).item())
+    assert loss.metrics["correct"].item() == pytest.approx(((logits > 0) == (values > 0)).double().mean(1).sum().item())
+    assert torch.autograd.gradcheck(lambda x: objective({"summary": x}, batch).total, (summary,))
+
+
+def test_a_network_learns_sets_and_its_folder_says_the_same(
+    folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = np.random.default_rng(0)
+    rows = []
+    for _ in range(48):
+        has = chance.random(2) < 0.5
+        rows.append((f"the {'cat' if has[0] else 'dog'} saw the {'rain' if has[1] else 'river'}", "; ".join(
+            name for name, one in zip(("feline", "wet"), has, strict=True) if one
+        )))
+    path, out = tmp_path / "sets.tsv", tmp_path / "out"
+    path.write_text("\n".join(["text\tlabel", *("\t".join(row) for row in rows)]) + "\n")
+    values = [
+        "training.batch=8", "training.epochs=8", "training.rate.peak=1e-2", "corpus.length=24", "objectives[0].dropout=0",
+        "network.dropout=0", "corpus.answer.separator=;", "task.patience=0",
+    ]  # fmt: skip
+    made = finetune(
+        folder("bert"), task="multi_label", train=[str(path)], dev=[str(path)], out=out, overrides=values,
+        report=lambda line: None,
+    )
+    standing = made.outcomes[1].standing
+    assert standing is not None and standing.metrics["micro_f1"] > 0.9
+    learner, told = load_tuned(load_checkpoint(out))
+    assert (told["separator"], told["threshold"], learner.labels) == (";", 0.5, ("feline", "wet"))
+    measured = evaluate(learner, learner.task.read(path), always=told["usual"])
+    assert measured.metrics == pytest.approx(standing.metrics)
+    assert measured.baseline is not None and measured.baseline["micro_f1"] == told["baseline"]["micro_f1"]
+    config = json.loads((out / "config.json").read_text())
+    assert config["problem_type"] == "multi_label_classification" and config["id2label"] == {"0": "feline", "1": "wet"}
+    assert main(["predict", str(out), str(path), "--threshold", "1e-9"]) == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(one["labels"] == ["feline", "wet"] for one in shown)
+    assert main(["evaluate", str(out), str(path), "--threshold", "2"]) == 2
+    assert "--threshold 2: expected a probability between 0 and 1" in capsys.readouterr().err
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(out).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    with torch.no_grad():
+        found = torch.sigmoid(model(**tokenizer(rows[0][0], return_tensors="pt")).logits)[0].tolist()
+    assert list(shown[0]["probabilities"].values()) == pytest.approx(found, abs=1e-5)
