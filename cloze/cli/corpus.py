@@ -41,6 +41,12 @@ Encoding = Annotated[
 ]
 
 
+Task = Annotated[str | None, typer.Option(help="The text is labelled, for this task: sentence_classification, …")]
+Values = Annotated[
+    list[str] | None, typer.Option("--set", help="Of labelled text, a value of the task's recipe: corpus.label=NAME.")
+]
+
+
 @app.command()
 def build(
     paths: Paths,
@@ -55,6 +61,8 @@ def build(
     text_format: Format = "auto",
     column: Column = None,
     encoding: Encoding = None,
+    task: Task = None,
+    values: Values = None,
     languages: Annotated[
         bool, typer.Option("--languages", help="The paths are a folder or file per language, or one folder of these.")
     ] = False,
@@ -87,6 +95,10 @@ def build(
     check_out(out, replace=overwrite)
     if languages and text_format == "pairs":
         raise CorpusError("--format pairs has its languages from its files: leave out --languages.")
+    if task is not None:
+        _build_labelled(paths, out, tokenizer, _labelled(task, values or [], column, text_format), quiet=quiet or as_json)
+        return
+    _only_with_task(set=values)
     text_format = with_column(text_format, column, encoding)
     if tokenizer is not None and (recipe is not None or size is not None):
         raise CorpusError("--tokenizer is a finished tokenizer: leave out --recipe and --size, or leave out --tokenizer.")
@@ -123,15 +135,32 @@ def check(
     text_format: Format = "auto",
     column: Column = None,
     encoding: Encoding = None,
+    task: Task = None,
+    values: Values = None,
+    against: Annotated[
+        list[str] | None, typer.Option(help="Labelled text of the training set: count the texts that are in it, too.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what is odd in a corpus without building it; of a store, compare every checksum."""
+    """Say what is odd in a corpus without building it; of a store, compare every checksum.
+
+    With --task every row of labelled text that cannot be used, with file, line and why; the exit code is 2 if there is one.
+    Example: cloze corpus check dev.tsv --task sentence_classification --against train.tsv
+    """
     from cloze.corpus.check import as_json as to_json
     from cloze.corpus.check import check_corpus, check_store
     from cloze.corpus.check_pairs import check_pairs
     from cloze.corpus.readers.formats import with_column
     from cloze.corpus.store import Store
 
+    if task is not None:
+        from cloze.corpus.records import check_records
+
+        source = _labelled(task, values or [], column, text_format)
+        checked = check_records(paths, source.answer, source.columns, against=against or [])
+        typer.echo(to_json(checked.as_dict()) if as_json else "\n".join(checked.lines()))
+        raise typer.Exit(2 if checked.unusable else 0)
+    _only_with_task(against=against, set=values)
     text_format = with_column(text_format, column, encoding)
     if len(paths) == 1 and Store.is_store(paths[0]):
         header = check_store(paths[0])
@@ -145,6 +174,45 @@ def check(
         return
     findings = check_pairs(paths) if text_format == "pairs" else check_corpus(paths, format=text_format)
     typer.echo(to_json(findings.as_dict()) if as_json else "\n".join(findings.lines()))
+
+
+def _build_labelled(paths: list[str], out: Path, tokenizer: Path | None, source: Any, *, quiet: bool) -> None:
+    """Encode labelled text into a store, which `cloze finetune --train STORE` takes."""
+    from cloze.errors import CorpusError
+    from cloze.text import Tokenizer
+
+    if tokenizer is None:
+        raise CorpusError("--task: labelled text is read with the tokenizer of a checkpoint. Give it with --tokenizer FOLDER.")
+    store = source.build_store(
+        paths, Tokenizer.load(tokenizer), out, known=None, report=(lambda line: None) if quiet else typer.echo
+    )
+    if not quiet:
+        typer.echo(f"{out}: {store.documents:,} rows")
+
+
+def _labelled(task: str, values: list[str], column: str | None, text_format: str) -> Any:
+    """The source of labelled text of a task's recipe."""
+    from cloze.assembly.canonical import plain
+    from cloze.assembly.given import build
+    from cloze.assembly.load import load_recipe, task_recipe_names
+    from cloze.assembly.parts import builder_of
+    from cloze.errors import TaskError, nearest
+
+    if task not in task_recipe_names() and not Path(task).is_file():
+        raise TaskError(f"--task {task}: unknown task. {nearest(task, task_recipe_names())}")
+    own = [f"corpus.text={column}"] if column is not None else []
+    own += [f"corpus.format={text_format}"] if text_format != "auto" else []
+    sources = load_recipe(task, overrides=[*own, *values]).sources
+    spec = sources["main" if "main" in sources else next(iter(sources))]
+    return build(builder_of(spec.kind, spec.name), plain(spec.arguments), {})
+
+
+def _only_with_task(**given: Any) -> None:
+    from cloze.errors import CorpusError
+
+    for name, value in given.items():
+        if value:
+            raise CorpusError(f"--{name} is for labelled text: say with --task what it is for.")
 
 
 def _trainable(recipe: str) -> Any:

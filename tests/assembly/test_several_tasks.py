@@ -119,6 +119,23 @@ def test_one_of_several_tasks_is_exported_as_a_folder_of_its_own(tuned: Any, tab
     assert main(["export", str(tuned.folder), str(tmp_path / "other"), "--to", "huggingface", "--task", "other"]) == 2
 
 
+def test_labelled_text_is_built_once_and_a_run_takes_the_store(
+    tuned: Any, tasks: dict[str, Labelled], folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cloze.assembly.inputs import store_digest
+
+    out, topic = tmp_path / "store", tasks["topic"]
+    command = ["corpus", "build", topic.train[0], "--task", "sentence_classification", "--out", str(out)]
+    assert main(command) == 2
+    assert "Give it with --tokenizer FOLDER." in capsys.readouterr().err
+    assert main([*command, "--tokenizer", str(folder("bert"))]) == 0
+    assert f"{out}: 64 rows" in capsys.readouterr().out
+    assert store_digest(Store.open(out)) == store_digest(Store.open(tuned.folder / "cloze" / "corpus" / "topic" / "store"))
+    made = finetune(folder("bert"), train=[str(out)], dev=topic.dev, out=tmp_path / "out", report=quiet,
+                    overrides=[*VALUES, "training.epochs=1"])  # fmt: skip
+    assert made.outcomes[1].step == 8
+
+
 def test_a_round_of_the_deck_is_an_epoch_of_every_task(tuned: Any) -> None:
     recipe = load_recipe(tuned.folder)
     stores = {name: Store.open(tuned.folder / "cloze" / "corpus" / name / "store") for name in recipe.sources}

@@ -7,6 +7,7 @@ Its contract is tested in tests/corpus/test_records.py.
 
 from cloze.corpus.records.answer import Answer, Record
 from cloze.corpus.records.build import build_records
+from cloze.corpus.records.check import RecordFindings, check_records
 from cloze.corpus.records.classes import ClassAnswer
 from cloze.corpus.records.number import NumberAnswer
 from cloze.corpus.records.several import ClassesAnswer
@@ -15,6 +16,6 @@ from cloze.corpus.records.store import RecordStore
 from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
-    "Answer", "BoundRecords", "ClassAnswer", "ClassesAnswer", "NumberAnswer", "Record", "RecordStore", "Records", "WordAnswers",
-    "build_records",
+    "Answer", "BoundRecords", "ClassAnswer", "ClassesAnswer", "NumberAnswer", "Record", "RecordFindings", "RecordStore", "Records",
+    "WordAnswers", "build_records", "check_records",
 ]

@@ -52,6 +52,10 @@ class ClassAnswer:
             else:
                 unusable(path, line, f"an empty {columns.label!r}; expected a label in every row.", fault)
 
+    def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
+        """The line and the class of a record."""
+        yield record.line, record.answer
+
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ClassEncoder:
         """What encodes records."""
         return _ClassEncoder(tokenizer, Labels(classes))

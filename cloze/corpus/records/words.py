@@ -52,6 +52,10 @@ class WordAnswers:
         for text in found:
             yield Record(text.line, (" ".join(text.words),), WordLabels(text.words, text.labels or (), text.at))
 
+    def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
+        """The line and the label of every word."""
+        yield from zip(record.answer.at, record.answer.labels, strict=True)
+
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _WordEncoder:
         """What encodes records; a label that is not among the classes is one that cannot be learned, -1."""
         return _WordEncoder(tokenizer, Labels(classes))

@@ -1,0 +1,149 @@
+"""Look labelled text over without building anything: rows that cannot be used, and texts that two files share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cloze.corpus.records.answer import Answer, Columns, Record
+
+_SHOWN = 5  # places of shared texts
+
+
+class Unusable(NamedTuple):
+    """A row that cannot be used: its file, its line, and why."""
+
+    path: str
+    line: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """How many texts of a file others have, too: `rows` of all `of` that can be used, and `texts`, each counted once.
+
+    `contrary` of these rows have another answer there. `places` are the first pairs of lines, each with the other file.
+    """
+
+    path: str
+    against: tuple[str, ...]
+    rows: int
+    of: int
+    texts: int
+    contrary: int
+    places: tuple[tuple[int, str, int], ...]
+
+    def __str__(self) -> str:
+        other = " ".join(self.against)
+        if not self.rows:
+            return f"{self.path}: no text in common with {other}"
+        rows = "row has a text that is" if self.rows == 1 else "rows have a text that is"
+        shown = ", ".join(f"line {line} = {path}:{there}" for line, path, there in self.places)
+        contrary = f"; {self.contrary} of them with another answer" if self.contrary else ""
+        return (
+            f"{self.path}: {self.rows:,} of {self.of:,} {rows} in {other}, too ({self.rows / self.of:.1%}; "
+            f"{self.texts:,} different texts){contrary}: {shown}{', …' if self.rows > len(self.places) else ''}"
+        )
+
+
+@dataclass(frozen=True)
+class RecordFindings:
+    """What a check of labelled text found: by file the rows that can be used, those that cannot, and what files share."""
+
+    rows: Mapping[str, int]
+    unusable: tuple[Unusable, ...]
+    shared: tuple[Shared, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "rows": dict(self.rows), "unusable": [one._asdict() for one in self.unusable],
+            "shared": [asdict(one) for one in self.shared],
+        }
+
+    def lines(self) -> list[str]:
+        """For people: every row that cannot be used, then a line for each file."""
+        found = [str(one) for one in self.unusable]
+        for path, rows in self.rows.items():
+            bad = len({one.line for one in self.unusable if one.path == path})
+            found.append(f"{path}: {rows:,} rows can be used" + (f", {bad:,} cannot" if bad else ""))
+        return [*found, *map(str, self.shared)]
+
+
+class _Seen(NamedTuple):
+    path: str
+    line: int
+    answer: bytes
+
+
+def check_records(
+    paths: Sequence[str | Path], answer: Answer, columns: Columns, *, against: Sequence[str | Path] = ()
+) -> RecordFindings:
+    """Read labelled text to its end and list every row that cannot be used.
+
+    `against` is training text: what of their texts the files share with it is counted, and an answer that does not occur in it
+    cannot be used. Texts are the same if they differ in white space at most. Of every text 16 bytes are kept, and where it
+    stands. Raises `TaskError` for a file that cannot be read at all, such as one without the column.
+    """
+    known: dict[bytes, _Seen] = {}
+    labels: set[str] = set()
+    rows: dict[str, int] = {}
+    unusable: list[Unusable] = []
+    shared: list[Shared] = []
+    named: Callable[[Record], Iterator[tuple[int, str]]] | None = getattr(answer, "labels_of", None)
+    for path in map(str, against):
+        for record in _read(path, answer, columns, unusable, rows):
+            known.setdefault(_digest(record.texts), _Seen(path, record.line, _digest(_labels(named, record))))
+            labels.update(label for _, label in named(record)) if named is not None else None
+    for path in map(str, paths):
+        counted = _Counted()
+        for record in _read(path, answer, columns, unusable, rows):
+            counted.add(record, known.get(_digest(record.texts)), _digest(_labels(named, record)))
+            for line, label in named(record) if named is not None and against else ():
+                if label not in labels:
+                    unusable.append(Unusable(path, line, f"the label {label!r} does not occur in {' '.join(map(str, against))}."))
+        if against:
+            shared.append(counted.shared(path, tuple(map(str, against)), rows[path]))
+    return RecordFindings(rows, tuple(unusable), tuple(shared))
+
+
+def _read(
+    path: str, answer: Answer, columns: Columns, unusable: list[Unusable], rows: dict[str, int]
+) -> Iterator[Record]:
+    rows[path] = 0
+    for record in answer.read(path, columns, lambda line, why: unusable.append(Unusable(path, line, why))):
+        rows[path] += 1
+        yield record
+
+
+def _labels(named: Callable[[Record], Iterator[tuple[int, str]]] | None, record: Record) -> tuple[str, ...]:
+    return (repr(record.answer),) if named is None else tuple(label for _, label in named(record))
+
+
+def _digest(texts: Sequence[str]) -> bytes:
+    return blake2b("\0".join(" ".join(text.split()) for text in texts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class _Counted:
+    def __init__(self) -> None:
+        self.rows = self.contrary = 0
+        self.texts: set[_Seen] = set()
+        self.places: list[tuple[int, str, int]] = []
+
+    def add(self, record: Record, there: _Seen | None, answer: bytes) -> None:
+        if there is None:
+            return
+        self.rows += 1
+        self.texts.add(there)
+        self.contrary += there.answer != answer
+        if len(self.places) < _SHOWN:
+            self.places.append((record.line, there.path, there.line))
+
+    def shared(self, path: str, against: tuple[str, ...], of: int) -> Shared:
+        return Shared(path, against, self.rows, of, len(self.texts), self.contrary, tuple(self.places))
