@@ -105,7 +105,8 @@ for _field in (
     Field("items", "B R", "integer", "things beside the tokens: entities, n-grams, regions", keyed=True),
     Field("links", "E 2", "integer", "pairs (token place, item place)", keyed=True),
     Field("targets", "M", "integer", "answers that are ids", keyed=True),
-    Field("places", "M", "integer", "flat index into the rows of the state that is read", keyed=True),
+    Field("places", "M", "integer", "flat index into the rows of the state that is read; of spans (M, K), the first and the "
+          "last token of each", keyed=True),
     Field("values", "M C", "float", "answers that are numbers: one or several for each", keyed=True),
     Field("weights", "M", "float", "weight of each answer; padding has weight 0", keyed=True),
     Field("centers", "P", "integer", "flat place of the centre of each pair (word, word near it)"),
@@ -136,6 +137,8 @@ for _field in (
           travels=False),
     Field("summary", "B", "integer", "column of the token that sums the row up; absent: the first. It becomes `summaries`",
           travels=False),
+    Field("spans", "B K", "integer", "columns of the first and the last token of each span that a record marks, one span after "
+          "another, -1 where it is not read", travels=False),
     Field("words", "B K", "integer", "column of the first token of each labelled word, -1 where no token of it is read",
           travels=False),
 ):

@@ -154,6 +154,7 @@ def _recipe(
     root, faults = written.tree, Faults()
     expand(root, faults)
     if not len(faults):
+        _override_reading(root, overrides, faults)
         complete(root, faults)
     if len(faults) and root.is_mapping:
         read(root, faults)  # what else is wrong
@@ -175,6 +176,15 @@ def _recipe(
         check_length(recipe, faults)
     faults.raise_if_any()
     return recipe
+
+
+def _override_reading(root: Node, overrides: Sequence[str], faults: Faults) -> None:
+    """Set the values of `reading` before a checkpoint completes the recipe: frames are made of them."""
+    mine = [override for override in overrides if override.startswith("reading.")]
+    if mine and "reading" not in root.value:
+        root.put("reading", from_data({}, root.where))
+    for override in mine:
+        _override(root, override, faults)
 
 
 def _place(root: Node, path: str) -> Where:

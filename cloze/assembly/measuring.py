@@ -86,7 +86,9 @@ def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
 def _described(recipe: Recipe, one: Asked, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
     made: dict[str, Any] = {"task": one.spec.type, **task_of(recipe, one, store).description()}
-    made |= {"head": one.objective.state, "length": recipe.sources[one.source].arguments["length"]}
+    made |= {"head": one.objective.state}
+    made |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
+    made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
     answer = built(recipe.sources[one.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
     return {**made, **answer.told({**store.columns, **ends}, store.classes)}
@@ -110,7 +112,10 @@ def counted(
         found = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
         made: dict[str, Any] = {
             "examples": {part: store.documents for part, store in found.items()},
-            "cut": {part: int((store.lengths.sum(1) > rooms[one.entry.name]).sum()) for part, store in found.items()},
+            "cut": {  # windows lose nothing
+                part: int((store.lengths.sum(1) > rooms[one.entry.name]).sum()) for part, store in found.items()
+                if own["stride"] is None
+            },
         }
         if "usual" in own:
             task = task_of(recipe, one, stores[one.source])

@@ -71,16 +71,16 @@ class Origin:
         """Whether a network of a recipe has the shape of the checkpoint's."""
         return all(part in network.value and network.value[part].plain() == said for part, said in self.network.items())
 
-    def template(self, texts: int) -> str:
+    def template(self, texts: int, reading: Mapping[str, Any]) -> str:
         """How one text or two are read; a `CheckpointError` if two cannot be."""
         if texts == 1:
-            return str(self.reading["single"])
-        if not self.reading.get("pair"):
+            return str(reading["single"])
+        if not reading.get("pair"):
             raise CheckpointError(
-                f"{self.folder}: this checkpoint reads single texts only ({self.reading['single']!r}); its recipe gives no "
-                "reading.pair."
+                f"{self.folder}: this checkpoint reads single texts only ({reading['single']!r}); its recipe gives no "
+                "reading.pair.\n  Say how it is to read two texts: --set 'reading.pair=\"{A} {B}\"'"
             )
-        return str(self.reading["pair"])
+        return str(reading["pair"])
 
 
 def _plain(loaded: Loaded) -> Any:
@@ -140,8 +140,12 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
     where = root.where
     export = root.value.get("export")
     first = found.get(str(export.value) if export is not None else "", next(iter(found.values())))
-    if "reading" not in root.value:
+    said = root.value.get("reading")
+    if said is None:
         root.put("reading", from_data(dict(first.reading), where))
+    for key, value in first.reading.items():
+        if said is not None and key not in said.value:
+            said.put(key, from_data(value, where))
     mixture = root.value.get("mixture")
     entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in mixture.items())] if mixture else [("", root)]
     for prefix, entry in entries:
@@ -190,10 +194,11 @@ def _edits(item: Node, root: Node, entry: Node, origin: Origin, faults: Faults) 
     template = inner.value.get("template") if inner is not None and inner.is_mapping else None
     if inner is None or template is None or template.value != OWN:
         return [item]
-    inner.put("template", Node(origin.template(_texts(root, entry)), template.where))
-    if origin.reading.get("summary", "first") == "first":
+    reading = root.value["reading"].plain()
+    inner.put("template", Node(origin.template(_texts(root, entry), reading), template.where))
+    if reading.get("summary", "first") == "first":
         return [item]
-    summary = from_data({"summarise": {"by": origin.reading["summary"]}}, item.where)
+    summary = from_data({"summarise": {"by": reading["summary"]}}, item.where)
     expand_part("edit", summary, "exercise", faults)
     return [item, summary]
 

@@ -130,12 +130,19 @@ def _second(rows: Rows, layout: Layout, takes: frozenset[str], padding: int) -> 
 def _answers(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
     """`targets` or `values`, `places` and `weights` of every set, flattened to the answers that exist."""
     out: Arrays = {}
+    asked: Any
     for name, targets in rows.items():
         view, field, chosen = fields.split(name)
         if field not in ("targets", "values") or view != "main":
             continue
-        if targets.ndim == 1 or field == "values":  # of the whole row; `places`, if given, is -1 where the row has no answer
-            asked: Any = rows[f"places/{chosen}"] >= 0 if f"places/{chosen}" in rows else slice(None)
+        spans = field == "targets" and targets.ndim == 1 and rows.get(f"places/{chosen}", targets).ndim == 2
+        if spans:  # of which all must be there
+            places = rows[f"places/{chosen}"]
+            asked = (places >= 0).all(1) & (targets >= 0)
+            out[name] = targets[asked]
+            out[f"places/{chosen}"] = (layout.base[:, None] + places)[asked]
+        elif targets.ndim == 1 or field == "values":  # of the whole row; `places`, if given, is -1 where the row has no answer
+            asked = rows[f"places/{chosen}"] >= 0 if f"places/{chosen}" in rows else slice(None)
             out[name] = targets[asked]
             out[f"places/{chosen}"] = np.arange(len(targets), dtype=np.int64)[asked]
         else:
@@ -159,7 +166,8 @@ def pad_answers(arrays: Mapping[str, NDArray[Any]], multiple: int) -> Arrays:
             continue
         missing = -len(targets) % multiple
         weights = arrays.get(f"weights/{chosen}", np.ones(len(targets), np.float32))
-        out[name] = np.pad(targets, [(0, missing)] + [(0, 0)] * (targets.ndim - 1))
-        out[f"places/{chosen}"] = np.pad(arrays[f"places/{chosen}"], (0, missing))
+        out[name], out[f"places/{chosen}"] = (
+            np.pad(one, [(0, missing), *[(0, 0)] * (one.ndim - 1)]) for one in (targets, arrays[f"places/{chosen}"])
+        )
         out[f"weights/{chosen}"] = np.pad(weights.astype(np.float32), (0, missing))
     return out

@@ -29,6 +29,7 @@ from cloze.exercises import (
     split_words,
     subsample,
     summarise,
+    unanswered,
     value,
     windows,
 )
@@ -39,5 +40,5 @@ from cloze.exercises.facts import TokenFacts
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "copy", "corrupt", "cut", "delete", "frame", "hide",
     "label", "mask", "match", "mismatch", "order", "pair", "pair_half", "permutation", "permute", "predict", "rotate", "shuffle",
-    "split_words", "subsample", "summarise", "value", "windows",
+    "split_words", "subsample", "summarise", "unanswered", "value", "windows",
 ]

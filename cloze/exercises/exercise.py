@@ -12,6 +12,8 @@ from cloze.exercises.edit import Edit
 from cloze.rng import Draw
 from cloze.rows import Rows
 
+_LAYING = ("length", "summary")  # fields that say how rows are laid into a batch
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -115,7 +117,7 @@ class Exercise:
             return frozenset()
         return frozenset(
             name for name in names
-            if name not in later and name not in self._keep and fields.split(name).field != "length"
+            if name not in later and name not in self._keep and fields.split(name).field not in _LAYING
             and (not fields.find(name).travels or fields.split(name).view not in self._views)  # a companion is no view
         )
 

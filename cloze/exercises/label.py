@@ -17,28 +17,31 @@ from cloze.rows import Rows
 class Label:
     """The answer of a record becomes what is asked: `targets/<set>`.
 
-    `of: row` asks for one answer of the whole row; `of: words` for one of each word, at the word's first token, and stands before
-    the frame, so that the places move with the tokens. A word of which no token is read, and one whose label is not known,
-    is not asked.
+    `of: row` asks for one answer of the whole row. `of: words` asks for one of each word, at the word's first token; a word of
+    which no token is read, and one whose label is not known, is not asked. `of: spans` asks for one of the spans that a record
+    marks: `places/<set>` (B, K) are the first and the last token of each, and a row that does not show all of them is not asked.
+    Where `label` gives places it stands before the frame, so that they move with the tokens.
     """
 
     set: str = "label"
-    of: Literal["row", "words"] = "row"
+    of: Literal["row", "words", "spans"] = "row"
     column: str = "label"
 
     @property
     def takes(self) -> frozenset[str]:
         column = f"column/{self.column}"
-        return frozenset({column} if self.of == "row" else {column, "words", "tokens"})
+        return frozenset({column} if self.of == "row" else {column, self.of, "tokens"})
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset({f"targets/{self.set}"} | ({f"places/{self.set}"} if self.of == "words" else set()))
+        return frozenset({f"targets/{self.set}"} | ({f"places/{self.set}"} if self.of != "row" else set()))
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         answers = rows[f"column/{self.column}"]
         if self.of == "row":
             return rows.having_all({f"targets/{self.set}": answers})
+        if self.of == "spans":
+            return rows.having_all({f"targets/{self.set}": answers, f"places/{self.set}": rows["spans"]})
         asked = (rows["words"] >= 0) & (answers >= 0)
         return rows.having_all({
             f"targets/{self.set}": np.where(asked, answers, 0), f"places/{self.set}": np.where(asked, rows["words"], -1),

@@ -16,6 +16,7 @@ from typing import Any
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.mapping import STACKED, Line
+from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 MASKED_LM = HeadTable(
@@ -117,7 +118,7 @@ ALBERT = add(Architecture(
     ),
     further=_groups,
     segments=encoder.SEGMENTS,
-    heads=(MASKED_LM, SENTENCE_ORDER, CLASSIFIER, TAGGER),
+    heads=(MASKED_LM, SENTENCE_ORDER, CLASSIFIER, TAGGER, ANSWER),
     classes=(
         ModelClass("AlbertForPreTraining", frozenset({"masked_lm", "sentence_order"}), "AutoModelForPreTraining", "fill-mask"),
         ModelClass("AlbertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
@@ -128,6 +129,7 @@ ALBERT = add(Architecture(
             "text-classification",
         ),
         tagger_class("Albert"),
+        answers_questions("AlbertForQuestionAnswering"),
         ModelClass("AlbertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="BertTokenizer",

@@ -13,6 +13,7 @@ from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, add
 from cloze.interop.mapping import Line
 from cloze.interop.model import Head
+from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 
@@ -81,7 +82,7 @@ BERT = add(Architecture(
     base="bert.",
     body=encoder.body(),
     segments=encoder.SEGMENTS,
-    heads=(MASKED_LM, NEXT_SENTENCE, CLASSIFIER, TAGGER),
+    heads=(MASKED_LM, NEXT_SENTENCE, CLASSIFIER, TAGGER, ANSWER),
     classes=(
         ModelClass("BertForPreTraining", frozenset({"masked_lm", "next_sentence"}), "AutoModelForPreTraining", "fill-mask"),
         ModelClass("BertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
@@ -93,6 +94,7 @@ BERT = add(Architecture(
             "text-classification",
         ),
         tagger_class("Bert"),
+        answers_questions("BertForQuestionAnswering"),
         ModelClass("BertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="BertTokenizer",

@@ -14,6 +14,7 @@ from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable
 from cloze.interop.classification import ELECTRA_CLASS, ELECTRA_CLASSIFIER
 from cloze.interop.mapping import Line
 from cloze.interop.model import Head, Model
+from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 
@@ -84,12 +85,13 @@ ELECTRA = add(Architecture(
     body=encoder.body(),
     segments=encoder.SEGMENTS,
     project=PROJECT,
-    heads=(REPLACED, MASKED_LM, ELECTRA_CLASSIFIER, TAGGER),
+    heads=(REPLACED, MASKED_LM, ELECTRA_CLASSIFIER, TAGGER, ANSWER),
     classes=(
         ModelClass("ElectraForPreTraining", frozenset({"replaced"}), "AutoModelForPreTraining"),
         ModelClass("ElectraForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
         ELECTRA_CLASS,
         tagger_class("Electra"),
+        answers_questions("ElectraForQuestionAnswering"),
         ModelClass("ElectraModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="ElectraTokenizer",

@@ -10,6 +10,7 @@ from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architectu
 from cloze.interop.classification import GPT2_CLASS, GPT2_CLASSIFIER
 from cloze.interop.mapping import TURNED, Line
 from cloze.interop.model import Head, Reading
+from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 
@@ -76,11 +77,12 @@ GPT2 = add(Architecture(
         Line("layers.{i}.outer.*", _BLOCK + "mlp.c_proj.*", "D I", TURNED),
         Line("norm.*", "{base}ln_f.*", "D"),
     ),
-    heads=(CAUSAL_LM, GPT2_CLASSIFIER, TAGGER),
+    heads=(CAUSAL_LM, GPT2_CLASSIFIER, TAGGER, ANSWER),
     classes=(
         ModelClass("GPT2LMHeadModel", frozenset({"causal_lm"}), "AutoModelForCausalLM", "text-generation"),
         GPT2_CLASS,
         tagger_class("GPT2"),
+        answers_questions("GPT2ForQuestionAnswering"),
         ModelClass("GPT2Model", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="GPT2Tokenizer",

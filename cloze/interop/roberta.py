@@ -14,6 +14,7 @@ from cloze.interop import encoder
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, add
 from cloze.interop.mapping import SHIFTED, Line
 from cloze.interop.model import Reading
+from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 MASKED_LM = HeadTable(
@@ -66,7 +67,7 @@ ROBERTA = add(Architecture(
     base="roberta.",
     body=encoder.body(SHIFTED),
     segments=encoder.SEGMENTS,
-    heads=(MASKED_LM, CLASSIFIER, TAGGER),
+    heads=(MASKED_LM, CLASSIFIER, TAGGER, ANSWER),
     classes=(
         ModelClass("RobertaForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
         ModelClass(
@@ -76,6 +77,7 @@ ROBERTA = add(Architecture(
             "text-classification",
         ),
         tagger_class("Roberta"),
+        answers_questions("RobertaForQuestionAnswering"),
         ModelClass("RobertaModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="RobertaTokenizer",

@@ -16,6 +16,7 @@ from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Sett
 from cloze.interop.classification import AUTO, PIPELINE, ROLE, summary_objections
 from cloze.interop.mapping import STACKED, Line
 from cloze.interop.model import Head, Model, Reading
+from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 
@@ -149,11 +150,12 @@ XLM = add(Architecture(
     ),
     further=_tables,
     sizes=lambda arguments: {"G": _languages(arguments)},
-    heads=(PREDICTION, CLASSIFIER, TAGGER),
+    heads=(PREDICTION, CLASSIFIER, TAGGER, ANSWER),
     classes=(
         ModelClass("XLMWithLMHeadModel", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
         ModelClass("XLMForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
         tagger_class("XLM"),
+        answers_questions("XLMForQuestionAnsweringSimple"),
         ModelClass("XLMModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="XLMTokenizer",

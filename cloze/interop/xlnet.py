@@ -18,6 +18,7 @@ from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architectu
 from cloze.interop.classification import AUTO, PIPELINE, ROLE
 from cloze.interop.mapping import Facts, Line, Move
 from cloze.interop.model import Head, Reading
+from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
 
 
@@ -155,11 +156,12 @@ XLNET = add(Architecture(
         Line("layers.{i}.outer.*", _LAYER + "ff.layer_2.*", "D I"),
         Line("layers.{i}.inner_norm.*", _LAYER + "ff.layer_norm.*", "D"),
     ),
-    heads=(PREDICTION, CLASSIFIER, TAGGER),
+    heads=(PREDICTION, CLASSIFIER, TAGGER, ANSWER),
     classes=(
         ModelClass("XLNetLMHeadModel", frozenset({"causal_lm"}), "AutoModelForCausalLM"),
         ModelClass("XLNetForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
         tagger_class("XLNet"),
+        answers_questions("XLNetForQuestionAnsweringSimple"),
         ModelClass("XLNetModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="XLNetTokenizer",

@@ -27,14 +27,15 @@ from cloze.objectives.sample import Sample
 from cloze.objectives.sequence_labelling import SequenceLabelling, sequence_labelling
 from cloze.objectives.several import Several, several
 from cloze.objectives.span_boundary import SpanBoundary, span_boundary
+from cloze.objectives.span_extraction import SpanExtraction
 from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
     "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Factorisation", "HierarchicalSoftmax",
     "LanguageModel", "LayerClassification", "LayerLabelling", "Loss", "MixedClassification", "NegativeSampling", "Objective",
-    "PooledClassification", "Regress", "Sample", "SequenceLabelling", "Several", "SpanBoundary", "TextClassification",
-    "TextRegression", "TextSeveral",
+    "PooledClassification", "Regress", "Sample", "SequenceLabelling", "Several", "SpanBoundary", "SpanExtraction",
+    "TextClassification", "TextRegression", "TextSeveral",
     "adaptive_prediction", "classify", "crf_labelling", "mixed_classification", "pooled_classification", "regress",
     "relation_prediction",
     "sequence_labelling", "several", "span_boundary", "token_labelling", "token_prediction",

@@ -9,6 +9,7 @@ from cloze.tasks.classifier import Classifier
 from cloze.tasks.features import FeatureClassification, frozen_features
 from cloze.tasks.finetune import finetune_seeds
 from cloze.tasks.multi_label import MultiLabel, multi_label
+from cloze.tasks.question_answering import QuestionAnswering, question_answering
 from cloze.tasks.regression import Regression, regression
 from cloze.tasks.result import load_tuned
 from cloze.tasks.settings import Settings
@@ -22,6 +23,7 @@ __all__ = [
     "FeatureClassification",
     "Learner",
     "MultiLabel",
+    "QuestionAnswering",
     "Regression",
     "Settings",
     "Task",
@@ -32,6 +34,7 @@ __all__ = [
     "load_tuned",
     "multi_label",
     "pair_classification",
+    "question_answering",
     "regression",
     "sentence_classification",
     "task",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
 
 from cloze.errors import TaskError
 
@@ -107,18 +107,44 @@ def answer_scores(written: Sequence[str], wanted: Sequence[Sequence[str]], *, sc
     """
     if not wanted:
         raise TaskError("no questions with answers to measure on.")
-    exact, f1 = _SCORES[scoring]
+    scores = [question_scores(text, answers, scoring=scoring) for text, answers in zip(written, wanted, strict=True)]
+    return means(scores, [bool(real_answers(answers, scoring=scoring)) for answers in wanted])
+
+
+class QuestionScores(NamedTuple):
+    """How well one question was answered: 1 for an exact match, else 0, and F1."""
+
+    exact: float
+    f1: float
+
+
+def real_answers(wanted: Sequence[str], *, scoring: Scoring = "squad") -> list[str]:
+    """The answers that have a word."""
     words = squad_words if scoring == "squad" else cmrc_pieces
-    kept = [[answer for answer in answers if words(answer)] for answers in wanted]
-    pairs = list(zip(written, kept, strict=True))
-    matches = [best(exact, text, answers or [""]) for text, answers in pairs]
-    shares = [best(f1, text, answers) if answers else exact(text, "") for text, answers in pairs]
-    found = {"exact_match": _mean(matches), "f1": _mean(shares)}
+    return [answer for answer in wanted if words(answer)]
+
+
+def question_scores(written: str, wanted: Sequence[str], *, scoring: Scoring = "squad") -> QuestionScores:
+    """The scores of what was written for one question; see `answer_scores`."""
+    exact, f1 = _SCORES[scoring]
+    answers = real_answers(wanted, scoring=scoring)
+    return QuestionScores(best(exact, written, answers or [""]), best(f1, written, answers) if answers else exact(written, ""))
+
+
+def means(scores: Sequence[QuestionScores], answerable: Sequence[bool]) -> dict[str, float]:
+    """The metrics of `answer_scores` from the scores of every question."""
+    found = {"exact_match": _mean([one.exact for one in scores]), "f1": _mean([one.f1 for one in scores])}
     kinds = {
-        name: [share for share, answers in zip(shares, kept, strict=True) if bool(answers) == has]
+        name: [one.f1 for one, answers in zip(scores, answerable, strict=True) if answers == has]
         for name, has in (("f1_answered", True), ("f1_unanswerable", False))
     }
     return found | ({name: _mean(part) for name, part in kinds.items()} if all(kinds.values()) else {})
+
+
+def scoring_of(answers: Iterable[str]) -> Scoring:
+    """Whose definition fits: CMRC's where most letters of the answers are Chinese characters, which no space separates."""
+    letters = [letter for answer in answers for letter in answer if letter.isalpha()]
+    return "cmrc" if 2 * sum("\u4e00" <= letter <= "\u9fff" for letter in letters) > len(letters) else "squad"
 
 
 def _mean(values: Sequence[float]) -> float:

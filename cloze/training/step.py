@@ -276,7 +276,7 @@ class Step(nn.Module):
         names = {name for w in turn.objectives if self._reads(w, state) for name in self._objective(w).at}
         if not names or any(name not in fields for name in names):
             return None
-        places = [fields[name] for name in sorted(names)]
+        places = [fields[name].flatten() for name in sorted(names)]
         asked = places[0] if len(places) == 1 else torch.cat(places)
         return asked if few(asked, fields) else None
 

@@ -45,6 +45,7 @@ def block() -> Rows:
     return Rows({
         **passage, **companions, "special": special, "masked": masked, "segments": columns // 15, "layers/span": span,
         "layers/shuffled": np.zeros_like(span), "target_length": np.full(ROWS, WIDTH, np.int32),
+        "targets/answer": g.integers(-1, 2, ROWS), "places/answer": g.integers(-1, 5, (ROWS, 2)),
         "column/label": g.integers(0, 3, ROWS), "numbers/label": g.random((ROWS, 2)).astype(np.float32),
     })
 

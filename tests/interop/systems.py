@@ -67,6 +67,7 @@ def tokenizer(kind: str) -> Tokenizer:
 
 MASKED = ("token_prediction", {"transform": "gelu", "tie": True})
 NEXT = ("relation_prediction", {"classes": 2})
+ANSWERS = {"answer": ("span_extraction", {})}
 BASE: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "inner": 24, "longest": 20, "segments": 2}
 
 #: name → network arguments, order, heads, tokenizer, reading, preferred architecture
@@ -132,6 +133,13 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str 
     "gpt2-classifier": (
         {**BASE, "segments": 0, "norm": "pre", "activation": "gelu_tanh", "residual_scaling": True}, "left_to_right",
         {"class": ("classify", {"classes": 3, "set": "label", "reading": "summary"})}, "gpt2", GPT2_READING, None,
+    ),
+    "bert-answers": (BASE, "open", ANSWERS, "wordpiece", BERT_READING, None),
+    "roberta-answers": ({**BASE, "segments": 0}, "open", ANSWERS, "roberta", ROBERTA_READING, None),
+    "electra-answers": ({**BASE, "embedding_width": 8}, "open", ANSWERS, "wordpiece", BERT_READING, None),
+    "gpt2-answers": (
+        {**BASE, "segments": 0, "norm": "pre", "activation": "gelu_tanh", "residual_scaling": True}, "left_to_right", ANSWERS,
+        "gpt2", GPT2_READING, None,
     ),
 }  # fmt: skip
 

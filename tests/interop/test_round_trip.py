@@ -21,6 +21,7 @@ NAMES = (
     "bert", "bert-tanh", "bert-untied", "bert-one-segment", "roberta", "gpt2", "electra", "generator", "wide-generator",
     "classifier", "roberta-classifier", "electra-classifier", "gpt2-classifier", "tagger",
     "roberta-tagger", "electra-tagger", "gpt2-tagger",
+    "bert-answers", "roberta-answers", "electra-answers", "gpt2-answers",
 )  # fmt: skip
 
 

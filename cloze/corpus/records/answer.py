@@ -63,7 +63,8 @@ class Block(NamedTuple):
 class Encoder(Protocol):
     """Makes blocks of records; it remembers the classes that it has met.
 
-    It may have `remarks`, sentences on what it has met that a user should know.
+    It may have `remarks`, sentences on what it has met that a user should know, and `usual`, the most frequent answer where
+    answers are free texts.
     """
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:

@@ -80,7 +80,9 @@ class RecordWriter(StoreWriter):
         if labels is not None and self.answer.coded is not None:
             classes, order = labels.order()
             self._renumber(f"{FOLDER}{self.answer.coded}.bin", np.append(order, np.int32(-1)))
-        self.header["records"] = {**self.about, "classes": None if classes is None else list(classes)}
+        self.header["records"] = {
+            **self.about, "classes": None if classes is None else list(classes), "usual": getattr(encoder, "usual", None),
+        }
         files = ", ".join(self.about["files"])
         report(f"{files}: {self.documents:,} records, {self.tokens:,} tokens" + (f", {len(classes)} classes" if classes else ""))
         for remark in getattr(encoder, "remarks", ()):

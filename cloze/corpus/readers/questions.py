@@ -1,0 +1,257 @@
+"""Questions about texts whose answers are stretches of those texts: SQuAD-shaped JSON, or JSON lines with one question each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cloze.corpus.readers.text_files import json_lines, lines, read_all
+from cloze.corpus.readers.unusable import Fault, unusable
+from cloze.errors import TaskError, nearest
+from cloze.untrusted import without_surrogates
+
+
+class Stretch(NamedTuple):
+    """An answer as the file has it: its text, and the character of the context at which it is said to begin."""
+
+    text: str
+    start: int
+
+    def stands(self, context: str) -> bool:
+        """Whether it is where it is said to be."""
+        return self.start >= 0 and context.startswith(self.text, self.start)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question: the line where it begins, its name in the file, and its answers; none where the context does not say.
+
+    `answers` is None where the file has no answers.
+    """
+
+    line: int
+    place: str
+    name: str
+    question: str
+    context: str
+    answers: tuple[Stretch, ...] | None
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The questions of a file."""
+
+    each: list[Asked]
+    path: str
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+
+class Names(NamedTuple):
+    """What the fields of a question are called."""
+
+    question: str = "question"
+    context: str = "context"
+    answers: str = "answers"
+
+
+NAMES = Names()
+
+
+def read_questions(path: Path | str, names: Names = NAMES, *, labelled: bool = True) -> Questions:
+    """All questions of a file; without `labelled` those without answers, too. Faults are `TaskError`s with file and line."""
+    found = list(each_question(path, names, labelled=labelled))
+    return Questions(found, str(path))
+
+
+def each_question(
+    path: Path | str, names: Names = NAMES, *, labelled: bool = True, fault: Fault | None = None
+) -> Iterator[Asked]:
+    """The questions of a file in their order, each with its place; one that cannot be used is told to `fault`, and left out.
+
+    SQuAD's shape, version 1 or 2: `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers":
+    [{"text": …, "answer_start": …}], "is_impossible": …}]}]}]}`. JSON lines: `{"question": …, "context": …, "answers": …}`, the
+    answers as in SQuAD or `{"text": […], "answer_start": […]}`. No answers, or `is_impossible`: the context does not say.
+    `answer_start` counts characters (Unicode code points).
+    """
+    empty = True
+    for line, place, raw in _rows(path, names, fault):
+        try:
+            found = _asked(line, place, raw, names, labelled)
+        except _Wrong as wrong:
+            unusable(path, line, f"{place}{': ' if place else ''}{wrong}", fault)
+        else:
+            empty = False
+            yield found
+    if empty and fault is None:
+        raise TaskError(f"{path}: no questions; expected at least one.")
+
+
+_SPACE = (" ", "\t", "\n", "\r")  # of JSON
+
+
+class _Wrong(Exception):
+    """What is wrong with a question."""
+
+
+_Row = tuple[int, str, dict[str, Any]]  # line, place, the question with its context
+
+
+def _rows(path: Path | str, names: Names, fault: Fault | None) -> Iterator[_Row]:
+    if str(path) != "-" and _is_document(path):
+        yield from _Document(path, read_all(path)).questions(names, fault)
+        return
+    for line, record in json_lines(path, fault):
+        if "data" in record and names.question not in record:
+            yield from _Document(path, json.dumps(record, ensure_ascii=False)).questions(names, fault)
+        else:
+            yield line, "", record
+
+
+def _is_document(path: Path | str) -> bool:
+    """Whether a file is one JSON document: its first line is not an object of its own."""
+    first = next((line.text for line in lines(path) if line.text.strip()), "")
+    try:
+        return "data" in json.loads(first)
+    except (ValueError, TypeError, RecursionError):
+        return first.lstrip()[:1] in ("{", "[")
+
+
+class _Document:
+    """A JSON document whose values are known with the line at which each begins."""
+
+    def __init__(self, path: Path | str, text: str) -> None:
+        self.path, self.text = path, text
+        self.decoder = json.JSONDecoder()
+        self._seen = 0, 1  # a place and its line
+
+    def questions(self, names: Names, fault: Fault | None) -> Iterator[_Row]:
+        """The questions with their lines and places; the whole document is decoded first, so that it is sound."""
+        begin = self._skip(0)
+        if self._skip(self._decoded(begin)[1]) < len(self.text):
+            raise TaskError(f"{self.path}: not JSON: there is more behind the document.")
+        for a, (article, _) in enumerate(self._items(self._member(begin, "data", "the document"), "data")):
+            inside = f"data[{a}]"
+            for p, (paragraph, at) in enumerate(self._items(self._member(article, "paragraphs", inside), inside)):
+                where = f"{inside}.paragraphs[{p}]"
+                context = self._context(paragraph, at, where, names, fault)
+                for q, (question, line) in enumerate(self._items(self._member(paragraph, "qas", where), where)):
+                    value, place = self._decoded(question)[0], f"{where}.qas[{q}]"
+                    if not isinstance(value, dict):
+                        unusable(self.path, line, f"{place}: expected an object, got {type(value).__name__}.", fault)
+                    elif context is not None:
+                        yield line, place, {**value, names.context: context}
+
+    def _context(self, at: int, line: int, where: str, names: Names, fault: Fault | None) -> str | None:
+        found = self._decoded(at)[0].get(names.context)
+        if isinstance(found, str):
+            return found
+        unusable(self.path, line, f"{where}: no text {names.context!r}; expected one for the questions about it.", fault)
+        return None
+
+    def _line(self, at: int) -> int:
+        place, line = self._seen
+        line += self.text.count("\n", place, at) if at >= place else -self.text.count("\n", at, place)
+        self._seen = at, line
+        return line
+
+    def _decoded(self, at: int) -> tuple[Any, int]:
+        """The value that begins at a place, and where it ends."""
+        try:
+            value, stop = self.decoder.raw_decode(self.text, self._skip(at))
+        except RecursionError:
+            raise TaskError(f"{self.path}:{self._line(at)}: not JSON: nested too deeply.") from None
+        except ValueError as error:
+            place = getattr(error, "pos", at)
+            why = getattr(error, "msg", "a number of too many digits")
+            column = place - self.text.rfind("\n", 0, place)
+            raise TaskError(f"{self.path}:{self._line(place)}: not JSON: {why} at column {column}.") from None
+        return value, stop
+
+    def _skip(self, at: int) -> int:
+        while self.text[at : at + 1] in _SPACE:
+            at += 1
+        return at
+
+    def _member(self, at: int, name: str, where: str) -> int:
+        """Where the value of an object's member begins."""
+        line, opened = self._line(at), self.text[at] == "{"
+        at = self._skip(at + 1)
+        while opened and self.text[at] == '"':
+            key, at = self._decoded(at)
+            at = self._skip(self._skip(at) + 1)  # behind the colon
+            if key == name:
+                return at
+            at = self._skip(self._decoded(at)[1])
+            at = self._skip(at + 1) if self.text[at] == "," else at
+        raise TaskError(
+            f"{self.path}:{line}: {where}: no {name!r}; expected questions as SQuAD has them: "
+            '{"data": [{"paragraphs": [{"context": …, "qas": […]}]}]}.'
+        )
+
+    def _items(self, at: int, where: str) -> Iterator[tuple[int, int]]:
+        """Where the items of a list begin, and their lines."""
+        if self.text[at] != "[":
+            raise TaskError(f"{self.path}:{self._line(at)}: {where}: expected a list.")
+        at = self._skip(at + 1)
+        while self.text[at] != "]":
+            yield at, self._line(at)
+            at = self._skip(self._decoded(at)[1])
+            at = self._skip(at + 1) if self.text[at] == "," else at
+
+
+def _asked(line: int, place: str, raw: dict[str, Any], names: Names, labelled: bool) -> Asked:
+    name = raw.get("id", "")
+    question, context = (_text(raw, field) for field in (names.question, names.context))
+    answers = _answers(raw, names.answers) if labelled or names.answers in raw else None
+    return Asked(line, place, str(name), question, context, answers)
+
+
+def _text(raw: dict[str, Any], field: str) -> str:
+    if field not in raw:
+        raise _Wrong(f"no field {field!r}. {nearest(field, raw)}")
+    if not isinstance(raw[field], str):
+        raise _Wrong(f"the field {field!r} is {type(raw[field]).__name__}; expected a text.")
+    return without_surrogates(raw[field])
+
+
+def _answers(raw: dict[str, Any], field: str) -> tuple[Stretch, ...]:
+    if raw.get("is_impossible") is True:
+        return ()
+    if field not in raw:
+        raise _Wrong(f"no field {field!r}. {nearest(field, raw)} A question without an answer in its context has an empty list.")
+    given = raw[field]
+    if isinstance(given, dict):
+        texts, starts = given.get("text"), given.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise _Wrong(f"{field!r}: expected as many texts as starts: {{\"text\": […], \"answer_start\": […]}}.")
+        given = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    if not isinstance(given, list):
+        raise _Wrong(f"{field!r} is no list; expected [{{\"text\": …, \"answer_start\": …}}].")
+    return tuple(_stretch(one, field) for one in given)
+
+
+def _stretch(one: Any, field: str) -> Stretch:
+    start = one.get("answer_start") if isinstance(one, dict) else None
+    text = one.get("text") if isinstance(one, dict) else None
+    if not isinstance(text, str) or not text or not isinstance(start, int) or isinstance(start, bool):
+        raise _Wrong(f"{field!r}: {json.dumps(one, ensure_ascii=False)[:60]} is no answer; expected a text and a whole number: "
+                     '{"text": …, "answer_start": …}.')  # fmt: skip
+    return Stretch(without_surrogates(text), start)
+
+
+def misplaced(answer: Stretch, context: str) -> str:
+    """What is wrong with an answer that is not where it is said to be, in words."""
+    there = context[max(answer.start, 0) : max(answer.start, 0) + len(answer.text)] if answer.start >= 0 else ""
+    found = context.find(answer.text)
+    where = f"it begins at {found}" if found >= 0 else "the context does not have it"
+    shown = f"there stands {_short(there)}" if there else "there is nothing"
+    return f"the answer {_short(answer.text)} does not begin at character {answer.start}, where {shown}; {where}."
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 30 else text[:30] + "…")

@@ -1,0 +1,144 @@
+"""The answer to a question: a stretch of its context, or none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.questions import Names, Stretch, each_question, misplaced
+from cloze.corpus.readers.unusable import Fault, unusable
+from cloze.corpus.records.answer import Block, Columns, Int32, Record
+from cloze.corpus.records.windows import Shown
+from cloze.errors import TaskError
+from cloze.registry import register
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Spelled, Tokenizer
+
+#: Stored in place of a token: the context has no answer, or none that can be learned.
+NONE, UNKNOWN = -1, -2
+
+
+@register("answer", "span")
+class SpanAnswer:
+    """A span of the second text, the context of a question, or none: the context does not say (Rajpurkar et al., 2016, 2018).
+
+    Files are SQuAD-shaped JSON or JSON lines (see `corpus/readers/questions.py`); of several right answers the first is learned.
+    An answer that is not at its offset cannot be used; with `offsets: find` the place nearest to it is taken where the context
+    has the answer, and a question none of whose answers it has is not asked.
+    """
+
+    columns: ClassVar[Mapping[str, Any]] = {"first": np.int32, "last": np.int32}
+    coded: ClassVar[str | None] = None
+    ragged: ClassVar[bool] = False
+    gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
+
+    def __init__(self, *, offsets: Literal["strict", "find"] = "strict") -> None:
+        self.offsets = offsets
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The questions of a file: question, context, and the first answer that is where it is said to be."""
+        if columns.text_b is None:
+            raise TaskError("corpus.text_b: the answer to a question is a span of a second text. Name the field with it.")
+        for asked in each_question(path, Names(columns.text, columns.text_b, columns.label), fault=fault):
+            texts = asked.question.strip(), asked.context
+            if not asked.answers:
+                yield Record(asked.line, texts, None)
+                continue
+            found = [answer for answer in asked.answers if answer.stands(asked.context)]
+            if self.offsets == "find":
+                found += [near for answer in asked.answers if (near := nearest_place(answer, asked.context)) is not None]
+                yield Record(asked.line, texts, found[0] if found else UNKNOWN)
+                continue
+            for answer in asked.answers:
+                if not answer.stands(asked.context):
+                    why = misplaced(answer, asked.context)
+                    unusable(path, asked.line, f"{asked.place}{': ' if asked.place else ''}{why}\n{_WAY_OUT}", fault)
+            if found:
+                yield Record(asked.line, texts, found[0])
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _SpanEncoder:
+        """What encodes records."""
+        return _SpanEncoder(tokenizer)
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`spans` (B, 2): the first and the last token of the answer, -1 where a row does not show all of it.
+
+        `column/label` (B,): 1 where it does, 0 where it does not, -1 where there is none to be learned.
+        """
+        span = np.stack([stored["first"], stored["last"]], axis=1)
+        columns = shown.columns(span, -1)
+        whole = np.all(columns >= 0, axis=1)
+        label = np.where(span[:, 0] == UNKNOWN, -1, whole)
+        return {"column/label": label.astype(np.int32), "spans": np.where(whole[:, None], columns, -1)}
+
+    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """How many tokens the longest answer has."""
+        known = stored["first"] >= 0
+        return {"longest": int((stored["last"] - stored["first"])[known].max(initial=0)) + 1}
+
+
+_WAY_OUT = (
+    "  Correct it; or let offsets be found, which leaves out questions whose answers the context does not have: "
+    "--set corpus.answer.span.offsets=find"
+)
+
+
+def nearest_place(answer: Stretch, context: str) -> Stretch | None:
+    """The answer at the place nearest to the one given, None if the context does not have it."""
+    start = max(answer.start, 0)
+    found = context.rfind(answer.text, 0, start + len(answer.text)), context.find(answer.text, start)
+    places = [place for place in found if place >= 0]
+    return Stretch(answer.text, min(places, key=lambda place: abs(place - answer.start))) if places else None
+
+
+class Tokens(NamedTuple):
+    """The first and the last token of a stretch of text."""
+
+    first: int
+    last: int
+
+
+def tokens_of(spelled: Spelled, number: int, start: int, stop: int) -> Tokens | None:
+    """The tokens of one of several texts that stand for its characters from `start` to `stop`; None if no token does."""
+    own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
+    inside = np.flatnonzero((spelled.begin[own] < stop) & (spelled.end[own] > start))
+    return Tokens(int(inside[0]), int(inside[-1])) if len(inside) else None
+
+
+class _SpanEncoder:
+    labels = None
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.said: Counter[str] = Counter()
+        self.unknown = 0
+
+    @property
+    def usual(self) -> str:
+        """The most frequent answer, "" for none."""
+        return self.said.most_common(1)[0][0] if self.said else ""
+
+    @property
+    def remarks(self) -> list[str]:
+        """How many questions are not asked."""
+        return [f"{self.unknown:,} questions are not asked: their context has none of their answers"] if self.unknown else []
+
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        spelled = self.tokenizer.encode_spelled([text for record in records for text in record.texts])
+        tokens = np.array([self._tokens(spelled, 2 * n + 1, r.answer) for n, r in enumerate(records)], np.int32).reshape(-1, 2)
+        self.said.update(r.answer.text if isinstance(r.answer, Stretch) else "" for r in records if r.answer != UNKNOWN)
+        self.unknown += int((tokens[:, 0] == UNKNOWN).sum())
+        columns: dict[str, Int32] = {"first": tokens[:, 0], "last": tokens[:, 1]}
+        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns)
+
+    @staticmethod
+    def _tokens(spelled: Spelled, number: int, answer: Stretch | int | None) -> tuple[int, int]:
+        if not isinstance(answer, Stretch):
+            return (NONE, NONE) if answer is None else (UNKNOWN, UNKNOWN)
+        return tokens_of(spelled, number, answer.start, answer.start + len(answer.text)) or (UNKNOWN, UNKNOWN)

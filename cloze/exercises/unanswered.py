@@ -1,0 +1,38 @@
+"""Where the answer to a question stands in a row that does not have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "unanswered")
+@dataclass(frozen=True)
+class Unanswered:
+    """A span that is asked for and not in the row stands at the token that sums the row up (Devlin et al., 2019, §4.3).
+
+    The row's target must be 0, "not here"; one below 0 stays without a place. Comes after the frame, which inserts that token.
+    """
+
+    set: str = "answer"
+    optional: ClassVar[frozenset[str]] = frozenset({"summary"})
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({f"targets/{self.set}", f"places/{self.set}"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"places/{self.set}"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        places = rows[f"places/{self.set}"]
+        summary = rows["summary"] if "summary" in rows else np.zeros(rows.count, places.dtype)
+        absent = rows[f"targets/{self.set}"] == 0
+        return rows.having_all({f"places/{self.set}": np.where(absent[:, None], summary[:, None], places)})

@@ -1,0 +1,33 @@
+"""Span question answering in transformers: one linear map to a score as the first token and one as the last (`qa_outputs`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloze.interop.architecture import HeadTable, ModelClass
+from cloze.interop.mapping import Line
+from cloze.interop.model import Head
+
+ROLE = "question_answering"
+
+
+def _objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    if head.argument("transform") is None:
+        return []
+    return [f"its transform is {head.argument('transform')}, transformers has none there"]
+
+
+ANSWER = HeadTable(
+    role=ROLE,
+    part="span_extraction",
+    sign=("qa_outputs.weight",),
+    lines=(Line("head.output.*", "qa_outputs.*", "2 D"),),
+    objections=_objections,
+    arguments=lambda config, tensors: {"set": "answer"},
+)
+
+
+def answers_questions(name: str) -> ModelClass:
+    """The class of that name."""
+    return ModelClass(name, frozenset({ROLE}), "AutoModelForQuestionAnswering", "question-answering")

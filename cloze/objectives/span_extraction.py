@@ -1,0 +1,65 @@
+"""Find where in a text a span begins and ends: the answer to a question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.bounds import BelowOne, Positive
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.clock import Clock
+from cloze.objectives.cross_entropy import cross_entropy_sum
+from cloze.objectives.heads import ClassHead, Transform
+from cloze.objectives.objective import Answers, Loss
+from cloze.registry import Given, register
+
+
+@register("objective", "span_extraction")
+class SpanExtraction(Answers):
+    """The first and the last token of a span (Devlin et al., 2019, §4.2), or of none (§4.3): one linear map to two scores.
+
+    The loss is the mean of two cross-entropies over the tokens of an example. `places/<set>` (M, 2) are the first and the last
+    token of the span; one that is not there stands at the token that sums the example up. Only tokens of the same packed example
+    count. `transform`, `norm_epsilon` and `biases` are those of `classify`. Parameters: `head.output.*`, and `head.dense.*` and
+    `head.norm.*` where asked for. Metrics: `correct`, both tokens found.
+    """
+
+    likelihood = False  # of where the span stands, not of `targets`, which say whether it is there
+    head: ClassHead
+
+    def __init__(
+        self, *, set: str = "answer", transform: Transform | None = None, norm_epsilon: Positive | None = None,
+        biases: bool = True, dropout: BelowOne = 0.0, width: Given[int], clock: Given[Clock],
+    ) -> None:
+        super().__init__(set=set)
+        self.head = ClassHead(
+            width=width, classes=2, transform=transform, dropout=Dropout(dropout, clock), norm_epsilon=norm_epsilon,
+            biases=biases,
+        )
+        self.reads = ("hidden",)
+        self.optional |= {"block"}
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """(2, M, L): how good each token of the answer's row is as the first and as the last; -inf for others' tokens."""
+        hidden = readings["hidden"]
+        width = hidden.shape[1]
+        place = batch[self.places][:, 0].long()
+        row = place // width
+        scored: Tensor = self.head(hidden).movedim(-1, 0).index_select(1, row)
+        if "block" not in batch:
+            return scored
+        block = batch["block"].index_select(0, row)
+        other = block != batch["block"].flatten().index_select(0, place)[:, None]
+        return scored.masked_fill(other, -torch.inf)
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in float32."""
+        width = scores.shape[-1]
+        targets, weights = (batch[self.places].long() % width).T, batch.get(self.weights)
+        found = [cross_entropy_sum(own, wanted, weights) for own, wanted in zip(scores, targets, strict=True)]
+        right = (scores.detach().argmax(-1) == targets).all(0).float()
+        correct = right.sum() if weights is None else (right * weights).sum()
+        return Loss((found[0][0] + found[1][0]) / 2, {"correct": correct})

@@ -1,0 +1,279 @@
+"""A network that reads questions with their contexts, and a head that finds where the answers begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from cloze.batch import Batch
+from cloze.corpus.readers.questions import Asked, Questions
+from cloze.corpus.records.windows import windows
+from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Reader
+from cloze.errors import TaskError
+from cloze.tasks.answers import QuestionScores, means, question_scores, real_answers, scoring_of
+from cloze.tasks.extraction import best_places, best_span, best_threshold
+from cloze.tasks.task import Evaluation, Learner, Report, evaluating
+
+Int64 = NDArray[np.int64]
+
+
+class Window(NamedTuple):
+    """A window over a context as the network reads it.
+
+    `columns`: of its tokens; `begin`: the first one's number in the context; `begins`: where an answer may begin in it.
+    """
+
+    framed: Framed
+    columns: Int64
+    begin: int
+    begins: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class QuestionRow:
+    """A question with the windows over its context, and the characters of the context that each token stands for."""
+
+    asked: Asked
+    windows: tuple[Window, ...]
+    start: Int64
+    stop: Int64
+    cut: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return sum(len(window.framed) for window in self.windows)
+
+
+class Said(NamedTuple):
+    """The best answer to a question, its characters and how probable it is, and by how much giving none beats it."""
+
+    text: str
+    start: int
+    stop: int
+    probability: float
+    margin: float
+    none: float  # how probable it is that there is no answer
+
+
+class JudgedQuestion(NamedTuple):
+    """The scores of the best answer to a question and of none, by how much none beats it, and whether there is an answer."""
+
+    answered: QuestionScores
+    silent: QuestionScores
+    margin: float
+    answerable: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer: the characters of the context from `start` to `end`; "" and None where the context does not say."""
+
+    line: int
+    id: str
+    question: str
+    answer: str
+    start: int | None
+    end: int | None
+    score: float
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of it."""
+        return dict(self.__dict__)
+
+
+class Extractor(Learner):
+    """A reader with a head for spans.
+
+    `stride` and `length` are those of the windows over a context; `longest` is the most tokens of an answer. `threshold`: the
+    margin above which no answer is given, chosen on the dev questions; None: always an answer.
+    """
+
+    def __init__(
+        self, reader: Reader, head: nn.Module, task: Any, *, length: int | None, stride: int, longest: int,
+        threshold: float | None,
+    ) -> None:
+        super().__init__(reader, head, task, length=length)
+        self.stride, self.longest, self.threshold = stride, longest, threshold
+
+    def encode(self, examples: Questions) -> list[QuestionRow]:
+        """The questions as the network reads them, in the windows that it was trained on."""
+        contexts = {context: place for place, context in enumerate(dict.fromkeys(asked.context for asked in examples.each))}
+        spelled = self.reader.tokenizer.encode_spelled(list(contexts))
+        bounds = spelled.offsets.tolist()
+        own = [slice(bounds[place], bounds[place + 1]) for place in (contexts[asked.context] for asked in examples.each)]
+        questions = self.reader.ids([asked.question.strip() for asked in examples.each])
+        sizes = [(len(question), tokens.stop - tokens.start) for question, tokens in zip(questions, own, strict=True)]
+        lengths = np.array(sizes, np.int64).reshape(-1, 2)
+        record, shown = windows(lengths, self._room(lengths), self.stride)
+        cuts = np.searchsorted(record, np.arange(len(questions) + 1)).tolist()
+        made = []
+        for place, (asked, question, tokens) in enumerate(zip(examples.each, questions, own, strict=True)):
+            some = slice(cuts[place], cuts[place + 1])
+            kept = int(shown.kept[some, 0][0])
+            each = self._windows(question[:kept], spelled.ids[tokens], shown.first[some, 1], shown.kept[some, 1])
+            cut = {"question": len(question) - kept}
+            made.append(QuestionRow(asked, each, spelled.begin[tokens], spelled.end[tokens], cut))
+        return made
+
+    def _room(self, lengths: Int64) -> int:
+        """How many tokens of texts fit into a row."""
+        layout, bounds = self.reader.pair, [n for n in (self.length, self.reader.longest) if n is not None]
+        if not bounds:
+            return int(lengths.sum(1).max(initial=1))
+        if min(bounds) <= layout.added:
+            raise TaskError(
+                f"a length of {min(bounds)} leaves no room for text: {layout.template!r} itself takes {layout.added} tokens."
+            )
+        return min(bounds) - layout.added
+
+    def _windows(self, question: Ids, context: Ids, begin: Int64, count: Int64) -> tuple[Window, ...]:
+        made = []
+        for start, size, begins in zip(begin.tolist(), count.tolist(), best_places(begin, count, len(context)), strict=True):
+            framed = self.reader.pair([question, context[start : start + size]])
+            made.append(Window(framed, np.flatnonzero(framed.part == 1), start, begins))
+        return tuple(made)
+
+    def answered(self, examples: Questions) -> list[QuestionRow]:
+        """The questions with their answers."""
+        for asked in examples.each:
+            if asked.answers is None:
+                raise TaskError(f"{examples.path}:{asked.line}: no answers; expected them for every question.")
+        return self.encode(examples)
+
+    @torch.inference_mode()
+    def said(
+        self, rows: Sequence[QuestionRow], *, size: int = 64, report: Report = lambda done: None
+    ) -> list[Said]:
+        """The best answer to every question; runs in eval mode."""
+        flat = [(number, window) for number, row in enumerate(rows) for window in row.windows]
+        last = {number: place for place, (number, _) in enumerate(flat)}
+        found: list[list[tuple[Window, Any, Any, int]]] = [[] for _ in rows]
+        with evaluating(self):
+            for index in by_length([len(window.framed) for _, window in flat], rows=size):
+                batch = self.exact.batch([flat[i][1].framed for i in index])
+                scores = self._scores(batch)
+                summaries = (batch["summaries"].cpu().numpy() % batch["tokens"].shape[1]).tolist()
+                for place, i in enumerate(index):
+                    number, window = flat[i]
+                    own = scores[:, place, : len(window.framed)]
+                    found[number].append((window, own[0], own[1], summaries[place]))
+                report(sum(last[flat[i][0]] == i for i in index))
+        return [self._best(row, windows_) for row, windows_ in zip(rows, found, strict=True)]
+
+    def _scores(self, batch: Batch) -> NDArray[np.float32]:
+        """(2, B, L) for each token as the first and as the last of the answer of its row."""
+        states = self.exact.states(batch, self.head.reads)
+        places = batch["summaries"][:, None].expand(-1, 2)
+        found: NDArray[np.float32] = self.exact.scores(self.head, states, batch, places).cpu().numpy()
+        return found
+
+    def _best(self, row: QuestionRow, scored: Sequence[tuple[Window, Any, Any, int]]) -> Said:
+        """The best span of all windows, and by how much the lowest sum for no answer of a window beats it."""
+        answer: tuple[float, int, int, float] | None = None  # sum, first and last token of the context, probability
+        none, silence = np.inf, 0.0
+        for window, first, last, summary in sorted(scored, key=lambda one: one[0].begin):
+            total = _logsumexp(first) + _logsumexp(last)
+            nothing = float(first[summary] + last[summary])
+            if nothing < none:
+                none, silence = nothing, float(np.exp(nothing - total))
+            best = best_span(first[window.columns], last[window.columns], self.longest, window.begins)
+            if best is not None and (answer is None or best.score > answer[0]):
+                answer = best.score, window.begin + best.first, window.begin + best.last, float(np.exp(best.score - total))
+        if answer is None:  # an empty context
+            return Said("", 0, 0, 0.0, np.inf, silence)
+        start, stop = _trimmed(row.asked.context, int(row.start[answer[1]]), int(row.stop[answer[2]]))
+        return Said(row.asked.context[start:stop], start, stop, answer[3], none - answer[0], silence)
+
+    def judge(
+        self, rows: Sequence[QuestionRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> list[JudgedQuestion]:
+        """The scores of the best answer to every question, and those of giving none."""
+        wanted = [[answer.text for answer in row.asked.answers or ()] for row in rows]
+        scoring = scoring_of(answer for own in wanted for answer in own)
+        return [
+            JudgedQuestion(
+                question_scores(said.text, answers, scoring=scoring), question_scores("", answers, scoring=scoring), said.margin,
+                bool(real_answers(answers, scoring=scoring)),
+            )
+            for said, answers in zip(self.said(rows, size=size, report=report), wanted, strict=True)
+        ]
+
+    def metrics(self, judged: Sequence[JudgedQuestion]) -> dict[str, float]:
+        """Exact match and F1 at the threshold, where there is one."""
+        if not judged:
+            raise TaskError("no questions with answers to measure on.")
+        return figures(judged, self.threshold)
+
+    def measure(
+        self, rows: Sequence[QuestionRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> dict[str, float]:
+        """The metrics at the best threshold for F1, which is one of them; without unanswerable questions there is none."""
+        judged = self.judge(rows, metric, size=size, report=report)
+        if not judged:
+            raise TaskError("no questions with answers to measure on.")
+        if all(one.answerable for one in judged):
+            return figures(judged, None)
+        return figures(judged, best_threshold(
+            [one.margin for one in judged], [one.silent.f1 for one in judged], [one.answered.f1 for one in judged]
+        ))  # fmt: skip
+
+    def evaluate(
+        self, examples: Questions, always: str | None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Evaluation:
+        """All metrics on questions with answers, at the stored threshold."""
+        rows = self.answered(examples)
+        judged = self.judge(rows, size=size, report=report)
+        remarks = []
+        silent = sum(not one.answerable for one in judged)
+        if silent and self.threshold is None:
+            remarks.append(
+                f"{silent} questions have no answer, and this model always gives one: there were none on its dev set, so no "
+                "threshold was chosen"
+            )
+        lost = sum(row.cut["question"] > 0 for row in rows)
+        if lost:
+            remarks.append(f"{lost} questions were too long for half a row and lost their ends (--length N reads more)")
+        baseline = None if always is None else {"always": always, **self.task.constant(always, examples, ())}
+        return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged)
+
+    def predict(
+        self, examples: Questions, *, size: int = 64, report: Report = lambda done: None
+    ) -> list[Found]:
+        """The answer to every question: text, characters and probability."""
+        rows = self.encode(examples)
+        made = []
+        for row, said in zip(rows, self.said(rows, size=size, report=report), strict=True):
+            own = row.asked.line, row.asked.name, row.asked.question
+            if not said.text or (self.threshold is not None and said.margin > self.threshold):
+                made.append(Found(*own, "", None, None, round(said.none, 6)))
+            else:
+                made.append(Found(*own, said.text, said.start, said.stop, round(said.probability, 6)))
+        return made
+
+
+def figures(judged: Sequence[JudgedQuestion], threshold: float | None) -> dict[str, float]:
+    """Exact match and F1 where questions whose margin is above the threshold are not answered, and the threshold."""
+    given = [one.silent if threshold is not None and one.margin > threshold else one.answered for one in judged]
+    found = means(given, [one.answerable for one in judged])
+    return found if threshold is None else {**found, "threshold": threshold}
+
+
+def _logsumexp(scores: NDArray[np.float32]) -> float:
+    most = float(scores.max())
+    return most + float(np.log(np.exp(scores.astype(np.float64) - most).sum()))
+
+
+def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
+    """A stretch without the white space at its ends, which tokens of some vocabularies stand for."""
+    while start < stop and text[start].isspace():
+        start += 1
+    while stop > start and text[stop - 1].isspace():
+        stop -= 1
+    return start, stop

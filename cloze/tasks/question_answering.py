@@ -1,0 +1,82 @@
+"""Answer questions by stretches of a text: how files are read, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cloze.corpus.readers.labelled import Format, Quoting
+from cloze.corpus.readers.questions import Names, Questions, read_questions
+from cloze.decoding.reader import Checkpoint, Reader
+from cloze.errors import CheckpointError, TaskError
+from cloze.objectives import SpanExtraction
+from cloze.registry import register
+from cloze.tasks.answers import answer_scores, scoring_of
+from cloze.tasks.extractor import Extractor
+
+
+@dataclass(frozen=True)
+class QuestionAnswering:
+    """A task: the fields that hold a question, its context and the answers."""
+
+    text: str = "question"
+    text_b: str = "context"
+    label: str = "answers"
+    name: str = "question_answering"
+
+    @property
+    def metrics(self) -> Mapping[str, bool]:
+        """F1 first; of both more is better."""
+        return {"f1": True, "exact_match": True}
+
+    def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> QuestionAnswering:
+        """The same task: files of questions are JSON, and say what their fields are."""
+        if columns or format not in (None, "jsonl"):
+            raise TaskError(f"--columns and --format are for tables; {self.name} reads JSON as SQuAD has it. Leave them out.")
+        return replace(self)
+
+    def deciding(self, *, beams: int | None, length_penalty: float | None) -> QuestionAnswering:
+        """The same task: an answer is found, there is nothing to search."""
+        if beams is not None or length_penalty is not None:
+            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} finds one.")
+        return self
+
+    def read(self, path: Path | str, *, labelled: bool = True) -> Questions:
+        """The questions of a file. Where answers stand is not looked at: only their texts are measured."""
+        return read_questions(path, Names(self.text, self.text_b, self.label), labelled=labelled)
+
+    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:
+        """What answers questions, from a fine-tuned folder."""
+        heads = [name for name, head in loaded.heads.items() if isinstance(head, SpanExtraction)]
+        name = described["head"] or (heads or ["span_extraction"])[0]
+        if name not in loaded.heads:
+            raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
+        return Extractor(
+            Reader.of(loaded, precision=precision), loaded.heads[name], self, length=described.get("length"),
+            stride=described.get("stride") or 128, longest=described.get("longest") or 30,
+            threshold=(described.get("dev") or {}).get("threshold"),
+        )
+
+    def constant(self, always: str, examples: Questions, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always giving one answer, "" for none."""
+        wanted = wanted_of(examples)
+        return answer_scores([always] * len(wanted), wanted, scoring=scoring_of(answer for own in wanted for answer in own))
+
+    def description(self) -> dict[str, Any]:
+        """The names of the fields."""
+        return {"columns": {"text": self.text, "text_b": self.text_b, "label": self.label}}
+
+
+def wanted_of(examples: Questions) -> list[list[str]]:
+    """The texts of the right answers to each question."""
+    return [[answer.text for answer in asked.answers or ()] for asked in examples.each]
+
+
+@register("task", "question_answering")
+def question_answering(text: str = "question", text_b: str = "context", label: str = "answers") -> QuestionAnswering:
+    """The stretch of a text that answers a question, or none where the text does not say (SQuAD). The arguments name fields."""
+    return QuestionAnswering(text, text_b, label)
