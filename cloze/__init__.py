@@ -11,23 +11,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cloze.assembly.build import load_checkpoint as load
     from cloze.assembly.load import load_recipe
     from cloze.assembly.planning import plan
-    from cloze.assembly.run import pretrain
     from cloze.errors import ClozeError
+    from cloze.notebook.frames import frame
+    from cloze.notebook.model import Model, load
+    from cloze.notebook.train import finetune, pretrain
     from cloze.registry import Given, Live, Part, register
     from cloze.reports.page import write_report as report
-    from cloze.tasks.finetune import finetune
 
 __version__ = "0.1.0"
 
 # public name -> module, and its name there when that differs
 _PUBLIC: dict[str, tuple[str, str]] = {
-    "pretrain": ("cloze.assembly.run", "pretrain"),
+    "load": ("cloze.notebook.model", "load"),
+    "pretrain": ("cloze.notebook.train", "pretrain"),
+    "finetune": ("cloze.notebook.train", "finetune"),
+    "frame": ("cloze.notebook.frames", "frame"),
+    "Model": ("cloze.notebook.model", "Model"),
     "plan": ("cloze.assembly.planning", "plan"),
-    "finetune": ("cloze.tasks.finetune", "finetune"),
-    "load": ("cloze.assembly.build", "load_checkpoint"),
     "load_recipe": ("cloze.assembly.load", "load_recipe"),
     "report": ("cloze.reports.page", "write_report"),
     "register": ("cloze.registry", "register"),
@@ -41,9 +43,11 @@ __all__ = [
     "ClozeError",
     "Given",
     "Live",
+    "Model",
     "Part",
     "__version__",
     "finetune",
+    "frame",
     "load",
     "load_recipe",
     "plan",

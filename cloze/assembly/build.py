@@ -288,13 +288,16 @@ class Loaded:
     tables: Mapping[str, Any] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
 
+    @property
+    def parameters(self) -> int:
+        """The numbers that network and heads hold."""
+        return sum(parameter.numel() for module in [self.network, *self.heads.values()] for parameter in module.parameters())
+
     def __repr__(self) -> str:
         """One line: folder, network, size, heads and vocabulary."""
         sizes = [f"{name} {self.network_arguments[name]}" for name in ("layers", "width") if name in self.network_arguments]
-        modules = [self.network, *self.heads.values()]
-        parameters = sum(parameter.numel() for module in modules for parameter in module.parameters())
         return (
-            f"<Loaded {str(self.folder)!r}: {', '.join([self.imported.model.part, *sizes])}, {parameters:,} parameters; "
+            f"<Loaded {str(self.folder)!r}: {', '.join([self.imported.model.part, *sizes])}, {self.parameters:,} parameters; "
             f"heads: {', '.join(self.heads) or 'none'}; {self.tokenizer.kind} of {self.tokenizer.size:,}; order {self.order}>"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,39 +47,39 @@ def command(
     chosen = task_of(checkpoint, task, text=text, text_b=text_b, threshold=threshold).reading(
         columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
-    examples = _examples(chosen, inputs or [], table=kind is not None or columns is not None)
-
-    from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress
     from cloze.tasks.evaluation import cut_of, predict, write_predictions
-    from cloze.tasks.result import load_tuned
 
-    learner, _ = load_tuned(load_checkpoint(checkpoint, device), chosen, name=task)
-    with Progress(len(examples), "texts") as progress:
-        predictions = predict(learner, examples, size=batch, report=progress)
+    with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
+        from cloze.assembly.build import load_checkpoint
+        from cloze.tasks.result import load_tuned
+
+        learner, _ = load_tuned(load_checkpoint(checkpoint, device), chosen, name=task)
+        with Progress(len(examples), "texts") as progress:
+            predictions = predict(learner, examples, size=batch, report=progress)
     if (remark := cut_of(predictions, learner.length)) is not None:
         typer.echo(f"note: {remark}", err=True)
     if out is None:
         write_predictions(predictions, None)
         return
     write_predictions(predictions, out)
-    typer.echo(f"{out}: {len(examples)} rows")
+    typer.echo(f"{out}: {len(predictions)} rows")
 
 
-def _examples(task: Task, inputs: list[str], *, table: bool) -> Any:
+def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextManager[Any]:
     """What is to be answered: arguments that are texts, the lines of a .txt file or of standard input, or a table.
 
     `table`: the options say how a table is written, so that standard input is one, and a .txt file, too.
     """
     from cloze.decoding.texts import gather, kind_of_file, named_file
-    from cloze.tasks.given import read_lines, read_stream
+    from cloze.tasks.given import line_examples, stream_examples
 
     inputs = [] if inputs == ["-"] else inputs
     file = named_file(inputs, tables=True)
     if file is None and inputs:
-        return read_lines(task, inputs, None)
+        return line_examples(task, inputs, None)
     if file is None and table:
-        return read_stream(task, sys.stdin.buffer)
+        return stream_examples(task, sys.stdin.buffer)
     if file is not None and (table or kind_of_file(file) != ".txt"):
-        return task.read(file, labelled=False)
-    return read_lines(task, gather([], file), "standard input" if file is None else file)
+        return nullcontext(task.read(file, labelled=False))
+    return line_examples(task, gather([], file), "standard input" if file is None else file)

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+from cloze.decoding.texts import gather, kind_of_file
 from cloze.errors import TaskError, UserError
 from cloze.tasks.task import Task
 
@@ -28,23 +29,38 @@ def columns_of(task: Task) -> tuple[list[str], list[str]]:
     return texts, [name for kind, name in named.items() if not kind.startswith("text")]
 
 
-def read_given(task: Task, given: Any, *, labelled: bool) -> Any:
-    """The examples of a file, or of rows that are in memory (see `as_records`), as the task reads them."""
-    if isinstance(given, Path):
-        return task.read(given, labelled=labelled)
+@contextmanager
+def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
+    """The examples of a file, or of rows that are in memory (see `as_records`), as the task reads them.
+
+    Inside, what is wrong with a row is told by its number.
+    """
+    if not isinstance(given, Path):
+        with _as_file(as_records(given, task, labelled=labelled), ROWS) as path:
+            yield task.reading(columns=None, format=None, quoting="auto").read(path, labelled=labelled)
+    elif not labelled and kind_of_file(str(given)) == ".txt":
+        with line_examples(task, gather([], str(given)), str(given)) as examples:
+            yield examples
+    else:
+        yield task.read(given, labelled=labelled)
+
+
+@contextmanager
+def _as_file(rows: Iterable[Mapping[str, Any] | None], name: Named) -> Iterator[Path]:
+    """Rows as a file that is there inside, where what is wrong with a line is told of what `name` says."""
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
         path = Path(folder) / "rows.jsonl"
-        write_rows(path, as_records(given, task, labelled=labelled))
-        with naming_rows(path):
-            return task.reading(columns=None, format=None, quoting="auto").read(path, labelled=labelled)
+        write_rows(path, rows)
+        with naming_rows({path: name}):
+            yield path
 
 
 def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, Any]]:
     """Rows as dictionaries by column.
 
     A row is a dictionary by column; else the texts in the order of the task's columns, with `labelled` and the answers behind
-    them; else, where there is one column, its value. A data frame or a data set gives its rows. A row of another width, a
-    single string where rows are expected, and no row at all are `TaskError`s.
+    them; else, where there is one column, its string, of a task that reads words also a list of them. A data frame or a data
+    set gives its rows. A row of another width, a single string where rows are expected, and no row at all are `TaskError`s.
     """
     if isinstance(given, (str, bytes, Mapping)) and not hasattr(given, "column_names"):
         raise TaskError("expected a list of rows, got one. Put it into a list.")
@@ -55,13 +71,13 @@ def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, 
     if first is None:
         raise TaskError("no rows; expected at least one.")
     for number, row in enumerate(chain([first], rows), start=1):
-        yield _record(row, number, names)
+        yield _record(row, number, names, words=len(names) == 1 and getattr(task, "of_words", False))
 
 
-def _record(row: Any, number: int, names: Sequence[str]) -> dict[str, Any]:
+def _record(row: Any, number: int, names: Sequence[str], *, words: bool) -> dict[str, Any]:
     if isinstance(row, Mapping):
         return {str(name): _plain(value) for name, value in row.items()}
-    if isinstance(row, str) or (len(names) == 1 and not (isinstance(row, tuple) and len(row) == 1)):
+    if isinstance(row, str) or (words and isinstance(row, (list, tuple))):
         row = (row,)
     if not isinstance(row, (tuple, list)) or len(row) != len(names):
         had = f"{len(row)} values" if isinstance(row, (tuple, list)) else f"a {type(row).__name__}"
@@ -100,7 +116,8 @@ def _plain(value: Any) -> Any:
     return {str(key): _plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
 
 
-def read_lines(task: Task, lines: Sequence[str], source: str | None) -> Any:
+@contextmanager
+def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Iterator[Any]:
     """Texts, each of a line of its own, as examples without answers; lines with nothing in them are passed over.
 
     A task with several texts takes them with a tab between. `source` is where the lines come from, None for arguments.
@@ -118,21 +135,19 @@ def read_lines(task: Task, lines: Sequence[str], source: str | None) -> Any:
         rows.append(dict(zip(names, cells, strict=True)) if line.strip() else None)
     if not any(rows):
         raise TaskError(f"{source or 'the texts'}: empty, expected one text per line.")
-    with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
-        path = Path(folder) / "rows.jsonl"
-        write_rows(path, rows)
-        with naming_rows(path, source=source):
-            return task.reading(columns=None, format=None, quoting="auto").read(path, labelled=False)
+    with _as_file(rows, Named("text ", "the texts") if source is None else Named(f"{source}:", source)) as path:
+        yield task.reading(columns=None, format=None, quoting="auto").read(path, labelled=False)
 
 
-def read_stream(task: Task, stream: BinaryIO) -> Any:
+@contextmanager
+def stream_examples(task: Task, stream: BinaryIO) -> Iterator[Any]:
     """A table that comes through a stream, which readers look through more than once, as examples without answers."""
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
         path = Path(folder) / "table"
         with path.open("wb") as file:
             shutil.copyfileobj(stream, file)
-        with naming_rows(path, source="standard input"):
-            return task.read(path, labelled=False)
+        with naming_rows({path: Named("standard input:", "standard input")}):
+            yield task.read(path, labelled=False)
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any] | None]) -> int:
@@ -150,15 +165,25 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any] | None]) -> int:
     return number
 
 
+class Named(NamedTuple):
+    """How a line of a file that nobody wrote is called, the number behind it, and how the file is."""
+
+    line: str
+    whole: str
+
+ROWS = Named("row ", "the rows")
+
+
 @contextmanager
-def naming_rows(*paths: Path, source: str | None = None) -> Iterator[None]:
-    """Inside, what is wrong with a line of these files is told of the row that stands there, or of that line of `source`."""
+def naming_rows(names: Mapping[Path, Named]) -> Iterator[None]:
+    """Inside, what is wrong with a line of these files is told of what stands there, by the name that the user knows."""
     try:
         yield
     except UserError as error:
-        told, row = str(error), r"row \1" if source is None else source.replace("\\", r"\\") + r":\1"
-        for path in paths:
-            told = re.sub(re.escape(str(path)) + r":(\d+)", row, told).replace(str(path), source or "the rows")
+        told = str(error)
+        for path, name in names.items():
+            told = re.sub(re.escape(str(path)) + r":(\d+)", lambda found, name=name: name.line + found[1], told)  # type: ignore[misc]
+            told = told.replace(str(path), name.whole)
         if told == str(error):
             raise
         raise TaskError(told) from None

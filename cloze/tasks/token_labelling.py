@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -40,6 +40,7 @@ class TokenLabelling:
     columns: tuple[str, ...] | None = None
     format: Format | None = None
     name: str = "token_labelling"
+    of_words: ClassVar[bool] = True  # a text may be a list of its words
 
     @property
     def metrics(self) -> Mapping[str, bool]:

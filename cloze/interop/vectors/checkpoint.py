@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from cloze.errors import CheckpointError
 from cloze.interop.export import DESCRIPTION, OWN_HEADS, OWN_NETWORK
 from cloze.interop.files import read_json
+from cloze.interop.model import Model
 from cloze.interop.read import import_folder
 from cloze.interop.vectors.subwords import Subwords
 from cloze.interop.vectors.vectors import Matrix, Vectors, refuse_infinite
@@ -41,6 +42,11 @@ def of_folder(folder: Path) -> Vectors:
         )
     table = imported.model.network[name].numpy()
     return _vectors(folder, imported.tokenizer, table[: imported.tokenizer.size], None, None)
+
+
+def has_vectors(model: Model) -> bool:
+    """Whether `of_folder` finds vectors in what this model was read from."""
+    return model.part == PART or any(name in model.network for name in _TABLES)
 
 
 def answers_of(folder: Path) -> Matrix | None:

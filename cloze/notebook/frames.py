@@ -1,0 +1,64 @@
+"""Results as a data frame. pandas is imported only here, and only when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from cloze.decoding.filling import Filled
+from cloze.errors import UserError
+from cloze.tasks.task import Evaluation
+
+
+def frame(results: Any) -> Any:
+    """A pandas `DataFrame` of what a method of a model returned: a row for each result.
+
+    Of `fill` it is a row for each candidate (text, mask, rank, word, probability), of `evaluate` one for each metric, of lists
+    of neighbours one for each neighbour with the number of the word that was asked for (`item`). Probabilities by label
+    become columns `probabilities.LABEL`.
+    """
+    try:
+        import pandas  # type: ignore[import-untyped]
+    except ImportError:
+        raise UserError("cloze.frame makes data frames of pandas, which is not installed: pip install pandas") from None
+    several = isinstance(results, Sequence) and not hasattr(results, "_fields")
+    return pandas.DataFrame(list(rows_of(results if several else [results])))
+
+
+def rows_of(results: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The rows of results, as dictionaries by column."""
+    for number, one in enumerate(results):
+        if isinstance(one, Filled):
+            yield from (
+                {"text": one.given, "mask": mask, "rank": rank, "word": found.word, "probability": found.probability}
+                for mask, candidates in enumerate(one.masks, start=1)
+                for rank, found in enumerate(candidates, start=1)
+            )
+        elif isinstance(one, Evaluation):
+            for name, value in one.metrics.items():
+                low, high = one.intervals.get(name, (None, None))
+                yield {"metric": name, "value": value, "low": low, "high": high, "constant": (one.baseline or {}).get(name)}
+        elif isinstance(one, list):
+            yield from ({"item": number, **row} for row in rows_of(one))
+        else:
+            yield dict(_flat(_record(one)))
+
+
+def _record(one: Any) -> Mapping[str, Any]:
+    if hasattr(one, "record"):
+        found: Mapping[str, Any] = one.record()
+        return found
+    if hasattr(one, "_asdict"):
+        return dict(one._asdict())
+    if is_dataclass(one) and not isinstance(one, type):
+        return asdict(one)
+    raise UserError(f"cloze.frame: {type(one).__name__} is no result of a model's method.")
+
+
+def _flat(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", one) for inner, one in value.items())
+        else:
+            yield name, value

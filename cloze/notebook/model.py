@@ -1,0 +1,340 @@
+"""A checkpoint with a method for everything that can be done with it: strings in, arrays and small records out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.assembly.build import Loaded, load_checkpoint
+from cloze.decoding.answer_scoring import score_answers
+from cloze.decoding.embedding import Pooling, embed
+from cloze.decoding.filling import Filled, fill
+from cloze.decoding.generation import Generated, generate
+from cloze.decoding.neighbours import Method, Neighbour, analogy, neighbours
+from cloze.decoding.reader import Reader
+from cloze.decoding.ready import to_fill, to_generate, to_score
+from cloze.decoding.sampling import Sampling
+from cloze.decoding.scoring import Score, score
+from cloze.decoding.search import Beams, Limits
+from cloze.decoding.windows import Windows
+from cloze.errors import CheckpointError, ClozeError, UserError
+from cloze.interop.vectors import Vectors, open_vectors
+from cloze.interop.vectors.checkpoint import has_vectors
+from cloze.tasks.evaluation import cut_of, evaluate, predict
+from cloze.tasks.given import given_examples
+from cloze.tasks.result import load_tuned, read_task, task_of
+from cloze.tasks.task import Evaluation, Learner, Prediction
+from cloze.training.run import Outcome
+
+T = TypeVar("T")
+Texts = Iterable[str]
+
+
+class Model:
+    """A checkpoint ready for use: `cloze.load(folder)` opens one, `cloze.pretrain` and `cloze.finetune` return one.
+
+    A method takes one string or any number of them: one gives one result, a list gives a list (or an array) in the same order.
+    `can` names the methods that this checkpoint has what they need for; another refuses with a `CheckpointError` that names
+    them. `cloze.frame(results)` makes a data frame of what a method returned.
+
+    checkpoint: network, heads, tokenizer and reading as they were loaded. outcome: how training ended, None of a loaded one.
+    """
+
+    def __init__(self, checkpoint: Loaded, *, outcome: Outcome | None = None, temporary: Path | None = None) -> None:
+        self.checkpoint, self.outcome = checkpoint, outcome
+        if temporary is not None:  # it goes with the model
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+
+    @property
+    def folder(self) -> Path:
+        """Where it was loaded from."""
+        return Path(self.checkpoint.folder)
+
+    @property
+    def network(self) -> Any:
+        """The torch module, in eval mode."""
+        return self.checkpoint.network
+
+    @property
+    def tokenizer(self) -> Any:
+        """Its tokenizer: `encode`, `decode`, `size`."""
+        return self.checkpoint.tokenizer
+
+    @cached_property
+    def described(self) -> Mapping[str, Any]:
+        """What was written down when it was fine-tuned (`cloze/task.json`); empty of a model that was not."""
+        try:
+            return read_task(self.folder)
+        except CheckpointError:
+            return {}
+
+    @property
+    def task(self) -> str | None:
+        """The task it was fine-tuned for, None if it was not."""
+        return self.described.get("task") if self.described else None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels it chooses among."""
+        return tuple(self.described.get("labels") or ())
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The metrics on its dev set when it was fine-tuned."""
+        return dict(self.described.get("dev") or {})
+
+    @cached_property
+    def can(self) -> tuple[str, ...]:
+        """The methods that this checkpoint has what they need for."""
+        needs: dict[str, Callable[[], Any]] = {
+            "fill": lambda: to_fill(self.checkpoint), "generate": lambda: to_generate(self.checkpoint),
+            "embed": self._require_states, "score": lambda: to_score(self.checkpoint),
+            "predict": lambda: read_task(self.folder), "evaluate": lambda: read_task(self.folder),
+            "neighbours": self._require_vectors, "analogy": self._require_vectors,
+        }  # fmt: skip
+        return tuple(name for name, need in needs.items() if _works(need))
+
+    def __repr__(self) -> str:
+        """One line: what it is, how large, what it can do."""
+        loaded = self.checkpoint
+        sizes = [f"{name} {loaded.network_arguments[name]}" for name in ("layers", "width") if name in loaded.network_arguments]
+        what = ", ".join([loaded.imported.model.part, *sizes])
+        among = f" among {_listed(self.labels)}" if self.labels else ""
+        tuned = f"; {self.task}{among}" if self.task else ""
+        figures = "".join(f", {name} {value:.4f} on dev" for name, value in list(self.metrics.items())[:1])
+        stopped = "" if self.outcome is None or self.outcome.finished else f"; stopped at step {self.outcome.step:,}"
+        return (
+            f"<cloze.Model {self.folder.name!r}: {what}, {loaded.parameters:,} parameters, {loaded.tokenizer.kind} of "
+            f"{loaded.tokenizer.size:,}{tuned}{figures}{stopped}; can {', '.join(self.can) or 'nothing'}>"
+        )
+
+    @overload  # a string is an iterable of strings, too, and comes first
+    def fill(  # type: ignore[overload-overlap]
+        self, texts: str, *, top: int = 5, language: str | None = None, batch: int = 32
+    ) -> Filled: ...
+    @overload
+    def fill(self, texts: Texts, *, top: int = 5, language: str | None = None, batch: int = 32) -> list[Filled]: ...
+    def fill(self, texts: str | Texts, *, top: int = 5, language: str | None = None, batch: int = 32) -> Any:
+        """The `top` most probable words at every [MASK]: a `Filled` with `best`, the text, and `masks`, candidates of each mask.
+
+        A text without a mask, or longer than the network reads, is a `UserError`.
+        """
+        self._require("fill", lambda: to_fill(self.checkpoint))
+        ready = to_fill(self.checkpoint, language=language)
+        return _each(texts, lambda given: fill(ready.reader, ready.head, given, top=top, rows=batch))
+
+    @overload
+    def generate(  # type: ignore[overload-overlap]
+        self, texts: str = "", *, tokens: int = 64, temperature: float = 1.0, top_k: int | None = None,
+        top_p: float | None = None, beams: int | None = None, length_penalty: float = 1.0, no_repeat: int = 0,
+        min_tokens: int = 0, seed: int = 0, language: str | None = None, batch: int = 32,
+    ) -> Generated: ...
+    @overload
+    def generate(
+        self, texts: Texts, *, tokens: int = 64, temperature: float = 1.0, top_k: int | None = None,
+        top_p: float | None = None, beams: int | None = None, length_penalty: float = 1.0, no_repeat: int = 0,
+        min_tokens: int = 0, seed: int = 0, language: str | None = None, batch: int = 32,
+    ) -> list[Generated]: ...
+    def generate(
+        self, texts: str | Texts = "", *, tokens: int = 64, temperature: float = 1.0, top_k: int | None = None,
+        top_p: float | None = None, beams: int | None = None, length_penalty: float = 1.0, no_repeat: int = 0,
+        min_tokens: int = 0, seed: int = 0, language: str | None = None, batch: int = 32,
+    ) -> Any:
+        """Up to `tokens` new tokens behind every text, or the answer of an encoder-decoder: a `Generated` with `text`.
+
+        `temperature` 0 takes the most probable token, `beams` searches; equal seeds give equal texts. See `cloze generate`.
+        """
+        self._require("generate", lambda: to_generate(self.checkpoint))
+        ready = to_generate(self.checkpoint, language=language)
+        search = None if beams is None else Beams(beams, length_penalty)
+        limits = Limits(min_tokens, no_repeat) if min_tokens or no_repeat else None
+        return _each(texts, lambda given: generate(
+            ready.reader, ready.head, given, tokens=tokens, sampling=Sampling(temperature, top_k, top_p), beams=search,
+            limits=limits, seed=seed, rows=batch,
+        ))  # fmt: skip
+
+    def embed(
+        self, texts: str | Texts, *, layer: int = -1, pooling: Pooling = "mean", normalise: bool = False,
+        length: int | None = None, language: str | None = None, batch: int = 64,
+    ) -> NDArray[np.float32]:
+        """A vector of every text: (N, D) float32, of one string (D,). Texts that are too long are cut, with a warning.
+
+        `layer` counts from 0, the embeddings, or from the top with negative numbers; `pooling` is mean, max, first or summary;
+        `normalise` gives length 1, so that products are cosines.
+        """
+        self._require("embed", self._require_states)
+        reader = Reader.of(self.checkpoint, language=language)
+        given, alone = _several(texts)
+        framed = reader.encode(given, longest=length)
+        if cut := sum(row.cut > 0 for row in framed):
+            most = max(map(len, framed))
+            warnings.warn(f"{cut} of {len(given)} texts have more than {most} tokens and lost their end.", stacklevel=2)
+        vectors = embed(reader, framed, layer=layer, pooling=pooling, normalise=normalise, rows=batch)
+        return vectors[0] if alone else vectors
+
+    @overload
+    def score(  # type: ignore[overload-overlap]
+        self, texts: str, answers: str | None = None, *, order: str | None = None, stride: int | None = None,
+        truncate: bool = False, language: str | None = None,
+    ) -> Score: ...
+    @overload
+    def score(
+        self, texts: Texts, answers: Texts | None = None, *, order: str | None = None, stride: int | None = None,
+        truncate: bool = False, language: str | None = None,
+    ) -> list[Score]: ...
+    def score(
+        self, texts: str | Texts, answers: str | Texts | None = None, *, order: str | None = None,
+        stride: int | None = None, truncate: bool = False, language: str | None = None,
+    ) -> Any:
+        """How probable every text is: a `Score` with `score`, a natural logarithm, `tokens` and `per_token`.
+
+        Left to right a log-probability, else a pseudo-log-likelihood, each token masked alone; of a discriminator the
+        log-probability that all tokens are original. An encoder-decoder scores `answers` to the texts.
+        """
+        self._require("score", lambda: to_score(self.checkpoint))
+        ready = to_score(self.checkpoint, order=order, language=language)
+        method = ready.method
+        if (method is None) != (answers is not None):
+            raise UserError("score: this network scores answers to texts. Call model.score(texts, answers)." if method is None
+                            else "score: this network scores texts alone. Leave the answers out.")  # fmt: skip
+        if method is None:
+            given, told = _several(answers or ())[0], _several(texts)[0]
+            if len(given) != len(told):
+                raise UserError(f"score: {len(told)} texts and {len(given)} answers; expected as many of both.")
+            return _each(texts, lambda some: score_answers(ready.reader, ready.head, some, given, truncate=truncate))
+        return _each(texts, lambda some: score(ready.reader, ready.head, some, method=method, windows=Windows(None, stride)))
+
+    @overload
+    def predict(self, texts: str, *, batch: int = 64) -> Any: ...
+    @overload
+    def predict(self, texts: Path | Iterable[Any], *, batch: int = 64) -> list[Any]: ...
+    def predict(self, texts: str | Path | Iterable[Any], *, batch: int = 64) -> Any:
+        """What it was fine-tuned for, of every text: of a classifier a `Choice` with `label`, `probability`, `probabilities`.
+
+        Texts are strings, for a task with several texts tuples of them, or rows by column: dictionaries, a data frame, a
+        data set; a `Path` is read as `cloze predict` reads it. Texts that are too long are cut, with a warning.
+        """
+        self._require("predict", lambda: read_task(self.folder))
+        alone = isinstance(texts, str)
+        if isinstance(texts, (list, tuple)) and not texts:
+            return []
+        with given_examples(self._learner.task, [texts] if alone else texts, labelled=False) as examples:
+            found: Sequence[Prediction] = predict(self._learner, examples, size=batch)
+        if (remark := cut_of(found, self._learner.length)) is not None:
+            warnings.warn(remark, stacklevel=2)
+        return found[0] if alone else list(found)
+
+    def evaluate(
+        self, rows: str | Path | Iterable[Any], *, bootstrap: int | None = None, seed: int = 0, batch: int = 64
+    ) -> Evaluation:
+        """Its metrics on rows with answers: tuples (text, label), rows by column, or a file.
+
+        `bootstrap`: with 95 % intervals over so many draws of the examples (`intervals`).
+        """
+        self._require("evaluate", lambda: read_task(self.folder))
+        given = Path(rows) if isinstance(rows, str) else rows
+        always = (self.described.get("baseline") or {}).get("always")
+        with given_examples(self._learner.task, given, labelled=True) as examples:
+            return evaluate(self._learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
+
+    @overload
+    def neighbours(  # type: ignore[overload-overlap]
+        self, words: str, *, count: int = 10, restrict: int | None = None
+    ) -> list[Neighbour]: ...
+    @overload
+    def neighbours(self, words: Texts, *, count: int = 10, restrict: int | None = None) -> list[list[Neighbour]]: ...
+    def neighbours(self, words: str | Texts, *, count: int = 10, restrict: int | None = None) -> Any:
+        """The `count` words whose vectors have the highest cosine with a word's, best first: `Neighbour(word, score)`.
+
+        Of a Transformer these are the vectors of its token table. `restrict` looks among the first so many words alone.
+        """
+        self._require("neighbours", self._require_vectors)
+        return _each(words, lambda some: neighbours(self.vectors, some, count=count, restrict=restrict))
+
+    def analogy(
+        self, a: str, b: str, c: str, *, method: Method = "add", count: int = 10, restrict: int | None = None
+    ) -> list[Neighbour]:
+        """The words that are to `c` as `b` is to `a`, best first: `model.analogy("man", "king", "woman")`."""
+        self._require("analogy", self._require_vectors)
+        return analogy(self.vectors, a, b, c, method=method, count=count, restrict=restrict)
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """The vectors of its words: `words`, `matrix` (N, D), `vector(word)`."""
+        return open_vectors(self.folder)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write it to a new folder that `cloze.load` and transformers open; of a run's text and checkpoints nothing is copied."""
+        from cloze.assembly.share import share
+
+        share(self.folder, Path(folder))
+        return Path(folder)
+
+    @cached_property
+    def _learner(self) -> Learner:
+        return load_tuned(self.checkpoint, task_of(self.folder))[0]
+
+    def _require(self, name: str, need: Callable[[], Any]) -> None:
+        """Refuse a method that the checkpoint cannot do, in words that name those it can."""
+        try:
+            need()
+        except ClozeError as error:
+            why = re.sub(r"\bcloze ([a-z]+)\b", r"\1", str(error).splitlines()[0])
+            able = ", ".join(f"model.{one}()" for one in self.can) or "nothing that has a method"
+            raise CheckpointError(f"model.{name}: {why}\n  This model can: {able}.") from None
+
+    def _require_states(self) -> None:
+        if "hidden" not in self.network.gives:
+            raise CheckpointError(f"{self.folder}: this network gives no states of tokens, of which a vector could be made.")
+
+    def _require_vectors(self) -> None:
+        if not has_vectors(self.checkpoint.imported.model):
+            raise CheckpointError(f"{self.folder}: this network has no table with a vector for every token.")
+
+
+def load(folder: str | Path, *, device: str = "auto") -> Model:
+    """Open a run, a fine-tuned folder, or a Hugging Face folder of a kind that `cloze import` reads.
+
+    `device` is auto, cpu, cuda or cuda:N. What is missing, damaged or of an unknown kind is a `CheckpointError`.
+    """
+    return Model(load_checkpoint(folder, device))
+
+
+def _works(need: Callable[[], Any]) -> bool:
+    try:
+        need()
+    except ClozeError:
+        return False
+    return True
+
+
+def _several(texts: str | Texts) -> tuple[list[str], bool]:
+    """The texts as a list, and whether it was one string; anything that is no string is a `UserError`."""
+    if isinstance(texts, str):
+        return [texts], True
+    given = list(texts)
+    for number, text in enumerate(given, start=1):
+        if not isinstance(text, str):
+            raise UserError(f"text {number}: expected a string, got {type(text).__name__}.")
+    return given, False
+
+
+def _each(texts: str | Texts, work: Callable[[list[str]], Sequence[T]]) -> T | list[T]:
+    """What `work` makes of the texts: of one string one result, of several a list; of none an empty one."""
+    given, alone = _several(texts)
+    made = list(work(given)) if given else []
+    return made[0] if alone else made
+
+
+def _listed(labels: Sequence[str]) -> str:
+    shown = ", ".join(labels[:4])
+    return shown if len(labels) <= 4 else f"{shown} and {len(labels) - 4} more"

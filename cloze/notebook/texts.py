@@ -1,0 +1,123 @@
+"""Text in memory as files of a run, so that a run which stops resumes: what is given again must be the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from cloze.errors import CheckpointError, CorpusError
+
+#: Endings by which a string is taken for the path of a text.
+_FILE = re.compile(r"\.(txt|text|md|jsonl?|ndjson|csv|tsv|tab|parquet|store|conllu?|gz|xz|bz2|zst)$|[*/\\]$", re.IGNORECASE)
+
+Paths = list[str]
+
+
+def paths_or_texts(given: Any, what: str) -> Paths | None:
+    """The paths that were given, None where texts were given: a string is a path, of several strings see `_is_path`.
+
+    Strings of which some are paths and some are not are a `CorpusError`.
+    """
+    if isinstance(given, (str, Path)):
+        return [str(given)]
+    if not isinstance(given, (list, tuple)) or not given or not all(isinstance(one, (str, Path)) for one in given):
+        return None
+    kinds = {_is_path(one) for one in given}
+    if len(kinds) == 2:
+        path = next(one for one in given if _is_path(one))
+        text = str(next(one for one in given if not _is_path(one)))
+        raise CorpusError(
+            f"{what}: {str(path)!r} is a path, and {text[:40]!r} is a text. Give either paths or texts.\n"
+            "  A text is never taken for a path in an iterator: iter(texts)."
+        )
+    return [str(one) for one in given] if kinds == {True} else None
+
+
+def _is_path(one: str | Path) -> bool:
+    """A `Path`, a name that exists, or one line that ends as names of files and patterns do."""
+    if isinstance(one, Path):
+        return True
+    if "\n" in one or len(one) > 1000:
+        return False
+    with suppress(OSError, ValueError):
+        if one and Path(one).exists():
+            return True
+    return bool(_FILE.search(one))
+
+
+def documents(given: Any, column: str, what: str) -> Iterator[dict[str, str]]:
+    """Texts one by one, each a document: strings, or the column `column` of rows, of a data frame or of a data set."""
+    if hasattr(given, "columns") and hasattr(given, "iterrows"):  # pandas
+        given = given.to_dict("records")
+    if isinstance(given, Mapping):
+        raise CorpusError(f"{what}: expected texts, got a mapping ({', '.join(map(str, given))}). Choose one of its parts.")
+    if not isinstance(given, Iterable):
+        raise CorpusError(f"{what}: expected texts or paths, got {type(given).__name__}.")
+    number = 0
+    for number, one in enumerate(given, start=1):
+        text = one
+        if isinstance(one, Mapping):
+            if column not in one:
+                raise CorpusError(f"{what}: document {number} has no {column!r}; it has: {', '.join(map(str, one))}.\n"
+                                  "  Name the column with the text: text=\"…\"")  # fmt: skip
+            text = one[column]
+        if not isinstance(text, str):
+            raise CorpusError(f"{what}: document {number} is {type(text).__name__}, expected a string.")
+        if text.strip():
+            yield {"text": text}
+    if not number:
+        raise CorpusError(f"{what}: no texts; expected at least one.")
+
+
+@contextmanager
+def kept_in(out: Path) -> Iterator[Path]:
+    """Where a run keeps the text that it is given in memory. If no run begins, what was written there goes."""
+    inner = out / "cloze"
+    absent = [one for one in (inner, *inner.parents) if not one.exists()]
+    try:
+        yield inner / "corpus"
+    except Exception:
+        if absent and not any(inner.rglob("run.json")):
+            shutil.rmtree(inner, ignore_errors=True)
+            for folder in absent[1:]:
+                with suppress(OSError):  # something else is in it by now
+                    folder.rmdir()
+        raise
+
+
+def keep(folder: Path, name: str, records: Iterable[Mapping[str, Any]], what: str) -> Path:
+    """Write records as JSON lines into the folder, and return the file.
+
+    A file that is there with the same contents stays as it is. Other contents are a `CheckpointError`: a run began with them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"given-{name}.jsonl"
+    fresh = folder / f".given-{name}.new"
+    digest = hashlib.sha256()
+    try:
+        with fresh.open("wb") as file:
+            for record in records:
+                line = (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+                digest.update(line)
+                file.write(line)
+        if not path.exists():
+            fresh.replace(path)
+        elif _digest(path) != digest.hexdigest():
+            raise CheckpointError(
+                f"{folder.parent.parent}: was started with other texts ({what}) than these.\n"
+                "  To resume, give the same texts again. To train on others, give another out."
+            )
+    finally:
+        fresh.unlink(missing_ok=True)
+    return path
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
