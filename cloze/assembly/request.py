@@ -146,7 +146,7 @@ def _path(given: Any) -> str:
         said = f"{start} names no file and looks like text" if shown else f"a {type(given).__name__} is no path"
         raise CorpusError(
             f"corpus: {said}; expected files, folders, patterns such as 'texts/*.txt', or a token store.\n"
-            "  To train on texts in memory, write them to a file, a blank line between documents, and give its path."
+            "  From Python texts in memory are a list: cloze.pretrain(recipe, corpus=[text, …], …)."
         )
     return str(given)
 

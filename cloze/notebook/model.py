@@ -31,7 +31,7 @@ from cloze.interop.vectors import Vectors, open_vectors
 from cloze.interop.vectors.checkpoint import has_vectors
 from cloze.tasks.evaluation import cut_of, evaluate, predict
 from cloze.tasks.given import given_examples
-from cloze.tasks.result import load_tuned, read_task, task_of
+from cloze.tasks.result import contents_of, load_tuned
 from cloze.tasks.task import Evaluation, Learner, Prediction
 from cloze.training.run import Outcome
 
@@ -51,6 +51,7 @@ class Model:
 
     def __init__(self, checkpoint: Loaded, *, outcome: Outcome | None = None, temporary: Path | None = None) -> None:
         self.checkpoint, self.outcome = checkpoint, outcome
+        self._learners: dict[str | None, tuple[Learner, Mapping[str, Any]]] = {}  # by name of the task
         if temporary is not None:  # it goes with the model
             weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
 
@@ -73,14 +74,19 @@ class Model:
     def described(self) -> Mapping[str, Any]:
         """What was written down when it was fine-tuned (`cloze/task.json`); empty of a model that was not."""
         try:
-            return read_task(self.folder)
+            return contents_of(self.folder)
         except CheckpointError:
             return {}
 
     @property
     def task(self) -> str | None:
-        """The task it was fine-tuned for, None if it was not."""
-        return self.described.get("task") if self.described else None
+        """The task it was fine-tuned for, None if it was not, or for several."""
+        return self.described.get("task")
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of its tasks, where it was fine-tuned for several: `predict` and `evaluate` ask for one of them."""
+        return tuple(self.described.get("tasks") or ())
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -98,7 +104,7 @@ class Model:
         needs: dict[str, Callable[[], Any]] = {
             "fill": lambda: to_fill(self.checkpoint), "generate": lambda: to_generate(self.checkpoint),
             "embed": self._require_states, "score": lambda: to_score(self.checkpoint),
-            "predict": lambda: read_task(self.folder), "evaluate": lambda: read_task(self.folder),
+            "predict": lambda: contents_of(self.folder), "evaluate": lambda: contents_of(self.folder),
             "neighbours": self._require_vectors, "analogy": self._require_vectors,
         }  # fmt: skip
         return tuple(name for name, need in needs.items() if _works(need))
@@ -109,7 +115,7 @@ class Model:
         sizes = [f"{name} {loaded.network_arguments[name]}" for name in ("layers", "width") if name in loaded.network_arguments]
         what = ", ".join([loaded.imported.model.part, *sizes])
         among = f" among {_listed(self.labels)}" if self.labels else ""
-        tuned = f"; {self.task}{among}" if self.task else ""
+        tuned = f"; {', '.join(self.tasks) or self.task}{among}" if self.task or self.tasks else ""
         figures = "".join(f", {name} {value:.4f} on dev" for name, value in list(self.metrics.items())[:1])
         stopped = "" if self.outcome is None or self.outcome.finished else f"; stopped at step {self.outcome.step:,}"
         return (
@@ -214,37 +220,41 @@ class Model:
         return _each(texts, lambda some: score(ready.reader, ready.head, some, method=method, windows=Windows(None, stride)))
 
     @overload
-    def predict(self, texts: str, *, batch: int = 64) -> Any: ...
+    def predict(self, texts: str, *, task: str | None = None, batch: int = 64) -> Any: ...
     @overload
-    def predict(self, texts: Path | Iterable[Any], *, batch: int = 64) -> list[Any]: ...
-    def predict(self, texts: str | Path | Iterable[Any], *, batch: int = 64) -> Any:
+    def predict(self, texts: Path | Iterable[Any], *, task: str | None = None, batch: int = 64) -> list[Any]: ...
+    def predict(self, texts: str | Path | Iterable[Any], *, task: str | None = None, batch: int = 64) -> Any:
         """What it was fine-tuned for, of every text: of a classifier a `Choice` with `label`, `probability`, `probabilities`.
 
         Texts are strings, for a task with several texts tuples of them, or rows by column: dictionaries, a data frame, a
-        data set; a `Path` is read as `cloze predict` reads it. Texts that are too long are cut, with a warning.
+        data set; a `Path` is read as `cloze predict` reads it. Texts that are too long are cut, with a warning. `task`: the
+        name of one of several `tasks`.
         """
-        self._require("predict", lambda: read_task(self.folder))
+        self._require("predict", lambda: contents_of(self.folder))
+        learner, _ = self._learned(task)
         alone = isinstance(texts, str)
         if isinstance(texts, (list, tuple)) and not texts:
             return []
-        with given_examples(self._learner.task, [texts] if alone else texts, labelled=False) as examples:
-            found: Sequence[Prediction] = predict(self._learner, examples, size=batch)
-        if (remark := cut_of(found, self._learner.length)) is not None:
+        with given_examples(learner.task, [texts] if alone else texts, labelled=False) as examples:
+            found: Sequence[Prediction] = predict(learner, examples, size=batch)
+        if (remark := cut_of(found, learner.length)) is not None:
             warnings.warn(remark, stacklevel=2)
         return found[0] if alone else list(found)
 
     def evaluate(
-        self, rows: str | Path | Iterable[Any], *, bootstrap: int | None = None, seed: int = 0, batch: int = 64
+        self, rows: str | Path | Iterable[Any], *, task: str | None = None, bootstrap: int | None = None, seed: int = 0,
+        batch: int = 64,
     ) -> Evaluation:
         """Its metrics on rows with answers: tuples (text, label), rows by column, or a file.
 
         `bootstrap`: with 95 % intervals over so many draws of the examples (`intervals`).
         """
-        self._require("evaluate", lambda: read_task(self.folder))
+        self._require("evaluate", lambda: contents_of(self.folder))
+        learner, described = self._learned(task)
         given = Path(rows) if isinstance(rows, str) else rows
-        always = (self.described.get("baseline") or {}).get("always")
-        with given_examples(self._learner.task, given, labelled=True) as examples:
-            return evaluate(self._learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
+        always = (described.get("baseline") or {}).get("always")
+        with given_examples(learner.task, given, labelled=True) as examples:
+            return evaluate(learner, examples, always=always, size=batch, bootstrap=bootstrap, seed=seed)
 
     @overload
     def neighbours(  # type: ignore[overload-overlap]
@@ -279,9 +289,10 @@ class Model:
         share(self.folder, Path(folder))
         return Path(folder)
 
-    @cached_property
-    def _learner(self) -> Learner:
-        return load_tuned(self.checkpoint, task_of(self.folder))[0]
+    def _learned(self, task: str | None) -> tuple[Learner, Mapping[str, Any]]:
+        if task not in self._learners:
+            self._learners[task] = load_tuned(self.checkpoint, name=task)
+        return self._learners[task]
 
     def _require(self, name: str, need: Callable[[], Any]) -> None:
         """Refuse a method that the checkpoint cannot do, in words that name those it can."""

@@ -133,7 +133,7 @@ def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
 
     `name` is one of several tasks that the folder has learned; what all of them share is in each.
     """
-    found = _read_task(folder)
+    found = contents_of(folder)
     tasks = found.pop("tasks", {})
     if tasks and name is None:
         raise TaskError(f"{folder}: has learned several tasks. Name one with --task: {', '.join(tasks)}.")
@@ -143,7 +143,8 @@ def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
     return {**found, **tasks.get(name, {})}
 
 
-def _read_task(folder: Path) -> dict[str, Any]:
+def contents_of(folder: Path) -> dict[str, Any]:
+    """What `read_task` reads, with all of its `tasks` where there are several."""
     path = folder / TASK_FILE
     if path.exists():
         try:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import cloze
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.run import pretrain
 from cloze.errors import CorpusError, nearest
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks.clock import Clock
@@ -28,8 +30,8 @@ def test_the_package_shows_its_public_names_alone() -> None:
 ])  # fmt: skip
 def test_texts_in_place_of_paths_are_refused_in_words(tmp_path: Path, corpus: Any, said: str) -> None:
     with pytest.raises(CorpusError, match=said) as caught:
-        cloze.pretrain("bert", corpus=corpus, out=tmp_path / "run", budget="1steps")
-    assert "write them to a file, a blank line between documents" in str(caught.value)
+        pretrain("bert", corpus=corpus, out=tmp_path / "run", budget="1steps")
+    assert "From Python texts in memory are a list" in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 
@@ -49,7 +51,7 @@ def test_a_loaded_checkpoint_says_what_it_is_in_a_line(tmp_path: Path) -> None:
         reading=Reading("[CLS] {A} [SEP]", None, "first"), card=Card("x"),
     )  # fmt: skip
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    assert repr(cloze.load(tmp_path / "small")) == (
+    assert repr(load_checkpoint(tmp_path / "small")) == (
         f"<Loaded '{tmp_path / 'small'}': transformer, layers 1, width 16, {parameters:,} parameters; heads: none; "
         f"wordpiece of {pieces.size}; order open>"
     )
