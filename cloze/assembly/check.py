@@ -242,7 +242,8 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
             continue
         orders = [entry.order for entry in recipe.entries.values() for run in entry.passes if run.network == name]
         arguments = complete(plain(spec.part.arguments), spec.part.name)
-        reasons = ARCHITECTURES[spec.architecture].objections(arguments, reads_in(orders), pad=0)
+        usual = recipe.reading.orders[0] if recipe.reading.orders and name == recipe.export else reads_in(orders)
+        reasons = ARCHITECTURES[spec.architecture].objections(arguments, usual, pad=0)
         if reasons:
             told = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
             faults.add(spec.part.where, f"networks.{name}.architecture", told,

@@ -25,7 +25,7 @@ from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
-from cloze.tasks.result import load_tuned
+from cloze.tasks.result import load_tuned, task_of
 from cloze.training.checkpoint import Checkpoints, publish
 from cloze.training.run import Outcome
 from cloze.whole import whole_file
@@ -124,7 +124,19 @@ def finetune(
             outcomes[seed] = _run(made, request, folder)
             if not outcomes[seed].finished:
                 break
-    return _told(outcomes, out, made, from_scratch=from_scratch)
+    return _whole(_told(outcomes, out, made, from_scratch=from_scratch), dev)
+
+
+def _whole(tuned: Tuned, dev: Sequence[str]) -> Tuned:
+    """The same with the dev metrics that the choice of a checkpoint did not need, because they have a price, of the result."""
+    described = tuned.described
+    if "task" not in described or described["dev"].keys() >= task_of(tuned.folder).metrics.keys():
+        return tuned
+    learner, _ = load_tuned(load_checkpoint(tuned.folder))
+    rows = [row for file in dev for row in learner.answered(learner.task.read(file))]
+    described = {**described, "dev": {**learner.measure(rows), **described["dev"]}}
+    write_description(tuned.folder / "cloze" / "task.json", described)
+    return replace(tuned, described=described)
 
 
 def _run(made: Recipe, request: Request, folder: Path) -> Outcome:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from cloze.assembly.build import Loaded, built, head_key
 from cloze.assembly.recipe import AskedSpec, EntrySpec, ObjectiveSpec, PassSpec, Recipe
 from cloze.corpus import RecordStore, Store
@@ -54,7 +56,7 @@ def asked(recipe: Recipe) -> dict[str, Asked]:
 
 def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntrySpec, PassSpec, ObjectiveSpec]:
     for entry in entries.values():
-        sets = {edit.part.arguments["set"] for edit in entry.exercise if "column" in edit.part.arguments}
+        sets = answer_sets(recipe, entry)
         for run, objective in entry.objectives():
             if run.network == recipe.export and objective.set in sets:
                 return entry, run, objective
@@ -65,16 +67,26 @@ def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntryS
     )
 
 
+def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
+    """The sets in which the answers of an entry's records are asked for: those of edits that take a column, or any where the
+    records have none, because a text is to be written for them."""
+    arguments = [edit.part.arguments for edit in entry.exercise if "set" in edit.part.arguments]
+    answer = getattr(built(recipe.sources[entry.source]), "answer", None)
+    columns = answer is None or any(name.startswith("column/") for name in answer.gives)
+    return {str(one["set"]) for one in arguments if "column" in one or not columns}
+
+
 def task_of(recipe: Recipe, one: Asked, store: Store) -> Task:
     """A task of a recipe, reading files as its source does; how an answer is written is an option of the task, too."""
-    assert isinstance(store, RecordStore)
+    assert isinstance(store, RecordStore) and recipe.task is not None
     read = store.about["read"]
     options = {name: read[name] for name in ("text", "text_b", "label") if read[name] is not None}
     own, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
     options |= {name: value for name, value in getattr(answer, "arguments", {}).items() if name in own}
-    return make_task(one.spec.type, **options).reading(
+    made = make_task(one.spec.type, **options).reading(
         columns=read["names"], format=read["format"], quoting=read["quoting"]
     )
+    return made.deciding(beams=recipe.task.beams, length_penalty=recipe.task.length_penalty)
 
 
 def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
@@ -91,7 +103,13 @@ def _described(recipe: Recipe, one: Asked, store: Store) -> dict[str, Any]:
     made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
     answer = built(recipe.sources[one.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
-    return {**made, **answer.told({**store.columns, **ends}, store.classes)}
+    told = answer.told({**store.columns, **ends}, store.classes)
+    for name in [name for name, value in told.items() if isinstance(value, np.ndarray)]:  # tokens: the text that they are
+        told[name] = store.tokenizer().decode(told[name], skip_special=False)
+    for edit in one.entry.exercise:
+        tells = getattr(lookup("edit", edit.part.name), "tells", {})
+        told |= {name: edit.part.arguments[argument] for argument, name in tells.items()}
+    return {**made, **told}
 
 
 def told_of(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -150,7 +168,8 @@ def selection_of(
         metric = chosen_metric(task, one.spec.metric)
         counts[name] = metric, task.metrics[metric]
         loaded = as_loaded(recipe, step, tokenizer, one, folder)
-        measures[name] = _measure(task, loaded, told_of(told, name), _dev(recipe, name, one, dev), recipe.training.batch)
+        own = _dev(recipe, name, one, dev)
+        measures[name] = _measure(task, loaded, told_of(told, name), own, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have named those of their parts after themselves
     if "" in tasks:
         metric, more = counts[""]
@@ -166,9 +185,10 @@ def selection_of(
 
 
 def _measure(
-    task: Task, loaded: Loaded, told: Mapping[str, Any], dev: Store, batch: int
+    task: Task, loaded: Loaded, told: Mapping[str, Any], dev: Store, batch: int, metric: str
 ) -> Callable[[], dict[str, float]]:
-    """What measures the parameters as they are on all examples of a dev set, which is read once."""
+    """What measures the parameters as they are on all examples of a dev set, which is read once: the metric that counts, and all
+    that come at its price."""
     assert isinstance(dev, RecordStore)
     learner = task.load(loaded, told, None)
     files, rows = dev.about["files"], []  # type: ignore[var-annotated]
@@ -177,7 +197,7 @@ def _measure(
         if not rows:
             for file in files:
                 rows.extend(learner.answered(task.read(file)))
-        return learner.measure(rows, size=2 * batch)
+        return learner.measure(rows, metric, size=2 * batch)
 
     return measure
 

@@ -6,8 +6,9 @@ checkpoint's, as its shape is (`origins.take_up`). What comes out is an ordinary
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,12 +18,14 @@ from cloze.assembly.document import Node, from_data
 from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.parts import builder_of
-from cloze.assembly.schema import RESERVED, expand_part
+from cloze.assembly.schema import RESERVED, check_value, expand_part, part_slots
 from cloze.decoding.reader import Reader, heads_by_kind
 from cloze.errors import CheckpointError
+from cloze.exercises.answer import Form, Lesson
 from cloze.exercises.frame import OWN
-from cloze.objectives.chosen import Start
+from cloze.objectives.chosen import Predicts, Start
 from cloze.objectives.heads import ClassHead, VocabularyHead
+from cloze.tasks.answerer import writing_form
 
 #: What of a checkpoint's reading a recipe may say.
 _READING = ("single", "pair", "summary", "start", "shift", "orders", "segments")
@@ -45,6 +48,7 @@ class Origin:
     spells: bool = False
     beside: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     tables: Mapping[str, str] = field(default_factory=dict)
+    form: Callable[[], Form] | None = None  # how it writes a text for a text; refuses if it cannot
 
     @classmethod
     def of(cls, loaded: Loaded) -> Origin:
@@ -64,7 +68,7 @@ class Origin:
         return cls(
             str(loaded.folder), {model.part: dict(loaded.network_arguments)}, reading, loaded.order, start,
             getattr(loaded.imported, "architecture", None), "characters" in network.takes, tuple(model.beside),
-            {name: table.part for name, table in model.tables.items()},
+            {name: table.part for name, table in model.tables.items()}, partial(writing_form, loaded),
         )
 
     def is_shape_of(self, network: Node) -> bool:
@@ -100,12 +104,14 @@ def _layers(loaded: Loaded) -> int:
         return len(reader.states(reader.batch(reader.encode(["a"])), {"layers"})["layers"])
 
 
-def _predicts(loaded: Loaded) -> tuple[str, str, Mapping[str, Any]] | None:
-    """The first head that predicts tokens from the network's states, as a recipe writes it."""
-    for name, head in loaded.imported.model.heads.items():
-        live: Any = loaded.heads[name]
-        if getattr(live, "kind", None) == "token_prediction" and tuple(live.reads) == ("hidden",):
-            return name, head.part, dict(head.arguments)
+def _predicts(loaded: Loaded) -> Predicts | None:
+    """The first head that predicts tokens; that of an encoder-decoder reads what the decoder gives."""
+    network: Any = loaded.network
+    for name, head in loaded.heads.items():
+        if isinstance(getattr(head, "head", None), VocabularyHead):
+            kept = loaded.imported.model.heads[name]
+            own = "decoder_hidden" if "decoder_hidden" in network.gives else next(iter(kept.read.values()), None)
+            return Predicts(name, kept.part, kept.arguments, own)
     return None
 
 
@@ -176,19 +182,42 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
 
 
 def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults: Faults) -> None:
-    where = root.where
-    if not prefix and "order" not in entry.value:
-        entry.put("order", from_data(origin.order, where))
     exercise = entry.value.get("exercise")
+    order = None
     if exercise is not None and exercise.is_list:
-        exercise.value = [made for item in exercise.value for made in _edits(item, root, entry, origin, faults)]
+        found = [_edits(item, root, entry, origin, faults) for item in exercise.value]
+        exercise.value = [made for edits, _ in found for made in edits]
+        order = next((lesson.order for _, lesson in found if lesson is not None), None)
+        for said in [lesson.reading for _, lesson in found if lesson is not None]:
+            root.value["reading"] = from_data({**root.value["reading"].plain(), **said}, root.where)
+    if "order" not in entry.value and (order is not None or not prefix):
+        entry.put("order", from_data(order or origin.order, root.where))
     for objectives, path in _objective_lists(entry, prefix):
         objectives.value = [
             _objective(item, f"{path}[{index}]", origin, faults) for index, item in enumerate(objectives.value)
         ]
 
 
-def _edits(item: Node, root: Node, entry: Node, origin: Origin, faults: Faults) -> list[Node]:
+def _edits(item: Node, root: Node, entry: Node, origin: Origin, faults: Faults) -> tuple[list[Node], Lesson | None]:
+    """What an edit stands for: one that the checkpoint chooses is its lesson, any other is what `_framed` says."""
+    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
+    builder: Any = builder_of("edit", name) if item.part is not None else None
+    if not hasattr(builder, "chosen") or origin.form is None:
+        return _framed(item, root, entry, origin, faults), None
+    given = {str(key): node.plain() for key, node in item.value[name].items() if key not in RESERVED["edit"]}
+    made: Any = None
+    with faults.catching(item.where, f"exercise.{name}"):
+        made = builder(**given) if _legal("edit", name, given) else None
+    lesson = None if made is None else made.chosen(origin.form)
+    if lesson is None:
+        return [item], None
+    nodes = [from_data({part: arguments}, item.where) for part, arguments in lesson.edits]
+    for node in nodes:
+        expand_part("edit", node, "exercise", faults)
+    return nodes, lesson
+
+
+def _framed(item: Node, root: Node, entry: Node, origin: Origin, faults: Faults) -> list[Node]:
     """`frame: reading` as the frame that it stands for, and what says which token sums up a row; any other edit as it is."""
     inner = item.value.get("frame") if item.is_mapping else None
     template = inner.value.get("template") if inner is not None and inner.is_mapping else None
@@ -230,8 +259,21 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
         return item
     given = {str(key): node.plain() for key, node in item.value[name].items()}
     common = {key: given.pop(key) for key in RESERVED["objective"] if key in given}
+    if not _legal("objective", name, given):
+        return item
     part, arguments = builder(**given).chosen(origin.start)
     made = from_data({part: {**arguments, **common}}, item.where)
     expand_part("objective", made, path, faults)
     return made
 
+
+
+def _legal(kind: str, name: str, given: Mapping[str, Any]) -> bool:
+    """Whether a part takes such arguments; if not, they are reported when the recipe is read."""
+    accepted = part_slots(kind, name)
+    try:
+        for key, value in given.items():
+            check_value(accepted[key].annotation, value)
+    except (KeyError, ValueError):
+        return False
+    return True

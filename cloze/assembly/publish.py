@@ -90,12 +90,17 @@ class Publisher:
         beside = beside_text(self.recipe)
         looked_up = {str(value) for spec in beside for value in spec.arguments.values()} & self.tables.keys()
         return Model(
-            arguments=complete(plain(part.arguments), part.name), order=reads_in(orders),
+            arguments=complete(plain(part.arguments), part.name), order=self._order(name, orders),
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
             beside=tuple((spec.name, plain(spec.arguments)) for spec in beside),
             tables={name: self._table(name) for name in sorted(looked_up)},
             languages=self.languages if "language" in (part.arguments.get("inputs") or {}) else (),
         )
+
+    def _order(self, name: str, orders: Sequence[Any]) -> str:
+        """The order that a network usually reads in: of the exported one the first that its reading names."""
+        known = self.recipe.reading.orders if name == self.recipe.export else ()
+        return str(known[0]) if known else reads_in(orders)
 
     def _table(self, name: str) -> Table:
         arrays = {key: torch.from_numpy(array) for key, array in self.tables[name].arrays.items()}

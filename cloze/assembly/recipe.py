@@ -229,13 +229,16 @@ class TaskSpec:
     `type` is a registered kind of task, `metric` one of its metrics (None: its first), which is measured on all examples of the
     dev set at every evaluation. Where the entries of a mixture have a `task` each, that says both, and what counts is the mean
     of their metrics. `keep`: the run gives the `best` of these checkpoints, or the `last`. After `patience` evaluations that are
-    no better it ends (0: never).
+    no better it ends (0: never). What a task writes is found with so many `beams`, a finished text's log-probability being
+    divided by its length to the power `length_penalty`; None: the most probable token each time.
     """
 
     type: str | None = None
     metric: str | None = None
     keep: Literal["best", "last"] = "best"
     patience: Natural = 2
+    beams: Count | None = None
+    length_penalty: float | None = None
 
 
 # What may change without changing a single weight of the result, or belongs to the run's record: not part of the hash.

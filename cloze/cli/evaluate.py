@@ -22,8 +22,7 @@ def command(
     task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column with the label.")] = None,
-    target: Annotated[str | None, typer.Option(help="The column with the text to write.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the answer.")] = None,
     repair: Annotated[str | None, typer.Option(help="Of labels that break BIO: begin a span (as conlleval), or drop.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Of several labels: predict from this probability on.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
@@ -69,7 +68,7 @@ def command(
     _check(folders, files)
     names = columns.split(",") if columns else None
     tasks = [
-        task_of(folder, task, text=text, text_b=text_b, label=label, target=target, repair=repair, threshold=threshold)
+        task_of(folder, task, text=text, text_b=text_b, label=label, repair=repair, threshold=threshold)
         .reading(columns=names, format=as_format(file_format), quoting=as_quoting(quoting))
         .deciding(beams=beams, length_penalty=length_penalty)
         for folder in folders

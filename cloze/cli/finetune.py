@@ -17,7 +17,7 @@ _SETTINGS = (
     "epochs", "batch", "optimizer", "rate", "length", "patience", "metric", "dropout", "schedule", "unfreeze", "layerwise",
     "pool", "clip", "task_lstm", "auxiliary", "truncate",
 )  # fmt: skip
-_OF_TASKS = ("text", "text_b", "label", "target", "prefix", "target_length", "smoothing", "masked", "mix")
+_OF_TASKS = ("text", "text_b", "label", "mix")
 _READS_MORE = {"text": "--length", "target": "--target-length"}
 
 
@@ -33,9 +33,7 @@ def command(
     test: Annotated[str | None, typer.Option(help="Labelled text, measured once at the end.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: text.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The second text's column; default: text_b.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column with the label; default: label.")] = None,
-    target: Annotated[str | None, typer.Option(help="The column with the text to write; default: target.")] = None,
-    prefix: Annotated[str | None, typer.Option(help="Put before every text, such as 'summarize: '.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the answer; default: label, or target.")] = None,
     columns: Annotated[str | None, typer.Option(help="Column names of files without a header: a,b,c.")] = None,
     file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the file's name.")] = None,
     quoting: Annotated[str, typer.Option(help="Quotes: auto, none or standard.")] = "auto",
@@ -54,9 +52,6 @@ def command(
     truncate: Annotated[str | None, typer.Option(help="LSTM: tokens per step and pooled, 70,1400; 0: off.")] = None,
     mix: Annotated[str | None, typer.Option(help="Features at input, output or both; or both:0.01.")] = None,
     length: Annotated[int | None, typer.Option(help="Cut texts to this many tokens; default: 128.")] = None,
-    target_length: Annotated[int | None, typer.Option(help="Cut targets to this many tokens; default: 64.")] = None,
-    smoothing: Annotated[float | None, typer.Option(help="Label smoothing of targets; default: 0.")] = None,
-    masked: Annotated[float | None, typer.Option(help="UniLM: masked share of a target; default: 0.7.")] = None,
     patience: Annotated[int | None, typer.Option(help="Stop after this many epochs without a better one; default: 2.")] = None,
     metric: Annotated[str | None, typer.Option(help="Metric that chooses the epoch; default: the task's.")] = None,
     dropout: Annotated[float | None, typer.Option(min=0.0, max=0.9, help="In the classifier; default: 0.1.")] = None,
@@ -95,6 +90,8 @@ def command(
         "precision": None if precision == "auto" else precision,
     })  # fmt: skip
     own = recipe is not None or bool(overrides or binds or several or before) or print_recipe or extend
+    if values is None and not hasattr(chosen, "begin"):
+        raise TaskError(f"--task {task}: write what is structure in a recipe: cloze show {task} > mine.yaml; --recipe mine.yaml.")
     if values is None and own:
         raise TaskError(
             "--recipe, --set, --show, --extend, --first and several tasks: write the other options as values of the recipe, with "
@@ -102,7 +99,7 @@ def command(
         )
     loaded = load_checkpoint(checkpoint, device)
     as_dtype(precision, next(loaded.network.parameters()).device)
-    if values is not None and (own or fits(loaded, task)):
+    if values is not None and (own or fits(loaded, task) or not hasattr(chosen, "begin")):
         run_recipe(
             checkpoint, task=task, train=train, dev=dev, test=test, out=out, recipe=recipe, show=print_recipe, extend=extend,
             seeds=_seeds(seeds), binds=binds or [], device=device, quiet=quiet, as_json=as_json, from_scratch=from_scratch,

@@ -119,6 +119,9 @@ def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
         lead = f"{name}/" if name else ""
         own = {key[len(lead):]: value for key, value in described["spread"].items() if key.startswith(lead)}
         _metrics(described, own, one.get("baseline", {}), name)
+        for metric in [metric for metric in described["dev"] if not name and metric not in own]:  # those of the result alone
+            usual = one.get("baseline", {}).get(metric)
+            print(f"{metric:<11}  {described['dev'][metric]:<8.4f}" + ("" if usual is None else f"  {usual:.4f}"))
         for part, cut in one["cut"].items():
             if cut:
                 print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows have a text that is too long and lost its end "

@@ -24,15 +24,21 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.scoring import log_probabilities
 from cloze.decoding.search import Written
-from cloze.decoding.sequence import Manner, end_id, has_decoder, of_one_length, start_id, unwritten, write, write_behind
+from cloze.decoding.sequence import (
+    Manner,
+    end_id,
+    end_role,
+    has_decoder,
+    of_one_length,
+    start_id,
+    start_role,
+    unwritten,
+    write,
+    write_behind,
+)
 from cloze.decoding.writing import Answering, Continuing, Filling
 from cloze.errors import UserError
-from cloze.exercises.corrupt import Corrupt
-from cloze.exercises.facts import TokenFacts
-from cloze.exercises.mask import Mask
-from cloze.exercises.order import Order
-from cloze.rng import Draw, row_keys
-from cloze.rows import Rows
+from cloze.exercises.answer import Edits, Lesson
 
 
 class Pair(Protocol):
@@ -53,47 +59,44 @@ class Form(ABC):
 
     @abstractmethod
     def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
-        """A text's ids as they are read, cut to `longest` tokens and so that `room` tokens can be written, where they share a row
-        of bounded length; a target never has more room than half of that row.
+        """A text's ids as they are read, cut to `longest` tokens and so that `room` tokens can be written.
+
+        Where both share a row, `longest` is that of the row, and a target never has more room than half of it.
         """
 
     @abstractmethod
-    def target(self, ids: Ids, *, most: int | None = None) -> tuple[Ids, int]:
-        """What is to be written for a target's ids, the end included, cut to `most` tokens; and how many ids did not fit."""
+    def target(self, ids: Ids, *, most: int | None = None, longest: int | None = None) -> tuple[Ids, int]:
+        """What is to be written for a target's ids, the end included, cut to `most` tokens; and how many ids did not fit.
+
+        `longest` is that of `source`.
+        """
 
     @abstractmethod
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
         """What is written for texts as they are read."""
 
     @abstractmethod
-    def asked(self, rows: Sequence[Pair], kind: str, address: tuple[int | str, ...] = ()) -> Batch:
-        """The batch that is learned from, its answers in the set `kind`; whatever is random in it is drawn at the address."""
+    def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
+        """The edits that ask for the companion `of` of a text, cut to `longest` tokens, as `source` and `target` lay both out."""
 
     @abstractmethod
     def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
         """Each row's sum of log P(token of the target | the text and the tokens before)."""
 
-    def hide(self, share: float) -> None:
-        """Hide that share of a target in training; a `UserError` for a form that hides nothing."""
-        raise UserError(
-            f"--masked {share:g} is for networks that fill gaps from source to target, such as unilm; this one is told all of a "
-            "target's tokens. Leave it out."
-        )
-
-    def losses(self, objective: Any, rows: Sequence[Pair], address: tuple[int | str, ...] = ()) -> tuple[Tensor, int]:
-        """The summed loss of what is asked in some rows, and of how many tokens."""
-        batch = self.asked(rows, objective.set, address)
-        read = self.readings(objective, batch)
-        with self.reader.autocast():
-            total: Tensor = objective(read, batch).total
-        return total, len(batch[f"targets/{objective.set}"])
-
     def readings(self, head: Any, batch: Batch) -> Mapping[str, Tensor]:
         """The states that a head reads."""
         return self.reader.states(batch, head.reads)
 
-    def _at_once(self, head: Any, rows: Sequence[Pair]) -> list[float]:
-        """The sums where one reading asks for every token of a target."""
+
+class _AtOnce(Form):
+    """One reading asks for every token of a target, because none sees a later one."""
+
+    @abstractmethod
+    def asked(self, rows: Sequence[Pair], kind: str) -> Batch:
+        """The batch in which every token of the targets is asked, its answers in the set `kind`."""
+
+    def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
+        """Each row's sum of log P(token of the target | the text and the tokens before)."""
         batch = self.asked(rows, head.set)
         read = self.readings(head, batch)
         found = log_probabilities(self.reader, head, read, batch, batch[f"places/{head.set}"], batch[f"targets/{head.set}"])
@@ -102,7 +105,7 @@ class Form(ABC):
         return sums
 
 
-class ByDecoder(Form):
+class ByDecoder(_AtOnce):
     """An encoder-decoder: reads the text, then writes the target behind the token that its decoder begins with.
 
     A target is laid out as a single text is, which is how transformers' tokenizers make labels: BART also writes the
@@ -111,16 +114,22 @@ class ByDecoder(Form):
 
     def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
         """The template of a single text."""
-        return self.reader.single([ids], longest=_least(longest, self.reader.longest))
+        return self.reader.single([ids], longest=least(longest, self.reader.longest))
 
-    def target(self, ids: Ids, *, most: int | None = None) -> tuple[Ids, int]:
+    def target(self, ids: Ids, *, most: int | None = None, longest: int | None = None) -> tuple[Ids, int]:
         """The same template; the end token closes it where the template does not."""
-        end, bound = end_id(self.reader), _least(most, self.reader.longest)
-        framed = self.reader.single([ids], longest=bound)
-        if end < 0 or (len(framed.ids) and framed.ids[-1] == end):
+        bound = least(most, self.reader.longest)
+        if self._ends:
+            framed = self.reader.single([ids], longest=bound)
             return framed.ids, framed.cut
         framed = self.reader.single([ids], longest=None if bound is None else bound - 1)
-        return np.append(framed.ids, np.int32(end)), framed.cut
+        return np.append(framed.ids, np.int32(end_id(self.reader))), framed.cut
+
+    @property
+    def _ends(self) -> bool:
+        """Whether the template closes a text by the end token, or there is no such token."""
+        end, closing = end_id(self.reader), self.reader.single.closing
+        return end < 0 or (len(closing) > 0 and int(closing[-1]) == end)
 
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
         """Token after token with a cache, or by beam search."""
@@ -138,7 +147,7 @@ class ByDecoder(Form):
             manner.report(len(index))
         return [made[number] for number in range(len(sources))]
 
-    def asked(self, rows: Sequence[Pair], kind: str, address: tuple[int | str, ...] = ()) -> Batch:
+    def asked(self, rows: Sequence[Pair], kind: str) -> Batch:
         """Every token of the target, asked where the decoder has read what stands before it."""
         reader = self.reader
         lengths = np.array([len(row.target) for row in rows])
@@ -157,9 +166,14 @@ class ByDecoder(Form):
         """The decoder's states, in place of those of what is read."""
         return {head.reads[0]: self.reader.states(batch, ("decoder_hidden",))["decoder_hidden"]}
 
-    def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
-        """Of all tokens at once: the decoder sees none that comes later."""
-        return self._at_once(head, rows)
+    def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
+        """The decoder is asked for the companion, the encoder reads the text."""
+        template = self.reader.single.template
+        answer = {
+            "of": of, "frame": template if self._ends else f"{template} {end_role(self.reader)}",
+            "start": start_role(self.reader), "longest": least(longest, self.reader.longest), "set": set,
+        }  # fmt: skip
+        return Lesson([("answer", answer), ("frame", {"template": template})])
 
 
 class _InOneRow(Form):
@@ -167,28 +181,28 @@ class _InOneRow(Form):
 
     def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
         """Everything of a pair that stands before its second text."""
-        whole = self.reader.longest
-        left = None if whole is None else whole - min(room, whole // 2)
-        return self.reader.writing.until_last([ids], longest=_least(longest, left))
+        whole = least(longest, self.reader.longest)
+        left = None if whole is None else whole - min(room, self._half(whole))
+        return self.reader.writing.until_last([ids], longest=left)
 
-    def target(self, ids: Ids, *, most: int | None = None) -> tuple[Ids, int]:
+    def target(self, ids: Ids, *, most: int | None = None, longest: int | None = None) -> tuple[Ids, int]:
         """The ids and the end token."""
-        whole = self.reader.longest
-        bound = _least(most, None if whole is None else whole // 2)
+        whole = least(longest, self.reader.longest)
+        bound = least(most, None if whole is None else self._half(whole))
         kept = ids if bound is None else ids[: bound - 1]
         return np.append(kept, np.int32(end_id(self.reader))), len(ids) - len(kept)
 
-    def joined(self, rows: Iterable[Pair]) -> list[Framed]:
-        """Text and target as one; `part` is 1 where a token of the target stands."""
-        last = self.reader.writing.last_segment
-        return [
-            Framed(
-                np.concatenate([row.source.ids, row.target]),
-                np.concatenate([row.source.segments, np.full_like(row.target, last)]),
-                np.concatenate([np.full_like(row.source.ids, -1), np.ones_like(row.target)]),
-            )
-            for row in rows
-        ]
+    def _half(self, whole: int) -> int:
+        """The most tokens of a target in a row of `whole` tokens: half of what the template leaves."""
+        return (whole - self.reader.writing.added + len(self.reader.writing.closing)) // 2
+
+    def _laid_out(self, of: str, longest: int | None, segments: list[int] | None) -> Edits:
+        """The edits that put the companion, closed by the end token, behind the text, where nothing else is asked for."""
+        before, _, _ = self.reader.writing.template.partition("{B}")
+        bound = least(longest, self.reader.longest)
+        close = {"of": of, "end": str(end_role(self.reader)), **({} if bound is None else {"longest": bound})}
+        frame = {"template": f"{before}{{{of}}}", **({} if segments is None else {"segments": segments})}
+        return [("close", close), ("frame", frame), ("only", {"of": of})]
 
     @cached_property
     def banned(self) -> Tensor | None:
@@ -196,7 +210,7 @@ class _InOneRow(Form):
         return unwritten(self.reader, end_id(self.reader))
 
 
-class ByContinuing(_InOneRow):
+class ByContinuing(_InOneRow, _AtOnce):
     """A network that reads from left to right: text, separator, target and end are one text to it, and it is asked for the target
     (Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, §3.3 for the layout).
     """
@@ -204,7 +218,7 @@ class ByContinuing(_InOneRow):
     def __init__(self, reader: Reader) -> None:
         super().__init__(replace(reader, order="left_to_right"))
 
-    def asked(self, rows: Sequence[Pair], kind: str, address: tuple[int | str, ...] = ()) -> Batch:
+    def asked(self, rows: Sequence[Pair], kind: str) -> Batch:
         """Every token of the target, asked at the one before it."""
         joined = self.joined(rows)
         width = max(len(row) for row in joined)
@@ -214,13 +228,21 @@ class ByContinuing(_InOneRow):
             self.reader.batch(joined), {f"targets/{kind}": answers, f"places/{kind}": np.concatenate(places)}, self.reader
         )
 
-    def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
-        """Of all tokens at once: none sees one that comes later."""
-        return self._at_once(head, rows)
+    def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
+        """All of one segment, every token of the companion asked at the one before it."""
+        asked: Edits = [("mask", {"rate": 1.0}), ("predict", {"what": "masked", "shift": 1, "set": set})]
+        said = self.reader.reading
+        reading = {"pair": said.pair, "orders": list(getattr(said, "orders", ()))}
+        return Lesson([*self._laid_out(of, longest, [0, 0]), *asked], "left_to_right", reading)
 
     def joined(self, rows: Iterable[Pair]) -> list[Framed]:
-        """All of one segment, as a text that is continued is read."""
-        return [Framed(row.ids, np.zeros_like(row.ids), row.part) for row in super().joined(rows)]
+        """Text and target as one, all of one segment, as a continued text is read; `part` is 1 for the target's tokens."""
+        made = []
+        for row in rows:
+            ids = np.concatenate([row.source.ids, row.target])
+            part = np.repeat(np.array([-1, 1], np.int32), [len(row.source), len(row.target)])
+            made.append(Framed(ids, np.zeros_like(ids), part))
+        return made
 
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
         """Continue the text and the separator."""
@@ -240,28 +262,11 @@ class ByGaps(_InOneRow):
 
     share = 0.7
 
-    def hide(self, share: float) -> None:
-        """Hide that share of a target in training."""
-        self.share = share
-
-    def asked(self, rows: Sequence[Pair], kind: str, address: tuple[int | str, ...] = ()) -> Batch:
-        """Hidden tokens of the targets, asked where they stand."""
-        joined, reader = self.joined(rows), self.reader
-        batch = reader.batch(joined)
-        tokens = batch["tokens"].cpu().numpy().astype(np.int32)
-        lengths = np.array([len(row) for row in joined], np.int32)
-        written = np.zeros(tokens.shape, bool)
-        for number, row in enumerate(joined):
-            written[number, : len(row)] = row.part == 1
-        made = Rows({"tokens": tokens, "length": lengths, "special": ~written, "segments": written.astype(np.int32)})
-        draw = Draw(row_keys("answer gaps", *address, items=np.arange(len(rows), dtype=np.int64)))
-        edits = Mask(rate=self.share), Corrupt(tokenizer=TokenFacts.of(reader.tokenizer)), Order("source_to_target")
-        for edit in edits:
-            made = edit(made, draw)
-        places = np.flatnonzero(made["masked"])
-        answers = made["original"].reshape(-1)[places].astype(np.int64)
-        shown = {"tokens": made["tokens"].astype(np.int64), "order": made["order"].astype(np.int64)}
-        return _with(batch, {**shown, f"targets/{kind}": answers, f"places/{kind}": places}, reader)
+    def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
+        """Hidden tokens of the companion, asked where they stand."""
+        segments = list(getattr(self.reader.reading, "segments", ())) or None
+        asked: Edits = [("mask", {"rate": self.share}), ("corrupt", {}), ("predict", {"what": "masked", "set": set})]
+        return Lesson([*self._laid_out(of, longest, segments), *asked], "source_to_target")
 
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
         """A [MASK] where the next token shall stand, asked, and replaced by it."""
@@ -309,7 +314,8 @@ def form_of(reader: Reader) -> Form:
     return ByContinuing(reader) if "left_to_right" in getattr(reader.reading, "orders", ()) else ByGaps(reader)
 
 
-def _least(*bounds: int | None) -> int | None:
+def least(*bounds: int | None) -> int | None:
+    """The smallest of some bounds, None standing for no bound."""
     return min((bound for bound in bounds if bound is not None), default=None)
 
 

@@ -101,9 +101,14 @@ class Layout:
         """What stands before the first text."""
         return self._between[0]
 
+    @property
+    def closing(self) -> Ids:
+        """What stands behind the last text."""
+        return self._between[-1]
+
     def until_last(self, texts: Sequence[Ids], *, longest: int | None = None) -> Framed:
         """Everything before the last text, as if that were still to be written; the longest of `texts` loses its end."""
-        tail = len(self._between[-1])
+        tail = len(self.closing)
         framed = self([*texts, np.zeros(0, np.int32)], longest=None if longest is None else longest + tail)
         stop = len(framed) - tail
         return Framed(framed.ids[:stop], framed.segments[:stop], framed.part[:stop], framed.cut)

@@ -97,14 +97,19 @@ def answer_text(reader: Reader, ids: Sequence[int]) -> str:
     return str(reader.tokenizer.decode([i for i in ids if i not in hidden], skip_special=False))
 
 
-def start_id(reader: Reader) -> int:
-    """The token that the decoder begins with: what the reading says, else the end token."""
+def start_role(reader: Reader) -> str:
+    """The role of the token that the decoder begins with: what the reading says, else the end token."""
     roles = reader.tokenizer.roles
     given = getattr(reader.reading, "start", None)
     name = given or next((role for role in _STARTS if role in roles), None)
     if name is None or name not in roles:
         raise CheckpointError(f"the decoder starts with {given or ' or '.join(_STARTS)}, which the tokenizer does not have.")
-    return int(roles[name])
+    return str(name)
+
+
+def start_id(reader: Reader) -> int:
+    """The token that the decoder begins with."""
+    return int(reader.tokenizer.roles[start_role(reader)])
 
 
 def end_role(reader: Reader) -> str | None:

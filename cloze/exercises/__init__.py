@@ -8,6 +8,7 @@ from cloze.exercises import (
     answer,
     boundaries,
     bring,
+    close,
     copy,
     corrupt,
     cut,
@@ -18,12 +19,14 @@ from cloze.exercises import (
     mask,
     match,
     mismatch,
+    only,
     order,
     pair,
     pair_half,
     permutation,
     permute,
     predict,
+    reference,
     rotate,
     shuffle,
     split_words,
@@ -38,7 +41,7 @@ from cloze.exercises.exercise import Exercise
 from cloze.exercises.facts import TokenFacts
 
 __all__ = [
-    "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "copy", "corrupt", "cut", "delete", "frame", "hide",
-    "label", "mask", "match", "mismatch", "order", "pair", "pair_half", "permutation", "permute", "predict", "rotate", "shuffle",
-    "split_words", "subsample", "summarise", "unanswered", "value", "windows",
+    "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "close", "copy", "corrupt", "cut", "delete", "frame",
+    "hide", "label", "mask", "match", "mismatch", "only", "order", "pair", "pair_half", "permutation", "permute", "predict",
+    "reference", "rotate", "shuffle", "split_words", "subsample", "summarise", "unanswered", "value", "windows",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +12,33 @@ from numpy.typing import NDArray
 from cloze.bounds import Count
 from cloze.errors import RecipeError
 from cloze.exercises.facts import TokenFacts, needed
-from cloze.exercises.frame import split_template
+from cloze.exercises.frame import OWN, split_template
 from cloze.exercises.units.question import slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, listed, where
 
 Ids = tuple[int, ...]
+
+
+Edits = list[tuple[str, dict[str, Any]]]
+
+
+class Lesson(NamedTuple):
+    """How a checkpoint is asked for a text: edits by name with their arguments, the order in which it reads them (None: its
+    usual one), and what it must know of its reading to write that text later."""
+
+    edits: Edits
+    order: str | None = None
+    reading: dict[str, Any] = {}
+
+
+class Form(Protocol):
+    """How a checkpoint lays a text and its answer out."""
+
+    def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
+        """How it is asked for the companion `of`, cut to `longest` tokens, in a set of answers."""
+        ...
 
 
 @register("edit", "answer")
@@ -31,8 +52,13 @@ class Answer:
     at every place the token that stands before it in the text (MASS). `positions: original` gives the decoder the positions
     of those tokens in the text instead of 0, 1, 2, … `longest` cuts the answer.
 
+    `frame: reading` stands for the way in which the checkpoint that the recipe begins with writes the companion: by its decoder,
+    in gaps behind the text, or by continuing it; with the frame of the text, and all that is needed to ask.
+
     Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_places/<set>` (B, T), -1 for none.
     """
+
+    tells: ClassVar = {"longest": "target_length"}  # what the trained network is told of it
 
     what: Literal["whole", "masked", "spans"] = "whole"
     frame: str = "{A} [EOS]"
@@ -45,6 +71,10 @@ class Answer:
     _around: tuple[Ids, Ids] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.frame == OWN:
+            if not self.of:
+                raise RecipeError("answer: frame reading is for the text of a companion; say which, such as of: target.")
+            return
         pieces = split_template(self.frame)
         if [kind for kind, _ in pieces].count("part") != 1:
             raise RecipeError(f"answer: frame {self.frame!r} does not name one part; expected for example '{{A}} [EOS]'.")
@@ -74,6 +104,10 @@ class Answer:
         own = {"decoder_tokens", "decoder_length", f"targets/{self.set}", f"decoder_places/{self.set}"}
         return frozenset(own | ({"decoder_positions"} if self.positions == "original" else set()))
 
+    def chosen(self, form: Callable[[], Form]) -> Lesson | None:
+        """What stands for this edit once the checkpoint is known; None if that makes no difference."""
+        return form().lesson(of=str(self.of), longest=self.longest, set=self.set) if self.frame == OWN else None
+
     def _read(self, facts: TokenFacts) -> tuple[Ids, Ids]:
         """The ids before and after the answer."""
         pieces = split_template(self.frame)
@@ -84,6 +118,8 @@ class Answer:
         )  # type: ignore[return-value]
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        if self.frame == OWN:
+            raise RecipeError("answer: frame reading stands for the way of a checkpoint; the recipe begins with none.")
         facts = needed(self.tokenizer, "answer")
         source = rows.view(self.of) if self.of else rows
         if self.start == "previous":

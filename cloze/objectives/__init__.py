@@ -19,7 +19,7 @@ from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.mixed import MixedClassification, mixed_classification
 from cloze.objectives.negative_sampling import NegativeSampling
 from cloze.objectives.objective import Loss, Objective
-from cloze.objectives.of_checkpoint import LanguageModel, LayerClassification, LayerLabelling
+from cloze.objectives.of_checkpoint import LanguageModel, LayerClassification, LayerLabelling, TextPrediction
 from cloze.objectives.pooled import PooledClassification, pooled_classification
 from cloze.objectives.regress import Regress, regress
 from cloze.objectives.relation_prediction import relation_prediction
@@ -32,11 +32,10 @@ from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
-    "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Factorisation", "HierarchicalSoftmax",
-    "LanguageModel", "LayerClassification", "LayerLabelling", "Loss", "MixedClassification", "NegativeSampling", "Objective",
-    "PooledClassification", "Regress", "Sample", "SequenceLabelling", "Several", "SpanBoundary", "SpanExtraction",
-    "TextClassification", "TextRegression", "TextSeveral",
+    "ActivationPenalty", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Factorisation",
+    "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Loss", "MixedClassification",
+    "NegativeSampling", "Objective", "PooledClassification", "Regress", "Sample", "SequenceLabelling", "Several",
+    "SpanBoundary", "SpanExtraction", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral",
     "adaptive_prediction", "classify", "crf_labelling", "mixed_classification", "pooled_classification", "regress",
-    "relation_prediction",
-    "sequence_labelling", "several", "span_boundary", "token_labelling", "token_prediction",
+    "relation_prediction", "sequence_labelling", "several", "span_boundary", "token_labelling", "token_prediction",
 ]

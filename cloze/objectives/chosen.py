@@ -12,14 +12,23 @@ from cloze.registry import register
 Pool = Literal["auto", "summary", "mean"]
 
 
+class Predicts(NamedTuple):
+    """A head that predicts tokens: its name, the registered objective that it is, with its arguments, and the state it reads
+    where that is not the objective's first."""
+
+    name: str
+    part: str
+    arguments: Mapping[str, Any]
+    read: str | None = None
+
+
 class Start(NamedTuple):
     """What is known of the checkpoint that a network begins with.
 
     `layers` above the embeddings; `narrow`: its embeddings are narrower than its states; `labels_tokens`: it has a head that
     labels tokens; `plain`: the transform and the norm's epsilon of a head of its own whose dense map has no offsets;
     `sums_up`: a head of it was trained on the token that sums up a text; `recurrent`: the state of one token is a poor summary.
-    `given` layers can be read, the words themselves among them; 0: the top one alone. `predicts`: its head that predicts tokens,
-    by name, objective and arguments.
+    `given` layers can be read, the words themselves among them; 0: the top one alone. `predicts`: its head that predicts tokens.
     """
 
     order: str
@@ -30,7 +39,7 @@ class Start(NamedTuple):
     sums_up: bool = False
     recurrent: bool = False
     given: int = 0
-    predicts: tuple[str, str, Mapping[str, Any]] | None = None
+    predicts: Predicts | None = None
 
 
 class Chosen(Protocol):

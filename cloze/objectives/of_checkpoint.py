@@ -1,11 +1,11 @@
-"""Heads on what a checkpoint has: on all of its layers, however many they are, and its own head that predicts the next token."""
+"""Heads on what a checkpoint has: on all of its layers, however many they are, and its own head that predicts tokens."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from cloze.bounds import BelowOne, NonNegative, OptionalWidth, Width
-from cloze.errors import RecipeError
+from cloze.errors import CheckpointError, RecipeError
 from cloze.objectives.chosen import Start
 from cloze.objectives.mixed import Where
 from cloze.objectives.pooled import Pool
@@ -74,8 +74,30 @@ class LanguageModel:
         if start.predicts is None or start.order != "left_to_right":
             raise RecipeError(
                 f"language_model: needs a head that predicts the next token; this checkpoint reads {start.order} and has "
-                f"{'none' if start.predicts is None else start.predicts[0]}.\n"
+                f"{'none' if start.predicts is None else start.predicts.name}.\n"
                 "  Use a checkpoint that was trained from left to right with token_prediction, or leave the objective out."
             )
-        name, part, arguments = start.predicts
-        return part, {**arguments, "set": self.set, "head": name}
+        head = start.predicts
+        return head.part, {**head.arguments, "set": self.set, "head": head.name}
+
+
+@register("objective", "text_prediction")
+class TextPrediction:
+    """Predict the tokens of a text by the head that the checkpoint predicts tokens with, beginning with its weights.
+
+    `smoothing` is label smoothing over all ids (0.1 is usual in translation; Vaswani et al., 2017, §5.4).
+    """
+
+    def __init__(self, *, set: str = "main", smoothing: BelowOne = 0.0) -> None:
+        self.set, self.smoothing = set, smoothing
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """The checkpoint's own objective, by the name of its head; without one a `CheckpointError`."""
+        if start.predicts is None:
+            raise CheckpointError(
+                "to write a text needs a head that predicts tokens, which this checkpoint does not have.\n"
+                "  Use a checkpoint that was trained with token_prediction."
+            )
+        head = start.predicts
+        read = {} if head.read is None else {"read": head.read}
+        return head.part, {**head.arguments, "set": self.set, "smoothing": self.smoothing, "head": head.name, **read}

@@ -8,33 +8,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from cloze.decoding.forms import form_of
+from cloze.decoding.forms import Form, form_of
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
-from cloze.decoding.reader import Checkpoint, Reader, orders_of
+from cloze.decoding.reader import Checkpoint, Reader, bound, orders_of
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.sequence import Manner, answer_text, end_role, has_decoder
 from cloze.errors import CheckpointError, TaskError
-from cloze.interop.model import Head as StoredHead
-from cloze.objectives import Classify, token_prediction
 from cloze.objectives.heads import VocabularyHead
-from cloze.rng import fold
 from cloze.tasks.overlap import overlap
-from cloze.tasks.settings import Settings
-from cloze.tasks.task import Evaluation, Report, clock_of, cut_remark, evaluating
-from cloze.tasks.trained import TrainedLearner, copied
+from cloze.tasks.task import Evaluation, Learner, Report, cut_remark, evaluating
 
 GREEDY = Sampling(temperature=0.0)
+USUAL_LENGTH = 64  # tokens that are written where a folder does not say
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts, targets (None where they were not read) and where they come from."""
+    """Texts, the references of each (None where they were not read) and where they come from."""
 
     texts: list[str]
-    targets: list[str] | None
+    targets: list[tuple[str, ...]] | None
     path: str
     lines: tuple[int, ...]
 
@@ -44,14 +39,14 @@ class Texts:
 
 @dataclass(frozen=True)
 class Pair:
-    """A framed text and the tokens to write for it, their end included; `reference` is the target as tokens spell it.
+    """A framed text and the tokens of its first reference, their end included; `references` are all, as tokens spell them.
 
-    `lost` counts the target's tokens that did not fit.
+    `lost` counts the tokens of the first that did not fit.
     """
 
     source: Framed
     target: Ids
-    reference: str
+    references: tuple[str, ...]
     lost: int
 
     @property
@@ -87,49 +82,32 @@ class Output:
         return {name: value for name, value in self.__dict__.items() if name != "cut" or value}
 
 
-@dataclass(frozen=True)
-class Head:
-    """The head that predicts tokens: its name in the checkpoint, the objective, and the head as the folder keeps it."""
+class Answerer(Learner):
+    """A network that writes. The loss that is measured is the mean cross-entropy of the tokens of each first reference, the end
+    included, each told those before it; what is learned from, the form says (`cloze.decoding.forms`).
 
-    name: str
-    objective: Any
-    kept: StoredHead
-
-
-class Answerer(TrainedLearner):
-    """A network that writes. The loss that is measured is the mean cross-entropy of a target's tokens, its end included, each
-    told those before it; what is learned from, the form says (`cloze.decoding.forms`).
-
-    Targets are compared as the vocabulary spells them, so that one without capitals is not blamed for them; how many are
-    spelt otherwise than in the file is told with every evaluation. A character that the vocabulary lacks is never right.
+    What is written is compared with references as the vocabulary spells them, so that one without capitals is not blamed for
+    them; how many are spelt otherwise than in the file is told with every evaluation. A character that the vocabulary lacks is
+    never right. `target_length` is the most tokens that are written.
     """
 
-    def __init__(self, reader: Reader, head: Head, task: Any, *, length: int | None) -> None:
-        super().__init__(reader, head.objective, task, length=length)
-        self.made = head
-        lesson = Classify(head.objective.head, set=head.objective.set, smoothing=task.smoothing)
-        self._lesson = (lesson,)  # hidden in a tuple: its parameters are those of `head`
-        self._forms = form_of(self.reader), form_of(self.exact)
-        if task.masked is not None:
-            self._forms[0].hide(task.masked)
+    def __init__(self, reader: Reader, head: Any, task: Any, *, length: int | None, target_length: int) -> None:
+        super().__init__(reader, head, task, length=length)
+        self.target_length = target_length
+        self._form = form_of(self.exact)
 
     def answered(self, examples: Texts) -> list[Pair]:
         """The examples with the tokens of their targets."""
         if examples.targets is None:
             raise TaskError(f"{examples.path}: has no targets; expected one in every row.")
-        rows = []
-        targets = self.reader.tokenizer.encode_batch(examples.targets)
-        for source, encoded in zip(self._asked(examples), targets, strict=True):
-            ids = np.asarray(encoded.ids, np.int32)
-            target, lost = self._forms[1].target(ids, most=self.task.target_length)
-            rows.append(Pair(source, target, self.reader.tokenizer.decode(ids, skip_special=False), lost))
+        tokenizer = self.reader.tokenizer
+        every = tokenizer.encode_batch([text for references in examples.targets for text in references])
+        spelt, rows = iter([np.asarray(encoded.ids, np.int32) for encoded in every]), []
+        for source, references in zip(self._asked(examples), examples.targets, strict=True):
+            ids = [next(spelt) for _ in references]
+            target, lost = self._form.target(ids[0], most=self.target_length, longest=self.length)
+            rows.append(Pair(source, target, tuple(tokenizer.decode(one, skip_special=False) for one in ids), lost))
         return rows
-
-    def loss(self, rows: Sequence[Pair]) -> Tensor:
-        """The mean loss of the targets' tokens, smoothed as the task says."""
-        seed, step, _ = clock_of(self.network).numbers
-        total, count = self._forms[0].losses(self._lesson[0], rows, (seed, step))
-        return total / count
 
     @torch.inference_mode()
     def judge(
@@ -139,14 +117,14 @@ class Answerer(TrainedLearner):
         losses = [0.0] * len(rows)
         with evaluating(self):
             for index in by_length([len(row.source) for row in rows], rows=size):
-                found = self._forms[1].log_probabilities(self.head, [rows[i] for i in index])
+                found = self._form.log_probabilities(self.head, [rows[i] for i in index])
                 for i, value in zip(index, found, strict=True):
                     losses[i] = -value
             if metric == "loss":
                 return [JudgedPair(loss, len(row.target), {}) for loss, row in zip(losses, rows, strict=True)]
             written = self._texts([row.source for row in rows], size, report)
         return [
-            JudgedPair(loss, len(row.target), overlap([text], [row.reference]))
+            JudgedPair(loss, len(row.target), overlap([text], [row.references]))
             for loss, row, (text, _) in zip(losses, rows, written, strict=True)
         ]
 
@@ -166,7 +144,10 @@ class Answerer(TrainedLearner):
         targets = examples.targets or []
         judged = self.judge(rows, size=size, report=report)
         baseline = None if always is None else {"always": always, **overlap([always] * len(targets), targets)}
-        other = sum(row.reference.split() != target.split() for row, target in zip(rows, targets, strict=True))
+        other = sum(
+            [one.split() for one in row.references] != [one.split() for one in target]
+            for row, target in zip(rows, targets, strict=True)
+        )
         remark = f"{other} of {len(rows)} targets are compared as the vocabulary spells them, not as the file does."
         remarks = [remark] if other else []
         cut = cut_remark([row.source.cut for row in rows], self.length)
@@ -187,57 +168,33 @@ class Answerer(TrainedLearner):
 
     def _asked(self, examples: Texts) -> list[Framed]:
         ids = self.reader.ids([self.task.prefix + text for text in examples.texts])
-        return [self._forms[1].source(one, longest=self.length, room=self.task.target_length) for one in ids]
+        return [self._form.source(one, longest=self.length, room=self.target_length) for one in ids]
 
     def _texts(self, sources: Sequence[Framed], size: int, report: Report) -> list[tuple[str, bool]]:
         rows = max(1, size // (self.task.search.count if self.task.search else 1))
-        manner = Manner(self.task.target_length, GREEDY, self.task.search, rows=rows, report=report)
-        written = self._forms[1].write(self.head, sources, manner)
+        manner = Manner(self.target_length, GREEDY, self.task.search, rows=rows, report=report)
+        written = self._form.write(self.head, sources, manner)
         return [(answer_text(self.reader, one.ids), one.ended) for one in written]
-
-    def stored(self) -> dict[str, StoredHead]:
-        """The head that predicts tokens, under its name in the checkpoint; other heads are left behind."""
-        return {self.made.name: replace(self.made.kept, state=self.head.state_dict())}
-
-    def description(self) -> dict[str, Any]:
-        """The cut of texts and the head's name."""
-        return {"length": self.length, "head": self.made.name}
-
-
-def begin(
-    loaded: Checkpoint, task: Any, settings: Settings, seed: int, precision: torch.dtype | None = None
-) -> Answerer:
-    """What learns to write, before training: a copy of network and head, or a fresh twin of both."""
-    name, kept = stored_head(loaded)
-    reader = answering(loaded, copied(loaded, settings, seed, precision))
-    table = reader.network.tables["tokens"]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(fold(seed, "head") % 2**63)
-        objective = token_prediction(
-            **kept.arguments, width=reader.network.width, vocab_size=table.num_embeddings, table=table
-        )
-    if not settings.from_scratch:
-        objective.load_state_dict(loaded.heads[name].state_dict())
-    objective.to(reader.device)
-    return Answerer(reader, Head(name, objective, kept), task, length=settings.length)
 
 
 def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
-    """What learned to write, of a fine-tuned checkpoint."""
-    name, kept = stored_head(loaded)
+    """What learned to write, of a fine-tuned checkpoint; `described` is its task.json."""
+    name = next((name for name, head in loaded.heads.items() if isinstance(head.head, VocabularyHead)), None)
+    if name is None:
+        raise CheckpointError(
+            f"{loaded.folder}: to write a text needs a head that predicts tokens; this checkpoint has: "
+            f"{', '.join(loaded.heads) or 'none'}.\n  Use a checkpoint that was trained with token_prediction."
+        )
     reader = answering(loaded, Reader.of(loaded, precision=precision))
-    return Answerer(reader, Head(name, loaded.heads[name], kept), task, length=described.get("length"))
+    read = None if has_decoder(reader) else getattr(loaded, "reads", {}).get(name)
+    head = bound(loaded.heads[name], read)
+    longest = int(described.get("target_length") or USUAL_LENGTH)
+    return Answerer(reader, head, task, length=described.get("length"), target_length=longest)
 
 
-def stored_head(loaded: Any) -> tuple[str, StoredHead]:
-    """The head that predicts tokens, by name; without one a `CheckpointError`."""
-    for name, head in loaded.heads.items():
-        if isinstance(head.head, VocabularyHead):
-            return name, loaded.imported.model.heads[name]
-    raise CheckpointError(
-        f"{loaded.folder}: to write a text needs a head that predicts tokens; this checkpoint has: "
-        f"{', '.join(loaded.heads) or 'none'}.\n  Use a checkpoint that was trained with token_prediction."
-    )
+def writing_form(loaded: Checkpoint) -> Form:
+    """How a checkpoint lays a text and its target out; a `CheckpointError` if it cannot write."""
+    return form_of(answering(loaded, Reader.of(loaded)))
 
 
 def answering(loaded: Checkpoint, reader: Reader) -> Reader:

@@ -86,17 +86,25 @@ def _f1(common: int, ours: int, theirs: int) -> float:
 NAMES = ("exact_match", "f1", "rouge1", "rouge2", "rougeL")
 
 
-def overlap(written: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
-    """The mean of every figure over pairs of texts; exact match looks at the texts, the others at their `words`.
+def overlap(written: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """The mean over texts of every figure, each against the one of the references that is best for it.
 
-    Differs: no stemming, and letters of every script count, where the `rouge_score` package knows a-z and 0-9 alone.
+    Exact match looks at the texts, the others at their `words`. Differs: no stemming, and letters of every script count, where
+    the `rouge_score` package knows a-z and 0-9 alone.
     """
     if not wanted:
         raise TaskError("no examples with targets to measure on.")
-    sums = dict.fromkeys(NAMES, 0.0)
-    for ours, theirs in zip(written, wanted, strict=True):
-        one, other = words(ours), words(theirs)
-        figures = exact(ours, theirs), f1(ours, theirs), rouge_n(one, other, 1), rouge_n(one, other, 2), rouge_l(one, other)
-        for name, figure in zip(NAMES, figures, strict=True):
-            sums[name] += figure
-    return {name: total / len(wanted) for name, total in sums.items()}
+    found = [figures(ours, references) for ours, references in zip(written, wanted, strict=True)]
+    return {name: sum(one[name] for one in found) / len(found) for name in NAMES}
+
+
+def figures(written: str, references: Sequence[str]) -> dict[str, float]:
+    """Every figure of one text, against the reference that is best for it."""
+    ours = words(written)
+    each = []
+    for text in references:
+        theirs = words(text)
+        each.append((
+            exact(written, text), f1(written, text), rouge_n(ours, theirs, 1), rouge_n(ours, theirs, 2), rouge_l(ours, theirs)
+        ))  # fmt: skip
+    return {name: max(values) for name, values in zip(NAMES, zip(*each, strict=True), strict=True)}

@@ -40,14 +40,23 @@ def block() -> Rows:
         "sentence": columns // 7, "word_start": g.random((ROWS, WIDTH)) < 0.6,
     }
     masked = (g.random((ROWS, WIDTH)) < 0.2) & ~special & (columns < length[:, None])
-    companions = {f"{c}.{k}": v for c in ("next", "distractor", "translation") for k, v in passage.items()}
+    companions = {f"{c}.{k}": v for c in ("next", "distractor", "translation", "target") for k, v in passage.items()}
     span = np.where(masked, np.cumsum(masked & ~np.pad(masked[:, :-1], ((0, 0), (1, 0))), axis=1), 0)
     return Rows({
         **passage, **companions, "special": special, "masked": masked, "segments": columns // 15, "layers/span": span,
         "layers/shuffled": np.zeros_like(span), "target_length": np.full(ROWS, WIDTH, np.int32),
         "targets/answer": g.integers(-1, 2, ROWS), "places/answer": g.integers(-1, 5, (ROWS, 2)),
-        "column/label": g.integers(0, 3, ROWS), "numbers/label": g.random((ROWS, 2)).astype(np.float32),
+        "target.parts": _references(length), "column/label": g.integers(0, 3, ROWS),
+        "numbers/label": g.random((ROWS, 2)).astype(np.float32),
     })
+
+
+def _references(length):
+    """Two references of each companion, of the first row one."""
+    half = length // 2
+    parts = np.stack([np.stack([0 * half, half], axis=1), np.stack([half, length], axis=1)], axis=1).astype(np.int64)
+    parts[0] = [[0, length[0]], [-1, -1]]
+    return parts
 
 
 def build(name: str):

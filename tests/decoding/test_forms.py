@@ -12,15 +12,21 @@ import numpy as np
 import pytest
 import torch
 
+from cloze.assembly.given import build
 from cloze.decoding.answer_scoring import score_answers, split_pairs
 from cloze.decoding.forms import ByContinuing, ByDecoder, ByGaps, form_of
 from cloze.decoding.generation import generate
 from cloze.decoding.reader import Reader
 from cloze.decoding.sampling import Sampling
 from cloze.errors import UserError
+from cloze.exercises import Exercise, TokenFacts
+from cloze.exercises.exercise import Placed
 from cloze.interop import Reading
 from cloze.networks import Clock, EncoderDecoder, Transformer
 from cloze.objectives.token_prediction import token_prediction
+from cloze.registry import lookup
+from cloze.rng import Draw, row_keys
+from cloze.rows import Rows
 
 Make = Callable[..., Any]
 PAIRS = [("the cat sleeps", "a dog"), ("rain", "the river rose"), ("the cat sleeps", "mice"), ("", "a cat")]
@@ -74,39 +80,55 @@ def test_the_form_is_chosen_by_what_a_reader_can_do(filling: Any, continuing: An
         form_of(Reader.of(checkpoint("bert")))
 
 
+def lesson_rows(form: Any, rows: list[Any], epoch: int = 0, **changes: Any) -> Any:
+    """What a form's lesson makes of texts and targets, as many as there are rows."""
+    edits = [*form.lesson(of="target", longest=12, set="main").edits, ("order", {"kind": "source_to_target"})]
+    facts = TokenFacts.of(form.reader.tokenizer)
+    made = [
+        Placed(build(lookup("edit", name), {**given, **changes.get(name, {})}, {"tokenizer": facts})) for name, given in edits
+    ]
+    exercise = Exercise(made, 40, keep=frozenset({"original", "order", "segments"}))
+    texts = [form.reader.ids(pair) for pair in rows]
+    arrays: dict[str, Any] = {}
+    for part, name in enumerate(("", "target.")):
+        length = np.array([len(text[part]) for text in texts], np.int32)
+        arrays[f"{name}tokens"] = np.zeros((len(rows), max(int(length.max()), 1)), np.int32)
+        arrays[f"{name}length"] = length
+        for number, text in enumerate(texts):
+            arrays[f"{name}tokens"][number, : length[number]] = text[part]
+    return exercise(Rows(arrays), Draw(row_keys(7, "main", epoch, items=np.arange(len(rows)))))
+
+
 def test_gaps_are_in_the_target_alone_and_ask_for_the_token_that_stood_there(filling: Any) -> None:
     form = form_of(filling[0])
     rows = [row(form, *PAIRS[number % 3]) for number in range(600)]
-    batch = form.asked(rows, "main", (7, 1))
-    tokens = form.reader.tokenizer
-    mask, end = tokens.role("[MASK]"), tokens.role("[SEP]")
-    places, answers = batch["places/main"].numpy(), batch["targets/main"].numpy()
-    width = batch["tokens"].shape[1]
-    shown, ends, number_of = batch["tokens"].numpy().reshape(-1)[places], 0, [0] * len(rows)
-    for place, answer in zip(places, answers, strict=True):
-        number, column = divmod(int(place), width)
-        at = column - len(rows[number].source)
-        assert at >= 0 and rows[number].target[at] == answer
-        number_of[number] += 1
-        ends += at == len(rows[number].target) - 1
+    made = lesson_rows(form, [PAIRS[number % 3] for number in range(600)])
+    mask, ends, number_of, shown, right = form.reader.tokenizer.role("[MASK]"), 0, [], [], []
+    for number, one in enumerate(rows):
+        places = made["places/main"][number]
+        places = places[places >= 0]
+        at, answers = places - len(one.source), made["targets/main"][number][: len(places)]
+        assert at.min() >= 0 and (one.target[at] == answers).all()
+        number_of.append(len(places))
+        ends += int((at == len(one.target) - 1).any())
+        shown += made["tokens"][number][places].tolist()
+        right += answers.tolist()
     assert number_of == [max(1, round(0.7 * len(one.target))) for one in rows]
-    assert abs((shown == mask).mean() - 0.8) < 0.04 and 0.09 < (shown == answers).mean() < 0.15
+    found, told = np.array(shown), np.array(right)
+    assert abs((found == mask).mean() - 0.8) < 0.04 and 0.09 < (found == told).mean() < 0.15
     assert abs(ends / len(rows) - np.mean([count / len(one.target) for count, one in zip(number_of, rows, strict=True)])) < 0.06
-    assert end in answers
     first = rows[1]
-    assert batch["order"][1, : len(first.source)].tolist() == [0] * len(first.source)
-    assert batch["order"][1, len(first.source) : len(first.source) + 3].tolist() == [1, 2, 3]
-    assert batch["segments"][1, : len(first.source) + 2].tolist() == [4] * len(first.source) + [5, 5]
+    assert made["order"][1, : len(first.source)].tolist() == [0] * len(first.source)
+    assert made["order"][1, len(first.source) : len(first.source) + 3].tolist() == [1, 2, 3]
+    assert made["segments"][1, : len(first.source) + 2].tolist() == [4] * len(first.source) + [5, 5]
 
 
 def test_gaps_are_a_function_of_the_address(filling: Any) -> None:
     form = form_of(filling[0])
-    rows = [row(form, *pair) for pair in PAIRS] * 5
-    one, two, other = (form.asked(rows, "main", address) for address in ((1, 1), (1, 1), (1, 2)))
-    assert one["tokens"].equal(two["tokens"]) and not one["tokens"].equal(other["tokens"])
-    form = form_of(filling[0])
-    form.hide(1.0)
-    assert len(form.asked(rows, "main")["places/main"]) == sum(len(one.target) for one in rows)
+    one, two, other = (lesson_rows(form, PAIRS * 5, epoch) for epoch in (1, 1, 2))
+    assert (one["tokens"] == two["tokens"]).all() and (one["tokens"] != other["tokens"]).any()
+    whole = lesson_rows(form, PAIRS, mask={"rate": 1.0})
+    assert [(places >= 0).sum() for places in whole["places/main"]] == [len(row(form, *pair).target) for pair in PAIRS]
 
 
 def test_a_told_answer_has_a_gap_at_its_end_and_no_other(filling: Any) -> None:

@@ -55,10 +55,16 @@ def test_exact_match_minds_case_and_not_space() -> None:
 
 
 def test_the_mean_is_over_pairs() -> None:
-    found = overlap(["the cat", "no"], ["the cat", "yes"])
+    found = overlap(["the cat", "no"], [["the cat"], ["yes"]])
     assert found == {"exact_match": 0.5, "f1": 0.5, "rouge1": 0.5, "rouge2": 0.5, "rougeL": 0.5}
     with pytest.raises(TaskError, match="no examples with targets"):
         overlap([], [])
+
+
+def test_every_figure_is_that_of_the_reference_which_is_best_for_it() -> None:
+    found = overlap(["e b c d"], [["e b", "d c b e z"]])
+    assert found == pytest.approx({"exact_match": 0.0, "f1": 8 / 9, "rouge1": 8 / 9, "rouge2": 0.5, "rougeL": 2 / 3})
+    assert overlap(["a"], [["b", "a"]])["exact_match"] == 1.0
 
 
 TEXT = st.lists(st.sampled_from("abc"), max_size=12)

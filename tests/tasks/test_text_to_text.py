@@ -12,28 +12,42 @@ import numpy as np
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
+from cloze.assembly.build import build_feed, build_step, built, load_checkpoint
+from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.cli.main import main
-from cloze.decoding.layout import Framed
-from cloze.errors import CheckpointError, TaskError
+from cloze.decoding.forms import ByGaps, form_of
+from cloze.errors import CheckpointError, RecipeError, TaskError
+from cloze.exercises import TokenFacts
 from cloze.interop import Card, Head, Model, Reading, export_folder
 from cloze.networks import Clock, Transformer
 from cloze.objectives.token_prediction import token_prediction
-from cloze.tasks import Settings, load_tuned, task
+from cloze.tasks import load_tuned, task
+from cloze.tasks.answerer import writing_form
 from cloze.tasks.evaluation import evaluate, predict
-from cloze.tasks.finetune import finetune
-from cloze.tasks.result import save_result
+from cloze.tasks.result import task_of
+from cloze.training.checkpoint import Checkpoints
 
 Folder = Callable[[str], Path]
-WORDS = ("cat", "cheese", "dog", "garden", "mice", "night", "river")
-ROWS = [(f"{a} {b}", f"{b} {a}") for a in WORDS for b in WORDS if a < b][:20]
-SYSTEMS = ("t5", "bart", "mass")
-QUICK = Settings(epochs=60, batch=10, rate=1e-2, patience=None, length=32)
+WORDS = ("cat", "cheese", "dog", "garden")
+ROWS = [(f"{a} {b}", f"{b} {a}") for a in WORDS for b in WORDS if a < b]
+VALUES = ["training.batch=6", "training.epochs=60", "training.evaluate_every=0.5", "task.patience=0", "length=32",
+          "exercise[1].longest=12", "network.dropout=0", "training.rate.peak=0.01"]  # fmt: skip
+SHORT = [*VALUES, "training.epochs=2", "training.batch=3"]
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def tune(folder: Path, rows: Path, out: Path, *values: str, **how: Any) -> Any:
+    return finetune(
+        folder, task="text_to_text", train=[str(rows)], dev=[str(rows)], out=out, overrides=values, report=quiet, **how
+    )
 
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """swap.jsonl: two words, to be written the other way round."""
+    """swap.jsonl: two words, to be written in the other order."""
     path = tmp_path_factory.mktemp("rows") / "swap.jsonl"
     path.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in ROWS))
     return path
@@ -49,233 +63,6 @@ def cloze(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
         return SimpleNamespace(code=code, out=captured.out, err=captured.err)
 
     return run
-
-
-@pytest.mark.parametrize("name", ["t5", "bart"])
-def test_a_writer_learns_to_swap_words_and_its_folder_says_the_same(
-    writer: Folder, rows: Path, tmp_path: Path, name: str
-) -> None:
-    kind = task("text_to_text", prefix="s ", target_length=12)
-    loaded, examples = load_checkpoint(writer(name)), kind.read(rows)
-    before = {key: value.clone() for key, value in loaded.network.state_dict().items()}
-    result = finetune(loaded, kind, examples, examples, settings=QUICK)
-    assert result.best.metrics["exact_match"] == result.best.metrics["rougeL"] == 1.0
-    assert result.cut["train"] == {"text": 0, "target": 0}
-    assert all(torch.equal(before[key], value) for key, value in loaded.network.state_dict().items())
-    save_result(tmp_path / "out", result, loaded, facts={})
-    again, described = load_tuned(load_checkpoint(tmp_path / "out"))
-    assert described["prefix"] == "s " and again.task.target_length == 12
-    assert evaluate(again, examples).metrics == pytest.approx(result.best.metrics, abs=1e-5)
-    assert [one.record()["output"] for one in predict(again, examples)] == [target for _, target in ROWS]
-    searching, _ = load_tuned(load_checkpoint(tmp_path / "out"), again.task.deciding(beams=3, length_penalty=0.5))
-    assert [one.record()["output"] for one in predict(searching, examples)] == [target for _, target in ROWS]
-
-
-def test_a_mass_network_is_tuned_and_its_folder_says_the_same(writer: Folder, rows: Path, tmp_path: Path) -> None:
-    kind = task("text_to_text", target_length=12)
-    loaded, examples = load_checkpoint(writer("mass")), kind.read(rows)
-    result = finetune(loaded, kind, examples, examples, settings=Settings(epochs=4, batch=10, rate=3e-3, patience=None))
-    losses = [record["dev"]["loss"] for record in result.log]
-    assert losses == sorted(losses, reverse=True)
-    save_result(tmp_path / "out", result, loaded, facts={})
-    again, _ = load_tuned(load_checkpoint(tmp_path / "out"))
-    assert evaluate(again, examples).metrics == pytest.approx(result.best.metrics, abs=1e-5)
-
-
-def test_one_beam_writes_what_greedy_writes(writer: Folder, rows: Path) -> None:
-    kind = task("text_to_text", target_length=9)
-    for name in ("t5", "bart"):
-        loaded, examples = load_checkpoint(writer(name)), kind.read(rows)
-        settings = Settings(epochs=1, batch=20, rate=1e-3)
-        greedy = kind.begin(loaded, examples, settings, 1, None)
-        beam = kind.deciding(beams=1, length_penalty=None).begin(loaded, examples, settings, 1, None)
-        assert [one.record() for one in predict(greedy, examples)] == [one.record() for one in predict(beam, examples)]
-
-
-def test_the_decoder_reads_the_start_and_the_target_moved_by_one(writer: Folder, rows: Path) -> None:
-    kind = task("text_to_text")
-    framed = {"t5": ("[PAD]", "{} [EOS]"), "bart": ("[SEP]", "[CLS]{}[SEP]"), "mass": ("[SEP]", "[CLS] {} [SEP]")}
-    for name, (start, template) in framed.items():
-        learner = kind.begin(load_checkpoint(writer(name)), kind.read(rows), QUICK, 1, None)
-        pieces = learner.reader.tokenizer
-        (row, *_) = learner.answered(kind.read(rows))
-        assert row.target.tolist() == pieces.encode_template(template.format(ROWS[0][1])).ids.tolist()
-        seen: dict[str, Any] = {}
-        learner.network.register_forward_hook(lambda *given, seen=seen: seen.update(given[2]), with_kwargs=True)
-        learner.loss([row])
-        assert seen["decoder_tokens"].tolist() == [[pieces.role(start), *row.target.tolist()[:-1]]]
-
-
-def test_the_loss_of_a_padded_batch_is_the_mean_of_its_tokens(writer: Folder, rows: Path) -> None:
-    kind = task("text_to_text")
-    learner = kind.begin(load_checkpoint(writer("t5")), kind.read(rows), QUICK, 1, None).eval()
-    some = learner.answered(kind.read(rows))[:6]
-    assert len({len(row.target) for row in some}) > 1
-    with torch.no_grad():
-        alone = [float(learner.loss([row])) * len(row.target) for row in some]
-        together = float(learner.loss(some))
-    assert together == pytest.approx(sum(alone) / sum(len(row.target) for row in some), rel=1e-5)
-    assert learner.measure(some, "loss", size=4)["loss"] == pytest.approx(together, rel=1e-5)
-
-
-def test_smoothing_is_for_training_only(writer: Folder, rows: Path, tmp_path: Path) -> None:
-    plain, smooth = task("text_to_text"), task("text_to_text", smoothing=0.2)
-    loaded, examples = load_checkpoint(writer("bart")), plain.read(rows)
-    one, two = (kind.begin(loaded, examples, QUICK, 1, None).eval() for kind in (plain, smooth))
-    pairs = one.answered(examples)
-    assert one.measure(pairs, "loss") == two.measure(pairs, "loss")
-    assert float(one.loss(pairs).detach()) != float(two.loss(pairs).detach())
-    result = finetune(loaded, smooth, examples, examples, settings=Settings(epochs=1, batch=20, rate=1e-3))
-    save_result(tmp_path / "out", result, loaded, facts={})
-    again, _ = load_tuned(load_checkpoint(tmp_path / "out"))
-    assert again.task.smoothing == 0.2 and again.measure(pairs, "loss")["loss"] == pytest.approx(result.best.metrics["loss"])
-
-
-def test_what_does_not_fit_is_cut_counted_and_keeps_its_end(writer: Folder, tmp_path: Path) -> None:
-    path = tmp_path / "long.jsonl"
-    texts = [("cat dog rain night mice", "cat dog rain night mice"), ("cat", "dog")]
-    path.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in texts))
-    kind = task("text_to_text", target_length=5)
-    loaded, examples = load_checkpoint(writer("t5")), kind.read(path)
-    result = finetune(loaded, kind, examples, examples, settings=Settings(epochs=1, length=6, batch=2, rate=1e-3))
-    assert result.cut == {"train": {"text": 1, "target": 1}, "dev": {"text": 1, "target": 1}}
-    first, second = result.tuned.answered(examples)
-    end = loaded.tokenizer.role("[EOS]")
-    assert len(first.source) == 6 and len(first.target) == 5 and first.target[-1] == end and second.target[-1] == end
-    assert first.reference.split() == texts[0][1].split()
-
-
-def test_targets_are_compared_as_the_vocabulary_spells_them(writer: Folder, tmp_path: Path) -> None:
-    path = tmp_path / "foreign.csv"
-    path.write_text("text,target\ncat,ж\ndog,the cat\n", encoding="utf-8")
-    kind = task("text_to_text")
-    loaded = load_checkpoint(writer("mass"))
-    learner = kind.begin(loaded, kind.read(path), QUICK, 1, None)
-    assert [row.reference for row in learner.answered(kind.read(path))] == ["[UNK]", "the cat"]
-    (remark,) = evaluate(learner, kind.read(path)).remarks
-    assert remark == "1 of 2 targets are compared as the vocabulary spells them, not as the file does."
-
-
-def test_the_same_seed_gives_the_same_weights_and_a_twin_starts_anew(writer: Folder, rows: Path) -> None:
-    kind = task("text_to_text")
-    loaded, examples = load_checkpoint(writer("mass")), kind.read(rows)
-    short = Settings(epochs=2, batch=10, rate=1e-3)
-    one, two, other = (finetune(loaded, kind, examples, examples, settings=short, seed=seed).tuned for seed in (1, 1, 2))
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
-    assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
-    twin = kind.begin(loaded, examples, Settings(from_scratch=True), 1, None)
-    assert not torch.equal(twin.network.state_dict()["embeddings.tokens.weight"], loaded.network.embeddings.tokens.weight)
-    assert twin.head.head.weight is twin.network.embeddings.tokens.weight
-
-
-def test_adafactor_runs_at_a_constant_rate(writer: Folder, rows: Path) -> None:
-    kind = task("text_to_text")
-    loaded, examples = load_checkpoint(writer("t5")), kind.read(rows)
-    moments: list[Any] = []
-    settings = Settings(epochs=2, batch=10, optimizer="adafactor")
-    finetune(loaded, kind, examples, examples, settings=settings, report=moments.append)
-    assert {moment.learning_rate for moment in moments} == {1e-3}
-    losses = [moment.dev["loss"] for moment in moments if moment.dev]
-    assert losses[1] < losses[0] and [set(moment.dev) for moment in moments if moment.dev] == [{"loss"}, {"loss"}]
-
-
-def test_the_epoch_of_least_loss_is_kept(writer: Folder, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.tasks.answerer import Answerer
-
-    figures = iter([3.0, 1.0, 2.0, 1.0, 1.0])
-    full = dict.fromkeys(("exact_match", "f1", "rouge1", "rouge2", "rougeL"), 0.25)
-    monkeypatch.setattr(
-        Answerer, "measure",
-        lambda self, rows, metric=None, **more: {"loss": next(figures), **({} if metric == "loss" else full)},
-    )  # fmt: skip
-    kind = task("text_to_text")
-    examples = kind.read(rows)
-    settings = Settings(epochs=9, batch=20, rate=1e-3, patience=2)
-    result = finetune(load_checkpoint(writer("t5")), kind, examples, examples, settings=settings)
-    assert (result.best.epoch, result.best.epochs) == (2, 4) and result.best.metrics == {"loss": 1.0, **full}
-
-
-def test_finetune_evaluate_predict_follow_each_other(cloze: Any, writer: Folder, rows: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    line = ["finetune", writer("t5"), "--task", "text_to_text", "--prefix", "s ", "--target-length", 12, "--length", 32]
-    line += ["--train", rows, "--dev", rows, "--test", rows, "--rate", 0.01, "--epochs", 60, "--batch", 10, "--patience", 0]
-    done = cloze(*line, "--device", "cpu", "--out", out)
-    assert done.code == 0 and "exact_match  1.0000" in done.out and "test rougeL: 1.0000" in done.out
-    described = json.loads((out / "cloze" / "task.json").read_text())
-    assert described["columns"] == {"text": "text", "target": "target"} and described["baseline"]["exact_match"] == 0.05
-    assert described["dev"]["exact_match"] == 1.0 and described["task"] == "text_to_text"
-    measured = json.loads(cloze("evaluate", out, rows, "--beams", 2, "--json").out)[str(rows)]
-    assert measured["metrics"]["exact_match"] == 1.0 and measured["metrics"]["loss"] == pytest.approx(described["dev"]["loss"])
-    assert f"always {described['baseline']['always']!r}" in cloze("evaluate", out, rows).out
-    plain = tmp_path / "texts.csv"
-    plain.write_text("text\ncat garden\n")
-    assert json.loads(cloze("predict", out, plain).out) == {
-        "line": 2, "text": "cat garden", "output": "garden cat", "ended": True
-    }  # fmt: skip
-    assert cloze("predict", out, plain, "--beams", 2, "--out", tmp_path / "p.jsonl").code == 0
-    assert cloze("generate", out, "s cat garden", "--greedy", "--tokens", 12).out == "garden cat\n"
-
-
-TRAIN = ["finetune", "{t5}", "--train", "{rows}", "--dev", "{rows}", "--out", "{here}/o", "--task", "text_to_text"]
-CLASSES = ["finetune", "{t5}", "--train", "{rows}", "--dev", "{rows}", "--out", "{here}/o"]
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ([*TRAIN, "--target", "targt"], "no column 'targt'; it has: text, target"),
-        ([*TRAIN, "--target-length", "1"], "--target-length 1: expected at least 2"),
-        ([*TRAIN, "--smoothing", "1"], "--smoothing 1.0: expected a share of an answer"),
-        ([*TRAIN, "--metric", "accuracy"], "unknown metric 'accuracy'"),
-        ([*TRAIN, "--optimizer", "adam"], "unknown optimizer 'adam'. Did you mean"),
-        ([*TRAIN, "--label", "x"], "--label is no option of text_to_text. Use --task frozen_features or"),
-        ([*CLASSES, "--prefix", "x"], "--prefix is no option of sentence_classification. Use --task text_to_text"),
-        ([*TRAIN, "--masked", "1.5"], "--masked 1.5: expected a share of a target's tokens"),
-        ([*TRAIN, "--masked", "0.5"], "--masked 0.5 is for networks that fill gaps from source to target, such as unilm"),
-        ([*TRAIN[:1], "{bert}", *TRAIN[2:]], "text_to_text needs a network that writes; this one only reads (open)"),
-        ([*TRAIN[:1], "{electra}", *TRAIN[2:]], "needs a"),
-        (["evaluate", "{t5}", "{rows}"], "not fine-tuned"),
-    ],
-)
-def test_wrong_input_is_told_in_a_line_or_two_and_leaves_nothing(
-    cloze: Any, writer: Folder, folder: Folder, rows: Path, tmp_path: Path, line: list[str], message: str
-) -> None:
-    names = {"t5": writer("t5"), "gpt2": folder("gpt2"), "electra": folder("electra"), "bert": folder("bert")}
-    shown = cloze(*(part.format(**names, rows=rows, here=tmp_path) for part in line))
-    assert shown.code == 2 and message in shown.err and shown.out == ""
-    assert len(shown.err.strip().splitlines()) <= 3 and "Traceback" not in shown.err
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_empty_target_names_file_and_line(tmp_path: Path) -> None:
-    path = tmp_path / "bad.csv"
-    path.write_text('text,target\ncat,dog\ndog," "\n')
-    with pytest.raises(TaskError, match=r"bad\.csv:3: an empty 'target'; expected a text to write in every row"):
-        task("text_to_text").read(path)
-    assert task("text_to_text").read(path, labelled=False).targets is None
-
-
-def test_a_beam_search_is_for_tasks_that_write() -> None:
-    with pytest.raises(TaskError, match="are for tasks that write a text; sentence_classification chooses a label"):
-        task("sentence_classification").deciding(beams=2, length_penalty=None)
-    with pytest.raises(TaskError, match="give --beams too"):
-        task("text_to_text").deciding(beams=None, length_penalty=2.0)
-
-
-def test_a_body_without_a_head_cannot_write(writer: Folder, rows: Path, tmp_path: Path) -> None:
-    kind = task("text_to_text")
-    loaded = load_checkpoint(writer("t5"))
-    headless = SimpleNamespace(**{**vars(loaded), "heads": {}})
-    with pytest.raises(CheckpointError, match="needs a head that predicts tokens; this checkpoint has: none"):
-        kind.begin(headless, kind.read(rows), QUICK, 1, None)
-
-
-def test_rows_frame_as_layouts_do(writer: Folder, rows: Path) -> None:
-    kind = task("text_to_text")
-    learner = kind.begin(load_checkpoint(writer("bart")), kind.read(rows), QUICK, 1, None)
-    row = learner.answered(kind.read(rows))[0]
-    assert isinstance(row.source, Framed) and len(row) == len(row.source) + len(row.target)
-    assert row.target.dtype == np.int32
 
 
 @pytest.fixture(scope="module")
@@ -310,49 +97,295 @@ def one_row(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[..., 
     return export
 
 
-@pytest.mark.parametrize("name", ["unilm", "gpt2"])
-def test_a_network_without_a_decoder_learns_to_swap_words_in_its_own_row(
-    cloze: Any, one_row: Folder, rows: Path, tmp_path: Path, name: str
+KINDS = {"t5": "writer", "bart": "writer", "unilm": "one_row", "gpt2": "one_row"}
+
+
+@pytest.fixture(scope="module")
+def start(writer: Folder, one_row: Folder) -> Folder:
+    """An untrained checkpoint of every kind that writes."""
+    return lambda name: (one_row if KINDS.get(name) == "one_row" else writer)(name)
+
+
+@pytest.fixture(scope="module")
+def tuned(start: Folder, rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """`tuned("t5")`: what came of teaching such a network to swap words."""
+    made: dict[str, Any] = {}
+
+    def train(name: str) -> Any:
+        if name not in made:
+            made[name] = tune(start(name), rows, tmp_path_factory.mktemp("tuned") / name, *VALUES)
+        return made[name]
+
+    return train
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_network_learns_to_swap_words_and_its_folder_says_the_same(
+    tuned: Callable[[str], Any], start: Folder, rows: Path, name: str
 ) -> None:
-    kind = task("text_to_text", target_length=12)
-    loaded, examples = load_checkpoint(one_row(name)), kind.read(rows)
-    settings = Settings(epochs=60, batch=10, rate=5e-3, patience=None)
-    result = finetune(loaded, kind, examples, examples, settings=settings)
-    assert result.best.metrics["exact_match"] == 1.0 and result.best.metrics["loss"] < 0.1
-    save_result(tmp_path / "out", result, loaded, facts={})
-    again = load_checkpoint(tmp_path / "out")
-    assert again.order == loaded.order and "source_to_target" in again.reading.orders
+    made = tuned(name)
+    dev = made.described["dev"]
+    assert dev["exact_match"] == dev["rougeL"] == 1.0 and made.described["spread"].keys() == {"loss"}
+    assert made.described["baseline"] == pytest.approx(
+        {"always": ROWS[0][1], "exact_match": 1 / 6, "f1": 0.5, "rouge1": 0.5, "rouge2": 1 / 6, "rougeL": 0.5}
+    )
+    before, again = load_checkpoint(start(name)), load_checkpoint(made.folder)
+    assert again.order == before.order and again.heads.keys() == before.heads.keys()
     learner, described = load_tuned(again)
-    assert "masked" not in described and evaluate(learner, examples).metrics == pytest.approx(result.best.metrics, abs=1e-5)
-    text, target = ROWS[0]
-    searching, _ = load_tuned(again, learner.task.deciding(beams=2, length_penalty=None))
-    assert [one.record()["output"] for one in predict(searching, examples)] == [target for _, target in ROWS]
-    assert cloze("generate", tmp_path / "out", text, "--greedy", "--tokens", 12).out == target + "\n"
+    assert described["target_length"] == learner.target_length == 12
+    examples = learner.task.read(rows)
+    assert evaluate(learner, examples).metrics == pytest.approx(dev, abs=1e-5)
+    searching, _ = load_tuned(again, learner.task.deciding(beams=2, length_penalty=0.5))
+    for one in (learner, searching):
+        assert [output.record()["output"] for output in predict(one, examples)] == [target for _, target in ROWS]
+
+
+@pytest.mark.parametrize("name", ["t5", "mass", "unilm", "gpt2"])
+def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path: Path, name: str) -> None:
+    """The learner frames dev files as text, the run reads the store: both show the network the same tokens."""
+    rows = tmp_path / "rows.jsonl"
+    texts = [("cat dog night mice garden river", "cheese cat dog night mice garden"), ("cat", "dog"), ("", "night")]
+    rows.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in texts))
+    loaded = load_checkpoint(start(name))
+    recipe = recipe_onto("text_to_text", loaded, overrides=["length=14", "exercise[1].longest=6", "training.batch=2"])
+    source = built(recipe.sources["main"])
+    store = source.build_store([rows], loaded.tokenizer, tmp_path / "store", known=None, report=quiet)
+    step = build_step(recipe, vocab_size=loaded.tokenizer.size)
+    feed = build_feed(recipe, recipe.entries["main"], store, step, TokenFacts.of(loaded.tokenizer), length=14, seed=1)
+    made, _ = feed.examples(0, np.argsort(feed.source.plan(0, feed.exercise.room).order))
+    learner = task("text_to_text").load(loaded, {"length": 14, "target_length": 6}, None)
+    for row, pair in enumerate(learner.answered(learner.task.read(rows))):
+        length = int(made["length"][row])
+        shown, targets = made["tokens"][row, :length].copy(), made["targets/main"][row]
+        assert length <= 14 and len(pair.target) <= 6
+        if "decoder_tokens" in made:
+            number = int(made["decoder_length"][row])
+            assert shown.tolist() == pair.source.ids.tolist() and targets[:number].tolist() == pair.target.tolist()
+            assert made["decoder_tokens"][row, 1:number].tolist() == pair.target[:-1].tolist()
+            continue
+        places = made["places/main"][row][made["places/main"][row] >= 0]
+        asked = places + (name == "gpt2")  # it is asked one place earlier
+        shown[asked] = targets[: len(places)]
+        assert shown.tolist() == [*pair.source.ids, *pair.target] and asked.min() >= len(pair.source)
+        assert name == "unilm" or len(places) == len(pair.target)
+        if name == "unilm":
+            assert made["segments"][row, :length].tolist() == [4] * len(pair.source) + [5] * len(pair.target)
+
+
+def test_the_decoder_begins_as_its_architecture_does(writer: Folder) -> None:
+    framed = {"t5": ("[PAD]", "{A} [EOS]"), "bart": ("[SEP]", "[CLS] {A} [SEP]"), "mass": ("[SEP]", "[CLS] {A} [SEP]")}
+    for name, (begin, template) in framed.items():
+        recipe = recipe_onto("text_to_text", load_checkpoint(writer(name)))
+        answer = next(edit.part.arguments for edit in recipe.entries["main"].exercise if edit.part.name == "answer")
+        assert (answer["start"], answer["frame"], recipe.reading.single) == (begin, template, template)
+
+
+def test_a_padded_batch_of_targets_has_the_sum_of_their_losses(writer: Folder, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,target\ncat,dog\ncat dog,night\ndog,cat dog night\n")
+    learner = task("text_to_text").load(load_checkpoint(writer("t5")), {}, None)
+    some = learner.answered(learner.task.read(rows))
+    assert len({len(row.target) for row in some}) > 1
+    form, head = form_of(learner.exact), learner.head
+    with torch.inference_mode():
+        alone = [value for row in some for value in form.log_probabilities(head, [row])]
+        assert form.log_probabilities(head, some) == pytest.approx(alone, rel=1e-5)
+    loss = -sum(alone) / sum(len(row.target) for row in some)
+    assert learner.measure(some, "loss", size=2) == {"loss": pytest.approx(loss, rel=1e-5)}
+
+
+def test_the_values_of_the_recipe_reach_the_folder(writer: Folder, rows: Path, tmp_path: Path) -> None:
+    values = ["corpus.answer.prefix='say: '", "objectives[0].smoothing=0.2", "task.beams=2", "task.length_penalty=0.5"]
+    made = tune(writer("t5"), rows, tmp_path / "out", *SHORT, *values, "training.epochs=1", "task.metric=rougeL")
+    assert made.described["spread"].keys() == made.described["dev"].keys() > {"loss", "rougeL"}  # the choice needed them
+    told = task_of(tmp_path / "out")
+    assert told.prefix == "say: " and (told.search.count, told.search.length_penalty) == (2, 0.5)
+    learner, _ = load_tuned(load_checkpoint(tmp_path / "out"))
+    (row, *_) = learner.answered(told.read(rows))
+    assert learner.reader.tokenizer.decode(row.source.ids) == "say cat cheese"  # ":" is no piece
+    plain = recipe_onto("text_to_text", load_checkpoint(writer("t5")), overrides=["objectives[0].smoothing=0.2"])
+    assert [objective.part.arguments["smoothing"] for _, objective in plain.entries["main"].objectives()] == [0.2]
+
+
+def test_what_does_not_fit_is_cut_counted_and_keeps_its_end(writer: Folder, tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    texts = [("cat dog rain night mice", "cat dog rain night mice"), ("cat", "dog")]
+    path.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in texts))
+    learner = task("text_to_text").load(load_checkpoint(writer("t5")), {"length": 6, "target_length": 5}, None)
+    first, second = learner.answered(learner.task.read(path))
+    end = learner.reader.tokenizer.role("[EOS]")
+    assert first.cut == {"text": first.source.cut, "target": first.lost} and first.lost > 0 and first.source.cut > 0
+    assert len(first.source) == 6 and len(first.target) == 5 and first.target[-1] == end and second.target[-1] == end
+    assert first.references[0].split() == texts[0][1].split()
+    assert "1 of 2 texts are longer than 6 tokens" in evaluate(learner, learner.task.read(path)).remarks[0]
+
+
+def test_targets_are_compared_as_the_vocabulary_spells_them(writer: Folder, tmp_path: Path) -> None:
+    path = tmp_path / "foreign.csv"
+    path.write_text("text,target\ncat,ж\ndog,the cat\n", encoding="utf-8")
+    learner = task("text_to_text").load(load_checkpoint(writer("mass")), {}, None)
+    assert [row.references for row in learner.answered(learner.task.read(path))] == [("[UNK]",), ("the cat",)]
+    (remark,) = evaluate(learner, learner.task.read(path)).remarks
+    assert remark == "1 of 2 targets are compared as the vocabulary spells them, not as the file does."
+
+
+def test_a_run_that_was_stopped_resumes_bit_for_bit(
+    one_row: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloze.training.session import Session
+
+    rows = tmp_path / "several.jsonl"
+    rows.write_text("".join(json.dumps({"text": a, "target": [b, a, b + " " + a]}) + "\n" for a, b in ROWS))
+    values = [*SHORT, "training.evaluate_every=epoch", "network.dropout=0.1"]
+    tune(one_row("unilm"), rows, tmp_path / "whole", *values)
+    finished = Session.advance
+
+    def killed(self: Session, *given: Any, **more: Any) -> Any:
+        if self.step == 3:
+            raise KeyboardInterrupt
+        return finished(self, *given, **more)
+
+    monkeypatch.setattr(Session, "advance", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tune(one_row("unilm"), rows, tmp_path / "broken", *values)
+    monkeypatch.setattr(Session, "advance", finished)
+    tune(one_row("unilm"), rows, tmp_path / "broken", *values)
+    whole, resumed = (Checkpoints(tmp_path / name).load()[1] for name in ("whole", "broken"))
+    assert all(torch.equal(tensor, resumed[key]) for key, tensor in whole.items())
+
+
+def test_the_epoch_of_least_loss_is_kept(
+    writer: Folder, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloze.tasks.answerer import Answerer
+
+    figures = iter([3.0, 1.0, 2.0, 1.0, 7.0])
+    asked: list[Any] = []
+
+    def measure(self: Any, rows: Any, metric: str | None = None, **more: Any) -> dict[str, float]:
+        asked.append(metric)
+        return {"loss": next(figures), **({} if metric == "loss" else {"exact_match": 0.25})}
+
+    monkeypatch.setattr(Answerer, "measure", measure)
+    values = [*SHORT, "training.epochs=9", "training.evaluate_every=epoch", "task.patience=2"]
+    made = tune(writer("t5"), rows, tmp_path / "out", *values)
+    standing = made.outcomes[1].standing
+    assert (standing.evaluation, standing.evaluations, standing.step) == (2, 4, 4)
+    assert asked == ["loss"] * 4 + [None] and made.described["dev"] == {"loss": 1.0, "exact_match": 0.25}
+
+
+def test_finetune_evaluate_predict_follow_each_other(
+    cloze: Any, tuned: Callable[[str], Any], writer: Folder, rows: Path, tmp_path: Path
+) -> None:
+    line = ["finetune", writer("t5"), "--task", "text_to_text", "--set", "exercise[1].longest=12", "--length", 32]
+    line += ["--train", rows, "--dev", rows, "--test", rows, "--epochs", 1, "--batch", 6, "--device", "cpu"]
+    done = cloze(*line, "--out", tmp_path / "new")
+    assert done.code == 0 and "exact_match" in done.out and "test rougeL: " in done.out
+    out = tuned("t5").folder
+    described = json.loads((out / "cloze" / "task.json").read_text())
+    assert described["columns"] == {"text": "text", "label": "target"} and described["task"] == "text_to_text"
+    measured = json.loads(cloze("evaluate", out, rows, "--beams", 2, "--json").out)[str(rows)]
+    assert measured["metrics"]["exact_match"] == 1.0 and measured["metrics"]["loss"] == pytest.approx(described["dev"]["loss"])
+    assert f"always {described['baseline']['always']!r}" in cloze("evaluate", out, rows).out
+    plain = tmp_path / "texts.csv"
+    plain.write_text("text\ncat garden\n")
+    assert json.loads(cloze("predict", out, plain).out) == {
+        "line": 2, "text": "cat garden", "output": "garden cat", "ended": True
+    }  # fmt: skip
+    assert cloze("predict", out, plain, "--beams", 2, "--out", tmp_path / "p.jsonl").code == 0
+    assert cloze("generate", out, "cat garden", "--greedy", "--tokens", 12).out == "garden cat\n"
+
+
+@pytest.mark.parametrize("name", ["unilm", "gpt2"])
+def test_a_tuned_network_without_a_decoder_generates_and_scores_answers(
+    cloze: Any, tuned: Callable[[str], Any], rows: Path, name: str
+) -> None:
+    out, (text, target) = tuned(name).folder, ROWS[0]
+    assert "source_to_target" in load_checkpoint(out).reading.orders
+    assert cloze("generate", out, text, "--greedy", "--tokens", 12).out == target + "\n"
     lines = [f"{text}\t{target}", f"{text}\t{text}"]
-    shown = cloze("score", tmp_path / "out", *lines, "--order", "source_to_target").out.splitlines()
+    shown = cloze("score", out, *lines, "--order", "source_to_target").out.splitlines()
     right, wrong = (float(line.split("\t")[0]) for line in shown)
     assert right > wrong + 2 and [line.split("\t", 2)[2] for line in shown] == lines
-    line = ["score", tmp_path / "out", "--file", rows, "--order", "source_to_target", "--perplexity", "--json"]
+    line = ["score", out, "--file", rows, "--order", "source_to_target", "--perplexity", "--json"]
     whole = json.loads(cloze(*line).out)
-    assert np.log(whole["perplexity"]) == pytest.approx(result.best.metrics["loss"], abs=1e-4) and whole["texts"] == len(ROWS)
-    assert len(cloze("score", tmp_path / "out", text).out.split("\t")) == 3
+    assert np.log(whole["perplexity"]) == pytest.approx(tuned(name).described["dev"]["loss"], abs=1e-4)
+    assert whole["texts"] == len(ROWS) and len(cloze("score", out, text).out.split("\t")) == 3
 
 
-def test_how_much_of_a_target_is_hidden_is_kept(one_row: Folder, rows: Path, tmp_path: Path) -> None:
-    kind = task("text_to_text", target_length=12, masked=0.4)
-    loaded, examples = load_checkpoint(one_row("unilm")), kind.read(rows)
-    result = finetune(loaded, kind, examples, examples, settings=Settings(epochs=1, batch=10, rate=1e-3))
-    save_result(tmp_path / "out", result, loaded, facts={})
-    learner, described = load_tuned(load_checkpoint(tmp_path / "out"))
-    assert described["masked"] == learner.task.masked == 0.4
+def test_how_much_of_a_target_is_hidden_is_a_value(one_row: Folder) -> None:
+    loaded = load_checkpoint(one_row("unilm"))
+    assert isinstance(writing_form(loaded), ByGaps)
+    for values, share in (([], 0.7), (["exercise.mask.rate=0.4"], 0.4)):
+        edits = recipe_onto("text_to_text", loaded, overrides=values).entries["main"].exercise
+        assert [edit.part.arguments["rate"] for edit in edits if edit.part.name == "mask"] == [share]
 
 
-def test_the_same_seed_hides_the_same(one_row: Folder, rows: Path) -> None:
-    kind = task("text_to_text")
-    loaded, examples = load_checkpoint(one_row("unilm")), kind.read(rows)
-    short = Settings(epochs=2, batch=10, rate=1e-3)
-    one, two, other = (finetune(loaded, kind, examples, examples, settings=short, seed=seed) for seed in (1, 1, 2))
-    assert one.best.metrics == two.best.metrics != other.best.metrics
+TRAIN = ["finetune", "{t5}", "--train", "{rows}", "--dev", "{rows}", "--out", "{here}/o", "--task", "text_to_text"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ([*TRAIN, "--label", "targt"], "no column 'targt'; it has: text, target"),
+        ([*TRAIN, "--set", "exercise[1].longest=0"], "got 0, expected a whole number of 1 or more"),
+        ([*TRAIN, "--set", "objectives[0].smoothing=1.0"], "got 1.0, expected a number from 0 to below 1"),
+        ([*TRAIN, "--metric", "accuracy"], "unknown metric 'accuracy'"),
+        ([*TRAIN, "--optimizer", "adam"], "unknown optimizer 'adam'. Did you mean"),
+        ([*TRAIN, "--optimizer", "adafactor"], "cloze show text_to_text > mine.yaml"),
+        ([*TRAIN, "--set", "exercise.mask.rate=0.5"], "exercise has no item 'mask'"),
+        ([*TRAIN[:1], "{bert}", *TRAIN[2:]], "text_to_text needs a network that writes; this one only reads (open)"),
+        ([*TRAIN[:1], "{electra}", *TRAIN[2:]], "needs a"),
+        (["evaluate", "{t5}", "{rows}"], "not fine-tuned"),
+    ],
+)
+def test_wrong_input_is_told_in_a_line_or_two_and_leaves_nothing(
+    cloze: Any, writer: Folder, folder: Folder, rows: Path, tmp_path: Path, line: list[str], message: str
+) -> None:
+    names = {"t5": writer("t5"), "gpt2": folder("gpt2"), "electra": folder("electra"), "bert": folder("bert")}
+    shown = cloze(*(part.format(**names, rows=rows, here=tmp_path) for part in line))
+    assert shown.code == 2 and message in shown.err and shown.out == ""
+    assert len(shown.err.strip().splitlines()) <= 3 and "Traceback" not in shown.err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_an_empty_target_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text('text,target\ncat,dog\ndog," "\n')
+    with pytest.raises(TaskError, match=r"bad\.csv:3: an empty 'target'; expected a text to write in every row"):
+        task("text_to_text").read(path)
+    assert task("text_to_text").read(path, labelled=False).targets is None
+
+
+def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> None:
+    path = tmp_path / "several.jsonl"
+    lines = [{"text": ["cat.", "dog."], "target": ["one", "two"]}, {"text": "night", "target": "[three]"}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    examples = task("text_to_text").read(path)
+    assert examples.texts == ["cat. dog.", "night"] and examples.targets == [("one", "two"), ("[three]",)]
+    path.write_text('{"text": "cat", "target": ["one", ""]}\n')
+    with pytest.raises(TaskError, match=r"several\.jsonl:1: an empty 'target'"):
+        task("text_to_text").read(path)
+
+
+def test_a_beam_search_is_for_tasks_that_write() -> None:
+    with pytest.raises(TaskError, match="are for tasks that write a text; sentence_classification chooses a label"):
+        task("sentence_classification").deciding(beams=2, length_penalty=None)
+    with pytest.raises(TaskError, match="give --beams too"):
+        task("text_to_text").deciding(beams=None, length_penalty=2.0)
+
+
+def test_a_body_without_a_head_cannot_write(writer: Folder) -> None:
+    headless = SimpleNamespace(**{**vars(load_checkpoint(writer("t5"))), "heads": {}})
+    with pytest.raises(CheckpointError, match="needs a head that predicts tokens; this checkpoint has: none"):
+        task("text_to_text").load(headless, {}, None)
+
+
+def test_the_way_of_a_checkpoint_is_asked_of_a_companion() -> None:
+    from cloze.exercises.answer import Answer
+
+    with pytest.raises(RecipeError, match="say which, such as of: target"):
+        Answer(frame="reading")
 
 
 @pytest.mark.parametrize(
@@ -398,23 +431,22 @@ def test_an_encoder_decoder_scores_answers_from_lines_and_tables(cloze: Any, wri
 @pytest.mark.parity
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_transformers_opens_the_folder_with_the_same_loss_and_writes_the_same(
-    writer: Folder, rows: Path, tmp_path: Path, name: str
+    tuned: Callable[[str], Any], rows: Path, name: str
 ) -> None:
     transformers = pytest.importorskip("transformers")
-    kind = task("text_to_text", prefix="s ", target_length=12)
-    loaded, examples = load_checkpoint(writer(name)), kind.read(rows)
-    result = finetune(loaded, kind, examples, examples, settings=Settings(epochs=4, batch=10, rate=1e-2, patience=None))
-    assert save_result(tmp_path / "out", result, loaded, facts={}) == []
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    texts = ["s " + text for text, _ in ROWS]
-    encoded = tokenizer(texts, text_target=[target for _, target in ROWS], padding=True, return_tensors="pt")
+    made = tuned(name)
+    assert made.described["remarks"] == []
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(made.folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(made.folder)
+    encoded = tokenizer(
+        [text for text, _ in ROWS], text_target=[target for _, target in ROWS], padding=True, return_tensors="pt"
+    )
     labels = encoded["labels"].masked_fill(encoded["labels"] == tokenizer.pad_token_id, -100)
     read = {key: encoded[key] for key in ("input_ids", "attention_mask")}
     with torch.inference_mode():
         loss = float(model(**read, labels=labels).loss)
         written = model.generate(**read, max_new_tokens=12, num_beams=3)
-    assert result.best.metrics["loss"] == pytest.approx(loss, abs=1e-4)
-    beam, _ = load_tuned(load_checkpoint(tmp_path / "out"), kind.deciding(beams=3, length_penalty=None))
+    assert made.described["dev"]["loss"] == pytest.approx(loss, abs=1e-4)
+    beam, _ = load_tuned(load_checkpoint(made.folder), task("text_to_text").deciding(beams=3, length_penalty=None))
     theirs = tokenizer.batch_decode(written, skip_special_tokens=True)
-    assert [one.record()["output"].split() for one in predict(beam, examples)] == [text.split() for text in theirs]
+    assert [one.record()["output"].split() for one in predict(beam, beam.task.read(rows))] == [text.split() for text in theirs]

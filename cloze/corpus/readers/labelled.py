@@ -180,10 +180,25 @@ def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
     )
 
 
+class ListCell(str):
+    """A list of a JSON object as the text that a table would hold; `items` are its members, as cells."""
+
+    items: tuple[str | None, ...]
+
+
+def members(cell: str) -> tuple[str | None, ...]:
+    """The members of a cell that is a list, None for null; any other cell is its only member."""
+    return cell.items if isinstance(cell, ListCell) else (cell,)
+
+
 def _cell(value: Any) -> str | None:
     """A JSON value as the text a table would hold: `1` for 1 and 1.0, `true` for true."""
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, list):
+        made = ListCell(json.dumps(value, ensure_ascii=False))
+        made.items = tuple(map(_cell, value))
+        return made
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return json.dumps(value, ensure_ascii=False)

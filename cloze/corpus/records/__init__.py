@@ -14,9 +14,10 @@ from cloze.corpus.records.several import ClassesAnswer
 from cloze.corpus.records.source import BoundRecords, Records
 from cloze.corpus.records.spans import SpanAnswer
 from cloze.corpus.records.store import RecordStore
+from cloze.corpus.records.texts import TextAnswer
 from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
     "Answer", "BoundRecords", "ClassAnswer", "ClassesAnswer", "NumberAnswer", "Record", "RecordFindings", "RecordStore",
-    "Records", "SpanAnswer", "WordAnswers", "build_records", "check_records",
+    "Records", "SpanAnswer", "TextAnswer", "WordAnswers", "build_records", "check_records",
 ]

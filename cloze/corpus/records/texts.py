@@ -1,0 +1,113 @@
+"""The text that is to be written for a record: a translation, a summary, an answer; one, or several that would all do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.labelled import members, read_rows
+from cloze.corpus.readers.unusable import Fault, unusable
+from cloze.corpus.records.answer import Block, Columns, Record
+from cloze.corpus.records.windows import Shown
+from cloze.errors import TaskError
+from cloze.registry import register
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
+
+
+@register("answer", "text")
+class TextAnswer:
+    """A text, or a list of texts in JSON lines: the references. All of them are stored, as the companion `target`.
+
+    A text that is a list of texts, such as the sentences of an abstract, is read with spaces between them. `prefix` stands before
+    every text, such as `summarize: ` (Raffel et al., 2020, §2.4).
+    """
+
+    columns: ClassVar[Mapping[str, Any]] = {"token": np.int32, "reference": np.int32}
+    coded: ClassVar[str | None] = None
+    ragged: ClassVar[bool] = True
+    gives: ClassVar[frozenset[str]] = frozenset({"target.tokens", "target.length", "target.parts"})
+    def __init__(self, *, prefix: str = "") -> None:
+        self.prefix = prefix
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The rows of a table."""
+        if columns.text_b is not None:
+            raise TaskError("corpus.text_b: a text is written for one text. Leave it out.")
+        wanted = {columns.text: "--set corpus.text=NAME", columns.label: "--set corpus.label=NAME"}
+        rows = read_rows(
+            path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
+        )
+        for line, (text, target) in rows:
+            found = references(target)
+            if found:
+                yield Record(line, (self.prefix + joined(text),), found)
+            else:
+                unusable(path, line, missing(columns.label), fault)
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _TextEncoder:
+        """What encodes records."""
+        return _TextEncoder(tokenizer)
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`target.tokens` (B, K), the references behind each other, their `target.length`, and `target.parts` (B, R, 2): where
+        each begins and ends, -1 for none."""
+        number, tokens = stored["reference"], stored["token"]
+        real = number >= 0
+        most = max(int(number.max(initial=0)) + 1, 1)
+        stop = np.stack([(real & (number <= one)).sum(1) for one in range(most)], axis=1).astype(np.int64)
+        start = np.concatenate([np.zeros_like(stop[:, :1]), stop[:, :-1]], axis=1)
+        there = np.arange(most) <= number.max(axis=1, initial=0)[:, None]
+        parts = np.where(there[:, :, None], np.stack([start, stop], axis=2), -1)
+        filled = np.where(real, tokens, 0) if tokens.shape[1] else np.zeros((len(tokens), 1), np.int32)
+        return {
+            "target.tokens": filled.astype(np.int32), "target.length": real.sum(1).astype(np.int32), "target.parts": parts,
+        }  # fmt: skip
+
+    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """`usual`: the tokens that most records have as their first reference, of equals the first."""
+        counts: Counter[bytes] = Counter()
+        for begin, end in zip(stored["bounds"][:-1], stored["bounds"][1:], strict=True):
+            first = np.searchsorted(stored["reference"][begin:end], 0, side="right")
+            counts[np.asarray(stored["token"][begin : begin + first]).tobytes()] += 1
+        return {"usual": np.frombuffer(counts.most_common(1)[0][0], np.int32)}
+
+
+class _TextEncoder:
+    labels = None
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        found = self.tokenizer.encode_flat([record.texts[0] for record in records])
+        targets = [target for record in records for target in record.answer]
+        tokens, _, offsets = self.tokenizer.encode_flat(targets)
+        sizes = np.diff(offsets)
+        ordinal = np.concatenate([np.arange(len(record.answer)) for record in records])
+        owner = np.repeat(np.arange(len(records)), [len(record.answer) for record in records])
+        counts = np.bincount(owner, weights=sizes, minlength=len(records)).astype(np.int64)
+        columns = {"token": tokens, "reference": np.repeat(ordinal, sizes).astype(np.int32)}
+        return Block(*found, columns, counts)
+
+
+def joined(cell: str) -> str:
+    """A text, or the texts of a list with spaces between them."""
+    return " ".join(member for member in members(cell) if member is not None)
+
+
+def references(cell: str) -> tuple[str, ...]:
+    """The texts of a cell that would all be right; none if one of them is empty."""
+    found = tuple(member or "" for member in members(cell))
+    return found if all(text.strip() for text in found) else ()
+
+
+def missing(column: str) -> str:
+    """What is said of a row without references."""
+    return f"an empty {column!r}; expected a text to write in every row, or a list of texts."

@@ -1,0 +1,59 @@
+"""Put the token that ends a text behind a companion, as one of its own tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from cloze.bounds import Count
+from cloze.exercises.facts import TokenFacts, needed
+from cloze.registry import Given, register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "close")
+@dataclass(frozen=True)
+class Close:
+    """Cut a companion to `longest` tokens, the last of which is `end`, a role.
+
+    The row's own text shares its room with the companion: it keeps what `longest` leaves, and at least half.
+    """
+
+    tells: ClassVar = {"longest": "target_length"}  # what the trained network is told of it
+
+    of: str = "target"
+    longest: Count = 64
+    end: str = "[SEP]"
+    tokenizer: Given[TokenFacts | None] = field(default=None, repr=False, compare=False)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({f"{self.of}.tokens", f"{self.of}.length"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return self.takes
+
+    def at(self, length: int) -> Close:
+        """The same edit for rows whose texts have at most `length` tokens together."""
+        return replace(self, longest=self._most(length))
+
+    def room(self, length: int) -> int:
+        """What is left for the row's own text."""
+        return length - self._most(length)
+
+    def _most(self, length: int) -> int:
+        return max(1, min(self.longest, length // 2))
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        end = needed(self.tokenizer, "close").role(self.end)
+        tokens = rows[f"{self.of}.tokens"]
+        length = np.minimum(rows[f"{self.of}.length"], self.longest - 1)
+        closed = np.zeros((len(tokens), int(length.max(initial=0)) + 1), tokens.dtype)
+        shared = min(tokens.shape[1], closed.shape[1])
+        closed[:, :shared] = tokens[:, :shared]
+        closed[np.arange(len(tokens)), length] = end
+        return rows.having_all({f"{self.of}.tokens": closed, f"{self.of}.length": (length + 1).astype(np.int32)})

@@ -1,0 +1,31 @@
+"""Let later edits choose among the tokens of a companion alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows, before
+
+
+@register("edit", "only")
+@dataclass(frozen=True)
+class Only:
+    """Only the tokens of the companion `of`, which ends the row, may be chosen by later edits: all others are special."""
+
+    of: str = "target"
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", f"{self.of}.length"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({"special"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        length, width = rows["length"].astype(np.int64), rows["tokens"].shape[1]
+        return rows.having(special=before(length - rows[f"{self.of}.length"], width))

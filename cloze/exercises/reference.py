@@ -1,0 +1,46 @@
+"""Choose one of several texts that would all be right answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "reference")
+@dataclass(frozen=True)
+class Reference:
+    """Of the references of a record, which stand behind each other in the companion `of`, keep `any` one, drawn in every epoch,
+    or the `first`. A record with one reference keeps it.
+
+    Drawing gives every record the same number of answers per epoch, however many references it has, and over the epochs shows
+    all of them.
+    """
+
+    take: Literal["any", "first"] = "any"
+    of: str = "target"
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset(f"{self.of}.{name}" for name in ("tokens", "length", "parts"))
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset(f"{self.of}.{name}" for name in ("tokens", "length"))
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        tokens, parts = rows[f"{self.of}.tokens"], rows[f"{self.of}.parts"].astype(np.int64)
+        number = (parts[:, :, 0] >= 0).sum(1)
+        chosen = np.zeros(len(parts), np.int64)
+        if self.take == "any":
+            chosen = np.minimum((draw.uniform("reference") * number).astype(np.int64), number - 1)
+        start, stop = parts[np.arange(len(parts)), chosen].T
+        length = stop - start
+        place = start[:, None] + np.arange(max(int(length.max(initial=0)), 1))
+        kept = np.take_along_axis(tokens, np.minimum(place, tokens.shape[1] - 1), axis=1)
+        return rows.having_all({f"{self.of}.tokens": kept, f"{self.of}.length": length.astype(np.int32)})
