@@ -24,6 +24,7 @@ def command(
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of the answer.")] = None,
     repair: Annotated[str | None, typer.Option(help="Of labels that break BIO: begin a span (as conlleval), or drop.")] = None,
+    bleu: Annotated[str | None, typer.Option(help="Of texts: BLEU by sacrebleu; 13a (English), zh, char, intl.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Of several labels: predict from this probability on.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
@@ -68,7 +69,7 @@ def command(
     _check(folders, files)
     names = columns.split(",") if columns else None
     tasks = [
-        task_of(folder, task, text=text, text_b=text_b, label=label, repair=repair, threshold=threshold)
+        task_of(folder, task, text=text, text_b=text_b, label=label, repair=repair, threshold=threshold, bleu=bleu)
         .reading(columns=names, format=as_format(file_format), quoting=as_quoting(quoting))
         .deciding(beams=beams, length_penalty=length_penalty)
         for folder in folders

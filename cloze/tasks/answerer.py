@@ -17,7 +17,8 @@ from cloze.decoding.sampling import Sampling
 from cloze.decoding.sequence import Manner, answer_text, end_role, has_decoder
 from cloze.errors import CheckpointError, TaskError
 from cloze.objectives.heads import VocabularyHead
-from cloze.tasks.overlap import overlap
+from cloze.tasks.chrf import Counts, chrf_counts, chrf_of
+from cloze.tasks.overlap import NAMES, TOKENIZATION, figures
 from cloze.tasks.task import Evaluation, Learner, Report, cut_remark, evaluating
 
 GREEDY = Sampling(temperature=0.0)
@@ -59,11 +60,15 @@ class Pair:
 
 
 class JudgedPair(NamedTuple):
-    """The loss of a target, summed over its tokens, how many those are, and the figures of what was written for it."""
+    """The loss of a target, summed over its tokens, and how many those are; unless only that was asked for, what was written for
+    it, its references, the figures of that pair, and the counts that chrF adds up."""
 
     loss: float
     tokens: int
-    figures: Mapping[str, float]
+    written: str = ""
+    references: tuple[str, ...] = ()
+    figures: Mapping[str, float] | None = None
+    counts: Counts | None = None
 
 
 @dataclass(frozen=True)
@@ -121,10 +126,12 @@ class Answerer(Learner):
                 for i, value in zip(index, found, strict=True):
                     losses[i] = -value
             if metric == "loss":
-                return [JudgedPair(loss, len(row.target), {}) for loss, row in zip(losses, rows, strict=True)]
+                return [JudgedPair(loss, len(row.target)) for loss, row in zip(losses, rows, strict=True)]
             written = self._texts([row.source for row in rows], size, report)
         return [
-            JudgedPair(loss, len(row.target), overlap([text], [row.references]))
+            JudgedPair(
+                loss, len(row.target), text, row.references, figures(text, row.references), chrf_counts(text, row.references)
+            )
             for loss, row, (text, _) in zip(losses, rows, written, strict=True)
         ]
 
@@ -132,9 +139,13 @@ class Answerer(Learner):
         """The loss of a token, and the means of the figures that are known."""
         if not judged:
             raise TaskError("no examples with targets to measure on.")
-        tokens = sum(one.tokens for one in judged)
-        means = {name: sum(one.figures[name] for one in judged) / len(judged) for name in judged[0].figures}
-        return {"loss": sum(one.loss for one in judged) / max(1, tokens), **means}
+        found = {"loss": sum(one.loss for one in judged) / max(1, sum(one.tokens for one in judged))}
+        known = [(one.figures, one.counts) for one in judged if one.figures is not None and one.counts is not None]
+        if not known:
+            return found
+        found |= {name: sum(own[name] for own, _ in known) / len(known) for name in NAMES}
+        found["chrf"] = chrf_of(np.sum([counts for _, counts in known], axis=0))
+        return found | self.task.corpus_figures([one.written for one in judged], [one.references for one in judged])
 
     def evaluate(
         self, examples: Texts, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
@@ -143,13 +154,14 @@ class Answerer(Learner):
         rows = self.answered(examples)
         targets = examples.targets or []
         judged = self.judge(rows, size=size, report=report)
-        baseline = None if always is None else {"always": always, **overlap([always] * len(targets), targets)}
+        baseline = None if always is None else {"always": always, **self.task.constant(always, examples, ())}
         other = sum(
             [one.split() for one in row.references] != [one.split() for one in target]
             for row, target in zip(rows, targets, strict=True)
         )
         remark = f"{other} of {len(rows)} targets are compared as the vocabulary spells them, not as the file does."
-        remarks = [remark] if other else []
+        remarks = [f"ROUGE and F1 compare {TOKENIZATION}; of several references the best counts.", *self.task.remarks()]
+        remarks += [remark] if other else []
         cut = cut_remark([row.source.cut for row in rows], self.length)
         return Evaluation(
             len(rows), self.metrics(judged), baseline, (*remarks, *([] if cut is None else [cut])), judged=judged

@@ -82,6 +82,8 @@ def _f1(common: int, ours: int, theirs: int) -> float:
     return 2 * common / (ours + theirs) if common else 0.0
 
 
+#: What ROUGE and F1 compare, in words.
+TOKENIZATION = "lower-case words, punctuation left out, ideographs, kana and Thai letters one by one, no stemming"
 #: The names of `overlap`'s figures.
 NAMES = ("exact_match", "f1", "rouge1", "rouge2", "rougeL")
 

@@ -17,6 +17,9 @@ from cloze.decoding.search import Beams
 from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.answerer import Answerer, Texts, load
+from cloze.tasks.bleu import bleu as bleu_of
+from cloze.tasks.bleu import bleu_metric
+from cloze.tasks.chrf import chrf
 from cloze.tasks.overlap import NAMES, overlap
 
 
@@ -24,13 +27,15 @@ from cloze.tasks.overlap import NAMES, overlap
 class TextToText:
     """A task: which columns hold the text and the target, what stands before every text, and how a target is found.
 
-    `search` None takes the most probable token each time. `columns`, `format` and `quoting` are those of `read_table`.
+    `search` None takes the most probable token each time. `bleu` names the tokenization by which sacrebleu computes BLEU; None:
+    it is not computed. `columns`, `format` and `quoting` are those of `read_table`.
     """
 
     text: str = "text"
     label: str = "target"
     prefix: str = ""
     search: Beams | None = None
+    bleu: str | None = None
     columns: tuple[str, ...] | None = None
     format: Format | None = None
     quoting: Quoting = "auto"
@@ -39,7 +44,8 @@ class TextToText:
     @property
     def metrics(self) -> Mapping[str, bool]:
         """The loss first, of which less is better; then the figures of what is written."""
-        return MappingProxyType({"loss": False, **dict.fromkeys(NAMES, True)})
+        more = ("chrf",) if self.bleu is None else ("chrf", "bleu")
+        return MappingProxyType({"loss": False, **dict.fromkeys((*NAMES, *more), True)})
 
     def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> TextToText:
         """The same task for files that are written in another way."""
@@ -72,7 +78,20 @@ class TextToText:
 
     def constant(self, always: str, examples: Texts, labels: Sequence[str]) -> dict[str, float]:
         """The figures of always writing one target."""
-        return overlap([always] * len(examples), examples.targets or ())
+        written, wanted = [always] * len(examples), examples.targets or ()
+        return {**overlap(written, wanted), "chrf": chrf(written, wanted), **self.corpus_figures(written, wanted)}
+
+    def corpus_figures(self, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> dict[str, float]:
+        """The figures that others than cloze compute, of all texts together: BLEU, if it is asked for."""
+        return {} if self.bleu is None else {"bleu": bleu_of(bleu_metric(self.bleu), written, wanted)}
+
+    def remarks(self) -> list[str]:
+        """How such figures are computed."""
+        if self.bleu is None:
+            return []
+        metric = bleu_metric(self.bleu)
+        bleu_of(metric, ["a"], [["a"]])  # the signature is known afterwards
+        return [f"BLEU, from 0 to 100, is sacrebleu's: {metric.get_signature()}"]
 
     def description(self) -> dict[str, Any]:
         """The columns, and the options that are none."""
@@ -82,10 +101,13 @@ class TextToText:
 
 @register("task", "text_to_text")
 def text_to_text(
-    text: str = "text", label: str = "target", prefix: str = "", beams: int | None = None, length_penalty: float | None = None
+    text: str = "text", label: str = "target", prefix: str = "", beams: int | None = None,
+    length_penalty: float | None = None, bleu: str | None = None,
 ) -> TextToText:
     """Write a target for a text: translation, summaries, questions, labels as words. `text` and `label` name columns.
 
     A target that is a list of texts holds several references, each of which would be right.
     """
-    return TextToText(text, label, prefix).deciding(beams=beams, length_penalty=length_penalty)
+    if bleu is not None:
+        bleu_metric(bleu)  # is it there?
+    return TextToText(text, label, prefix, bleu=bleu).deciding(beams=beams, length_penalty=length_penalty)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from cloze.networks import Clock, Transformer
 from cloze.objectives.token_prediction import token_prediction
 from cloze.tasks import load_tuned, task
 from cloze.tasks.answerer import writing_form
+from cloze.tasks.chrf import chrf
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.result import task_of
 from cloze.training.checkpoint import Checkpoints
@@ -127,8 +129,9 @@ def test_every_kind_of_network_learns_to_swap_words_and_its_folder_says_the_same
     dev = made.described["dev"]
     assert dev["exact_match"] == dev["rougeL"] == 1.0 and made.described["spread"].keys() == {"loss"}
     assert made.described["baseline"] == pytest.approx(
-        {"always": ROWS[0][1], "exact_match": 1 / 6, "f1": 0.5, "rouge1": 0.5, "rouge2": 1 / 6, "rougeL": 0.5}
-    )
+        {"always": ROWS[0][1], "exact_match": 1 / 6, "f1": 0.5, "rouge1": 0.5, "rouge2": 1 / 6, "rougeL": 0.5,
+         "chrf": chrf([ROWS[0][1]] * 6, [[target] for _, target in ROWS])}
+    )  # fmt: skip
     before, again = load_checkpoint(start(name)), load_checkpoint(made.folder)
     assert again.order == before.order and again.heads.keys() == before.heads.keys()
     learner, described = load_tuned(again)
@@ -217,7 +220,7 @@ def test_what_does_not_fit_is_cut_counted_and_keeps_its_end(writer: Folder, tmp_
     assert first.cut == {"text": first.source.cut, "target": first.lost} and first.lost > 0 and first.source.cut > 0
     assert len(first.source) == 6 and len(first.target) == 5 and first.target[-1] == end and second.target[-1] == end
     assert first.references[0].split() == texts[0][1].split()
-    assert "1 of 2 texts are longer than 6 tokens" in evaluate(learner, learner.task.read(path)).remarks[0]
+    assert "1 of 2 texts are longer than 6 tokens" in evaluate(learner, learner.task.read(path)).remarks[1]
 
 
 def test_targets_are_compared_as_the_vocabulary_spells_them(writer: Folder, tmp_path: Path) -> None:
@@ -225,7 +228,8 @@ def test_targets_are_compared_as_the_vocabulary_spells_them(writer: Folder, tmp_
     path.write_text("text,target\ncat,ж\ndog,the cat\n", encoding="utf-8")
     learner = task("text_to_text").load(load_checkpoint(writer("mass")), {}, None)
     assert [row.references for row in learner.answered(learner.task.read(path))] == [("[UNK]",), ("the cat",)]
-    (remark,) = evaluate(learner, learner.task.read(path)).remarks
+    named, remark = evaluate(learner, learner.task.read(path)).remarks
+    assert named.startswith("ROUGE and F1 compare lower-case words") and named.endswith("of several references the best counts.")
     assert remark == "1 of 2 targets are compared as the vocabulary spells them, not as the file does."
 
 
@@ -366,6 +370,22 @@ def test_lists_in_json_lines_are_references_and_sentences(tmp_path: Path) -> Non
     path.write_text('{"text": "cat", "target": ["one", ""]}\n')
     with pytest.raises(TaskError, match=r"several\.jsonl:1: an empty 'target'"):
         task("text_to_text").read(path)
+
+
+def test_bleu_without_its_package_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    with pytest.raises(TaskError, match=r"--bleu needs the package sacrebleu, .* pip install 'cloze\[bleu\]'"):
+        task("text_to_text", bleu="13a")
+    with pytest.raises(TaskError, match="--bleu zhh: no such tokenization. Did you mean 'zh'"):
+        task("text_to_text", bleu="zhh")
+
+
+def test_bleu_is_told_with_its_signature(writer: Folder, rows: Path) -> None:
+    pytest.importorskip("sacrebleu")
+    learner = task("text_to_text", bleu="char").load(load_checkpoint(writer("t5")), {"target_length": 4}, None)
+    found = evaluate(learner, learner.task.read(rows), always=ROWS[0][1])
+    assert found.metrics.keys() == learner.task.metrics.keys() and "bleu" in found.metrics
+    assert 0 < found.baseline["bleu"] < 100 and "tok:char" in found.remarks[1]
 
 
 def test_a_beam_search_is_for_tasks_that_write() -> None:

@@ -1,0 +1,29 @@
+"""BLEU as the package sacrebleu computes it, which is installed with `cloze[bleu]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cloze.errors import TaskError, nearest
+
+#: How sacrebleu cuts texts into words without further packages: `13a` for English and its kin, `zh` for Chinese, `char` for any.
+TOKENIZATIONS = ("13a", "intl", "zh", "char", "none")
+
+
+def bleu_metric(tokenization: str) -> Any:
+    """sacrebleu's metric. Without the package, and for a tokenization that is not known, a `TaskError`."""
+    if tokenization not in TOKENIZATIONS:
+        raise TaskError(f"--bleu {tokenization}: no such tokenization. {nearest(tokenization, TOKENIZATIONS)}")
+    try:
+        from sacrebleu.metrics import BLEU
+    except ImportError:
+        raise TaskError("--bleu needs the package sacrebleu, which is not installed: pip install 'cloze[bleu]'") from None
+    return BLEU(tokenize=tokenization)
+
+
+def bleu(metric: Any, written: Sequence[str], wanted: Sequence[Sequence[str]]) -> float:
+    """BLEU of a corpus, from 0 to 100: texts, and the references of each."""
+    most = max(map(len, wanted))
+    streams = [[references[min(number, len(references) - 1)] for references in wanted] for number in range(most)]
+    return float(metric.corpus_score(list(written), streams).score)
