@@ -108,6 +108,7 @@ for _field in (
     Field("places", "M", "integer", "flat index into the rows of the state that is read; of spans (M, K), the first and the "
           "last token of each", keyed=True),
     Field("values", "M C", "float", "answers that are numbers: one or several for each", keyed=True),
+    Field("owner", "B", "integer", "the record that a row was made from, where one record makes several rows: 0, 1, …"),
     Field("weights", "M", "float", "weight of each answer; padding has weight 0", keyed=True),
     Field("centers", "P", "integer", "flat place of the centre of each pair (word, word near it)"),
     Field("contexts", "P", "integer", "flat place of the other word of each pair"),
@@ -135,6 +136,7 @@ for _field in (
           keyed=True, travels=False),
     Field("numbers", "B C", "float", "the answer of a labelled record where it is a number, or several", keyed=True,
           travels=False),
+    Field("choices", "B", "integer", "how many texts the list of a record has: its last parts", travels=False),
     Field("summary", "B", "integer", "column of the token that sums the row up; absent: the first. It becomes `summaries`",
           travels=False),
     Field("spans", "B K", "integer", "columns of the first and the last token of each span that a record marks, one span after "

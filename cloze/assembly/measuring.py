@@ -131,7 +131,7 @@ def counted(
         made: dict[str, Any] = {
             "examples": {part: store.documents for part, store in found.items()},
             "cut": {  # windows lose nothing
-                part: int((store.lengths.sum(1) > rooms[one.entry.name]).sum()) for part, store in found.items()
+                part: int((store.row_sizes > rooms[one.entry.name]).sum()) for part, store in found.items()
                 if own["stride"] is None
             },
         }

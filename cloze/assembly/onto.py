@@ -27,6 +27,8 @@ from cloze.objectives.chosen import Predicts, Start
 from cloze.objectives.heads import ClassHead, VocabularyHead
 from cloze.tasks.answerer import writing_form
 
+#: How a network that reads left to right and knows no pairs reads two texts: with a delimiter (Radford et al., 2018, §3.3).
+DELIMITED = "{A} $ {B}"
 #: What of a checkpoint's reading a recipe may say.
 _READING = ("single", "pair", "summary", "start", "shift", "orders", "segments")
 
@@ -79,12 +81,14 @@ class Origin:
         """How one text or two are read; a `CheckpointError` if two cannot be."""
         if texts == 1:
             return str(reading["single"])
-        if not reading.get("pair"):
-            raise CheckpointError(
-                f"{self.folder}: this checkpoint reads single texts only ({reading['single']!r}); its recipe gives no "
-                "reading.pair.\n  Say how it is to read two texts: --set 'reading.pair=\"{A} {B}\"'"
-            )
-        return str(reading["pair"])
+        if reading.get("pair"):
+            return str(reading["pair"])
+        if self.order == "left_to_right":
+            return str(reading["single"]).replace("{A}", DELIMITED)
+        raise CheckpointError(
+            f"{self.folder}: this checkpoint reads single texts only ({reading['single']!r}); its recipe gives no "
+            "reading.pair.\n  Say how it is to read two texts: --set 'reading.pair=\"{A} {B}\"'"
+        )
 
 
 def _plain(loaded: Loaded) -> Any:
@@ -154,9 +158,18 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
             said.put(key, from_data(value, where))
     mixture = root.value.get("mixture")
     entries = [("", root), *((f"mixture.{name}.", entry) for name, entry in mixture.items())] if mixture else [("", root)]
+    _read_pairs(root, [entry for _, entry in entries], first)
     for prefix, entry in entries:
         _complete_entry(root, entry, prefix, first, faults)
     _complete_inputs(root, [entry for _, entry in entries], first, faults)
+
+
+def _read_pairs(root: Node, entries: list[Node], origin: Origin) -> None:
+    """Say how two texts are read where records have two and the checkpoint knows no pairs."""
+    reading = root.value["reading"]
+    asked = any("exercise" in entry.value and _texts(root, entry) == 2 for entry in entries)
+    if asked and not reading.plain().get("pair"):
+        reading.put("pair", from_data(origin.template(2, reading.plain()), root.where))
 
 
 def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Faults) -> None:

@@ -134,8 +134,7 @@ class Data:
             self._fill(entry, begin, share)
         parts, after = self._made.pop((entry, begin))
         batches = [
-            MicroBatch(to_batch(part), first, part.tokens, part.examples)
-            for part, (first, _) in zip(parts, self.spans(), strict=True)
+            MicroBatch(to_batch(part), part.first_row, part.tokens, part.examples) for part in parts
         ]
         return batches, after
 
@@ -204,13 +203,16 @@ def make_steps(
     feed: Feed | MixedFeed, cursor: Cursor, batch: int, spans: list[tuple[int, int]], ahead: int
 ) -> list[Step]:
     """`ahead` consecutive steps from `cursor`, made in one block: (cursor, this rank's parts, cursor behind) of each."""
-    steps, runs = [], []
+    steps, runs, firsts = [], [], []
     for _ in range(ahead):
         taken, after = feed.advance(cursor, batch)
         steps.append((cursor, after))
         runs += [_window(taken, first, size) for first, size in spans]
+        widths = feed.widths(taken)
+        firsts += [first if widths is None else int(widths[:first].sum()) for first, _ in spans]
         cursor = after
     parts = feed.parts([run for window in runs for run in window], [size for _ in steps for _, size in spans])
+    parts = [part._replace(first_row=first) for part, first in zip(parts, firsts, strict=True)]
     number = len(spans)
     return [(begin, parts[i * number:(i + 1) * number], after) for i, (begin, after) in enumerate(steps)]
 

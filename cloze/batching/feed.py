@@ -25,11 +25,13 @@ class Cursor(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A micro-batch as arrays: full field names → arrays, its real tokens and its examples."""
+    """A micro-batch as arrays: full field names → arrays, its real tokens and its examples, and how many rows of its step come
+    before it."""
 
     arrays: Arrays
     tokens: int
     examples: int
+    first_row: int = 0
 
 
 class BoundSource(Protocol):
@@ -121,8 +123,15 @@ class Feed:
             row, count = row + number, count - number
         return runs, Cursor(epoch, row)
 
+    def widths(self, runs: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.int64] | None:
+        """How many rows of the batch each of these makes; None where each makes one."""
+        spread = self.exercise.spread
+        if spread is None:
+            return None
+        return np.concatenate([spread.widths(self.source, self._plans(epoch)[0], rows) for epoch, rows in runs])
+
     def examples(self, epoch: int, rows: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64] | None]:
-        """The examples of these rows as a block, and, with packing, the row (0, 1, …) that each belongs to."""
+        """The examples of these rows as a block, and, where there is not one for each, the row (0, 1, …) that each belongs to."""
         plan, taken, starts = self._plans(epoch)
         row_of = None
         items = rows
@@ -132,20 +141,22 @@ class Feed:
             first = np.repeat(starts[rows] - (np.cumsum(counts) - counts), counts)
             items = taken[first + np.arange(int(counts.sum()))]
         block = self.source.read(plan, items, self.exercise.wants)
-        return self.exercise(block, self.source.draw(plan, items)), row_of
+        made = self.exercise(block, self.source.draw(plan, items))
+        return made, made.get("owner", row_of)
 
     def parts(self, runs: Sequence[tuple[int, NDArray[np.int64]]], sizes: Sequence[int]) -> list[Part]:
         """The rows of `runs`, (epoch, row numbers) each, cut into micro-batches of `sizes` rows laid out as arrays."""
         runs = _merged(runs)
         made = [self.examples(epoch, rows) for epoch, rows in runs]
         row_of = None
-        if self.packing:
+        if self.packing or self.exercise.spread is not None:
             before = np.cumsum([0] + [len(rows) for _, rows in runs])
             row_of = np.concatenate([of + first for (_, of), first in zip(made, before, strict=False) if of is not None])
         return self.laid_out(Rows.below([rows for rows, _ in made]), row_of, sizes)
 
     def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[Part]:
-        """A block of examples cut into micro-batches of `sizes` rows; with packing, `row_of` says whose row each is in."""
+        """A block of examples cut into micro-batches of `sizes` rows; `row_of` says which of them each belongs to, where there is
+        not one for each: rows that hold several examples, or records of which several rows were made."""
         views = sorted({name.rpartition(".")[0] or "main" for name in block if name.rpartition(".")[2] == "tokens"})
         parts, start = [], 0
         for size in sizes:
@@ -160,14 +171,17 @@ class Feed:
 
     def _part(self, block: Rows, views: Sequence[str], row_of: NDArray[np.int64] | None) -> Part:
         arrays: Arrays = {}
-        tokens = 0
+        tokens, owned = 0, "owner" in block
+        examples = block.count
+        if owned and row_of is not None:
+            block, examples = block.having(owner=row_of), int(row_of[-1]) + 1 if len(row_of) else 0
         for view in views:
             rows = block.view(view)
             length = rows["length"].astype(np.int64)
             tokens += int(length.sum())
             if "decoder_length" in rows:
                 tokens += int(rows["decoder_length"].sum())
-            if row_of is not None:
+            if row_of is not None and not owned:
                 layout = several_per_row(length, row_of, self.length)
             else:
                 layout = one_per_row(length, self.length if self.fixed else None)
@@ -175,7 +189,7 @@ class Feed:
             if self.answers_multiple > 1:
                 laid = pad_answers(laid, self.answers_multiple)
             arrays.update({k if view == "main" else f"{view}.{k}": v for k, v in laid.items()})
-        return Part(arrays, tokens, block.count)
+        return Part(arrays, tokens, examples)
 
 
 def _merged(runs: Sequence[tuple[int, NDArray[np.int64]]]) -> list[tuple[int, NDArray[np.int64]]]:

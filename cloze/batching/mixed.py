@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.batching.deck import Deck
 from cloze.batching.feed import Cursor, Feed, Part
+from cloze.errors import RecipeError
 from cloze.rows import Rows
 
 Ints = NDArray[np.int64]
@@ -32,6 +33,12 @@ class MixedFeed:
         self, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int, now: Mapping[str, float] | None = None
     ) -> None:
         self.feeds = dict(feeds)
+        spread = [name for name, feed in self.feeds.items() if feed.exercise.spread is not None]
+        if spread:
+            raise RecipeError(
+                f"mixture.{spread[0]}: spread makes several rows of a record, which cannot be dealt one by one.\n"
+                "  Let the entries take turns: mixing: step."
+            )
         self.odds = {name: float(odds[name]) for name in feeds}
         self.now = dict(self.odds if now is None else now)
         self.seed = seed
@@ -74,6 +81,9 @@ class MixedFeed:
     def advance(self, cursor: Cursor, count: int) -> tuple[list[tuple[int, Ints]], Cursor]:
         """The next `count` rows as one run, and the cursor behind them."""
         return [(cursor.epoch, np.arange(cursor.item, cursor.item + count))], Cursor(cursor.epoch, cursor.item + count)
+
+    def widths(self, runs: Sequence[tuple[int, Ints]]) -> None:
+        """Each makes one row."""
 
     def parts(self, runs: Sequence[tuple[int, Ints]], sizes: Sequence[int]) -> list[Part]:
         """The rows of `runs`, cut into micro-batches of `sizes` rows laid out as arrays."""

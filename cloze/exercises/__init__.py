@@ -30,6 +30,7 @@ from cloze.exercises import (
     rotate,
     shuffle,
     split_words,
+    spread,
     subsample,
     summarise,
     unanswered,
@@ -43,5 +44,5 @@ from cloze.exercises.facts import TokenFacts
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "close", "copy", "corrupt", "cut", "delete", "frame",
     "hide", "label", "mask", "match", "mismatch", "only", "order", "pair", "pair_half", "permutation", "permute", "predict",
-    "reference", "rotate", "shuffle", "split_words", "subsample", "summarise", "unanswered", "value", "windows",
+    "reference", "rotate", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 from cloze import fields
 from cloze.errors import RecipeError
@@ -28,13 +29,17 @@ class Placed:
         return rows.with_view(self.view, self.edit(rows.view(self.view), draw.inside(self.view)))
 
 
+_UNLIMITED = 1 << 30  # tokens that may come into an edit which cuts its rows itself
+
+
 class Exercise:
     """The edits of one entry, applied in order for rows of at most `length` tokens.
 
     Assembling it works out, backwards, how many tokens each edit may let through (`at`), how many the source may give
-    (`room`), and after which edit a field is of no further use. `packed`: no row may come out longer than its passage and
-    what frames insert, because rows that share a place were planned by the lengths of their passages (`within`). `keep`
-    names fields that are to stay to the end, for people to look at.
+    (`room`), and after which edit a field is of no further use. `spread` is the edit that makes several rows of a record, if
+    there is one, and `row_room` what one of its rows may hold. `packed`: no row may come out longer than its passage and what
+    frames insert, because rows that share a place were planned by the lengths of their passages (`within`). `keep` names fields
+    that are to stay to the end, for people to look at.
     """
 
     def __init__(
@@ -47,12 +52,18 @@ class Exercise:
                 "packing lays several examples into a row, but this exercise gives every row a second sequence (answer).\n"
                 "  Write training: {packing: false}."
             )
+        self.spread: Any = next((p.edit for p in edits if getattr(p.edit, "spreads", False)), None)
+        if packed and self.spread is not None:
+            raise RecipeError("packing lays several examples into a row, spread makes several rows of one: write packing: false.")
         placed: list[Placed] = []
+        row_room: int | None = None
         room = dict.fromkeys({p.view for p in edits} | {"main"}, length)
         shortened: set[str] = set()  # views whose masked spans are later shown as one token each
         for p in reversed(edits):
             edit = p.edit.within() if packed and hasattr(p.edit, "within") else p.edit
             bound = edit.at(room[p.view]) if hasattr(edit, "at") else edit
+            if getattr(edit, "spreads", False):
+                row_room, room[p.view] = room[p.view], _UNLIMITED
             if hasattr(edit, "room"):
                 room[p.view] = edit.room(room[p.view])
             if getattr(edit, "shortens", False):
@@ -62,6 +73,7 @@ class Exercise:
             placed.append(Placed(bound, p.view))
         self.edits = tuple(reversed(placed))
         self.room = room["main"]
+        self.row_room = self.room if row_room is None else row_room
         self._views = {"main"} | {name for p in edits for name in (p.view, getattr(p.edit, "to", "main"))}
         self.wants = self._wants()
         self._dead: list[frozenset[str]] = []
@@ -124,6 +136,8 @@ class Exercise:
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         for edit, dead in zip(self.edits, self._dead, strict=True):
             rows = edit(rows, draw)
+            if getattr(edit.edit, "spreads", False):  # rows of one record draw alike
+                draw = draw.take(rows["owner"])
             if dead:
                 rows = rows.without(*dead)
         return rows

@@ -15,6 +15,7 @@ from typing import Any
 
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
+from cloze.interop.classification import ALBERT_CHOOSER, chooser_class
 from cloze.interop.mapping import STACKED, Line
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
@@ -118,7 +119,7 @@ ALBERT = add(Architecture(
     ),
     further=_groups,
     segments=encoder.SEGMENTS,
-    heads=(MASKED_LM, SENTENCE_ORDER, CLASSIFIER, TAGGER, ANSWER),
+    heads=(MASKED_LM, SENTENCE_ORDER, CLASSIFIER, TAGGER, ANSWER, ALBERT_CHOOSER),
     classes=(
         ModelClass("AlbertForPreTraining", frozenset({"masked_lm", "sentence_order"}), "AutoModelForPreTraining", "fill-mask"),
         ModelClass("AlbertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
@@ -130,6 +131,7 @@ ALBERT = add(Architecture(
         ),
         tagger_class("Albert"),
         answers_questions("AlbertForQuestionAnswering"),
+        chooser_class("Albert"),
         ModelClass("AlbertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="BertTokenizer",

@@ -11,6 +11,7 @@ from typing import Any
 
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, add
+from cloze.interop.classification import CHOOSER, chooser_class
 from cloze.interop.mapping import Line
 from cloze.interop.model import Head
 from cloze.interop.question_answering import ANSWER, answers_questions
@@ -82,7 +83,7 @@ BERT = add(Architecture(
     base="bert.",
     body=encoder.body(),
     segments=encoder.SEGMENTS,
-    heads=(MASKED_LM, NEXT_SENTENCE, CLASSIFIER, TAGGER, ANSWER),
+    heads=(MASKED_LM, NEXT_SENTENCE, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
     classes=(
         ModelClass("BertForPreTraining", frozenset({"masked_lm", "next_sentence"}), "AutoModelForPreTraining", "fill-mask"),
         ModelClass("BertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
@@ -95,6 +96,7 @@ BERT = add(Architecture(
         ),
         tagger_class("Bert"),
         answers_questions("BertForQuestionAnswering"),
+        chooser_class("Bert"),
         ModelClass("BertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="BertTokenizer",

@@ -88,3 +88,34 @@ GPT2_CLASSIFIER = HeadTable(
 
 ELECTRA_CLASS = ModelClass("ElectraForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE)
 GPT2_CLASS = ModelClass("GPT2ForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE)
+
+
+def chooser(body: Line, sign: str, *, pooler: str | None = None, transform: str | None = None) -> HeadTable:
+    """The head of `…ForMultipleChoice`: `body`, a pooler or a dense map with `transform`, and one output, the tensor `sign`.
+
+    Its tensors are named as those of a classifier with one class: config.json tells which.
+    """
+    def objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+        if pooler is None:
+            return summary_objections(head, transform)
+        return [] if head.argument("pool") else ["it has no pooling layer, transformers has dense and tanh there"]
+
+    def arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return {"set": "label", "transform": transform} if pooler is None else {"set": "label", "pool": True}
+
+    return HeadTable(
+        role="chooser", part="choose", sign=(sign,) if pooler is None else (sign, pooler), by_class=True,
+        lines=(body, Line("head.output.*", sign.replace(".weight", ".*"), "1 D")), objections=objections, arguments=arguments,
+    )
+
+
+CHOOSER = chooser(
+    Line("head.pool.*", "{base}pooler.dense.*", "D D"), "classifier.weight", pooler="{base}pooler.dense.weight"
+)
+ALBERT_CHOOSER = chooser(Line("head.pool.*", "{base}pooler.*", "D D"), "classifier.weight", pooler="{base}pooler.weight")
+ELECTRA_CHOOSER = chooser(Line("head.dense.*", "sequence_summary.summary.*", "D D"), "classifier.weight", transform="gelu")
+
+
+def chooser_class(prefix: str) -> ModelClass:
+    """transformers' class of a network that chooses among texts."""
+    return ModelClass(f"{prefix}ForMultipleChoice", frozenset({"chooser"}), "AutoModelForMultipleChoice")

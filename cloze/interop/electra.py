@@ -11,7 +11,7 @@ from typing import Any
 
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
-from cloze.interop.classification import ELECTRA_CLASS, ELECTRA_CLASSIFIER
+from cloze.interop.classification import ELECTRA_CHOOSER, ELECTRA_CLASS, ELECTRA_CLASSIFIER, chooser_class
 from cloze.interop.mapping import Line
 from cloze.interop.model import Head, Model
 from cloze.interop.question_answering import ANSWER, answers_questions
@@ -85,13 +85,14 @@ ELECTRA = add(Architecture(
     body=encoder.body(),
     segments=encoder.SEGMENTS,
     project=PROJECT,
-    heads=(REPLACED, MASKED_LM, ELECTRA_CLASSIFIER, TAGGER, ANSWER),
+    heads=(REPLACED, MASKED_LM, ELECTRA_CLASSIFIER, TAGGER, ANSWER, ELECTRA_CHOOSER),
     classes=(
         ModelClass("ElectraForPreTraining", frozenset({"replaced"}), "AutoModelForPreTraining"),
         ModelClass("ElectraForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
         ELECTRA_CLASS,
         tagger_class("Electra"),
         answers_questions("ElectraForQuestionAnswering"),
+        chooser_class("Electra"),
         ModelClass("ElectraModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="ElectraTokenizer",

@@ -12,6 +12,7 @@ from typing import Any
 
 from cloze.interop import encoder
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, add
+from cloze.interop.classification import CHOOSER, chooser_class
 from cloze.interop.mapping import SHIFTED, Line
 from cloze.interop.model import Reading
 from cloze.interop.question_answering import ANSWER, answers_questions
@@ -67,7 +68,7 @@ ROBERTA = add(Architecture(
     base="roberta.",
     body=encoder.body(SHIFTED),
     segments=encoder.SEGMENTS,
-    heads=(MASKED_LM, CLASSIFIER, TAGGER, ANSWER),
+    heads=(MASKED_LM, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
     classes=(
         ModelClass("RobertaForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
         ModelClass(
@@ -78,6 +79,7 @@ ROBERTA = add(Architecture(
         ),
         tagger_class("Roberta"),
         answers_questions("RobertaForQuestionAnswering"),
+        chooser_class("Roberta"),
         ModelClass("RobertaModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="RobertaTokenizer",

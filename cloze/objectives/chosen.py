@@ -55,6 +55,8 @@ def head_of(start: Start, pool: Pool) -> dict[str, Any]:
     `TextClassification`. `pool: true` is dense and tanh on the summary, as BERT's pooler."""
     best = "mean" if start.plain is not None and not start.sums_up else "summary"
     read = {"reading": best if pool == "auto" else pool}
+    if start.recurrent:
+        return {"reading": "mean" if pool == "mean" else "concat"}
     if start.order == "left_to_right":
         return {**read, "output_bias": False}
     if not start.layers:
@@ -115,3 +117,16 @@ class TextSeveral:
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`several` with the head of such a network."""
         return "several", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}
+
+
+@register("objective", "text_choice")
+class TextChoice:
+    """The right one of the rows of a record (see the edit `spread`), by a head of one output that is otherwise that of
+    `text_classification`."""
+
+    def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
+        self.set, self.dropout, self.pool = set, dropout, pool
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """`choose` with the head of such a network."""
+        return "choose", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}

@@ -18,7 +18,7 @@ class Regress(SummaryValues):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; zero answers give a zero connected to the parameters."""
-        error = wide(scores) - batch[self.values].to(wide(scores).dtype)
+        error = wide(scores) - self.answers(batch).to(wide(scores).dtype)
         distance = error.detach().abs().mean(-1)
         return Loss(self.weighed(error.square().mean(-1), batch), {"distance": self.weighed(distance, batch)})
 
@@ -40,12 +40,12 @@ def regress(
 ) -> Regress:
     """The squared error of a text's number, or of `numbers` of them, from its summary by one linear map.
 
-    With `reading: mean` it is the mean of a text's tokens. What stands before that map is as in `relation_prediction` (`pool`) or
-    as in `classify` (`transform` and what belongs to it).
+    With `reading: mean` it is the mean of a text's tokens, with `concat` the last, the maximum and the mean. What stands before
+    that map is as in `relation_prediction` (`pool`) or as in `classify` (`transform` and what belongs to it).
     Parameters: `head.pool.*` or `head.dense.*` and `head.norm.*` where asked for, `head.output.*`.
     """
     head = summary_head(
         classes=numbers, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
-        biases=biases, output_bias=output_bias,
+        biases=biases, output_bias=output_bias, reading=reading,
     )
     return Regress(head, set=set, reading=reading)

@@ -24,7 +24,7 @@ class Several(SummaryValues):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; zero answers give a zero connected to the parameters."""
         logits = wide(scores)
-        values = batch[self.values].to(logits.dtype)
+        values = self.answers(batch).to(logits.dtype)
         losses = F.binary_cross_entropy_with_logits(logits, values, reduction="none").mean(-1)
         right = (logits.detach() > 0) == (values > 0.5)
         exact, correct = right.all(-1).to(logits.dtype), right.to(logits.dtype).mean(-1)
@@ -54,6 +54,6 @@ def several(
     """
     head = summary_head(
         classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
-        biases=biases, output_bias=output_bias,
+        biases=biases, output_bias=output_bias, reading=reading,
     )
     return Several(head, set=set, reading=reading)

@@ -16,13 +16,31 @@ from cloze.networks.cost import TRAINED
 from cloze.objectives.classify import means
 from cloze.objectives.heads import ClassHead, Transform, products
 from cloze.objectives.objective import Objective
+from cloze.objectives.pooled import pooled
 
-Read = Literal["summary", "mean"]
+Read = Literal["summary", "mean", "concat"]
+
+
+def reading_of(read: Read) -> str:
+    """The state that is read for one vector of each text."""
+    return "summary" if read == "summary" else "hidden"
+
+
+def read_texts(readings: Mapping[str, Tensor], batch: Batch, read: Read) -> Tensor:
+    """One vector of each text: `summary` (E, D), or of the tokens in `hidden` (B, L, D) the `mean` (B, D), or with `concat` the
+    last, the maximum and the mean (B, 3 D). Padding has no part in it."""
+    if read == "summary":
+        return readings["summary"]
+    states = readings["hidden"]
+    if read == "mean":
+        return means(states, batch)
+    everywhere = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
+    return pooled(states, batch["block"] > 0 if "block" in batch else everywhere, "concat")
 
 
 def summary_head(
     *, classes: int, width: int, clock: Clock, dropout: float, pool: bool, transform: Transform | None,
-    norm_epsilon: float | None, biases: bool, output_bias: bool,
+    norm_epsilon: float | None, biases: bool, output_bias: bool, reading: Read,
 ) -> ClassHead:
     """The head of `relation_prediction` (`pool`) or of `classify`, with an output for each of `classes`."""
     if pool and (transform is not None or norm_epsilon is not None or not biases):
@@ -30,8 +48,8 @@ def summary_head(
     if not pool and transform is None and (norm_epsilon is not None or not biases):
         raise RecipeError("norm_epsilon and biases belong to the dense map of a `transform`; choose one, such as gelu.")
     head = ClassHead(
-        width=width, classes=classes, transform="tanh" if pool else transform, dropout=Dropout(dropout, clock), pool=pool,
-        norm_epsilon=norm_epsilon, biases=biases,
+        width=3 * width if reading == "concat" else width, classes=classes, transform="tanh" if pool else transform,
+        dropout=Dropout(dropout, clock), pool=pool, norm_epsilon=norm_epsilon, biases=biases,
     )
     if not output_bias:  # it stays zero
         head.output.bias.requires_grad_(False)
@@ -41,7 +59,7 @@ def summary_head(
 class SummaryValues(Objective):
     """An objective that asks for `values/<set>` (M, C) of the texts `places/<set>`.
 
-    `reading` is `summary` (E, D), or the `mean` of the tokens of `hidden` (B, L, D), where padding has no part in it.
+    `reading` says what is read of a text, see `read_texts`. Rows of one `owner` have one answer, and their scores are averaged.
     Each answer weighs 1 unless `weights/<set>` says otherwise. The loss is no likelihood of the answers.
     """
 
@@ -49,25 +67,40 @@ class SummaryValues(Objective):
 
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
         super().__init__()
-        self.head, self.set = head, set
+        self.head, self.set, self.reading = head, set, reading
         self.values, self.places, self.weights = (f"{field}/{set}" for field in ("values", "places", "weights"))
         self.takes = frozenset({self.values, self.places})
-        self.optional = frozenset({self.weights, "block"})
-        self.mean = reading == "mean"
-        self.reads: tuple[str, ...] = ("hidden",) if self.mean else ("summary",)
-        self.at: tuple[str, ...] = () if self.mean else (self.places,)
+        self.optional = frozenset({self.weights, "block", "owner"})
+        self.reads: tuple[str, ...] = (reading_of(reading),)
+        self.at: tuple[str, ...] = (self.places,) if reading == "summary" else ()
 
     def count(self, batch: Batch) -> Tensor:
         """The sum of weights; without weights, the number of answers."""
+        if "owner" in batch:
+            return torch.tensor(float(records_of(batch["owner"])))
         if self.weights in batch:
             return batch[self.weights].sum(dtype=torch.float32)
         return torch.tensor(float(batch[self.places].shape[0]))
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """(M, C)."""
-        texts = means(readings["hidden"], batch) if self.mean else readings["summary"]
-        found: Tensor = self.head(texts.index_select(0, batch[self.places].long()))
-        return found
+        """(M, C), or of rows with an owner (records, C)."""
+        texts = read_texts(readings, batch, self.reading)
+        if "owner" not in batch:
+            asked: Tensor = self.head(texts.index_select(0, batch[self.places].long()))
+            return asked
+        owner, found = batch["owner"].long(), self.head(texts)
+        sums = found.new_zeros(records_of(owner), found.shape[1]).index_add(0, owner, found)
+        return sums / torch.bincount(owner, minlength=len(sums))[:, None]
+
+    def answers(self, batch: Batch) -> Tensor:
+        """The answers to the scores, (M, C) or (records, C)."""
+        values = batch[self.values]
+        if "owner" not in batch:
+            return values
+        owner = batch["owner"]
+        first = torch.ones_like(owner, dtype=torch.bool)
+        first[1:] = owner[1:] != owner[:-1]
+        return values[: len(owner)][first]  # what pads the answers stands behind them
 
     def flops(self, batch: Batch) -> float:
         """Those of the head for every answer."""
@@ -75,8 +108,13 @@ class SummaryValues(Objective):
 
     def weighed(self, losses: Tensor, batch: Batch) -> Tensor:
         """The sum of one number for each answer (M,), weighed."""
-        weights = batch.get(self.weights)
+        weights = None if "owner" in batch else batch.get(self.weights)
         return losses.sum() if weights is None else (losses * weights).sum()
+
+
+def records_of(owner: Tensor) -> int:
+    """How many records rows were made from, by their `owner` (R,)."""
+    return int(owner.max()) + 1 if len(owner) else 0
 
 
 def wide(x: Tensor) -> Tensor:

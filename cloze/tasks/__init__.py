@@ -9,6 +9,7 @@ from cloze.tasks.classifier import Classifier
 from cloze.tasks.features import FeatureClassification, frozen_features
 from cloze.tasks.finetune import finetune_seeds
 from cloze.tasks.multi_label import MultiLabel, multi_label
+from cloze.tasks.multiple_choice import MultipleChoice, multiple_choice
 from cloze.tasks.question_answering import QuestionAnswering, question_answering
 from cloze.tasks.regression import Regression, regression
 from cloze.tasks.result import load_tuned
@@ -23,6 +24,7 @@ __all__ = [
     "FeatureClassification",
     "Learner",
     "MultiLabel",
+    "MultipleChoice",
     "QuestionAnswering",
     "Regression",
     "Settings",
@@ -33,6 +35,7 @@ __all__ = [
     "frozen_features",
     "load_tuned",
     "multi_label",
+    "multiple_choice",
     "pair_classification",
     "question_answering",
     "regression",

@@ -155,7 +155,8 @@ def contents_of(folder: Path) -> dict[str, Any]:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if (folder / "config.json").exists() else {}
     classes = config.get("architectures") or ()
     tagger = any(name.endswith("ForTokenClassification") for name in classes)
-    if not tagger and not any(name.endswith("ForSequenceClassification") for name in classes):
+    chooser = any(name.endswith("ForMultipleChoice") for name in classes)
+    if not (tagger or chooser) and not any(name.endswith("ForSequenceClassification") for name in classes):
         raise CheckpointError(
             f"{folder}: not fine-tuned: it has no {TASK_FILE}.\n"
             f"  Make one with: cloze finetune {folder} --task {'|'.join(names('task'))} --train FILE --dev FILE --out DIR"
@@ -163,6 +164,8 @@ def contents_of(folder: Path) -> dict[str, Any]:
     named = config.get("id2label") or {}
     labels = [named[key] for key in sorted(named, key=int)]
     told: dict[str, Any] = {"task": None, "columns": {}, "labels": labels, "head": None, "length": None}
+    if chooser:
+        return {**told, "task": "multiple_choice", "labels": None}
     return {**told, "task": "token_labelling", "usual": "O" if "O" in labels else labels[0]} if tagger else told
 
 

@@ -139,9 +139,9 @@ class SummaryLearner(Learner):
 
 
 def head_named(loaded: Checkpoint, described: Mapping[str, Any]) -> Any:
-    """The head of a fine-tuned checkpoint that task.json names; without a name the one that reads a text's summary."""
+    """The head of a fine-tuned checkpoint that task.json names; without a name one that reads a text's summary, or the first."""
     summaries = [name for name, head in loaded.heads.items() if getattr(head, "kind", None) == "relation_prediction"]
-    name = str(described["head"] or (summaries or ["relation_prediction"])[0])
+    name = str(described["head"] or (*summaries, *loaded.heads, "relation_prediction")[0])
     if name not in loaded.heads:
         raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
     return loaded.heads[name]

@@ -48,6 +48,7 @@ def block() -> Rows:
         "targets/answer": g.integers(-1, 2, ROWS), "places/answer": g.integers(-1, 5, (ROWS, 2)),
         "target.parts": _references(length), "column/label": g.integers(0, 3, ROWS),
         "numbers/label": g.random((ROWS, 2)).astype(np.float32),
+        "choices": np.full(ROWS, 2), "parts": np.stack([np.zeros((ROWS, 3), int), np.minimum(length[:, None], [2, 3, 4])], 2),
     })
 
 
@@ -110,7 +111,8 @@ class TestEdit:
         for row in (1, 17):
             alone = edit(rows.take(slice(row, row + 1)), draw().take(np.array([row])))
             size = int(alone["length"][0])
-            assert (alone["tokens"][0, :size] == whole["tokens"][row, :size]).all()
+            first = row if "owner" not in whole else int(np.flatnonzero(whole["owner"] == row)[0])
+            assert (alone["tokens"][0, :size] == whole["tokens"][first, :size]).all()
 
     def test_it_fits_the_room_it_asks_for(self, name):
         edit, rows = build(name), block()

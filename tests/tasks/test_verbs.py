@@ -170,8 +170,6 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
         ([*TRAIN, "--rate", "0"], "expected a learning rate above 0"),
         ([*TRAIN, "--precision", "fp16"], "unknown precision 'fp16'"),
         ([*TRAIN, "--device", "cuda:99"], "device 'cuda:99' was asked for"),
-        (["finetune", "{gpt2}", "--train", "{pairs}", "--dev", "{pairs}", "--out", "{here}/o", "--task",
-          "pair_classification", "--text", "one", "--text-b", "two"], "reads single texts only"),
     ],
 )  # fmt: skip
 def test_wrong_input_is_told_in_a_line_or_two_and_leaves_nothing(

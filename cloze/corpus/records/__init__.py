@@ -8,6 +8,7 @@ Its contract is tested in tests/corpus/test_records.py.
 from cloze.corpus.records.answer import Answer, Record
 from cloze.corpus.records.build import build_records
 from cloze.corpus.records.check import RecordFindings, check_records
+from cloze.corpus.records.choice import ChoiceAnswer
 from cloze.corpus.records.classes import ClassAnswer
 from cloze.corpus.records.number import NumberAnswer
 from cloze.corpus.records.several import ClassesAnswer
@@ -18,6 +19,6 @@ from cloze.corpus.records.texts import TextAnswer
 from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
-    "Answer", "BoundRecords", "ClassAnswer", "ClassesAnswer", "NumberAnswer", "Record", "RecordFindings", "RecordStore",
-    "Records", "SpanAnswer", "TextAnswer", "WordAnswers", "build_records", "check_records",
+    "Answer", "BoundRecords", "ChoiceAnswer", "ClassAnswer", "ClassesAnswer", "NumberAnswer", "Record", "RecordFindings",
+    "RecordStore", "Records", "SpanAnswer", "TextAnswer", "WordAnswers", "build_records", "check_records",
 ]

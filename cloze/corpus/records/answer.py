@@ -81,13 +81,14 @@ class Answer(Protocol):
     """A kind of answer: how it is read, stored and given to the exercise.
 
     `columns`: the names and types of what is stored of it; `coded` is the one that holds classes. `ragged`: a record has several
-    values. `gives`: the fields that an exercise gets.
+    values. `gives`: the fields that an exercise gets. `lists`: the last column of texts holds a list of them in each record.
     """
 
     columns: ClassVar[Mapping[str, Any]]
     coded: ClassVar[str | None]
     ragged: ClassVar[bool]
     gives: ClassVar[frozenset[str]]
+    lists: ClassVar[bool]
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The records of a file.

@@ -54,15 +54,16 @@ class RecordWriter(StoreWriter):
             "texts": list(columns.texts), "read": asdict(columns), "files": list(files),
             "columns": {name: np.dtype(kind).name for name, kind in answer.columns.items()},
         }
+        if answer.lists:
+            self.about["lists"] = True
         self.values = 0
         names = [LINES, *(f"{FOLDER}{name}.bin" for name in answer.columns), *([BOUNDS] if answer.ragged else [])]
         self._files |= {name: HashedFile(self.folder / name) for name in names}
 
     def add(self, records: Sequence[Record], block: Block) -> None:
         """Add records and what is stored of them."""
-        texts = len(self.about["texts"])
-        lengths = np.diff(block.offsets)
-        self.append(block.ids, block.word_start, lengths, np.full(len(records), texts, np.int64))
+        texts = np.array([len(record.texts) for record in records], np.int64)
+        self.append(block.ids, block.word_start, np.diff(block.offsets), texts)
         self._files[LINES].write(np.array([record.line for record in records], np.int64))
         for name, values in block.columns.items():
             self._files[f"{FOLDER}{name}.bin"].write(values)

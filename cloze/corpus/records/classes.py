@@ -37,6 +37,7 @@ class ClassAnswer:
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
+    lists: ClassVar[bool] = False
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table, or the texts of a folder per class where one text is read."""

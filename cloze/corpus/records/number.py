@@ -29,6 +29,7 @@ class NumberAnswer:
     coded: ClassVar[str | None] = None
     ragged: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
+    lists: ClassVar[bool] = False
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table; a row whose cell is no finite number cannot be used."""

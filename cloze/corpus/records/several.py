@@ -34,6 +34,7 @@ class ClassesAnswer:
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
+    lists: ClassVar[bool] = False
 
     def __init__(self, *, separator: str = ",") -> None:
         if not separator.strip(" "):

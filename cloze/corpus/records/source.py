@@ -39,9 +39,9 @@ class Records:
     """Labelled text: rows of a table, or texts whose words are labelled.
 
     text, text_b: the columns of the text and, for pairs, of the second one. label: the column of the answer; answer: what kind
-    of answer that is: the `class` of the row, its `number`, the labels of its `words`, or a `text` to write. columns: the names
-    of a file's columns where it has no header. format, quoting: how the file is written, if its name and its rows do not say so
-    (`tsv`, `csv`, `jsonl`; `none`, `standard`).
+    of answer that is: the `class` of the row, its `number`, its `classes`, the `choice` among the texts of text_b, the labels of
+    its `words`, or a `text` to write. columns: the names of a file's columns where it has no header. format, quoting: how the
+    file is written, if its name and its rows do not say so (`tsv`, `csv`, `jsonl`; `none`, `standard`).
 
     new_words: words that the vocabulary lacks join it, for networks that read how words are spelled.
 
@@ -66,6 +66,9 @@ class Records:
         self.answer: Answer = lookup("answer", answer)() if isinstance(answer, str) else answer
         self.columns = Columns(text, text_b, label, None if columns is None else tuple(columns), format, quoting)
         parts = {"parts"} if text_b is not None else set()
+        parts |= {"choices"} if self.answer.lists else set()
+        if self.answer.lists and (text_b is None or stride is not None):
+            raise RecipeError("records: an answer that chooses among texts needs their column, text_b, and takes no stride.")
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *self.answer.gives})
 
     def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer) -> Tokenizer:
@@ -134,7 +137,7 @@ class BoundRecords:
         """The rows in the order of the store: a record each, or several windows of one."""
         lengths, stride = self.store.lengths[self.records], self.source.stride
         record, shown = cut(lengths, room) if stride is None else windows(lengths, room, stride)
-        start = self.store.sentence_starts[self.records[record] * self.store.texts]
+        start = self.store.begins(self.records[record], 1)[:, 0]
         return Views(start, shown.kept.sum(1).astype(np.int32), record, shown)
 
     def _order(self, epoch: int, sizes: Int64) -> Int64:
@@ -159,13 +162,14 @@ class BoundRecords:
         """The rows of some items (B positions in the plan's order).
 
         `tokens` (B, L), `length` and `document` (B) always: what is shown of the texts of a record behind each other, and the
-        record; `parts` (B, 2, 2) of two texts; `word_start` (B, L) if wanted; and the fields of the answer.
+        record; `parts` (B, P, 2) of several texts, of which `choices` (B) are those of a list; `word_start` (B, L) if wanted; and
+        the fields of the answer.
         """
         row = plan.order[items]
         records = self.records[plan.passages.record[row]]
-        texts = self.store.texts
         shown = Shown(plan.passages.shown.first[row], plan.passages.shown.kept[row])
-        begin = self.store.sentence_starts[records[:, None] * texts + np.arange(texts)] + shown.first
+        texts = shown.kept.shape[1]
+        begin = self.store.begins(records, texts) + shown.first
         stop = np.cumsum(shown.kept, axis=1)
         start = stop - shown.kept
         length = stop[:, -1]
@@ -177,12 +181,20 @@ class BoundRecords:
         arrays: dict[str, NDArray[Any]] = {
             "tokens": self.store.tokens[index].astype(np.int32), "length": length.astype(np.int32), "document": records,
         }  # fmt: skip
-        if texts > 1:
+        if self.store.texts > 1:
             arrays["parts"] = np.stack([start, stop], axis=2)
+        if self.store.lists:
+            arrays["choices"] = self.choices(plan, items)
         if "word_start" in want:
             arrays["word_start"] = self.store.words(index)
         answers = self.source.answer.fields(self.store.answers(records), shown, len(self.store.classes))
         return Rows({**arrays, **answers}, checked=True)
+
+    def choices(self, plan: Arranged[Views], items: Int64) -> Int64:
+        """How many texts the list of each item's record has, (B,)."""
+        records = self.records[plan.passages.record[plan.order[items]]]
+        found: Int64 = np.diff(self.store.document_sentences)[records] - (self.store.texts - 1)
+        return found
 
     def draw(self, plan: Arranged[Views], items: Int64) -> rng.Draw:
         """The random numbers of some items: addressed by seed, entry, epoch, record and, of windows, its first token."""

@@ -37,6 +37,7 @@ class SpanAnswer:
     coded: ClassVar[str | None] = None
     ragged: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
+    lists: ClassVar[bool] = False
 
     def __init__(self, *, offsets: Literal["strict", "find"] = "strict") -> None:
         self.offsets = offsets

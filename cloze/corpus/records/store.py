@@ -45,8 +45,13 @@ class RecordStore(Store, holds="records"):
 
     @property
     def texts(self) -> int:
-        """How many texts a record has."""
+        """How many columns of texts were read."""
         return len(self.about["texts"])
+
+    @property
+    def lists(self) -> bool:
+        """Whether the last column of texts holds a list of them in each record."""
+        return bool(self.about.get("lists", False))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -59,8 +64,28 @@ class RecordStore(Store, holds="records"):
 
     @property
     def lengths(self) -> Int64:
-        """The tokens of every text, (records, texts)."""
-        return np.diff(self.sentence_starts).reshape(-1, self.texts)
+        """The tokens of every text, (records, texts); of lists, 0 where a record has fewer than others."""
+        sizes = np.diff(self.sentence_starts)
+        if not self.lists:
+            return sizes.reshape(-1, self.texts)
+        counts = np.diff(self.document_sentences)
+        record = np.repeat(np.arange(len(counts)), counts)
+        made = np.zeros((len(counts), int(counts.max(initial=1))), np.int64)
+        made[record, np.arange(len(sizes)) - self.document_sentences[record]] = sizes
+        return made
+
+    @property
+    def row_sizes(self) -> Int64:
+        """The tokens of every record (records,), of lists those of the texts before with the longest of the list."""
+        lengths = self.lengths
+        if not self.lists:
+            return lengths.sum(1)
+        return lengths[:, : self.texts - 1].sum(1) + lengths[:, self.texts - 1 :].max(1, initial=0)
+
+    def begins(self, records: Int64, texts: int) -> Int64:
+        """The first token of each text of some records, (B, texts); of a text that a record does not have, any."""
+        text = self.document_sentences[records][:, None] + np.arange(texts)
+        return self.sentence_starts[np.minimum(text, len(self.sentence_starts) - 1)]
 
     def answers(self, records: Int64) -> dict[str, NDArray[Any]]:
         """What is stored of some records' answers: (B,), or padded with -1 (B, K)."""
@@ -76,7 +101,8 @@ class RecordStore(Store, holds="records"):
         super()._check_ends()
         values = self.documents if self.bounds is None else int(self.bounds[-1]) if len(self.bounds) else -1
         found = {"lines": (len(self.lines), self.documents)} | {n: (len(c), values) for n, c in self.columns.items()}
-        found["texts"] = self.sentences, self.documents * self.texts
+        if not self.lists:
+            found["texts"] = self.sentences, self.documents * self.texts
         if self.bounds is not None:
             found["bounds"] = len(self.bounds), self.documents + 1
         for name, (has, wants) in found.items():

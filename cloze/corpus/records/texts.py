@@ -33,6 +33,7 @@ class TextAnswer:
     coded: ClassVar[str | None] = None
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"target.tokens", "target.length", "target.parts"})
+    lists: ClassVar[bool] = False
     def __init__(self, *, prefix: str = "") -> None:
         self.prefix = prefix
 

@@ -41,6 +41,7 @@ class WordAnswers:
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "words"})
+    lists: ClassVar[bool] = False
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The texts of a file of labelled words; a record's text is its words, each with a space behind it but the last."""

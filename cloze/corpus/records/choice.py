@@ -1,0 +1,95 @@
+"""The right one of several texts that a record offers: the likelier cause, the sentence that follows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.labelled import read_rows
+from cloze.corpus.readers.unusable import Fault, unusable
+from cloze.corpus.records.answer import Block, Columns, Record
+from cloze.corpus.records.classes import wanted_columns
+from cloze.corpus.records.windows import Shown
+from cloze.registry import register
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
+
+
+@register("answer", "choice")
+class ChoiceAnswer:
+    """The number of the right text, from 0, in the list that the second text column holds.
+
+    Records may offer lists of different lengths.
+    """
+
+    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
+    coded: ClassVar[str | None] = None
+    ragged: ClassVar[bool] = False
+    gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
+    lists: ClassVar[bool] = True
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The rows of JSON lines or of a table whose cells hold JSON lists."""
+        rows = read_rows(
+            path, wanted_columns(columns), format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
+        )
+        for line, (*texts, offered, label) in rows:
+            try:
+                choices = choices_of(offered, str(columns.text_b))
+                yield Record(line, (*texts, *choices), number_among(label, len(choices), columns.label))
+            except ValueError as error:
+                unusable(path, line, str(error), fault)
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ChoiceEncoder:
+        """What encodes records."""
+        return _ChoiceEncoder(tokenizer)
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`column/label` (B,)."""
+        return {"column/label": stored["label"]}
+
+    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """How often each number is the right one, and the most frequent."""
+        counts = np.bincount(stored["label"])
+        return {
+            "usual": str(int(counts.argmax())) if len(counts) else "0",
+            "label_counts": {str(number): int(count) for number, count in enumerate(counts)},
+        }
+
+
+class _ChoiceEncoder:
+    labels = None
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        found = self.tokenizer.encode_flat([text for record in records for text in record.texts])
+        return Block(*found, {"label": np.array([record.answer for record in records], np.int32)})
+
+
+def choices_of(cell: str, name: str) -> list[str]:
+    """The texts of a JSON list; a cell that holds none is a `ValueError` that says so."""
+    try:
+        found = json.loads(cell)
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+        raise ValueError(f'{name!r} is {cell[:60]!r}; expected a JSON list of texts, such as ["one", "another"].')
+    empty = [number for number, one in enumerate(found) if not one.strip()]
+    if empty:
+        raise ValueError(f"{name!r} offers an empty text (number {empty[0]}, counted from 0).")
+    return found
+
+
+def number_among(cell: str, count: int, name: str) -> int:
+    """A cell as the number of one of `count` texts; a cell that is none is a `ValueError` that says so."""
+    if not cell.strip().isdecimal() or int(cell) >= count:
+        raise ValueError(f"{name!r} is {cell[:40]!r}; expected the number of the right text, from 0 to {count - 1}.")
+    return int(cell)

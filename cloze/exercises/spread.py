@@ -1,0 +1,75 @@
+"""Make several rows of one record: one for each text that it offers, or one for each order of its two texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.records.windows import shares
+from cloze.registry import Given, register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+Int64 = NDArray[np.int64]
+
+
+@register("edit", "spread")
+@dataclass(frozen=True)
+class Spread:
+    """Several rows of each record, which `owner` says, each with two parts.
+
+    `over: choices`: a row of the first text with each that the record offers; `column/<answer>` is 1 in the row of the
+    right one, else 0. `over: orders`: a row of the two texts in each order, for pairs that have none (Radford et al., 2018,
+    §3.3). It stands before the frame, and cuts each row to its room: the longer text loses its end. A batch has as many rows as
+    its records have; those of one record are always in one micro-batch.
+    """
+
+    over: Literal["choices", "orders"] = "choices"
+    answer: str = "label"
+    limit: Given[int | None] = None
+
+    spreads = True
+    tells: ClassVar = {"over": "spread"}  # what the trained network is told of it
+
+    @property
+    def takes(self) -> frozenset[str]:
+        own = {"choices", f"column/{self.answer}"} if self.over == "choices" else set()
+        return frozenset({"tokens", "length", "parts", *own})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({"owner", "parts"} | ({f"column/{self.answer}"} if self.over == "choices" else set()))
+
+    def at(self, length: int) -> Spread:
+        """The same edit with rows of at most `length` tokens."""
+        return replace(self, limit=length)
+
+    def widths(self, source: Any, plan: Any, items: Int64) -> Int64:
+        """How many rows each item of a source's plan makes, (B,)."""
+        found: Int64 = source.choices(plan, items) if self.over == "choices" else np.full(len(items), 2, np.int64)
+        return found
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        count = rows["choices"].astype(np.int64) if self.over == "choices" else np.full(rows.count, 2, np.int64)
+        owner = np.repeat(np.arange(rows.count), count)
+        nth = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        if self.over == "choices":
+            part = np.stack([np.zeros_like(nth), 1 + nth], axis=1)
+        else:
+            part = np.stack([nth, 1 - nth], axis=1)
+        bounds = rows["parts"][owner[:, None], part].astype(np.int64)  # (R, 2, 2)
+        sizes = bounds[:, :, 1] - bounds[:, :, 0]
+        kept = sizes if self.limit is None else shares(sizes, self.limit)
+        length = kept.sum(1)
+        place = np.arange(max(int(length.max(initial=1)), 1))
+        index = np.where(place < kept[:, :1], bounds[:, :1, 0] + place, bounds[:, 1:, 0] + place - kept[:, :1])
+        made = rows.take(owner).splice(np.clip(index, 0, rows["tokens"].shape[1] - 1), length.astype(np.int32))
+        stop = np.cumsum(kept, axis=1)
+        fields: dict[str, NDArray[Any]] = {"owner": owner, "parts": np.stack([stop - kept, stop], axis=2)}
+        if self.over == "choices":
+            right = rows[f"column/{self.answer}"][owner]
+            fields[f"column/{self.answer}"] = (nth == right).astype(np.int32)
+        return made.having_all(fields)

@@ -1,0 +1,99 @@
+"""Choose one of the rows that were made from a record: a softmax over the texts that it offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.bounds import BelowOne, Positive
+from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED
+from cloze.objectives.heads import Transform, products
+from cloze.objectives.objective import Loss, Objective
+from cloze.objectives.summary import Read, read_texts, reading_of, records_of, summary_head, wide
+from cloze.registry import Given, register
+
+
+class Choose(Objective):
+    """Sum over the records of -log softmax of the right row's score among the rows of its `owner`.
+
+    `targets/<set>` (R,) is 1 in the right row of each record and 0 in the others. Each record counts 1. The loss of a record that
+    offers one text is 0, and that of K equal scores ln K. Metric: `correct`, the records whose first highest score is right.
+    """
+
+    def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
+        super().__init__()
+        self.head, self.set, self.reading = head, set, reading
+        self.targets = f"targets/{set}"
+        self.takes = frozenset({self.targets, "owner"})
+        self.optional = frozenset({"block"})
+        self.reads: tuple[str, ...] = (reading_of(reading),)
+
+    def count(self, batch: Batch) -> Tensor:
+        """The records."""
+        return torch.tensor(float(records_of(batch["owner"])))
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """A score for every row, (R,)."""
+        found: Tensor = self.head(read_texts(readings, batch, self.reading))
+        return found.squeeze(-1)
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in fp32; no rows give a zero connected to the parameters."""
+        logits, owner = wide(scores), batch["owner"].long()
+        right = batch[self.targets][: len(owner)] > 0  # what pads the answers stands behind them
+        log_shares = log_softmax_within(logits, owner)
+        total = -torch.where(right, log_shares, 0.0).sum()
+        best = first_best(logits.detach(), owner)
+        correct = right[best].to(logits.dtype).sum() if len(best) else logits.detach().sum() * 0
+        return Loss(total, {"correct": correct})
+
+    def flops(self, batch: Batch) -> float:
+        """Those of the head for every row."""
+        return TRAINED * products(self) * batch["owner"].shape[0]
+
+
+def log_softmax_within(scores: Tensor, owner: Tensor) -> Tensor:
+    """The logarithm of the softmax of scores (R,) over the rows of the same owner."""
+    records = records_of(owner)
+    highest = scores.detach().new_full((records,), -torch.inf).scatter_reduce(0, owner, scores.detach(), "amax")
+    shifted = scores - highest[owner]
+    sums = shifted.new_zeros(records).index_add(0, owner, shifted.exp())
+    return shifted - sums.log()[owner]
+
+
+def first_best(scores: Tensor, owner: Tensor) -> Tensor:
+    """The first row with the highest score of each owner, (records,)."""
+    records = records_of(owner)
+    highest = scores.new_full((records,), -torch.inf).scatter_reduce(0, owner, scores, "amax")
+    rows = torch.arange(len(scores), device=scores.device)
+    candidates = torch.where(scores == highest[owner], rows, len(scores))
+    return rows.new_full((records,), len(scores)).scatter_reduce(0, owner, candidates, "amin")
+
+
+@register("objective", "choose")
+def choose(
+    *,
+    set: str = "label",
+    reading: Read = "summary",
+    pool: bool = False,
+    transform: Transform | None = None,
+    norm_epsilon: Positive | None = None,
+    biases: bool = True,
+    output_bias: bool = True,
+    dropout: BelowOne = 0.0,
+    width: Given[int],
+    clock: Given[Clock],
+) -> Choose:
+    """The right one of the rows of a record: a score for each from its summary, and a softmax among them.
+
+    The head is that of `regress` with one output. Parameters: as there.
+    """
+    head = summary_head(
+        classes=1, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
+        biases=biases, output_bias=output_bias, reading=reading,
+    )
+    return Choose(head, set=set, reading=reading)

@@ -1,0 +1,193 @@
+"""Choose the right one of several texts that go with another: causes, endings, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.labelled import Table, read_table
+from cloze.corpus.records.choice import choices_of, number_among
+from cloze.decoding.layout import Framed
+from cloze.decoding.reader import Checkpoint, Reader
+from cloze.errors import TaskError
+from cloze.registry import register
+from cloze.tasks.task import Evaluation, Report, cut_remark
+from cloze.tasks.texts import SummaryLearner, TextTask, head_named
+
+
+@dataclass(frozen=True)
+class Offered:
+    """Texts, what each offers, the numbers of the right ones (None where a file has none), and where they come from."""
+
+    texts: list[str]
+    choices: list[list[str]]
+    answers: list[int] | None
+    path: str
+    lines: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def known(self) -> list[int]:
+        """The numbers; a file without is a `TaskError`."""
+        if self.answers is None:
+            raise TaskError(f"{self.path}: has no answers; expected one in every row.")
+        return self.answers
+
+
+@dataclass(frozen=True)
+class MultipleChoice(TextTask):
+    """A task whose rows hold a text, a list of others (`text_b`) and the number of the right one of these, from 0."""
+
+    name: ClassVar[str] = "multiple_choice"
+    metrics: ClassVar[Mapping[str, bool]] = {"accuracy": True}
+
+    def read(self, path: Path | str, *, labelled: bool = True) -> Any:
+        """The examples of a file; with `labelled=False` answers are read if the column is there."""
+        table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
+        texts, cells = table.column(self.text, "--text NAME"), table.column(str(self.text_b), "--text-b NAME")
+        answers: list[int] | None = [] if labelled or self.label in table.columns else None
+        labels = table.column(self.label, "--label NAME") if answers is not None else [""] * len(table)
+        choices = []
+        for cell, label, line in zip(cells, labels, table.lines, strict=True):
+            try:
+                choices.append(choices_of(cell, str(self.text_b)))
+                if answers is not None:
+                    answers.append(number_among(label, len(choices[-1]), self.label))
+            except ValueError as error:
+                raise TaskError(f"{table.path}:{line}: {error}") from None
+        return Offered(texts, choices, answers, table.path, table.lines)
+
+    def answers(self, table: Table) -> list[Any]:
+        """Not asked: an answer belongs to what its row offers."""
+        raise NotImplementedError
+
+    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Chooser:
+        """The chooser of a fine-tuned folder, or of one that transformers wrote."""
+        reader = Reader.of(loaded, precision=precision)
+        return Chooser(reader, head_named(loaded, described), self, length=described.get("length"))
+
+    def constant(self, always: str, examples: Offered, labels: Sequence[str]) -> dict[str, float]:
+        """The accuracy of always choosing the text of one number."""
+        return {"accuracy": float(np.mean(np.array(examples.known()) == int(always)))}
+
+
+@dataclass(frozen=True)
+class OfferedRow:
+    """The framed rows of one example, a row of each text that it offers, and the number of the right one."""
+
+    framed: tuple[Framed, ...]
+    answer: int
+
+    @property
+    def cut(self) -> Mapping[str, int]:
+        """How many tokens did not fit into the row that lost most."""
+        return {"text": max(row.cut for row in self.framed)}
+
+    def __len__(self) -> int:
+        return sum(len(row) for row in self.framed)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The number of the text that was chosen, from 0, with the example, and the probability of each that it offers."""
+
+    line: int
+    text: str
+    choices: list[str]
+    label: int
+    choice: str
+    probabilities: list[float]
+    cut: int = 0
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object; an example that was read whole has no `cut`."""
+        record = dict(self.__dict__)
+        if not self.cut:
+            del record["cut"]
+        return record
+
+
+class Chooser(SummaryLearner):
+    """A network with a head of one output that scores each text which an example offers."""
+
+    def encode(self, examples: Any) -> list[Any]:
+        """The rows of each example, a tuple."""
+        counts = np.cumsum([0, *(len(choices) for choices in examples.choices)]).tolist()
+        first = [text for text, choices in zip(examples.texts, examples.choices, strict=True) for _ in choices]
+        framed = self.reader.encode(first, [one for choices in examples.choices for one in choices], longest=self.length)
+        return [tuple(framed[begin:end]) for begin, end in pairwise(counts)]
+
+    def scores(self, rows: Sequence[Framed]) -> torch.Tensor:
+        """Scores (R, 1) of framed rows in fp32."""
+        batch = self.exact.batch(rows)
+        states = self.exact.states(batch, self.head.reads)
+        with self.exact.autocast():
+            found: torch.Tensor = self.head.scores({name: states[name] for name in self.head.reads}, batch).float()
+        return found.reshape(len(rows), 1)
+
+    def shares(
+        self, rows: Sequence[tuple[Framed, ...]], *, size: int = 64, report: Report = lambda done: None
+    ) -> list[NDArray[np.float64]]:
+        """The probabilities of the texts that each example offers."""
+        flat = self.all_scores([one for row in rows for one in row], size=size)[:, 0].astype(np.float64)
+        report(len(rows))
+        made, start = [], 0
+        for row in rows:
+            shifted = np.exp(flat[start : start + len(row)] - flat[start : start + len(row)].max())
+            made.append(shifted / shifted.sum())
+            start += len(row)
+        return made
+
+    def answered(self, examples: Any) -> list[OfferedRow]:
+        """The examples with the numbers of the right texts."""
+        return [OfferedRow(*one) for one in zip(self.encode(examples), examples.known(), strict=True)]
+
+    def judge(
+        self, rows: Sequence[OfferedRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.int64]:
+        """The number of the right text of every row, and that of the likeliest: (N, 2)."""
+        found = self.shares([row.framed for row in rows], size=size, report=report)
+        return np.array([(row.answer, int(own.argmax())) for row, own in zip(rows, found, strict=True)], np.int64)
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """The accuracy of pairs of numbers (N, 2)."""
+        if not len(judged):
+            raise TaskError("no labelled examples to measure on.")
+        truth, guess = np.asarray(judged).T
+        return {"accuracy": float((truth == guess).mean())}
+
+    def evaluate(
+        self, examples: Any, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Evaluation:
+        """The accuracy on examples with answers, and that of `always` choosing one number."""
+        rows = self.answered(examples)
+        judged = self.judge(rows, size=size, report=report)
+        constant = None if always is None else {"always": always, **self.task.constant(always, examples, ())}
+        cut = cut_remark([row.cut["text"] for row in rows], self.length)
+        return Evaluation(len(rows), self.metrics(judged), constant, () if cut is None else (cut,), judged=judged)
+
+    def predict(self, examples: Any, *, size: int = 64, report: Report = lambda done: None) -> list[Chosen]:
+        """The likeliest text of every example, of equals the first."""
+        rows = self.encode(examples)
+        made = []
+        for line, text, choices, row, own in zip(
+            examples.lines, examples.texts, examples.choices, rows, self.shares(rows, size=size, report=report), strict=True
+        ):
+            best = int(own.argmax())
+            lost = max(one.cut for one in row)
+            made.append(Chosen(line, text, choices, best, choices[best], [round(p, 6) for p in own.tolist()], lost))
+        return made
+
+
+@register("task", "multiple_choice")
+def multiple_choice(text: str = "text", text_b: str = "choices", label: str = "label") -> MultipleChoice:
+    """The right one of the texts of a list, which goes with a text. The arguments are names of columns."""
+    return MultipleChoice(text, text_b, label)
