@@ -6,6 +6,7 @@ Contract: tests/contracts/test_edits.py walks the registry.
 
 from cloze.exercises import (
     answer,
+    arcs,
     boundaries,
     bring,
     close,
@@ -42,7 +43,8 @@ from cloze.exercises.exercise import Exercise
 from cloze.exercises.facts import TokenFacts
 
 __all__ = [
-    "Edit", "Exercise", "TokenFacts", "answer", "boundaries", "bring", "close", "copy", "corrupt", "cut", "delete", "frame",
-    "hide", "label", "mask", "match", "mismatch", "only", "order", "pair", "pair_half", "permutation", "permute", "predict",
-    "reference", "rotate", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered", "value", "windows",
+    "Edit", "Exercise", "TokenFacts", "answer", "arcs", "boundaries", "bring", "close", "copy", "corrupt", "cut", "delete",
+    "frame", "hide", "label", "mask", "match", "mismatch", "only", "order", "pair", "pair_half", "permutation", "permute",
+    "predict", "reference", "rotate", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered", "value",
+    "windows",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from cloze.objectives.activation_penalty import ActivationPenalty
 from cloze.objectives.adaptive import adaptive_prediction
+from cloze.objectives.arcs import Arcs, arcs
 from cloze.objectives.choose import Choose, choose
 from cloze.objectives.chosen import TextChoice, TextClassification, TextRegression, TextSeveral
 from cloze.objectives.classify import Classify, classify
@@ -33,10 +34,10 @@ from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
-    "ActivationPenalty", "Choose", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Factorisation",
+    "ActivationPenalty", "Arcs", "Choose", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Factorisation",
     "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Loss", "MixedClassification",
     "NegativeSampling", "Objective", "PooledClassification", "Regress", "Sample", "SequenceLabelling", "Several",
     "SpanBoundary", "SpanExtraction", "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral",
-    "adaptive_prediction", "choose", "classify", "crf_labelling", "mixed_classification", "pooled_classification", "regress",
-    "relation_prediction", "sequence_labelling", "several", "span_boundary", "token_labelling", "token_prediction",
+    "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification", "pooled_classification",
+    "regress", "relation_prediction", "sequence_labelling", "several", "span_boundary", "token_labelling", "token_prediction",
 ]

@@ -6,6 +6,7 @@ Contract: tests/tasks, one file per module here.
 
 from cloze.tasks.classification import Classification, pair_classification, sentence_classification
 from cloze.tasks.classifier import Classifier
+from cloze.tasks.dependency_parsing import DependencyParsing, dependency_parsing
 from cloze.tasks.features import FeatureClassification, frozen_features
 from cloze.tasks.finetune import finetune_seeds
 from cloze.tasks.multi_label import MultiLabel, multi_label
@@ -21,6 +22,7 @@ from cloze.tasks.token_labelling import TokenLabelling, token_labelling
 __all__ = [
     "Classification",
     "Classifier",
+    "DependencyParsing",
     "FeatureClassification",
     "Learner",
     "MultiLabel",
@@ -31,6 +33,7 @@ __all__ = [
     "Task",
     "TextToText",
     "TokenLabelling",
+    "dependency_parsing",
     "finetune_seeds",
     "frozen_features",
     "load_tuned",

@@ -11,7 +11,8 @@ from typing import Any
 
 from cloze.errors import TaskError
 from cloze.tasks.bootstrap import intervals
-from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark
+from cloze.tasks.conllu import GENERATOR
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Written, cut_remark
 from cloze.whole import whole_file
 
 
@@ -54,15 +55,24 @@ def check_predictions(path: Path) -> None:
 
 
 def _holds_predictions(path: Path) -> bool:
-    """Whether the first line is an object as `write_predictions` writes it: it begins with the line of its text."""
+    """Whether the first line is one that `write_predictions` writes: an object that begins with the line of its text, or what
+    says who made the trees."""
     with path.open("rb") as file:
         first = file.read(64)
-    return not first or first.startswith(b'{"line": ')
+    return not first or first.startswith((b'{"line": ', GENERATOR.encode()))
 
 
 def write_predictions(predictions: Sequence[Prediction], path: Path | None) -> None:
-    """JSON lines to a file, whole or not at all, or to standard output for None."""
-    lines = (json.dumps(prediction.record(), ensure_ascii=False) + "\n" for prediction in predictions)
+    """JSON lines to a file, whole or not at all, or to standard output for None.
+
+    Predictions that say how they are `written` (trees, as CoNLL-U) are JSON lines only in a file of that name.
+    """
+    own = path is None or path.suffix != ".jsonl"
+    lines = (
+        prediction.written if own and isinstance(prediction, Written)
+        else json.dumps(prediction.record(), ensure_ascii=False) + "\n"
+        for prediction in predictions
+    )
     if path is None:
         sys.stdout.writelines(lines)
         return

@@ -27,7 +27,7 @@ from cloze.tasks.spans import Counts, f1_of, span_counts
 from cloze.tasks.spans import report as span_report
 from cloze.tasks.task import Evaluation, FramedRow, Report, evaluating
 from cloze.tasks.trained import TrainedLearner
-from cloze.tasks.words import Places, WordWindow, word_windows
+from cloze.tasks.words import Places, WordWindow, read_words, word_windows
 from cloze.text.matching import Span
 from cloze.text.running import as_text, word_spans
 
@@ -137,34 +137,19 @@ class WordLabeller(TrainedLearner):
         found: list[Any] = [None] * len(texts)
         with evaluating(self):
             for index in by_length(counts, rows=size):
-                scores, read = self._scores([texts[i] for i in index], [counts[i] for i in index], size)
-                sizes = torch.tensor([counts[i] for i in index])
+                own = [counts[i] for i in index]
+                scores, read = read_words(
+                    self.exact, self.head, [texts[i] for i in index], own, width=len(self.names), size=size,
+                    states=lambda rows, batch: self.states(self.exact, rows, batch, self.head.reads),
+                )
+                sizes = torch.tensor(own)
                 which, shares = self.head.decided(scores, sizes, self.names)
                 bounds = np.cumsum(sizes.numpy())[:-1]
                 parts = (np.split(one, bounds) for one in (which.numpy(), shares.numpy(), read))
-                for i, *own in zip(index, *parts, strict=True):
-                    found[i] = self._named(*own)
+                for i, *one in zip(index, *parts, strict=True):
+                    found[i] = self._named(*one)
                 report(len(index))
         return found
-
-    def _scores(
-        self, texts: Sequence[Sequence[WordWindow]], counts: Sequence[int], size: int
-    ) -> tuple[torch.Tensor, NDArray[np.bool_]]:
-        """The scores (M, C) of all words of some texts, in fp32 on the CPU, and which were read; 0 for one that was not."""
-        begins = np.cumsum(counts) - counts
-        windows = [(begin + w.words, w) for begin, own in zip(begins, texts, strict=True) for w in own if len(w.words)]
-        scores, read = torch.zeros(sum(counts), len(self.names)), np.zeros(sum(counts), bool)
-        for index in by_length([len(w.row) for _, w in windows], rows=size):
-            rows = [windows[i][1].row for i in index]
-            batch = self.exact.batch(rows)
-            states = self.states(self.exact, rows, batch, self.head.reads)
-            width = batch["tokens"].shape[1]
-            flat = np.concatenate([n * width + windows[i][1].columns for n, i in enumerate(index)])
-            words = np.concatenate([windows[i][0] for i in index])
-            places = torch.from_numpy(flat).to(self.exact.device)
-            scores[torch.from_numpy(words)] = self.exact.scores(self.head, states, batch, places).cpu()
-            read[words] = True
-        return scores, read
 
     def _named(self, which: NDArray[Any], shares: NDArray[Any], read: NDArray[np.bool_]) -> LabelsSaid:
         known = read | self.head.chained

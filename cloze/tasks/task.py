@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -56,6 +56,15 @@ class Prediction(Protocol):
 
     def record(self) -> dict[str, Any]:
         """The JSON object of it."""
+
+
+@runtime_checkable
+class Written(Prediction, Protocol):
+    """A prediction that is written in a format of its own."""
+
+    @property
+    def written(self) -> str:
+        """It in that format, with a line feed at its end."""
 
 
 @dataclass(frozen=True)

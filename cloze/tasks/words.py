@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.records.words import first_tokens
 from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.windows import Windows
 
@@ -50,3 +52,28 @@ def word_windows(reader: Reader, texts: Sequence[Sequence[str]], longest: int | 
             WordWindow(window.row, np.flatnonzero(window.asked), own) for window, own in zip(windows, parts, strict=True)
         ])
     return made
+
+
+def read_words(
+    reader: Reader, head: Any, texts: Sequence[Sequence[WordWindow]], counts: Sequence[int], *, width: int, size: int,
+    states: Callable[..., Mapping[str, Any]] | None = None,
+) -> tuple[torch.Tensor, NDArray[np.bool_]]:
+    """What a head scores (M, `width`) of all words of some texts, in fp32 on the CPU, and which were read; 0 where one was not.
+
+    `texts` are the windows of each text, `counts` its words, `size` the rows of a batch. `states(rows, batch)` gives the
+    network's states, by default by reading.
+    """
+    begins = np.cumsum(counts) - counts
+    windows = [(begin + w.words, w) for begin, own in zip(begins, texts, strict=True) for w in own if len(w.words)]
+    scores, read = torch.zeros(sum(counts), width), np.zeros(sum(counts), bool)
+    for index in by_length([len(w.row) for _, w in windows], rows=size):
+        rows = [windows[i][1].row for i in index]
+        batch = reader.batch(rows)
+        found = reader.states(batch, head.reads) if states is None else states(rows, batch)
+        long = batch["tokens"].shape[1]
+        flat = np.concatenate([n * long + windows[i][1].columns for n, i in enumerate(index)])
+        words = np.concatenate([windows[i][0] for i in index])
+        places = torch.from_numpy(flat).to(reader.device)
+        scores[torch.from_numpy(words)] = reader.scores(head, found, batch, places).cpu()
+        read[words] = True
+    return scores, read

@@ -47,6 +47,9 @@ def block() -> Rows:
         "layers/shuffled": np.zeros_like(span), "target_length": np.full(ROWS, WIDTH, np.int32),
         "targets/answer": g.integers(-1, 2, ROWS), "places/answer": g.integers(-1, 5, (ROWS, 2)),
         "target.parts": _references(length), "column/label": g.integers(0, 3, ROWS),
+        "column/relation": g.integers(-1, 3, (ROWS, 4)),
+        "column/head": g.integers(-1, 5, (ROWS, 4)).astype(np.int32), "words": np.tile(np.array([1, 2, 4, -1]), (ROWS, 1)),
+
         "numbers/label": g.random((ROWS, 2)).astype(np.float32),
         "choices": np.full(ROWS, 2), "parts": np.stack([np.zeros((ROWS, 3), int), np.minimum(length[:, None], [2, 3, 4])], 2),
     })

@@ -16,9 +16,10 @@ from cloze.corpus.records.source import BoundRecords, Records
 from cloze.corpus.records.spans import SpanAnswer
 from cloze.corpus.records.store import RecordStore
 from cloze.corpus.records.texts import TextAnswer
+from cloze.corpus.records.tree import TreeAnswers
 from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
     "Answer", "BoundRecords", "ChoiceAnswer", "ClassAnswer", "ClassesAnswer", "NumberAnswer", "Record", "RecordFindings",
-    "RecordStore", "Records", "SpanAnswer", "TextAnswer", "WordAnswers", "build_records", "check_records",
+    "RecordStore", "Records", "SpanAnswer", "TextAnswer", "TreeAnswers", "WordAnswers", "build_records", "check_records",
 ]

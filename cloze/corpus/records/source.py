@@ -38,10 +38,11 @@ Say = Callable[[str], None]
 class Records:
     """Labelled text: rows of a table, or texts whose words are labelled.
 
-    text, text_b: the columns of the text and, for pairs, of the second one. label: the column of the answer; answer: what kind
-    of answer that is: the `class` of the row, its `number`, its `classes`, the `choice` among the texts of text_b, the labels of
-    its `words`, or a `text` to write. columns: the names of a file's columns where it has no header. format, quoting: how the
-    file is written, if its name and its rows do not say so (`tsv`, `csv`, `jsonl`; `none`, `standard`).
+    text, text_b: the columns of the text and, for pairs, of the second one. label: the column of the answer; answer: what
+    kind of answer that is: the `class` of the row, its `number`, its `classes`, the `choice` among the texts of text_b, the
+    labels of its `words`, the `tree` over them, or a `text` to write. columns: the names of a file's columns where it has no
+    header. format, quoting: how the file is written, if its name and its rows do not say so (`tsv`, `csv`, `jsonl`; `none`,
+    `standard`).
 
     new_words: words that the vocabulary lacks join it, for networks that read how words are spelled.
 

@@ -1,0 +1,126 @@
+"""Sentences with their dependency trees: CoNLL-U (universaldependencies.org/format.html)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from cloze.corpus.readers.tagged import CONLL_U
+from cloze.corpus.readers.text_files import Line, lines
+from cloze.corpus.readers.unusable import Fault, unusable
+from cloze.errors import TaskError, nearest
+
+HEAD, RELATION, DEPS = (CONLL_U.index(name) for name in ("head", "deprel", "deps"))
+_ID = re.compile(r"(?P<word>[0-9]+)(?:(?P<kind>[-.])(?P<second>[0-9]+))?")
+
+
+class Tree(NamedTuple):
+    """A sentence: the line it begins at, its words, the head of each (0: the root, n: the n-th word) and the relation to it (none
+    where they were not read), and all lines of the sentence as they stand in the file."""
+
+    line: int
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    rows: tuple[str, ...]
+
+
+def each_tree(
+    path: Path | str, *, text: str = "form", relation: str = "deprel", labelled: bool = True, fault: Fault | None = None
+) -> Iterator[Tree]:
+    """The sentences of a file one by one, in constant memory.
+
+    `text` and `relation` name columns of CoNLL-U. Ranges of words (1-2) and empty nodes (1.1) are no words. What is no CoNLL-U,
+    and with `labelled` what is no tree (a head that is no word, no root or several, words that hang in a circle, a word without
+    a relation), is a `TaskError` with file and line, or is told to `fault`, and the sentence is left out.
+    """
+    places = []
+    for name in (text, relation):
+        if name not in CONLL_U:
+            raise TaskError(f"{path}: no column {name!r} in CoNLL-U. {nearest(name, CONLL_U)}")
+        places.append(CONLL_U.index(name))
+    found = 0
+    for rows in _sentences(path):
+        told: list[tuple[int, str]] = []
+        words = _words(rows, told)
+        if labelled and not told:
+            _check_tree(words, places[1], told)
+        told += [(line, f"an empty {text!r}.") for line, cells in words if not told and not cells[places[0]]]
+        for line, why in told:
+            unusable(path, line, why, fault)
+        if told or not words:
+            continue
+        found += 1
+        yield Tree(
+            rows[0].number, tuple(cells[places[0]] for _, cells in words),
+            tuple(int(cells[HEAD]) for _, cells in words) if labelled else (),
+            tuple(cells[places[1]] for _, cells in words) if labelled else (), tuple(row.text for row in rows),
+        )  # fmt: skip
+    if not found and fault is None:
+        raise TaskError(
+            f"{path}: no sentences; expected CoNLL-U: ten cells with tabs between, and an empty line behind each sentence."
+        )
+
+
+def _sentences(path: Path | str) -> Iterator[list[Line]]:
+    rows: list[Line] = []
+    for line in chain(lines(path), [Line(0, "")]):
+        if line.text.strip():
+            rows.append(line)
+        elif rows:
+            yield rows
+            rows = []
+
+
+def _words(rows: Sequence[Line], told: list[tuple[int, str]]) -> list[tuple[int, list[str]]]:
+    """The cells of each word of a sentence with their line; what is no CoNLL-U is told."""
+    words: list[tuple[int, list[str]]] = []
+    ends = []  # of ranges
+    for row in rows:
+        if row.text.startswith("#"):
+            continue
+        cells = [cell.strip() for cell in row.text.split("\t")]
+        if len(cells) != len(CONLL_U):
+            told.append((row.number, f"{len(cells)} cells with tabs between, expected the 10 of CoNLL-U ({', '.join(CONLL_U)})."))
+            return []
+        match = _ID.fullmatch(cells[0])
+        expected = len(words) + (1 if match is not None and match["kind"] != "." else 0)
+        if match is None or int(match["word"]) != expected:
+            told.append((row.number, f"the id {cells[0]!r}, expected {len(words) + 1}, a range such as {len(words) + 1}-"
+                         f"{len(words) + 2} or an empty node such as {len(words)}.1."))  # fmt: skip
+            return []
+        if match["kind"] is None:
+            words.append((row.number, cells))
+        elif match["kind"] == "-":
+            ends.append((row.number, int(match["second"])))
+    told += [(line, f"a range up to the word {end}; the sentence has {len(words)}.") for line, end in ends if end > len(words)]
+    return words
+
+
+def _check_tree(words: Sequence[tuple[int, list[str]]], relation: int, told: list[tuple[int, str]]) -> None:
+    """Tell what keeps the heads of words from being a tree with one root."""
+    heads = []
+    for number, (line, cells) in enumerate(words, start=1):
+        head = cells[HEAD]
+        if not (head.isascii() and head.isdecimal() and int(head) <= len(words) and int(head) != number):
+            told.append((line, f"the head {head!r}; expected another word of the sentence, 1 to {len(words)}, or 0, the root."))
+        if cells[relation] in ("", "_"):
+            told.append((line, f"an empty {CONLL_U[relation]!r}; expected the relation to the head."))
+        heads.append(head)
+    if told:
+        return
+    roots = [words[place][0] for place, head in enumerate(heads) if head == "0"]
+    if len(roots) > 1:
+        told.append((roots[1], f"a second root; the first is in line {roots[0]}."))
+        return
+    for place, (line, _) in enumerate(words):
+        seen, at = set(), place + 1
+        while at and at not in seen:
+            seen.add(at)
+            at = int(heads[at - 1])
+        if at:  # without a root there is a circle, too
+            told.append((line, f"the word {place + 1} does not hang on the root: its heads go in a circle."))
+            return

@@ -1,0 +1,80 @@
+"""The dependency tree of a sentence: the head of each word and the relation to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.trees import Tree, each_tree
+from cloze.corpus.readers.unusable import Fault
+from cloze.corpus.records.answer import Block, Columns, Labels, Record, told_of_classes
+from cloze.corpus.records.words import first_tokens
+from cloze.errors import TaskError
+from cloze.registry import register
+
+if TYPE_CHECKING:
+    from cloze.corpus.records.windows import Shown
+    from cloze.text.tokenizer import Tokenizer
+
+
+@register("answer", "tree")
+class TreeAnswers:
+    """The head and the relation of each word, which stands at the word's first token; files are CoNLL-U.
+
+    Words are counted as far as they are shown: a word of which no token is read takes no part, and a word whose head is not
+    shown has none.
+    """
+
+    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "head": np.int32, "first": np.int32}
+    coded: ClassVar[str | None] = "label"
+    ragged: ClassVar[bool] = True
+    gives: ClassVar[frozenset[str]] = frozenset({"column/relation", "column/head", "words"})
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The sentences of a file; a record's text is its words, each with a space behind it but the last."""
+        if columns.text_b is not None:
+            raise TaskError("corpus.text_b: a tree stands over one sentence. Leave it out.")
+        if columns.names is not None:
+            raise TaskError("corpus.columns: CoNLL-U has its own ten columns. Leave it out.")
+        for tree in each_tree(path, text=columns.text, relation=columns.label, fault=fault):
+            yield Record(tree.line, (" ".join(tree.words),), tree)
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _TreeEncoder:
+        """What encodes records; a relation that is not among the classes is one that cannot be learned, -1."""
+        return _TreeEncoder(tokenizer, Labels(classes))
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`words` (B, K): the first token of each, -1 where it is not shown. `column/relation` (B, K), -1 for one that is not
+        known. `column/head` (B, K): 0 for the root, n for the n-th word that is shown, -1 where head or word is not shown."""
+        words = shown.columns(stored["first"], 0)
+        number = np.where(words >= 0, np.cumsum(words >= 0, axis=1), -1)
+        number = np.concatenate([np.zeros((len(words), 1), number.dtype), number], axis=1)
+        head = np.take_along_axis(number, np.maximum(stored["head"], 0), axis=1)
+        return {
+            "column/relation": stored["label"], "words": words,
+            "column/head": np.where((words >= 0) & (stored["head"] >= 0), head, -1).astype(np.int32),
+        }  # fmt: skip
+
+    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """The relations, how often each occurs, and the most frequent one."""
+        return told_of_classes(stored["label"], classes)
+
+
+class _TreeEncoder:
+    def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
+        self.tokenizer, self.labels = tokenizer, labels
+
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
+        trees: list[Tree] = [record.answer for record in records]
+        columns = {
+            "label": np.array([self.labels.code(relation) for tree in trees for relation in tree.relations], dtype=np.int32),
+            "head": np.array([head for tree in trees for head in tree.heads], dtype=np.int32),
+            "first": np.concatenate([first_tokens(spelled, number, tree.words) for number, tree in enumerate(trees)]),
+        }
+        counts = np.array([len(tree.words) for tree in trees], dtype=np.int64)
+        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, counts)

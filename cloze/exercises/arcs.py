@@ -1,0 +1,45 @@
+"""Ask for the head of every word and for the relation to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "arcs")
+@dataclass(frozen=True)
+class Arcs:
+    """The tree of a record becomes what is asked: `targets/<heads>` and `targets/<set>`, the relations.
+
+    Both stand at the first token of every word that is read, because each may be the head of another; a word whose head is not
+    read or whose relation is not known has weight 0. A head is 0 for the root, n for the n-th word of the row. To stand before
+    the frame, so that the places move with the tokens.
+    """
+
+    set: str = "label"
+    heads: str = "head"
+    column: str = "relation"
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({f"column/{self.column}", "column/head", "words", "tokens"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset(f"{field}/{name}" for field in ("targets", "places", "weights") for name in (self.set, self.heads))
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        relation, head = rows[f"column/{self.column}"], rows["column/head"]
+        known = ((relation >= 0) & (head >= 0)).astype(np.float32)
+        made: dict[str, np.ndarray] = {}
+        for name, answers in ((self.set, relation), (self.heads, head)):
+            made |= {
+                f"targets/{name}": np.maximum(answers, 0), f"places/{name}": np.where(rows["words"] >= 0, rows["words"], -1),
+                f"weights/{name}": known,
+            }
+        return rows.having_all(made)

@@ -1,0 +1,73 @@
+"""Hang the words of a sentence on one another: dependency trees, as in Universal Dependencies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cloze.corpus.readers.labelled import Format, Quoting
+from cloze.decoding.reader import Checkpoint, Reader
+from cloze.errors import CheckpointError, TaskError
+from cloze.registry import register
+from cloze.tasks.conllu import Trees, read_trees
+from cloze.tasks.parser import NAMES, Parser, constant
+
+
+@dataclass(frozen=True)
+class DependencyParsing:
+    """Which columns of CoNLL-U hold a word and the relation to its head."""
+
+    text: str = "form"
+    label: str = "deprel"
+    format: Format | None = None
+    name: str = "dependency_parsing"
+
+    @property
+    def metrics(self) -> Mapping[str, bool]:
+        """The labelled attachment score first; of all of them more is better."""
+        return dict.fromkeys(NAMES, True)
+
+    def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> DependencyParsing:
+        """The same task for files that are written in another way: sentences to parse may be JSON lines."""
+        if columns is not None:
+            raise TaskError("--columns: trees are read from CoNLL-U, which has its own ten columns. Leave it out.")
+        if quoting == "standard":
+            raise TaskError("--quoting standard: in CoNLL-U a quote is a word like any other. Leave it out.")
+        return replace(self, format=format)
+
+    def deciding(self, *, beams: int | None, length_penalty: float | None) -> DependencyParsing:
+        """The same task: the best tree is found exactly."""
+        if beams is not None or length_penalty is not None:
+            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} finds the best tree.")
+        return self
+
+    def read(self, path: Path | str, *, labelled: bool = True) -> Trees:
+        """The sentences of a file."""
+        return read_trees(path, text=self.text, relation=self.label, format=self.format, labelled=labelled)
+
+    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Parser:
+        """What parses, of a fine-tuned folder."""
+        name = described["head"]
+        if name not in loaded.heads:
+            raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
+        reader = Reader.of(loaded, precision=precision)
+        return Parser(reader, loaded.heads[name], described["labels"], self, length=described.get("length"))
+
+    def constant(self, always: str, examples: Trees, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of hanging every word on the one behind it with one relation, and the last on the root."""
+        assert examples.heads is not None and examples.relations is not None  # read with labels
+        return constant(always, list(zip(examples.heads, examples.relations, strict=True)))
+
+    def description(self) -> dict[str, Any]:
+        """The columns."""
+        return {"columns": {"text": self.text, "label": self.label}}
+
+
+@register("task", "dependency_parsing")
+def dependency_parsing(text: str = "form", label: str = "deprel") -> DependencyParsing:
+    """The head of each word of a sentence and the relation to it. `text` and `label` name columns of CoNLL-U."""
+    return DependencyParsing(text, label)

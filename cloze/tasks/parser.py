@@ -1,0 +1,225 @@
+"""A network that reads sentences and a head that hangs their words on one another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Reader
+from cloze.objectives.chain import chains_of
+from cloze.tasks.conllu import GENERATOR, Trees, as_conllu
+from cloze.tasks.task import Evaluation, Learner, Report, evaluating
+from cloze.tasks.trees import best_tree
+from cloze.tasks.words import WordWindow, read_words, word_windows
+from cloze.text.matching import Span
+from cloze.text.running import as_text, word_spans
+
+ROOT = "root"
+PUNCTUATION = "punct"
+#: What is measured; of all of it more is better.
+NAMES = ("las", "uas", "las_without_punct", "uas_without_punct")
+CONVENTION = (
+    "las and uas count every word, punctuation too, and relations with their subtypes; las_without_punct and uas_without_punct "
+    f"leave out words whose relation in the file is {PUNCTUATION}"
+)
+_SHOWN = 8  # of the relations that training never saw, the most frequent
+
+
+class TreeSaid(NamedTuple):
+    """The head of each word (0: the root), the relation to it, and how probable that head is by itself."""
+
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+class JudgedTree(NamedTuple):
+    """Of a sentence's words, and of those that are no punctuation: how many, with the right head, with that and the relation."""
+
+    words: int
+    heads: int
+    arcs: int
+    plain_words: int
+    plain_heads: int
+    plain_arcs: int
+
+
+@dataclass(frozen=True)
+class ParsedRow:
+    """A sentence in windows, with its tree."""
+
+    windows: Sequence[WordWindow]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The tree of one sentence, the line it begins at, and the sentence as CoNLL-U (`written`)."""
+
+    line: int
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    written: str
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of it."""
+        return {name: value for name, value in self.__dict__.items() if name != "written"}
+
+
+class Parser(Learner):
+    """A reader with a head over arcs; the answer is the best tree with one root.
+
+    The word on the root has the relation `root` if training knew it, and no other word has it.
+    """
+
+    def __init__(self, reader: Reader, head: Any, relations: Sequence[str], task: Any, *, length: int | None) -> None:
+        super().__init__(reader, head, task, length=length)
+        self.names = tuple(relations)
+        self.labels = self.names
+
+    def answered(self, examples: Trees) -> list[ParsedRow]:
+        """The sentences with their trees."""
+        assert examples.heads is not None and examples.relations is not None  # read with labels
+        windows = word_windows(self.reader, examples.words, self.length)
+        return [ParsedRow(*row) for row in zip(windows, examples.heads, examples.relations, strict=True)]
+
+    @torch.inference_mode()
+    def said(
+        self, texts: Sequence[Sequence[WordWindow]], counts: Sequence[int], *, size: int = 64,
+        report: Report = lambda done: None,
+    ) -> list[TreeSaid]:
+        """The tree of each sentence; `texts` are its windows and `counts` its words. Runs in eval mode."""
+        found: list[Any] = [None] * len(texts)
+        with evaluating(self):
+            for index in by_length(counts, rows=size):
+                own = [counts[i] for i in index]
+                views, _ = read_words(
+                    self.exact, self.head, [texts[i] for i in index], own, width=sum(self.head.head.sizes), size=size
+                )
+                for i, tree in zip(index, self._trees(views, torch.tensor(own)), strict=True):
+                    found[i] = tree
+                report(len(index))
+        return found
+
+    def _trees(self, views: torch.Tensor, sizes: torch.Tensor) -> list[TreeSaid]:
+        chains = chains_of(torch.repeat_interleave(sizes))
+        laid = chains.laid(views.to(self.exact.device))
+        sizes = chains.sizes.to(laid.device)
+        scores = self.head.head.arcs(laid, sizes).double()
+        shares, arcs = scores.softmax(2).cpu().numpy(), scores.cpu().numpy()
+        heads = np.zeros(laid.shape[:2], np.int64)
+        for row, count in enumerate(sizes.tolist()):
+            heads[row, :count] = best_tree(arcs[row, :count, : count + 1])
+        chosen = torch.from_numpy(heads).to(laid.device)
+        relations = self.head.head.relations(laid, chosen)
+        if ROOT in self.names and len(self.names) > 1:
+            roots = torch.arange(len(self.names), device=laid.device) == self.names.index(ROOT)
+            relations = relations.masked_fill(roots != (chosen == 0)[:, :, None], -torch.inf)
+        labels = relations.argmax(2).cpu().numpy()
+        made = []
+        for row, count in enumerate(sizes.tolist()):
+            own = heads[row, :count]
+            made.append(TreeSaid(
+                tuple(own.tolist()), tuple(self.names[n] for n in labels[row, :count]),
+                tuple(round(float(p), 6) for p in shares[row, np.arange(count), own]),
+            ))  # fmt: skip
+        return made
+
+    def judge(
+        self, rows: Sequence[ParsedRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> list[JudgedTree]:
+        """How many words of each sentence are where they should be."""
+        said = self._said(rows, size, report)
+        return [judged((row.heads, row.relations), one[:2]) for row, one in zip(rows, said, strict=True)]
+
+    def _said(self, rows: Sequence[ParsedRow], size: int, report: Report) -> list[TreeSaid]:
+        return self.said([row.windows for row in rows], [len(row.heads) for row in rows], size=size, report=report)
+
+    def metrics(self, judged: Sequence[JudgedTree]) -> dict[str, float]:
+        """Every metric of sentences that were judged."""
+        return figures(judged)
+
+    def evaluate(
+        self, examples: Trees, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Evaluation:
+        """All metrics on sentences with trees, and of each relation how well its arcs are found."""
+        rows = self.answered(examples)
+        said = self._said(rows, size, report)
+        found = [judged((row.heads, row.relations), one[:2]) for row, one in zip(rows, said, strict=True)]
+        unknown = Counter(relation for row in rows for relation in row.relations if relation not in self.names)
+        remarks = [CONVENTION]
+        if unknown:
+            counts = ", ".join(f"{relation} ({number})" for relation, number in unknown.most_common(_SHOWN))
+            remarks.append(f"relations that training never saw are never right: {counts}")
+        baseline = None
+        if always is not None:
+            baseline = {"always": always, **constant(always, [(row.heads, row.relations) for row in rows])}
+        return Evaluation(
+            len(rows), figures(found), baseline, tuple(remarks), judged=found, report=by_relation(rows, said)
+        )
+
+    def predict(self, examples: Trees, *, size: int = 64, report: Report = lambda done: None) -> list[Parsed]:
+        """The tree of every sentence."""
+        running = examples.running or tuple(repeat(None, len(examples)))
+        placed = [self._placed(words, text) for words, text in zip(examples.words, running, strict=True)]
+        words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in placed]
+        said = self.said(word_windows(self.reader, words, self.length), [len(own) for own in words], size=size, report=report)
+        made = []
+        for line, own, (text, offsets), tree, rows in zip(examples.lines, words, placed, said, examples.rows, strict=True):
+            made.append(Parsed(line, own, *tree, as_conllu(text, offsets, tree.heads, tree.relations, rows)))
+        return [replace(made[0], written=f"{GENERATOR}\n{made[0].written}"), *made[1:]] if made else made
+
+    def _placed(self, words: Sequence[str], running: str | None) -> tuple[str, list[Span]]:
+        return as_text(words) if running is None else (running, word_spans(running, self.reader.tokenizer))
+
+
+Arcs = tuple[Sequence[int], Sequence[str]]
+
+
+def judged(truth: Arcs, guess: Arcs) -> JudgedTree:
+    """What the metrics need of one sentence: the tree of the file against another one."""
+    heads = np.array(truth[0]) == np.array(guess[0])
+    both = heads & np.array([a == b for a, b in zip(truth[1], guess[1], strict=True)], bool)
+    plain = np.array([relation.partition(":")[0] != PUNCTUATION for relation in truth[1]], bool)
+    return JudgedTree(*(int(one.sum()) for one in (heads | True, heads, both, plain, heads & plain, both & plain)))
+
+
+def figures(judged: Sequence[JudgedTree]) -> dict[str, float]:
+    """Labelled and unlabelled attachment scores: the share of words with the right head, and with the right relation to it."""
+    words, heads, arcs, plain_words, plain_heads, plain_arcs = np.array(judged).reshape(-1, 6).sum(0).tolist()
+    counts = ((arcs, words), (heads, words), (plain_arcs, plain_words), (plain_heads, plain_words))
+    return {name: right / of if of else 0.0 for name, (right, of) in zip(NAMES, counts, strict=True)}
+
+
+def constant(always: str, truth: Sequence[Arcs]) -> dict[str, float]:
+    """The metrics of hanging every word on the one behind it with one relation, and the last on the root."""
+    guess = [((*range(2, len(heads) + 1), 0), (*[always] * (len(heads) - 1), ROOT)) for heads, _ in truth]
+    return figures([judged(own, said) for own, said in zip(truth, guess, strict=True)])
+
+
+def by_relation(rows: Sequence[ParsedRow], said: Sequence[TreeSaid]) -> list[dict[str, Any]]:
+    """Precision, recall, F1 and support of the arcs of each relation, head and relation both right."""
+    true, found, right = Counter[str](), Counter[str](), Counter[str]()
+    for row, tree in zip(rows, said, strict=True):
+        true.update(row.relations)
+        found.update(tree.relations)
+        own = zip(zip(row.heads, row.relations, strict=True), zip(tree.heads, tree.relations, strict=True), strict=True)
+        right.update(relation for (head, relation), other in own if (head, relation) == other)
+    return [
+        {
+            "label": name, "precision": right[name] / found[name] if found[name] else 0.0,
+            "recall": right[name] / true[name] if true[name] else 0.0, "f1": 2 * right[name] / (true[name] + found[name]),
+            "support": true[name],
+        }
+        for name in sorted(true | found)
+    ]  # fmt: skip
