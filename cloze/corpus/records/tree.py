@@ -32,6 +32,7 @@ class TreeAnswers:
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "head": np.int32, "first": np.int32}
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
+    lists: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"column/relation", "column/head", "words"})
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
