@@ -273,13 +273,15 @@ def _check_entry(
         heads = set()
         for objective in run.objectives:
             built = _objective(recipe, run, objective, network, given, checked, seen, faults)
-            heads.add(objective.state)
             if built is None:
+                heads.add(objective.state)
                 continue
             _check_scope(recipe, objective, built, faults)
             if sound:
                 _check_answers(objective, built, present, faults)
-            _check_readings(recipe, run, objective, built.reads, {**states, run.name: frozenset(network.gives)}, faults)
+            known = {**states, run.name: frozenset(network.gives) | heads}
+            _check_readings(recipe, run, objective, built.reads, known, faults)
+            heads.add(objective.state)
         states[run.name] = frozenset(network.gives) | frozenset(heads)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.assembly.build import Loaded, built, head_key
+from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import AskedSpec, EntrySpec, ObjectiveSpec, PassSpec, Recipe
 from cloze.corpus import RecordStore, Store
 from cloze.errors import RecipeError, TaskError
@@ -58,7 +59,8 @@ def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntryS
     for entry in entries.values():
         sets = answer_sets(recipe, entry)
         for run, objective in entry.objectives():
-            if run.network == recipe.export and objective.set in sets:
+            whole = getattr(builder_of("objective", objective.part.name), "of_records", False)
+            if run.network == recipe.export and (objective.set in sets or whole):
                 return entry, run, objective
     where = "" if not recipe.tasks else f" of {next(iter(entries))!r}"
     raise RecipeError(
@@ -80,7 +82,8 @@ def task_of(recipe: Recipe, one: Asked, store: Store) -> Task:
     """A task of a recipe, reading files as its source does; how an answer is written is an option of the task, too."""
     assert isinstance(store, RecordStore) and recipe.task is not None
     read = store.about["read"]
-    options = {name: read[name] for name in ("text", "text_b", "label") if read[name] is not None}
+    names = ("text", "text_b", *(["label"] if store.columns else []))
+    options = {name: read[name] for name in names if read[name] is not None}
     own, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
     options |= {name: value for name, value in getattr(answer, "arguments", {}).items() if name in own}
     made = make_task(one.spec.type, **options).reading(

@@ -198,7 +198,9 @@ def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults
     exercise = entry.value.get("exercise")
     order = None
     if exercise is not None and exercise.is_list:
-        found = [_edits(item, root, entry, origin, faults) for item in exercise.value]
+        apart = [number for number, item in enumerate(exercise.value) if _separates(item)]
+        texts = [1 if apart and number > apart[0] else _texts(root, entry) for number in range(len(exercise.value))]
+        found = [_edits(item, root, count, origin, faults) for item, count in zip(exercise.value, texts, strict=True)]
         exercise.value = [made for edits, _ in found for made in edits]
         order = next((lesson.order for _, lesson in found if lesson is not None), None)
         for said in [lesson.reading for _, lesson in found if lesson is not None]:
@@ -211,12 +213,18 @@ def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults
         ]
 
 
-def _edits(item: Node, root: Node, entry: Node, origin: Origin, faults: Faults) -> tuple[list[Node], Lesson | None]:
+def _separates(item: Node) -> bool:
+    """Whether an edit shows the texts of a row apart, so that each view has one from then on."""
+    name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.is_mapping else ""
+    return item.part is not None and getattr(builder_of("edit", name), "separates", False)
+
+
+def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> tuple[list[Node], Lesson | None]:
     """What an edit stands for: one that the checkpoint chooses is its lesson, any other is what `_framed` says."""
     name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
     builder: Any = builder_of("edit", name) if item.part is not None else None
     if not hasattr(builder, "chosen") or origin.form is None:
-        return _framed(item, root, entry, origin, faults), None
+        return _framed(item, root, texts, origin, faults), None
     given = {str(key): node.plain() for key, node in item.value[name].items() if key not in RESERVED["edit"]}
     made: Any = None
     with faults.catching(item.where, f"exercise.{name}"):
@@ -230,17 +238,18 @@ def _edits(item: Node, root: Node, entry: Node, origin: Origin, faults: Faults) 
     return nodes, lesson
 
 
-def _framed(item: Node, root: Node, entry: Node, origin: Origin, faults: Faults) -> list[Node]:
+def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> list[Node]:
     """`frame: reading` as the frame that it stands for, and what says which token sums up a row; any other edit as it is."""
     inner = item.value.get("frame") if item.is_mapping else None
     template = inner.value.get("template") if inner is not None and inner.is_mapping else None
     if inner is None or template is None or template.value != OWN:
         return [item]
     reading = root.value["reading"].plain()
-    inner.put("template", Node(origin.template(_texts(root, entry), reading), template.where))
+    inner.put("template", Node(origin.template(texts, reading), template.where))
     if reading.get("summary", "first") == "first":
         return [item]
-    summary = from_data({"summarise": {"by": reading["summary"]}}, item.where)
+    view = {key: node.plain() for key, node in inner.items() if key == "in"}
+    summary = from_data({"summarise": {"by": reading["summary"], **view}}, item.where)
     expand_part("edit", summary, "exercise", faults)
     return [item, summary]
 

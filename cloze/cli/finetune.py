@@ -73,7 +73,6 @@ def command(
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.several import parse_files
     from cloze.cli.tuning import fits, run_recipe, values_of
-    from cloze.errors import TaskError
     from cloze.tasks.finetune import as_dtype
     from cloze.tasks.result import check_new
 
@@ -90,13 +89,8 @@ def command(
         "precision": None if precision == "auto" else precision,
     })  # fmt: skip
     own = recipe is not None or bool(overrides or binds or several or before) or print_recipe or extend
-    if values is None and not hasattr(chosen, "begin"):
-        raise TaskError(f"--task {task}: write what is structure in a recipe: cloze show {task} > mine.yaml; --recipe mine.yaml.")
-    if values is None and own:
-        raise TaskError(
-            "--recipe, --set, --show, --extend, --first and several tasks: write the other options as values of the recipe, with "
-            "--set."
-        )
+    if values is None:
+        _require_small_loop(task, chosen, own=own)
     loaded = load_checkpoint(checkpoint, device)
     as_dtype(precision, next(loaded.network.parameters()).device)
     if values is not None and (own or fits(loaded, task) or not hasattr(chosen, "begin")):
@@ -115,6 +109,19 @@ def command(
         loaded, chosen, files, out, settings, seeds=_seeds(seeds), precision=precision, overwrite=overwrite, quiet=quiet,
         as_json=as_json,
     )
+
+
+def _require_small_loop(task: str, chosen: Any, *, own: bool) -> None:
+    """Options that are no values of a recipe are for what has none yet."""
+    from cloze.errors import TaskError
+
+    if not hasattr(chosen, "begin"):
+        raise TaskError(f"--task {task}: write what is structure in a recipe: cloze show {task} > mine.yaml; --recipe mine.yaml.")
+    if own:
+        raise TaskError(
+            "--recipe, --set, --show, --extend, --first and several tasks: write the other options as values of the recipe, with "
+            "--set."
+        )
 
 
 def _asked(tasks: list[str], *, train: str | None, dev: str | None, test: str | None) -> tuple[str, dict[str, Any]]:

@@ -51,6 +51,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "fill": Verb("fill", "fill masked words"),
         "generate": Verb("generate", "continue a text"),
         "embed": Verb("embed", "sentences into vectors"),
+        "retrieve": Verb("retrieve", "the passages of a file that belong to a query"),
         "score": Verb("score", "how likely a sentence is; minimal pairs"),
         "neighbours": Verb("neighbours", "the nearest words"),
         "analogy": Verb("analogy", "man is to king as woman is to …?"),

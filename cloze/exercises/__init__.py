@@ -29,6 +29,7 @@ from cloze.exercises import (
     predict,
     reference,
     rotate,
+    separate,
     shuffle,
     split_words,
     spread,
@@ -45,6 +46,6 @@ from cloze.exercises.facts import TokenFacts
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "arcs", "boundaries", "bring", "close", "copy", "corrupt", "cut", "delete",
     "frame", "hide", "label", "mask", "match", "mismatch", "only", "order", "pair", "pair_half", "permutation", "permute",
-    "predict", "reference", "rotate", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered", "value",
-    "windows",
+    "predict", "reference", "rotate", "separate", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered",
+    "value", "windows",
 ]

@@ -16,6 +16,7 @@ from cloze.objectives.classify import Classify, classify
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
 from cloze.objectives.crf_labelling import CrfLabelling, crf_labelling
+from cloze.objectives.embedding import Embedding
 from cloze.objectives.factorisation import Factorisation
 from cloze.objectives.hierarchical_softmax import HierarchicalSoftmax
 from cloze.objectives.mixed import MixedClassification, mixed_classification
@@ -34,10 +35,11 @@ from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
-    "ActivationPenalty", "Arcs", "Choose", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Factorisation",
-    "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Loss", "MixedClassification",
-    "NegativeSampling", "Objective", "PooledClassification", "Regress", "Sample", "SequenceLabelling", "Several",
-    "SpanBoundary", "SpanExtraction", "TextChoice", "TextClassification", "TextPrediction", "TextRegression", "TextSeveral",
-    "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification", "pooled_classification",
-    "regress", "relation_prediction", "sequence_labelling", "several", "span_boundary", "token_labelling", "token_prediction",
+    "ActivationPenalty", "Arcs", "Choose", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Embedding",
+    "Factorisation", "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Loss",
+    "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Regress", "Sample", "SequenceLabelling",
+    "Several", "SpanBoundary", "SpanExtraction", "TextChoice", "TextClassification", "TextPrediction", "TextRegression",
+    "TextSeveral", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification",
+    "pooled_classification", "regress", "relation_prediction", "sequence_labelling", "several", "span_boundary",
+    "token_labelling", "token_prediction",
 ]

@@ -14,6 +14,7 @@ from cloze.tasks.multiple_choice import MultipleChoice, multiple_choice
 from cloze.tasks.question_answering import QuestionAnswering, question_answering
 from cloze.tasks.regression import Regression, regression
 from cloze.tasks.result import load_tuned
+from cloze.tasks.retrieval import Retrieval, retrieval
 from cloze.tasks.settings import Settings
 from cloze.tasks.task import Learner, Task, task
 from cloze.tasks.text_to_text import TextToText, text_to_text
@@ -29,6 +30,7 @@ __all__ = [
     "MultipleChoice",
     "QuestionAnswering",
     "Regression",
+    "Retrieval",
     "Settings",
     "Task",
     "TextToText",
@@ -42,6 +44,7 @@ __all__ = [
     "pair_classification",
     "question_answering",
     "regression",
+    "retrieval",
     "sentence_classification",
     "task",
     "text_to_text",

@@ -303,7 +303,7 @@ class Step(nn.Module):
             for path, _ in sources:
                 self._check_source(path, turn, earlier)
         for path in outside:
-            source, _, state = path.rpartition(".")
+            source, _, state = path.partition(".")  # the name of a head may have a dot
             if source in want:
                 want[source].add(state)
         return tuple(self._entered(turn, frozenset(want[turn.name]), outside) for turn in passes)

@@ -121,6 +121,6 @@ class TestEdit:
         edit, rows = build(name), block()
         if hasattr(edit, "at") and hasattr(edit, "room"):
             fitted = edit.at(20)
-            assert fitted.room(20) <= 20
+            assert fitted.room(20) <= 20 or getattr(edit, "separates", False)  # one row becomes two
             out = fitted(rows.having(length=np.minimum(rows["length"], fitted.room(20)).astype(np.int32)), draw())
             assert out["length"].max() <= 20 or "parts" in edit.gives

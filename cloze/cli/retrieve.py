@@ -1,0 +1,85 @@
+"""`cloze retrieve`: the passages of a file that belong to queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    checkpoint: Annotated[Path, typer.Argument(help="A folder fine-tuned for retrieval, or any checkpoint.")],
+    queries: Annotated[
+        list[str] | None, typer.Argument(help="Queries, or a file: a query a line, TSV, CSV or JSON lines; none: stdin.")
+    ] = None,
+    passages: Annotated[str, typer.Option(help="The file to search: a passage a line, TSV, CSV or JSON lines.")] = "",
+    top: Annotated[int, typer.Option(min=1, help="Passages for each query.")] = 100,
+    out: Annotated[Path | None, typer.Option(help="A JSON-lines file; none: standard output.")] = None,
+    task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
+    query_column: Annotated[str, typer.Option("--text", help="Of a table, the column with the query.")] = "query",
+    passage_column: Annotated[str, typer.Option("--text-b", help="Of a table, the column with the passage.")] = "passage",
+    batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
+) -> None:
+    """Find the best passages for every query by exact search: a JSON object per query, the best passage first.
+
+    Example: cloze retrieve FINDER "who wrote it?" --passages P.txt
+    Memory grows with the queries and --top, not with the passages. A checkpoint that was not fine-tuned for it compares the means
+    of its tokens.
+    """
+    import json
+
+    from cloze.corpus.readers.text_files import require_files
+    from cloze.decoding.texts import gather, named_file
+    from cloze.errors import TaskError
+    from cloze.tasks.result import TASK_FILE
+
+    if not passages:
+        raise TaskError("--passages FILE is missing: the texts to search.")
+    require_files([passages])
+    file = named_file(queries or [], tables=True)
+    asked = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column)]
+    if not asked:
+        raise TaskError("no query.")
+
+    from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.progress import Progress
+    from cloze.tasks.result import load_tuned
+    from cloze.tasks.retrieval import Retriever, untuned
+    from cloze.whole import whole_file
+
+    loaded = load_checkpoint(checkpoint, device)
+    learner = load_tuned(loaded, name=task)[0] if (checkpoint / TASK_FILE).is_file() else untuned(loaded)
+    if not isinstance(learner, Retriever):
+        raise TaskError(f"{checkpoint}: was fine-tuned for {learner.task.name}. Fine-tune it for retrieval: --task retrieval")
+    with Progress(sum(1 for _ in _texts(passages, passage_column)), "passages") as progress:
+        found = learner.retrieve(asked, _texts(passages, passage_column), most=top, size=batch, report=progress)
+    wanted = {one.passage for own in found for one in own}
+    texts = {line: text for line, text in _texts(passages, passage_column) if line in wanted}
+    lines = (
+        json.dumps({"query": query, "passages": [
+            {"line": one.passage, "score": round(one.score, 6), "text": texts[one.passage]} for one in own
+        ]}, ensure_ascii=False) + "\n"
+        for query, own in zip(asked, found, strict=True)
+    )  # fmt: skip
+    if out is None:
+        for line in lines:
+            print(line, end="")
+        return
+    with whole_file(out) as stage, stage.open("w", encoding="utf-8") as stream:
+        stream.writelines(lines)
+    typer.echo(f"{out}: {len(asked)} queries")
+
+
+def _texts(path: str, column: str) -> Iterator[tuple[int, str]]:
+    """The texts of a file with their lines, in constant memory: a column of a table, or its lines that are not empty."""
+    from cloze.corpus.readers.labelled import read_rows
+    from cloze.corpus.readers.text_files import lines
+    from cloze.decoding.texts import kind_of_file
+
+    if kind_of_file(path) in (".tsv", ".tab", ".csv", ".jsonl", ".ndjson"):
+        yield from ((line, text) for line, (text,) in read_rows(path, {column: "--text or --text-b NAME"}))
+    else:
+        yield from ((line.number, line.text) for line in lines(path) if line.text.strip())

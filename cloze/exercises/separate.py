@@ -1,0 +1,59 @@
+"""Show the two texts of a row apart, each in a view of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows
+
+
+@register("edit", "separate")
+@dataclass(frozen=True)
+class Separate:
+    """The second text of each row becomes the view `to`; the first one stays. Frames follow, one in each view.
+
+    Either text has the room of a whole row.
+    """
+
+    to: str = "passage"
+    _room: int | None = None
+
+    separates = True  # told the frame, whose view then has one text
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", "parts"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"{self.to}.tokens", f"{self.to}.length"})
+
+    def room(self, room: int) -> int:
+        """What the two texts may have together: the source shortens the longest of them, here each is cut to its own room."""
+        return 2 * room
+
+    def at(self, room: int) -> Separate:
+        """The same where each text has `room` tokens."""
+        return replace(self, _room=room)
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        parts = rows["parts"]
+        bound = np.iinfo(np.int64).max if self._room is None else self._room
+        own = _taken(rows["tokens"], parts[:, 0], bound)
+        other = _taken(rows["tokens"], parts[:, 1], bound)
+        kept = Rows({**rows.without("parts"), **own}, checked=True)
+        return kept.with_view(self.to, other)
+
+
+def _taken(tokens: NDArray[np.int32], part: NDArray[np.int64], most: int) -> Rows:
+    """One part (B, 2) of each row, cut to `most` tokens."""
+    length = np.minimum(part[:, 1] - part[:, 0], most).astype(np.int64)
+    column = np.arange(max(int(length.max(initial=0)), 1))
+    index = np.minimum(part[:, :1] + column, tokens.shape[1] - 1)
+    taken = np.where(column < length[:, None], np.take_along_axis(tokens, index, axis=1), 0)
+    return Rows({"tokens": taken.astype(np.int32), "length": length.astype(np.int32)}, checked=True)

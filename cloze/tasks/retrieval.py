@@ -1,0 +1,189 @@
+"""Find the passage that belongs to a query among many, by the products of their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.labelled import Table
+from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Checkpoint, Reader
+from cloze.errors import TaskError
+from cloze.objectives.embedding import Embedding
+from cloze.registry import register
+from cloze.tasks.ranking import METRICS, Nearest, Vectors, figures, nearest, ranks
+from cloze.tasks.task import Evaluation, Learner, Report, cut_remark, evaluating
+from cloze.tasks.texts import AnsweredTexts, TextTask, head_named
+
+_TOGETHER = 1024  # passages that are made into vectors before they are compared
+
+
+class Found(NamedTuple):
+    """A passage that was found: its number, and its product with the query."""
+
+    passage: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Retrieval(TextTask):
+    """A task whose rows are a query and its passage; the passages of all other rows are wrong for it."""
+
+    text: str = "query"
+    text_b: str | None = "passage"
+    label: str = ""
+
+    name: ClassVar[str] = "retrieval"
+    metrics: ClassVar[Mapping[str, bool]] = METRICS
+
+    def answers(self, table: Table) -> list[Any]:
+        """None beside the texts."""
+        return [None] * len(table)
+
+    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Retriever:
+        """What makes queries and passages into vectors, of a fine-tuned folder."""
+        reader = Reader.of(loaded, precision=precision)
+        return Retriever(reader, head_named(loaded, described), self, length=described.get("length"))
+
+    def constant(self, always: str, examples: Any, labels: Sequence[str]) -> dict[str, float]:
+        """No passage is the usual one."""
+        return {}
+
+    def description(self) -> dict[str, Any]:
+        """The columns."""
+        return {"columns": {"text": self.text, "text_b": self.text_b}}
+
+
+@dataclass(frozen=True)
+class Match:
+    """The best passage for a query among those of its file, and the rank of its own."""
+
+    line: int
+    query: str
+    passage: str
+    score: float
+    rank: int
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of it."""
+        return dict(self.__dict__)
+
+
+class Row(NamedTuple):
+    """A query and its passage as texts; only all rows together have an answer."""
+
+    query: str
+    passage: str
+
+
+class Retriever(Learner):
+    """A network with a head that gives vectors of texts."""
+
+    def vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = lambda done: None) -> Vectors:
+        """One vector for each text (N, D) in fp32; runs in eval mode."""
+        return self._vectors(self.reader.encode(texts, longest=self.length), size, report)
+
+    @torch.inference_mode()
+    def _vectors(self, framed: Sequence[Framed], size: int, report: Report) -> Vectors:
+        found: NDArray[np.float32] | None = None
+        with evaluating(self):
+            for index in by_length([len(row) for row in framed], rows=size):
+                batch = self.exact.batch([framed[i] for i in index])
+                states = self.exact.states(batch, self.head.reads)
+                made = self.head.scores({name: states[name] for name in self.head.reads}, batch).float().cpu().numpy()
+                found = np.empty((len(framed), made.shape[1]), np.float32) if found is None else found
+                found[index] = made
+                report(len(index))
+        return np.zeros((0, 1), np.float32) if found is None else found
+
+    def blocks(
+        self, passages: Iterable[tuple[int, str]], *, size: int = 64, report: Report = lambda done: None
+    ) -> Iterator[tuple[NDArray[np.int64], Vectors]]:
+        """The vectors of numbered passages, some at a time, in constant memory."""
+        stream = iter(passages)
+        while some := list(islice(stream, _TOGETHER)):
+            numbers = np.array([number for number, _ in some], np.int64)
+            yield numbers, self.vectors([text for _, text in some], size=size, report=report)
+
+    def retrieve(
+        self, queries: Sequence[str], passages: Iterable[tuple[int, str]], *, most: int = 100, size: int = 64,
+        report: Report = lambda done: None,
+    ) -> list[list[Found]]:
+        """The best passages of every query, the best first; memory is bounded by the queries, `most` and a block of passages."""
+        made = self.vectors(queries, size=size)
+        best: Nearest = nearest(made, self.blocks(passages, size=size, report=report), most)
+        return [
+            [Found(int(passage), float(score)) for passage, score in zip(*own, strict=True)]
+            for own in zip(best.passages, best.scores, strict=True)
+        ]
+
+    def answered(self, examples: AnsweredTexts[Any]) -> list[Row]:
+        """The queries with their passages."""
+        if examples.others is None:
+            raise TaskError(f"{examples.path}: retrieval needs a passage for every query.")
+        return [Row(*one) for one in zip(examples.texts, examples.others, strict=True)]
+
+    def judge(
+        self, rows: Sequence[Row], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.int64]:
+        """The rank of the right passage of every row among all passages of these rows (N,).
+
+        A passage that stands in several rows is one; a query that does has several right ones, of which the best counts.
+        """
+        return self._ranked(rows, size, report)[0]
+
+    def _ranked(self, rows: Sequence[Row], size: int, report: Report) -> tuple[NDArray[np.int64], Vectors, Vectors, list[str]]:
+        passages = list(dict.fromkeys(row.passage for row in rows))
+        place = {text: number for number, text in enumerate(passages)}
+        right: dict[str, set[int]] = {}
+        for row in rows:
+            right.setdefault(row.query, set()).add(place[row.passage])
+        asked = self.vectors([row.query for row in rows], size=size, report=report)
+        made = self.vectors(passages, size=size)
+        return ranks(asked, made, [sorted(right[row.query]) for row in rows]), asked, made, passages
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Reciprocal rank and recall of ranks (N,)."""
+        return figures(np.asarray(judged, np.int64))
+
+    def evaluate(
+        self, examples: AnsweredTexts[Any], always: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Evaluation:
+        """Metrics on queries with their passages: each is looked for among the passages of the file."""
+        rows = self.answered(examples)
+        judged = self.judge(rows, size=size, report=report)
+        cuts = [row.cut for row in self.reader.encode([row.passage for row in rows], longest=self.length)]
+        remark = cut_remark(cuts, self.length)
+        return Evaluation(len(rows), self.metrics(judged), None, () if remark is None else (remark,), judged=judged)
+
+    def predict(
+        self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
+    ) -> list[Match]:
+        """The best passage of the file for each of its queries."""
+        rows = self.answered(examples)
+        found, asked, made, passages = self._ranked(rows, size, report)
+        best = nearest(asked, [(np.arange(len(made)), made)], 1)
+        return [
+            Match(line, row.query, passages[int(number)], round(float(score), 6), int(rank))
+            for line, row, number, score, rank in zip(
+                examples.lines, rows, best.passages[:, 0], best.scores[:, 0], found, strict=True
+            )
+        ]
+
+
+def untuned(loaded: Checkpoint) -> Retriever:
+    """The same of a checkpoint that was not fine-tuned for it: the mean of all tokens, and cosines."""
+    return Retriever(Reader.of(loaded), Embedding(width=loaded.network.width), Retrieval(), length=None)
+
+
+@register("task", "retrieval")
+def retrieval(text: str = "query", text_b: str = "passage") -> Retrieval:
+    """The passage that belongs to a query, among all others. The arguments are names of columns."""
+    return Retrieval(text, text_b)

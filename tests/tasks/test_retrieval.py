@@ -1,0 +1,152 @@
+"""Retrieval: which passage belongs to a query, by one network that reads both, among the passages of the whole step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.finetune import finetune
+from cloze.batch import Batch
+from cloze.cli.main import main
+from cloze.exercises.separate import Separate
+from cloze.objectives import Contrast
+from cloze.rng import Draw, row_keys
+from cloze.rows import Rows
+from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.ranking import figures, nearest, ranks
+from cloze.tasks.result import load_tuned
+from cloze.tasks.retrieval import untuned
+
+VALUES = ["training.batch=16", "training.epochs=8", "training.rate.peak=5e-3", "length=24", "network.dropout=0"]
+TOPICS = ["cat", "dog", "mice", "rain", "river", "night", "garden", "mat"]
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Queries and passages that share a word, in 8 of them; every pair of words in some order."""
+    rows = [(f"the {a} saw the {b}", f"on the mat {b} and all {a}") for a in TOPICS for b in TOPICS if a != b]
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    path.write_text("query\tpassage\n" + "".join(f"{q}\t{p}\n" for q, p in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tuned(folder: Callable[[str], Path], pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    out = tmp_path_factory.mktemp("retrieval") / "out"
+    return finetune(
+        folder("bert"), task="retrieval", train=[str(pairs)], dev=[str(pairs)], out=out, overrides=VALUES, report=quiet
+    )
+
+
+def test_a_network_learns_which_passages_belong_to_queries_and_its_folder_says_the_same(
+    tuned: Any, folder: Callable[[str], Path], pairs: Path
+) -> None:
+    learner, _ = load_tuned(load_checkpoint(tuned.folder))
+    examples = learner.task.read(pairs)
+    found = evaluate(learner, examples)
+    assert found.metrics == pytest.approx(tuned.outcomes[1].standing.metrics)
+    before = untuned(load_checkpoint(folder("bert")))
+    assert found.metrics["mrr"] > 2 * before.measure(before.answered(examples))["mrr"]
+    ranked = predict(learner, examples)
+    assert [one.rank for one in ranked] == learner.judge(learner.answered(examples)).tolist()
+    first = ranked[0]
+    assert json.loads(json.dumps(first.record()))["line"] == 2
+    assert (first.passage == examples.others[0]) == (first.rank == 1)
+
+
+def test_the_loss_of_random_vectors_is_the_logarithm_of_the_passages() -> None:
+    contrast = Contrast(width=64)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        readings = {name: torch.randn(512, 64) * 0.02 for name in ("query", "key")}
+    loss = contrast(readings, Batch({"tokens": torch.arange(512)[:, None]}))
+    assert float(loss.total) / 512 == pytest.approx(np.log(512), abs=1e-3)
+
+
+def test_either_text_has_the_room_of_a_row() -> None:
+    tokens = np.arange(20, dtype=np.int32)[None].repeat(2, 0)
+    parts = np.array([[[0, 4], [4, 20]], [[0, 1], [1, 2]]])
+    rows = Rows({"tokens": tokens, "length": np.array([20, 2], np.int32), "parts": parts})
+    edit = Separate().at(6)
+    assert edit.room(6) == 12
+    made = edit(rows, Draw(row_keys(0, "main", 0, items=np.arange(2))))
+    assert made["length"].tolist() == [4, 1] and made["tokens"].tolist() == [[0, 1, 2, 3], [0, 0, 0, 0]]
+    assert made["passage.length"].tolist() == [6, 1]
+    assert made["passage.tokens"].tolist() == [[4, 5, 6, 7, 8, 9], [1, 0, 0, 0, 0, 0]]
+
+
+def test_ranks_and_nearest_vectors_are_those_of_sorting_all_products() -> None:
+    chance = np.random.default_rng(0)
+    queries, passages = (chance.integers(-2, 3, (n, 4)).astype(np.float32) for n in (40, 90))  # with many ties
+    right = [sorted({int(p) for p in chance.integers(0, 90, 2)}) for _ in range(40)]
+    scores = queries @ passages.T
+    for query, own in enumerate(right):
+        best = max(scores[query, p] for p in own)
+        expected = 1 + sum(scores[query, p] >= best for p in range(90) if p not in own)
+        assert ranks(queries, passages, right)[query] == expected
+    order = np.array([sorted(range(90), key=lambda p: (-scores[q, p], p)) for q in range(40)])
+    for size in (1, 7, 90):
+        blocks = [(np.arange(s, min(s + size, 90)), passages[s : s + size]) for s in range(0, 90, size)]
+        found = nearest(queries, blocks, 12)
+        assert (found.passages == order[:, :12]).all()
+        assert (found.scores == np.take_along_axis(scores, order[:, :12], axis=1)).all()
+    few = nearest(queries, [(np.arange(3), passages[:3])], 12)
+    assert few.passages.shape == (40, 3)
+
+
+def test_vectors_that_are_all_the_same_find_nothing() -> None:
+    same = np.ones((5, 3), np.float32)
+    assert figures(ranks(same, same, [[q] for q in range(5)])) == {
+        "mrr": pytest.approx(0.2), "recall@1": 0.0, "recall@10": 1.0, "recall@100": 1.0,
+    }  # fmt: skip
+
+
+def test_the_verb_finds_the_best_passages_of_a_file(
+    tuned: Any, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passages = tmp_path / "passages.txt"
+    passages.write_text("\n".join(line.split("\t")[1] for line in pairs.read_text().splitlines()[1:]) + "\n")
+    command = ["retrieve", str(tuned.folder), "the cat saw the dog", "--passages", str(passages), "--top", "3"]
+    assert main(command) == 0
+    (found,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert found["query"] == "the cat saw the dog" and len(found["passages"]) == 3
+    scores = [one["score"] for one in found["passages"]]
+    assert scores == sorted(scores, reverse=True)
+    learner, _ = load_tuned(load_checkpoint(tuned.folder))
+    texts = passages.read_text().splitlines()
+    exact = (learner.vectors([found["query"]]) @ learner.vectors(texts).T)[0]
+    assert [one["line"] - 1 for one in found["passages"]] == np.argsort(-exact, kind="stable")[:3].tolist()
+    assert [one["text"] for one in found["passages"]] == [texts[i] for i in np.argsort(-exact, kind="stable")[:3]]
+    out = tmp_path / "found.jsonl"
+    command = ["retrieve", str(tuned.folder), str(pairs), "--passages", str(pairs), "--top", "1", "--out", str(out)]
+    assert main(command) == 0
+    assert len(out.read_text().splitlines()) == 56
+    assert main([*command[:3], "--passages", str(tmp_path / "none.txt")]) == 2
+    assert "none.txt: no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("query\tpassage\na\t\n", "t.tsv:2: an empty 'passage'; expected two texts in every row."),
+        ("question\tpassage\na\tb\n", "no column 'query'"),
+    ],
+)
+def test_a_row_without_a_passage_is_told_with_file_and_line(
+    folder: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    (tmp_path / "t.tsv").write_text(text)
+    files = ["--train", str(tmp_path / "t.tsv"), "--dev", str(tmp_path / "t.tsv"), "--out", str(tmp_path / "out")]
+    assert main(["finetune", str(folder("bert")), "--task", "retrieval", *files, "--set", "length=24"]) == 2
+    assert said in capsys.readouterr().err
