@@ -276,6 +276,7 @@ def test_a_classifier_that_transformers_made_of_a_modernbert_is_read_with_its_po
     write(tmp_path / "ours", system)
     model = opened(tmp_path / "ours", "modernbert-classifier")
     pieces, given = systems.tokenizer("roberta"), fields(system, padded=False)
+    found = []
     for pooling in POOLINGS:
         model.config.classifier_pooling = pooling
         model.save_pretrained(tmp_path / pooling)
@@ -289,7 +290,8 @@ def test_a_classifier_that_transformers_made_of_a_modernbert_is_read_with_its_po
             states = loaded.network.eval()(want=frozenset(head.reads), tokens=given["tokens"], order=loaded.order)
             ours = head.scores(states, {head.places: torch.arange(len(theirs))})
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
-    assert not torch.allclose(*[opened(tmp_path / p, "modernbert-classifier")(input_ids=given["tokens"]).logits for p in POOLINGS])
+        found.append(ours)
+    assert not torch.allclose(*found, atol=1e-3)
 
 
 @pytest.mark.parametrize("changed", [
