@@ -12,31 +12,49 @@ runs for a tenth of the time with its schedule ending there; the best three then
 This favours the peer: its user is taken to know the best cell. Ours are `bert --size mini` in a third of the time and `quick` in
 a fifth, as a user types them, no other setting given.
 
-Sides run one after the other, alone on the machine, and the time of each is that of training: of ours with everything from the
-start of the command (the fit and its probe, too), of the peer without imports and without the tokenizing of the text.
+Time is processor time of one thread, so that other work on the machine changes little. First the speed of every side is measured,
+in turns: tokens per second while it trains, and for ours the seconds before the first update too (the start of Python, the fit
+and its probe; the peer is not charged for imports or for the tokenizing of the text). Then every side gets the tokens that it
+reads in its time, and its schedule ends there.
+
+Finished runs stand in benchmarks/results/time_to_quality.jsonl: rerun the command, it resumes.
 """
 
 from __future__ import annotations
 
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import argparse
 import itertools
 import json
+import resource
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "reproductions"))
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from ledger import Ledger
 
 LENGTH, VOCABULARY, RATE = 128, 8000, 0.15
 BATCHES, PEAKS = (8, 16, 32), (5e-4, 1e-3, 2e-3)
 TEXTS = {"en": "wiki", "zh": "zh"}
+OURS = {"bert": 1 / 3, "quick": 1 / 5}  # the share of the peer's time
 HELD_OUT_ROWS = 512
+ROUNDS, BURST = 3, 150_000  # of measuring speed, and tokens of a burst
 
 
 def main() -> None:
-    """Every language: the grid of the peer, then ours, then the table and the curves."""
+    """Every language: the speeds, the grid of the peer, ours, and the table."""
     parser = argparse.ArgumentParser(description="Time to the same held-out loss, against transformers' Trainer.")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--work", type=Path, required=True)
@@ -50,13 +68,10 @@ def main() -> None:
     from sweep import cut
 
     cut(chosen.data, chosen.work)
-    records = []
+    ledger = Ledger(Path(__file__).parent / "results" / "time_to_quality.jsonl")
     for language in chosen.language:
         prepare(TEXTS[language], chosen.work)
-        records += compare(TEXTS[language], chosen.minutes * 60, chosen.work)
-    from results import write_results
-
-    write_results("time_to_quality", records)
+        compare(TEXTS[language], chosen.minutes * 60, chosen.work, ledger)
 
 
 def prepare(text: str, work: Path) -> None:
@@ -74,20 +89,64 @@ def prepare(text: str, work: Path) -> None:
     build_store([str(work / f"text/{text}.valid.txt")], tokenizer, work / f"{text}.valid.store", report=lambda line: None)
 
 
-def compare(text: str, seconds: float, work: Path) -> list[dict[str, Any]]:
-    """The peer's grid by halving, and ours."""
-    grid = [{"batch": batch, "peak": peak} for batch, peak in itertools.product(BATCHES, PEAKS)]
-    records: list[dict[str, Any]] = []
+def compare(text: str, seconds: float, work: Path, ledger: Ledger) -> None:
+    """Speeds, the peer's grid by halving, and ours."""
+    speeds = measure_speeds(text, work, ledger)
+    print(json.dumps(speeds), flush=True)
+    grid = list(itertools.product(BATCHES, PEAKS))
+    best: dict[str, Any] = {}
     for share, keep in ((0.1, 3), (1 / 3, 1), (1.0, 1)):
-        ran = [run({"side": "Trainer", "text": text, "seconds": seconds * share, **cell}, work) for cell in grid]
-        records += ran
-        grid = [{"batch": one["batch"], "peak": one["peak"]} for one in sorted(ran, key=lambda one: one["loss"])[:keep]]
-    for recipe, share in (("bert", 1 / 3), ("quick", 1 / 5), ("bert", 1.0), ("quick", 1.0)):
-        records.append(run({"side": "cloze", "text": text, "recipe": recipe, "seconds": seconds * share}, work))
-    return records
+        ran = []
+        for batch, peak in grid:
+            tokens = round(speeds[f"Trainer {batch}"]["tokens"] * seconds * share)
+            ran.append(run({"side": "Trainer", "text": text, "batch": batch, "peak": peak, "tokens": tokens}, work, ledger))
+        ran.sort(key=lambda one: one["loss"])
+        grid, best = [(one["batch"], one["peak"]) for one in ran[:keep]], ran[0]
+    print(f"{text}: the Trainer in {seconds:.0f} s, batch {best['batch']}, peak {best['peak']:g}: {best['loss']:.3f}", flush=True)
+    for recipe, share in OURS.items():
+        speed = speeds[recipe]
+        tokens = round(speed["tokens"] * (seconds * share - speed["before"]))
+        ours = run({"side": "cloze", "text": text, "recipe": recipe, "tokens": tokens}, work, ledger)
+        print(f"{text}: {recipe} in {seconds * share:.0f} s: {ours['loss']:.3f}", flush=True)
 
 
-def run(side: dict[str, Any], work: Path) -> dict[str, Any]:
+def measure_speeds(text: str, work: Path, ledger: Ledger) -> dict[str, dict[str, float]]:
+    """Tokens per second of every side while it trains, and for ours the seconds before its first update: medians of rounds."""
+    wanted = {"speeds": text, "rounds": ROUNDS, "burst": BURST}
+    if known := ledger.results(**wanted):
+        return dict(known[0]["sides"])
+    sides = [{"side": "Trainer", "text": text, "batch": batch, "peak": 1e-3} for batch in BATCHES]
+    sides += [{"side": "cloze", "text": text, "recipe": recipe} for recipe in OURS]
+    found: dict[str, list[tuple[float, float]]] = {}
+    for _, side in itertools.product(range(ROUNDS), sides):
+        short, long = (timed({**side, "tokens": tokens}, work) for tokens in (BURST, 3 * BURST))
+        rate = 2 * BURST / (long - short)
+        name = side["recipe"] if "recipe" in side else f"Trainer {side['batch']}"
+        found.setdefault(str(name), []).append((rate, max(0.0, short - BURST / rate)))
+    middle = {
+        name: {"tokens": statistics.median(rate for rate, _ in all_), "before": statistics.median(before for _, before in all_)}
+        for name, all_ in found.items()
+    }
+    ledger.add(wanted, {"sides": middle, "rounds_measured": found})
+    return middle
+
+
+def timed(side: dict[str, Any], work: Path) -> float:
+    """Seconds of the processor that training a side takes."""
+    return float(child({**side, "timed": True}, work)["cpu"])
+
+
+def run(side: dict[str, Any], work: Path, ledger: Ledger) -> dict[str, Any]:
+    """One side, unless the ledger has it."""
+    if not ledger.has(side):
+        made = child(side, work)
+        ledger.add(side, {name: value for name, value in made.items() if name not in side})
+    record = ledger.results(**side)[0]
+    print(json.dumps({name: value for name, value in record.items() if name != "curve"}), flush=True)
+    return record
+
+
+def child(side: Mapping[str, Any], work: Path) -> dict[str, Any]:
     """One side in a process of its own."""
     command = [sys.executable, __file__, "--work", str(work), "--side", json.dumps(side)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -95,43 +154,44 @@ def run(side: dict[str, Any], work: Path) -> dict[str, Any]:
     if not lines:
         raise SystemExit(f"{side} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     record: dict[str, Any] = json.loads(lines[-1].removeprefix("DONE "))
-    print(json.dumps({name: value for name, value in record.items() if name != "curve"}), flush=True)
     return record
 
 
 def one_side(side: dict[str, Any], work: Path) -> dict[str, Any]:
-    """Train one side and measure what it wrote."""
+    """Train one side, and measure what it wrote."""
     told = [str(side[name]) for name in ("text", "side", "recipe", "batch", "peak") if name in side]
     folder = work / "sides" / "-".join(told)
     made = trainer(side, work, folder) if side["side"] == "Trainer" else ours(side, work, folder)
-    return {**side, **made, "loss": round(held_out_loss(folder, side["text"], work), 4)}
+    return made if side.get("timed") else {**made, "loss": round(held_out_loss(folder, side["text"], work), 4)}
 
 
 def ours(side: dict[str, Any], work: Path, folder: Path) -> dict[str, Any]:
-    """`cloze pretrain RECIPE --budget SECONDS` on the store."""
+    """`cloze pretrain RECIPE --budget TOKENS` on the store, as a user types it."""
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
     store = work / f"{side['text']}.store"
     command = [sys.executable, "-m", "cloze", "pretrain", side["recipe"], "--corpus", str(store), "--out", str(folder)]
     size = [] if side["recipe"] == "quick" else ["--size", "mini"]
-    began = time.perf_counter()
-    subprocess.run([*command, *size, "--budget", f"{round(side['seconds'])}s"], check=True, capture_output=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([*command, *size, "--budget", f"{side['tokens']}tokens"], check=True, capture_output=True, cwd=ROOT)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     log = [json.loads(line) for line in (folder / "cloze/log.jsonl").read_text().splitlines()]
     return {
-        "took": round(time.perf_counter() - began, 1), "steps": log[-1]["step"], "tokens": log[-1].get("tokens"),
-        "curve": [[one["seconds"], one["objectives"]] for one in log if one["event"] == "held_out"],
+        "cpu": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1), "steps": log[-1]["step"],
+        "curve": [[one["tokens"], one["objectives"]] for one in log if one["event"] == "held_out"],
     }  # fmt: skip
 
 
 def trainer(side: dict[str, Any], work: Path, folder: Path) -> dict[str, Any]:
-    """transformers' Trainer until the time is over: a schedule by time, since its user has found out how many steps fit."""
+    """transformers' Trainer for the tokens of its time."""
     import torch
     import transformers as t
 
     from cloze.training.hardware import keep_memory
 
     keep_memory()
+    torch.set_num_threads(1)
     t.set_seed(0)
     rows, tokenizer = ids_of(work / f"{side['text']}.store")
     config = t.BertConfig(
@@ -139,31 +199,20 @@ def trainer(side: dict[str, Any], work: Path, folder: Path) -> dict[str, Any]:
         max_position_embeddings=LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )
     model = t.BertForMaskedLM(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=side["peak"], betas=(0.9, 0.98), weight_decay=0.01, fused=True)
-    began = time.perf_counter()
-
-    def passed(_: int) -> float:
-        share = (time.perf_counter() - began) / side["seconds"]
-        return max(0.0, min(share / 0.1, (1 - share) / 0.9))
-
-    class Stop(t.TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            control.should_training_stop = time.perf_counter() - began > side["seconds"]
-
+    steps = max(1, round(side["tokens"] / (side["batch"] * LENGTH)))
     arguments = t.TrainingArguments(
-        output_dir=str(folder), per_device_train_batch_size=side["batch"], max_steps=10**6, use_cpu=True, bf16=True, report_to=[],
-        save_strategy="no", logging_strategy="no", disable_tqdm=True, max_grad_norm=1.0,
+        output_dir=str(folder), per_device_train_batch_size=side["batch"], max_steps=steps, use_cpu=True, bf16=True,
+        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, max_grad_norm=1.0,
+        learning_rate=side["peak"], warmup_steps=round(0.1 * steps), lr_scheduler_type="linear", weight_decay=0.01,
+        adam_beta2=0.98, optim="adamw_torch_fused", seed=0,
     )
     collator = t.DataCollatorForLanguageModeling(tokenizer, mlm_probability=RATE)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, passed)
-    trained = t.Trainer(
-        model, arguments, data_collator=collator, train_dataset=[{"input_ids": row} for row in rows], callbacks=[Stop()],
-        optimizers=(optimizer, schedule),
-    )
+    trained = t.Trainer(model, arguments, data_collator=collator, train_dataset=[{"input_ids": row} for row in rows])
+    began = time.process_time()
     trained.train()
-    steps = trained.state.global_step
+    cpu = time.process_time() - began
     model.save_pretrained(folder)
-    return {"took": round(time.perf_counter() - began, 1), "steps": steps, "tokens": steps * side["batch"] * LENGTH}
+    return {"cpu": round(cpu, 1), "steps": steps}
 
 
 def ids_of(store: Path) -> tuple[Any, Any]:
