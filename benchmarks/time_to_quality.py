@@ -38,13 +38,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "reproductions"))
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reproductions"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from ledger import Ledger
 
+ROOT = Path(__file__).resolve().parents[1]
 LENGTH, VOCABULARY, RATE = 128, 8000, 0.15
 BATCHES, PEAKS = (8, 16, 32), (5e-4, 1e-3, 2e-3)
 TEXTS = {"en": "wiki", "zh": "zh"}
