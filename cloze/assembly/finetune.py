@@ -6,13 +6,17 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from cloze.assembly.binding import check_binds, parse_binds
-from cloze.assembly.build import Loaded, load_checkpoint
+from cloze.assembly.build import Loaded, built, load_checkpoint
 from cloze.assembly.check import check_recipe
 from cloze.assembly.claim import SEEDS, claimed
+from cloze.assembly.fit_task import COUNTED, facts_of, fit_lengths, fit_task
+from cloze.assembly.fitted import holding, table_of
 from cloze.assembly.load import load_recipe, read_tree, task_recipe_names
 from cloze.assembly.onto import Origin, put_onto
 from cloze.assembly.origins import bound_checkpoints, checkpoint_names
@@ -44,37 +48,47 @@ class Tuned:
 
 def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), with_files: Sequence[Path] = (),
-    checkpoints: Mapping[str, Path] | None = None,
+    checkpoints: Mapping[str, Path] | None = None, rows: Mapping[str, int] | None = None, report: Say = lambda line: None,
 ) -> Recipe:
     """A recipe that begins with a checkpoint, completed by what that checkpoint says of itself.
 
-    A recipe of cloze's own is fitted to the checkpoint first: its length is at most what the network reads, and where the whole
-    network is trained at one rate, its peak is for a width of 768 and becomes inversely proportional to the width. `checkpoints`
-    are further ones that it asks for. A stage that begins with an earlier one reads text as the checkpoint does, too.
+    A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the number of `rows` of every source where it is
+    given; `report` gets the table of what was changed. `checkpoints` are further ones that it asks for. A stage that begins
+    with an earlier one reads text as the checkpoint does, too.
     """
-    written = read_tree(recipe).value
-    stages = written["stages"].value if isinstance(written, Mapping) and "stages" in written else {}
+    tree = read_tree(recipe).value
+    stages = tree["stages"].value if isinstance(tree, Mapping) and "stages" in tree else {}
     origins = dict.fromkeys([START, *map(str, stages or ())], Origin.of(loaded))
-    own = isinstance(recipe, Mapping) or str(recipe) in task_recipe_names()
-    fitted = fitted_to(recipe, loaded) if own else []
-    return load_recipe(
-        recipe, overrides=[*fitted, *overrides], with_files=with_files,
-        checkpoints={**(checkpoints or {}), START: Path(loaded.folder)},
-        complete=lambda root, faults: put_onto(root, origins, faults),
-    )
+
+    def load(values: Sequence[str]) -> Recipe:
+        return load_recipe(
+            recipe, overrides=[*values, *overrides], with_files=with_files,
+            checkpoints={**(checkpoints or {}), START: Path(loaded.folder)},
+            complete=lambda root, faults: put_onto(root, origins, faults),
+        )
+
+    if not isinstance(recipe, Mapping) and str(recipe) not in task_recipe_names():
+        return load([])
+    lengths = fit_lengths(load_recipe(recipe), Reader.of(loaded).longest)
+    plain = load([change.override for change in lengths])
+    width = int(loaded.network.width)  # type: ignore[arg-type]
+    changes, made = holding(load, [*lengths, *fit_task(plain, facts_of(loaded.recipe, rows=rows, width=width))])
+    if changes:
+        counted = "" if rows is None else f"{sum(rows.values()):,} rows and "
+        title = f"{made.name} fitted to {counted}this checkpoint (published → here; --set wins):"
+        report(table_of(title, changes, [change.override for change in changes]))
+    return made
 
 
-def fitted_to(recipe: str | Path | Mapping[str, Any], loaded: Loaded) -> list[str]:
-    """The values of a recipe that are others for the network of a checkpoint."""
-    plain = load_recipe(recipe)
-    made, longest = [], Reader.of(loaded).longest
-    if plain.exported.train == "all" and "peak" in plain.training.rate.arguments:
-        peak = float(plain.training.rate.arguments["peak"]) * 768 / float(loaded.network.width)  # type: ignore[arg-type]
-        made.append(f"training.rate.peak={peak:.6g}")
-    stages = [(f"stages.{stage.name}.", stage.recipe) for stage in plain.stages] or [("", plain)]
-    lengths = {f"{at}sources.{name}": s.arguments.get("length") for at, one in stages for name, s in one.sources.items()}
-    too_long = [name for name, length in lengths.items() if length is not None and longest is not None and length > longest]
-    return [*made, *(f"{name}.length={longest}" for name in too_long)]
+def count_rows(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, int]:
+    """How many rows the training files of every source have, up to `COUNTED`."""
+    found = {}
+    for whole in [stage.recipe for stage in recipe.stages] or [recipe]:
+        for name, spec in whole.sources.items():
+            source: Any = built(spec, {})
+            rows = (row for file in files[name].train for row in source.answer.read(file, source.columns))
+            found[name] = sum(1 for _ in islice(rows, COUNTED))
+    return found
 
 
 def finetune(
@@ -97,17 +111,19 @@ def finetune(
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     loaded = load_checkpoint(checkpoint)
     bound = parse_binds([*binds, f"{START}={checkpoint}"])
-    made = recipe_onto(
-        recipe or written(task, tasks, first), loaded, overrides=overrides, with_files=with_files,
+    asked = partial(
+        recipe_onto, recipe or written(task, tasks, first), loaded, overrides=overrides, with_files=with_files,
         checkpoints={name: Path(given[0]) for name, given in bound.items()},
     )
+    made = asked()
     shown = str(recipe or made.name)
     if made.task is None:
         raise TaskError(f"{shown}: this recipe has no `task:`. Write what it is measured by: `task: {{type: {task}}}`.")
-    made = _from_scratch(made) if from_scratch else made
-    check_recipe(made)
     files = _files(made, task, train, dev, tasks, first)
     require_files([file for one in files.values() for file in (*one.train, *one.dev)])
+    made = asked(rows=count_rows(made, files), report=report or (lambda line: None))
+    made = _from_scratch(made) if from_scratch else made
+    check_recipe(made)
     checkpoints = bound_checkpoints(made, bound)
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
     outcomes: dict[int, Outcome] = {}

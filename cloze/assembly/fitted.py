@@ -44,15 +44,18 @@ class Fitted:
     def table(self, budget: str, stage: str | None = None) -> str:
         """What was changed and why, and the line that gives the same run again; of a `stage` where there are several."""
         pays = "" if self.tokens is None else f", about {self.tokens / 1e6:,.3g} million tokens"
-        shown = [(change.path, f"{change.published} → {change.here}", change.why) for change in self.changes]
-        widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
-        rows = [f"  {path:<{widths[0]}}  {values:<{widths[1]}}  {why}" for path, values, why in shown]
-        prefix = "" if stage is None else f"stages.{stage}."
-        line = " ".join(f"--set {_quoted(prefix + override)}" for override in self.kept)
-        return "\n".join(
-            [f"{self.recipe.name} fitted to {budget}{pays} (published → here; --as-published leaves it as it is):", *rows,
-             f"  the same as options: {line}"]
-        )
+        title = f"{self.recipe.name} fitted to {budget}{pays} (published → here; --as-published leaves it as it is):"
+        return table_of(title, self.changes, self.kept, stage)
+
+
+def table_of(title: str, changes: Sequence[Change], kept: Sequence[str], stage: str | None = None) -> str:
+    """Under a title, what was changed and why, and the line of options that does the same."""
+    shown = [(change.path, f"{change.published} → {change.here}", change.why) for change in changes]
+    widths = [max(len(row[column]) for row in shown) for column in (0, 1)]
+    rows = [f"  {path:<{widths[0]}}  {values:<{widths[1]}}  {why}" for path, values, why in shown]
+    prefix = "" if stage is None else f"stages.{stage}."
+    line = " ".join(f"--set {_quoted(prefix + override)}" for override in kept)
+    return "\n".join([title, *rows, f"  the same as options: {line}"])
 
 
 def fitted(
@@ -69,7 +72,7 @@ def fitted(
     size = None if tokenizer is not None else text_bytes(corpus)
     known: list[Change] = []
     if size is not None:
-        known = _holding(load, fit_vocabulary(recipe, size))[0]
+        known = holding(load, fit_vocabulary(recipe, size))[0]
     base = _with(load, known) if known else recipe
     run = prepare(_with(load, [*known, *fit(base, _GUESS)]))
     pays = paid(run, budget, trials)
@@ -88,7 +91,7 @@ def fitted_to(
     held, made, tokens = list(known), base, pays(base)
     for _ in range(_ROUNDS):
         changes = [*known, *fit(base, Facts(tokens, text_tokens), kept=kept)]
-        held, made = _holding(load, changes)
+        held, made = holding(load, changes)
         undone = [change.path for change in changes if change not in held]
         before, tokens = tokens, pays(made)
         if not undone and abs(tokens - before) <= 0.02 * before:
@@ -113,7 +116,7 @@ def _with(load: Load, changes: Sequence[Change]) -> Recipe:
     return load([change.override for change in changes])
 
 
-def _holding(load: Load, changes: Sequence[Change]) -> tuple[list[Change], Recipe]:
+def holding(load: Load, changes: Sequence[Change]) -> tuple[list[Change], Recipe]:
     """The changes that hold under what the user has set, and the recipe with them."""
     made = _with(load, changes)
     tree = from_data(replace(made, stages=()).canonical(), Where(made.name))

@@ -15,6 +15,7 @@ import typer
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
+from cloze.assembly.fit_task import facts_of, fit_task
 from cloze.assembly.load import load_recipe, task_recipe_names
 from cloze.cli.tuning import _replacing
 from cloze.errors import CheckpointError, TaskError
@@ -90,7 +91,35 @@ def test_a_task_recipe_is_a_recipe_and_a_checkpoint_completes_it(folder: Callabl
     entry = onto.entries["main"]
     assert entry.exercise[0].part.arguments["template"] == onto.reading.single == "[CLS] {A} [SEP]"
     assert [objective.part.name for _, objective in entry.objectives()] == ["relation_prediction"]
-    assert onto.training.rate.arguments["peak"] == pytest.approx(5e-5 * 768 / onto.exported.part.arguments["width"])
+    assert onto.training.rate.arguments["peak"] == pytest.approx(5e-5 * 768 / onto.exported.part.arguments["width"], rel=0.05)
+
+
+def test_a_task_is_fitted_to_its_rows_and_to_how_the_checkpoint_was_trained(folder: Callable[[str], Path]) -> None:
+    loaded, told = load_checkpoint(folder("bert")), []
+    made = recipe_onto("sentence_classification", loaded, rows={"main": 500}, report=told.append)
+    assert (made.training.batch, made.training.epochs, made.task.patience) == (16, 13, 4)
+    assert told[0].startswith("sentence_classification fitted to 500 rows and this checkpoint")
+    assert "training.batch" in told[0] and "--set training.epochs=13" in told[0]
+    again = [word for line in told[0].splitlines()[-1:] for word in line.split() if "=" in word]
+    assert recipe_onto("sentence_classification", loaded, overrides=again).hash == made.hash
+    mine = recipe_onto("sentence_classification", loaded, rows={"main": 500}, overrides=["training.epochs=2", "training.batch=8"])
+    assert (mine.training.batch, mine.training.epochs) == (8, 2)
+    many = recipe_onto("sentence_classification", loaded, rows={"main": 20_000})
+    assert (many.training.batch, many.training.epochs) == (32, 4)
+
+
+def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_trained_with() -> None:
+    plain = load_recipe("sentence_classification")
+
+    def peak(recipe: dict[str, Any] | None) -> float:
+        facts = facts_of(recipe, rows=None, width=192)
+        return next(float(change.here) for change in fit_task(plain, facts) if change.path.endswith(".peak"))
+
+    adam = {"optimizer": {"adamw": {}}, "rate": {"linear": {"peak": 1e-4}}, "batch": 256}
+    assert peak(None) == pytest.approx(2e-4)
+    assert peak({"training": adam}) == pytest.approx(2.1e-5)
+    assert peak({"training": adam, "task": {"type": "x"}}) == pytest.approx(3.5e-5)
+    assert peak({"training": {**adam, "optimizer": {"lamb": {}}}}) == pytest.approx(2e-4)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(

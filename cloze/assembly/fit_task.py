@@ -1,0 +1,109 @@
+"""Fit the recipe of a task to a checkpoint and to its labelled rows, as `fit.py` fits a pre-training recipe to a budget.
+
+- The peak rate goes by the one that the checkpoint was trained with: `SHARE` of it, times the root of the ratio of the batches
+  (Malladi et al., 2022, for Adam). BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of fine-tuning. Where
+  it is not known, the recipe's peak is for a width of 768 and becomes inversely proportional to the width.
+- Few rows are read more often, in smaller batches: at least `UPDATES` updates, at most `MOST_EPOCHS` epochs. Fine-tuning on
+  small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
+
+docs/budgets.md says what the constants rest on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from cloze.assembly.fit import Change
+from cloze.assembly.recipe import Recipe
+
+SHARE = 0.6  # of the peak that a checkpoint was pre-trained with
+WIDTH = 768  # that the peaks of task recipes are for
+UPDATES, MOST_EPOCHS = 400, 20
+FEW, SMALL_BATCH = 1000, 16  # rows below which the batch is small
+COUNTED = 50_000  # rows; more need no counting
+
+
+class TaskFacts(NamedTuple):
+    """What a task recipe is fitted to.
+
+    The `rows` of labelled text of every source (None: not counted), the `width` of the network, and the peak rate and the batch
+    that it was trained with; `tuned`: on a task already.
+    """
+
+    rows: Mapping[str, int] | None
+    width: int
+    peak: float | None = None
+    batch: int | None = None
+    tuned: bool = False
+
+
+def facts_of(recipe: Mapping[str, Any] | None, *, rows: Mapping[str, int] | None, width: int) -> TaskFacts:
+    """The facts about a checkpoint whose run had this recipe, in its canonical form (None: there is none)."""
+    facts = TaskFacts(rows, width)
+    training = (recipe or {}).get("training", {})
+    optimizers, rates = training.get("optimizer", {}), training.get("rate", {})
+    peak = next((given.get("peak") for given in rates.values() if isinstance(given, Mapping)), None)
+    if recipe is None or not all(name.endswith(("adam", "adamw")) for name in optimizers) or not isinstance(peak, int | float):
+        return facts
+    return facts._replace(peak=float(peak), batch=int(training["batch"]), tuned=recipe.get("task") is not None)
+
+
+def fit_task(recipe: Recipe, facts: TaskFacts) -> list[Change]:
+    """The changes that fit a task recipe, stage by stage; values only, so that `--set` of every change gives the same run."""
+    found = [change for at, one in _stages(recipe) for change in _changes(one, facts, at)]
+    return [change for change in found if change.published != change.here]
+
+
+def fit_lengths(recipe: Recipe, longest: int | None) -> list[Change]:
+    """The rows of a task recipe, made no longer than a checkpoint reads; these come first, since longer rows are not legal."""
+    sources = {f"{at}sources.{name}": source for at, one in _stages(recipe) for name, source in one.sources.items()}
+    lengths = {f"{path}.length": source.arguments.get("length") for path, source in sources.items()}
+    why = "the checkpoint reads no longer rows"
+    return [
+        Change(path, length, longest, why)
+        for path, length in lengths.items() if length is not None and longest is not None and length > longest
+    ]  # fmt: skip
+
+
+def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
+    return [(f"stages.{stage.name}.", stage.recipe) for stage in recipe.stages] or [("", recipe)]
+
+
+def _changes(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[Change]:
+    training, batch = recipe.training, recipe.training.batch
+    if recipe.exported.train != "all" or "peak" not in training.rate.arguments:
+        return  # as published for what moves, and how fast
+    if facts.rows is not None:
+        rows = sum(facts.rows.get(name, 0) for name in recipe.sources)
+        if rows < FEW and batch > SMALL_BATCH:
+            batch = SMALL_BATCH
+            yield Change(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
+        yield from _epochs(recipe, math.ceil(rows / batch), at)
+    yield _peak(recipe, facts, batch, at)
+
+
+def _epochs(recipe: Recipe, per_epoch: int, at: str) -> Iterator[Change]:
+    published = recipe.training.epochs
+    if published is None or not per_epoch:
+        return
+    epochs = min(MOST_EPOCHS, max(published, math.ceil(UPDATES / per_epoch)))
+    yield Change(f"{at}training.epochs", _plain(published), _plain(epochs), f"{epochs * per_epoch:,.0f} updates")
+    if recipe.task is not None and recipe.task.patience:
+        patience = max(recipe.task.patience, epochs // 3)
+        yield Change(f"{at}task.patience", recipe.task.patience, patience, "in proportion to the epochs")
+
+
+def _plain(number: float) -> float:
+    return int(number) if number == int(number) else number
+
+
+def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> Change:
+    published = float(recipe.training.rate.arguments["peak"])
+    if facts.peak is not None and facts.batch is not None:
+        peak = (1.0 if facts.tuned else SHARE) * facts.peak * math.sqrt(batch / facts.batch)
+        why = f"the checkpoint was trained at {facts.peak:g} in batches of {facts.batch}"
+    else:
+        peak, why = published * WIDTH / facts.width, f"width {facts.width}; the published peak is for {WIDTH}"
+    return Change(f"{at}training.rate.{recipe.training.rate.name}.peak", published, float(f"{peak:.2g}"), why)
