@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloze.cli.main import main
-from cloze.corpus.records import ClassAnswer, WordAnswers, check_records
+from cloze.corpus.records import ClassAnswer, SpanAnswer, WordAnswers, check_records
 from cloze.corpus.records.answer import Columns
 
 ONE = Columns("text", None, "label", None, None, "auto")
@@ -30,7 +30,8 @@ def test_every_row_that_cannot_be_used_is_listed_to_the_end_of_the_file(
     assert f"{path}:3: 1 cells, expected 2 (text, label)." in shown
     assert f"{path}:4: an empty 'label'; expected a label in every row." in shown
     assert f"{path}:6: 3 cells, expected 2 (text, label)." in shown
-    assert shown[-1] == f"{path}: 2 rows can be used, 3 cannot"
+    assert shown[-1] == f"{path}: 2 rows can be used, and there are 3 faults"
+    assert sum("stray separator" in line for line in shown) == 1  # the way out, once
     assert main(["corpus", "check", path, "--task", "sentence_classification", "--json"]) == 2
     found = json.loads(capsys.readouterr().out)
     assert [one["line"] for one in found["unusable"]] == [3, 4, 6] and found["rows"] == {path: 2}
@@ -70,6 +71,14 @@ def test_a_sound_file_ends_with_success_and_a_wrong_use_with_a_way_out(
     assert "--task sentences: unknown task." in capsys.readouterr().err
     assert main(["corpus", "check", path, "--against", path]) == 2
     assert "--against is for labelled text: say with --task what it is for." in capsys.readouterr().err
+
+
+def test_the_wrong_offsets_of_a_real_set_are_counted_exactly(shared_data: Path) -> None:
+    files = [str(shared_data / "qa_zh_cmrc2018" / f"cmrc2018_{part}.json.xz") for part in ("dev", "trial")]
+    columns = Columns("question", "context", "answers", None, None, "auto")
+    found = check_records(files, SpanAnswer(), columns)
+    assert [sum(one.path == file for one in found.unusable) for file in files] == [200, 5]
+    assert all("does not begin at character" in one.why for one in found.unusable)
 
 
 def test_the_leaks_of_real_sets_are_counted_exactly(shared_data: Path, tmp_path: Path) -> None:

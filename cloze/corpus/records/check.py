@@ -68,11 +68,16 @@ class RecordFindings:
         }
 
     def lines(self) -> list[str]:
-        """For people: every row that cannot be used, then a line for each file."""
-        found = [str(one) for one in self.unusable]
+        """For people: every row that cannot be used, then a line for each file. A way out that many rows have is told once."""
+        found, told = [], set()
+        for one in self.unusable:
+            what, _, way_out = str(one).partition("\n")
+            found += [what] if not way_out or way_out in told else [what, way_out]
+            told.add(way_out)
         for path, rows in self.rows.items():
-            bad = len({one.line for one in self.unusable if one.path == path})
-            found.append(f"{path}: {rows:,} rows can be used" + (f", {bad:,} cannot" if bad else ""))
+            faults = sum(one.path == path for one in self.unusable)
+            bad = f", and there {'is' if faults == 1 else 'are'} {faults:,} fault{'' if faults == 1 else 's'}" if faults else ""
+            found.append(f"{path}: {rows:,} rows can be used{bad}")
         return [*found, *map(str, self.shared)]
 
 
