@@ -23,6 +23,7 @@ def command(
     task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="Write the probabilities as labels to learn from.")] = False,
     threshold: Annotated[float | None, typer.Option(help="Of several labels: predict from this probability on.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
@@ -48,7 +49,7 @@ def command(
         columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
     from cloze.decoding.progress import Progress
-    from cloze.tasks.evaluation import cut_of, predict, write_predictions
+    from cloze.tasks.evaluation import cut_of, predict, write_predictions, write_records
 
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
         from cloze.assembly.build import load_checkpoint
@@ -56,6 +57,9 @@ def command(
 
         learner, _ = load_tuned(load_checkpoint(checkpoint, device), chosen, name=task)
         with Progress(len(examples), "texts") as progress:
+            if scores:
+                write_records(list(learner.scored(examples, size=batch, report=progress)), out)
+                return
             predictions = predict(learner, examples, size=batch, report=progress)
     if (remark := cut_of(predictions, learner.length)) is not None:
         typer.echo(f"note: {remark}", err=True)

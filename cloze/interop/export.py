@@ -189,8 +189,8 @@ def _with_classifiers(model: Model) -> Model:
 
 def _problem(model: Model, choice: Choice) -> dict[str, str]:
     """What transformers' classifier is told of its answers, where they are no single class."""
-    told = [PROBLEMS[model.heads[name].part] for name in choice.placed if model.heads[name].part in PROBLEMS]
-    return {"problem_type": told[0]} if told else {}
+    told = next((PROBLEMS.get(model.heads[name].part) for name in choice.placed), None)
+    return {} if told is None else {"problem_type": told}
 
 
 def _has_table(model: Model) -> bool:

@@ -64,9 +64,9 @@ class Head:
         return defaults("objective", self.part).get(name)
 
 
-#: Objectives with the head of a classifier whose answers are no single class, and what transformers calls the problem.
-PROBLEMS: Mapping[str, str] = MappingProxyType({
-    "regress": "regression", "several": "multi_label_classification",
+#: Objectives with the head of a classifier and answers of other kinds than a class, and what transformers is told of them.
+PROBLEMS: Mapping[str, str | None] = MappingProxyType({
+    "regress": "regression", "several": "multi_label_classification", "soft_classification": None,
 })
 
 

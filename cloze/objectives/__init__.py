@@ -29,6 +29,7 @@ from cloze.objectives.relation_prediction import relation_prediction
 from cloze.objectives.sample import Sample
 from cloze.objectives.sequence_labelling import SequenceLabelling, sequence_labelling
 from cloze.objectives.several import Several, several
+from cloze.objectives.soft_classification import SoftClassification, soft_classification
 from cloze.objectives.span_boundary import SpanBoundary, span_boundary
 from cloze.objectives.span_extraction import SpanExtraction
 from cloze.objectives.token_labelling import token_labelling
@@ -38,8 +39,8 @@ __all__ = [
     "ActivationPenalty", "Arcs", "Choose", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Embedding",
     "Factorisation", "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Loss",
     "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Regress", "Sample", "SequenceLabelling",
-    "Several", "SpanBoundary", "SpanExtraction", "TextChoice", "TextClassification", "TextPrediction", "TextRegression",
-    "TextSeveral", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification",
-    "pooled_classification", "regress", "relation_prediction", "sequence_labelling", "several", "span_boundary",
-    "token_labelling", "token_prediction",
+    "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "TextChoice", "TextClassification", "TextPrediction",
+    "TextRegression", "TextSeveral", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling",
+    "mixed_classification", "pooled_classification", "regress", "relation_prediction", "sequence_labelling", "several",
+    "soft_classification", "span_boundary", "token_labelling", "token_prediction",
 ]

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from cloze.bounds import BelowOne
 from cloze.objectives.heads import Transform
+from cloze.objectives.soft_classification import SoftLoss
 from cloze.registry import register
 
 Pool = Literal["auto", "summary", "mean"]
@@ -81,13 +82,20 @@ class TextClassification:
     `pool`: what is classified, the token that sums a text up (`summary`) or the `mean` of all. By itself it is the mean where
     transformers' class has one (ModernBERT's `classifier_pooling`) and no head was trained on the summary; for other networks
     transformers has no class for the mean.
+
+    With `soft` the answers are probabilities of the classes, and the loss is that of `soft_classification`.
     """
 
-    def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
-        self.set, self.dropout, self.pool = set, dropout, pool
+    def __init__(
+        self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto", soft: SoftLoss | None = None,
+    ) -> None:
+        self.set, self.dropout, self.pool, self.soft = set, dropout, pool, soft
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`classify`, `relation_prediction` for a network that sums up a text by a pooler, or `pooled_classification`."""
+        if self.soft is not None:
+            own = {"set": self.set, "dropout": self.dropout, "loss": self.soft}
+            return "soft_classification", {**own, **head_of(start, self.pool)}
         if start.recurrent:
             pool = "mean" if self.pool == "mean" else "concat"
             return "pooled_classification", {"set": self.set, "dropout": self.dropout, "pool": pool}

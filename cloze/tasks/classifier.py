@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -244,6 +244,17 @@ class Classifier(TrainedLearner):
             shares = {label: round(float(p), 6) for label, p in zip(self.names, row, strict=True)}
             made.append(Choice(line, text, other, self.names[best], round(float(row[best]), 6), shares, read.cut))
         return made
+
+    def scored(
+        self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
+    ) -> Iterator[dict[str, Any]]:
+        """Every example with the probabilities of all labels as its label, by the names of the task's columns: what the answer
+        `scores` reads."""
+        found = self.probabilities(self.encode(examples), size=size, report=report)
+        others: Sequence[str | None] = examples.others if examples.others is not None else [None] * len(examples)
+        for line, text, other, row in zip(examples.lines, examples.texts, others, found.tolist(), strict=True):
+            second = {} if other is None else {self.task.text_b: other}
+            yield {"line": line, self.task.text: text, **second, self.task.label: dict(zip(self.names, row, strict=True))}
 
     def stored(self) -> dict[str, StoredHead]:
         """The classification head; the checkpoint's other heads are left behind."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,15 @@ def write_predictions(predictions: Sequence[Prediction], path: Path | None) -> N
         else json.dumps(prediction.record(), ensure_ascii=False) + "\n"
         for prediction in predictions
     )
+    _write_lines(lines, path)
+
+
+def write_records(records: Iterable[Mapping[str, Any]], path: Path | None) -> None:
+    """JSON objects as `write_predictions` writes those of predictions."""
+    _write_lines((json.dumps(record, ensure_ascii=False) + "\n" for record in records), path)
+
+
+def _write_lines(lines: Iterable[str], path: Path | None) -> None:
     if path is None:
         sys.stdout.writelines(lines)
         return

@@ -178,6 +178,10 @@ class Learner(nn.Module):
     def evaluate(self, examples: Any, always: str | None, *, size: int, report: Report) -> Evaluation:
         """All metrics on examples with answers, and those of `always` giving one answer."""
 
+    def scored(self, examples: Any, *, size: int, report: Report) -> Iterator[dict[str, Any]]:
+        """Every example with the probabilities of all labels as its label, for soft labels."""
+        raise TaskError(f"{self.task.name} chooses no class whose probabilities could be written: leave --scores out.")
+
     @abstractmethod
     def predict(self, examples: Any, *, size: int, report: Report) -> Sequence[Prediction]:
         """An answer for every example, in their order; answers of the examples are not looked at."""

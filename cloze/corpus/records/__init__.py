@@ -12,6 +12,7 @@ from cloze.corpus.records.choice import ChoiceAnswer
 from cloze.corpus.records.classes import ClassAnswer
 from cloze.corpus.records.match import MatchAnswer
 from cloze.corpus.records.number import NumberAnswer
+from cloze.corpus.records.scores import ScoresAnswer
 from cloze.corpus.records.several import ClassesAnswer
 from cloze.corpus.records.source import BoundRecords, Records
 from cloze.corpus.records.spans import SpanAnswer
@@ -22,6 +23,6 @@ from cloze.corpus.records.words import WordAnswers
 
 __all__ = [
     "Answer", "BoundRecords", "ChoiceAnswer", "ClassAnswer", "ClassesAnswer", "MatchAnswer", "NumberAnswer", "Record",
-    "RecordFindings", "RecordStore", "Records", "SpanAnswer", "TextAnswer", "TreeAnswers", "WordAnswers", "build_records",
-    "check_records",
+    "RecordFindings", "RecordStore", "Records", "ScoresAnswer", "SpanAnswer", "TextAnswer", "TreeAnswers", "WordAnswers",
+    "build_records", "check_records",
 ]

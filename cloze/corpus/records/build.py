@@ -78,9 +78,10 @@ class RecordWriter(StoreWriter):
         if self.answer.ragged:
             self._files[BOUNDS].write(np.array([self.values], np.int64))
         classes: tuple[str, ...] | None = None
-        if labels is not None and self.answer.coded is not None:
+        if labels is not None:
             classes, order = labels.order()
-            self._renumber(f"{FOLDER}{self.answer.coded}.bin", np.append(order, np.int32(-1)))
+            if self.answer.coded is not None:
+                self._renumber(f"{FOLDER}{self.answer.coded}.bin", np.append(order, np.int32(-1)))
         self.header["records"] = {
             **self.about, "classes": None if classes is None else list(classes), "usual": getattr(encoder, "usual", None),
         }

@@ -1,0 +1,78 @@
+"""Give a text the probabilities that another model gives it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.bounds import BelowOne, Count, Positive
+from cloze.networks.clock import Clock
+from cloze.objectives.heads import Transform
+from cloze.objectives.objective import Loss
+from cloze.objectives.summary import Read, SummaryValues, summary_head, wide
+from cloze.registry import Given, register
+
+SoftLoss = Literal["kl_divergence", "squared"]
+_LEAST = 1e-30  # a probability of 0 has no logarithm
+
+
+class SoftClassification(SummaryValues):
+    """How far the scores of a text are from the probabilities `values/<set>` (M, C), summed over the texts.
+
+    `kl_divergence`: of the softmax from the probabilities, both at the `temperature` T, times T²: its gradient is that of the
+    cross-entropy, and it is 0 where both agree. `squared`: the mean squared difference of scores and log-probabilities, each
+    minus its mean, which the softmax does not see. Metric: `correct`, the texts whose likeliest class is the same.
+    """
+
+    def __init__(self, head: nn.Module, *, set: str, reading: Read, loss: SoftLoss, temperature: float) -> None:
+        super().__init__(head, set=set, reading=reading)
+        self.kind = "relation_prediction"
+        self.squared, self.temperature = loss == "squared", temperature
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in fp32; zero answers give a zero connected to the parameters."""
+        logits = wide(scores)
+        shares = self.answers(batch).to(logits.dtype)
+        known = shares.clamp(min=_LEAST).log()
+        if self.squared:
+            apart = (logits - logits.mean(-1, keepdim=True)) - (known - known.mean(-1, keepdim=True))
+            losses = apart.square().mean(-1)
+        else:
+            goal = F.log_softmax(known / self.temperature, dim=-1)
+            found = F.log_softmax(logits / self.temperature, dim=-1)
+            losses = (goal.exp() * (goal - found)).sum(-1) * self.temperature**2
+        right = (logits.detach().argmax(-1) == shares.argmax(-1)).to(logits.dtype) if len(logits) else logits.detach()[:, 0]
+        return Loss(self.weighed(losses, batch), {"correct": self.weighed(right, batch)})
+
+
+@register("objective", "soft_classification")
+def soft_classification(
+    *,
+    set: str = "label",
+    classes: Count = 2,
+    loss: SoftLoss = "kl_divergence",
+    temperature: Positive = 1.0,
+    reading: Read = "summary",
+    pool: bool = False,
+    transform: Transform | None = None,
+    norm_epsilon: Positive | None = None,
+    biases: bool = True,
+    output_bias: bool = True,
+    dropout: BelowOne = 0.0,
+    width: Given[int],
+    clock: Given[Clock],
+) -> SoftClassification:
+    """The probabilities that another model gives each class of a text (Hinton et al., 2015), or its scores (Tang et al., 2019).
+
+    The head is that of `regress` with an output for each of `classes`. Parameters: as there.
+
+    Differs: with `loss: squared` the other model's scores come from its probabilities, which lack what all classes share.
+    """
+    head = summary_head(
+        classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
+        biases=biases, output_bias=output_bias, reading=reading,
+    )
+    return SoftClassification(head, set=set, reading=reading, loss=loss, temperature=temperature)
