@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from cloze.assembly.fit import Change
 from cloze.assembly.recipe import Recipe
 
-SHARE = 0.6  # of the peak that a checkpoint was pre-trained with
+SHARE, USUAL = 0.6, 5e-5  # of the peak that a checkpoint was pre-trained with; the published peak that this is for
 WIDTH = 768  # that the peaks of task recipes are for
 UPDATES, MOST_EPOCHS = 400, 20
 FEW, SMALL_BATCH = 1000, 16  # rows below which the batch is small
@@ -81,7 +81,13 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[Change]:
             batch = SMALL_BATCH
             yield Change(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
         yield from _epochs(recipe, math.ceil(rows / batch), at)
-    yield _peak(recipe, facts, batch, at)
+    peak = _peak(recipe, facts, batch, at)
+    yield peak
+    faster = training.layerwise_rates
+    if faster is not None and faster.name == "heads":  # what is new moves as fast as published, however fast the network does
+        times = float(faster.arguments["times"])
+        here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
+        yield Change(f"{at}training.layerwise_rates.heads.times", _plain(times), _plain(here), "new layers keep their rate")
 
 
 def _epochs(recipe: Recipe, per_epoch: int, at: str) -> Iterator[Change]:
@@ -102,7 +108,8 @@ def _plain(number: float) -> float:
 def _peak(recipe: Recipe, facts: TaskFacts, batch: int, at: str) -> Change:
     published = float(recipe.training.rate.arguments["peak"])
     if facts.peak is not None and facts.batch is not None:
-        peak = (1.0 if facts.tuned else SHARE) * facts.peak * math.sqrt(batch / facts.batch)
+        share = 1.0 if facts.tuned else SHARE * published / USUAL
+        peak = share * facts.peak * math.sqrt(batch / facts.batch)
         why = f"the checkpoint was trained at {facts.peak:g} in batches of {facts.batch}"
     else:
         peak, why = published * WIDTH / facts.width, f"width {facts.width}; the published peak is for {WIDTH}"

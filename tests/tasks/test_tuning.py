@@ -15,7 +15,7 @@ import typer
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.assembly.fit_task import facts_of, fit_task
+from cloze.assembly.fit_task import TaskFacts, facts_of, fit_task
 from cloze.assembly.load import load_recipe, task_recipe_names
 from cloze.cli.tuning import _replacing
 from cloze.errors import CheckpointError, TaskError
@@ -120,6 +120,12 @@ def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_traine
     assert peak({"training": adam}) == pytest.approx(2.1e-5)
     assert peak({"training": adam, "task": {"type": "x"}}) == pytest.approx(3.5e-5)
     assert peak({"training": {**adam, "optimizer": {"lamb": {}}}}) == pytest.approx(2e-4)
+    made = fit_task(load_recipe("token_labelling_crf"), TaskFacts(None, 192, peak=2.4e-3, batch=32))
+    found = {change.path: change.here for change in made}
+    network, times = found["training.rate.linear.peak"], found["training.layerwise_rates.heads.times"]
+    assert network == pytest.approx(1.4e-3) and network * max(times, 1.0) == pytest.approx(1.4e-3)
+    slow = {change.path: change.here for change in fit_task(load_recipe("token_labelling_crf"), TaskFacts(None, 384))}
+    assert slow["training.layerwise_rates.heads.times"] == 10 and slow["training.rate.linear.peak"] == pytest.approx(1e-4)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(
