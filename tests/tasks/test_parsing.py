@@ -8,14 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune
 from cloze.cli.main import main
 from cloze.corpus.readers.trees import each_tree
 from cloze.errors import TaskError
+from cloze.interop import Card, Model, Reading, export_folder
+from cloze.networks import Clock
+from cloze.registry import lookup
 from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate
+from cloze.text.normalise import Normalise
+from cloze.text.words import Words
 
 #: A determiner hangs on its noun, nouns on the verb before or behind them, marks on the verb.
 SENTENCES = [
@@ -90,6 +96,31 @@ def test_a_sentence_that_the_network_cannot_read_at_once_is_one_tree(parser: Any
     path.write_text(words, encoding="utf-8")
     (said,) = learner.predict(learner.task.read(path, labelled=False), size=4, report=lambda done: None)
     assert len(said.heads) == 60 and said.heads.count(0) == 1 and said.relations.count("root") == 1
+
+
+@pytest.mark.parametrize(("kind", "name"), [("two_stream", "token_labelling_crf"), ("lstm", "dependency_parsing")])
+def test_networks_that_are_no_transformer_are_asked_for_words_too(tmp_path: Path, kind: str, name: str) -> None:
+    network: type[Any] = lookup("network", kind)
+    arguments = {"layers": 1, "width": 16} | ({"heads": 2, "inner": 24} if kind == "two_stream" else {})
+    tokenizer = Words(min_count=1).train(["the cat a dog saw rain mat"], Normalise())
+    torch.manual_seed(0)
+    made = network(**arguments, vocab_size=tokenizer.size, clock=Clock())
+    order = "open" if kind == "two_stream" else "left_to_right"
+    export_folder(
+        tmp_path / "start", model=Model(arguments, order, made.state_dict(), {}, kind), tokenizer=tokenizer,
+        reading=Reading("{A} [EOS]", None, "last"), card=Card(kind),
+    )
+    data = tmp_path / ("x.conllu" if name == "dependency_parsing" else "x.conll")
+    tagged = "the\tO\ncat\tB-X\nsaw\tO\n\na\tO\ndog\tB-X\ndog\tI-X\n\n"
+    data.write_text("".join(map(conllu, SENTENCES)) if name == "dependency_parsing" else tagged, encoding="utf-8")
+    tuned = finetune(
+        tmp_path / "start", task=name, train=[str(data)], dev=[str(data)], out=tmp_path / "out", report=lambda line: None,
+        overrides=["training.epochs=1", "training.batch=2", "corpus.length=24"],
+    )
+    learner, _ = load_tuned(load_checkpoint(tmp_path / "out"))
+    standing = tuned.outcomes[1].standing
+    assert standing is not None
+    assert evaluate(learner, learner.task.read(data)).metrics == pytest.approx(standing.metrics)
 
 
 def test_what_means_nothing_here_is_refused(parser: Any, tmp_path: Path) -> None:
