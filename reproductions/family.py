@@ -313,7 +313,7 @@ def paraphrases(run: Trained, chosen: Choice) -> float:
     """Accuracy on 1,000 test pairs of PAWS-X (English): two epochs of 1,600 pairs of its dev part, 400 choose the epoch."""
     from cloze.assembly.build import load_checkpoint
     from cloze.tasks.evaluation import evaluate
-    from cloze.tasks.finetune import as_dtype, finetune
+    from cloze.training.precision import as_dtype, finetune
     from cloze.tasks.settings import Settings
     from cloze.tasks.task import task
     from cloze.training.precision import choose_device
@@ -354,7 +354,7 @@ def measure_memory(run: Trained, chosen: Choice) -> dict[str, Any]:
 def measure_unilm(run: Trained, chosen: Choice) -> dict[str, Any]:
     """Held-out loss and minimal pairs in every order that the network was trained in."""
     from cloze.decoding.minimal_pairs import overall, prefer, read_pairs
-    from cloze.tasks.finetune import as_dtype
+    from cloze.training.precision import as_dtype
 
     pairs = read_pairs(chosen.data / "minpairs_en_blimp", limit=chosen.pairs)
     recipe, step = run.open()

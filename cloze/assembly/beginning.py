@@ -9,10 +9,10 @@ from typing import Literal
 from torch import Tensor, nn
 
 from cloze.assembly.build import Loaded, head_key, load_checkpoint
+from cloze.assembly.new_heads import start_head
 from cloze.assembly.origins import borrowed, frozen_heads
 from cloze.assembly.recipe import ObjectiveSpec, Recipe
 from cloze.errors import CheckpointError
-from cloze.tasks.classifier import start_head
 from cloze.text import Tokenizer
 from cloze.training.step import Step
 from cloze.transfer import matched_rows, transfer_rows

@@ -83,7 +83,7 @@ def recipe_onto(
 def count_rows(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, int]:
     """How many rows the training files of every source have, up to `COUNTED`."""
     found = {}
-    for whole in [stage.recipe for stage in recipe.stages] or [recipe]:
+    for whole in _wholes(recipe):
         for name, spec in whole.sources.items():
             source: Any = built(spec, {})
             rows = (row for file in files[name].train for row in source.answer.read(file, source.columns))
@@ -112,7 +112,7 @@ def finetune(
     loaded = load_checkpoint(checkpoint)
     bound = parse_binds([*binds, f"{START}={checkpoint}"])
     asked = partial(
-        recipe_onto, recipe or written(task, tasks, first), loaded, overrides=overrides, with_files=with_files,
+        recipe_onto, recipe or written(task, tasks, first, loaded), loaded, overrides=overrides, with_files=with_files,
         checkpoints={name: Path(given[0]) for name, given in bound.items()},
     )
     made = asked()
@@ -123,6 +123,7 @@ def finetune(
     require_files([file for one in files.values() for file in (*one.train, *one.dev)])
     made = asked(rows=count_rows(made, files), report=report or (lambda line: None))
     made = _from_scratch(made) if from_scratch else made
+    from_scratch = START not in {n.origin for whole in _wholes(made) for n in whole.networks.values()}
     check_recipe(made)
     checkpoints = bound_checkpoints(made, bound)
     check_binds(made, {name: given for name, given in bound.items() if name != START}, checkpoint_names(made))
@@ -162,11 +163,23 @@ def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
     return run_stage(made, request, folder, spend, begin_of(made, request, {}))
 
 
-def written(task: str, tasks: Mapping[str, Labelled] | None, first: Labelled | None) -> str | dict[str, Any]:
-    """The recipe of what is asked for: one of cloze's own, or one that is made of several."""
+def written(
+    task: str, tasks: Mapping[str, Labelled] | None, first: Labelled | None, loaded: Loaded
+) -> str | dict[str, Any]:
+    """The recipe of what is asked for: one of cloze's own, or one that is made of several.
+
+    A checkpoint that was trained by a recipe for which the task has one of its own (ulmfit: ulmfit_classification) is trained on
+    by that.
+    """
     if first is not None:
         return after(first, tasks or {"main": Labelled(task, (), ())})
-    return several(tasks) if tasks else task
+    own = f"{(loaded.recipe or {}).get('name')}_{task.removeprefix('sentence_')}"
+    return several(tasks) if tasks else own if own in task_recipe_names() else task
+
+
+def _wholes(made: Recipe) -> list[Recipe]:
+    """The recipes of all stages."""
+    return [stage.recipe for stage in made.stages] or [made]
 
 
 def _files(
@@ -174,8 +187,7 @@ def _files(
     first: Labelled | None,
 ) -> dict[str, Labelled]:
     """The files of every source of a recipe; a source that has none, and files of none, are a `TaskError`."""
-    wholes = [stage.recipe for stage in made.stages] or [made]
-    sources = list(dict.fromkeys(name for whole in wholes for name in whole.sources))
+    sources = list(dict.fromkeys(name for whole in _wholes(made) for name in whole.sources))
     alone = "main" if "main" in made.sources else next(iter(made.sources))
     own = tasks if tasks else {alone: Labelled(task, tuple(map(str, train)), tuple(map(str, dev)))}
     files = {**({} if first is None else {FIRST: first}), **own}

@@ -17,6 +17,7 @@ from cloze.assembly.build import Loaded
 from cloze.assembly.document import Node, from_data
 from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
+from cloze.assembly.new_heads import plain_head
 from cloze.assembly.parts import builder_of
 from cloze.assembly.schema import RESERVED, check_value, expand_part, part_slots
 from cloze.decoding.reader import Reader, heads_by_kind
@@ -24,7 +25,7 @@ from cloze.errors import CheckpointError
 from cloze.exercises.answer import Form, Lesson
 from cloze.exercises.frame import OWN
 from cloze.objectives.chosen import Predicts, Start
-from cloze.objectives.heads import ClassHead, VocabularyHead
+from cloze.objectives.heads import VocabularyHead
 from cloze.tasks.answerer import writing_form
 
 #: How a network that reads left to right and knows no pairs reads two texts: with a delimiter (Radford et al., 2018, §3.3).
@@ -93,10 +94,8 @@ class Origin:
 
 def _plain(loaded: Loaded) -> Any:
     """The transform and the norm of a head that has a dense map and a norm without offsets, or None."""
-    heads = [getattr(head, "head", None) for head in loaded.heads.values()]
-    found = [head for head in heads if isinstance(head, (VocabularyHead, ClassHead))]
-    plain = next((head for head in found if head.norm is not None and head.norm.bias is None), None)
-    return None if plain is None or plain.norm is None else (plain.transform, plain.norm.eps)
+    plain = plain_head(loaded)
+    return None if plain is None else (plain.transform, plain.norm.eps)
 
 
 def _layers(loaded: Loaded) -> int:

@@ -64,6 +64,7 @@ def take_up(
             if whole:
                 part, arguments = _described(checkpoints[name], label)
                 network.put(part, from_data(dict(arguments), network.where))
+                network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
     return Written(tree, frozenset(kept))
 
 

@@ -125,28 +125,29 @@ def fill_blanks(run: Path) -> None:
 def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int) -> tuple[list[list[str]], str]:
     """Fine-tune the pre-trained network, kept in `out`, and a random twin; returns a table and a note under it."""
     from cloze.assembly.build import load_checkpoint
+    from cloze.assembly.finetune import finetune
     from cloze.tasks.evaluation import evaluate
-    from cloze.tasks.finetune import finetune
-    from cloze.tasks.labels import baseline
-    from cloze.tasks.result import save_result
-    from cloze.tasks.settings import Settings
-    from cloze.tasks.task import task
+    from cloze.tasks.result import load_tuned
 
-    loaded = load_checkpoint(run)
-    kind = task("sentence_classification")
-    train, dev, test = (kind.read(packages[part]) for part in ("train", "dev", "test"))
-    always = baseline(train, test)
-    rows = [_row(f"always {always['always']!r}", always)]
-    for name, scratch in (("random start", True), ("pre-trained", False)):
-        settings = Settings(epochs=EPOCHS, length=LENGTH, from_scratch=scratch, patience=None)
-        result = finetune(loaded, kind, train, dev, settings=settings, seed=seed)
-        rows.append(_row(name, evaluate(result.tuned, test).metrics))
-        if not scratch:
-            facts = {"label_counts": always["counts"], "baseline": {k: v for k, v in always.items() if k != "counts"}}
-            save_result(out, result, loaded, facts=facts, overwrite=True)
+    rows: list[list[str]] = []
+    values = [f"training.epochs={EPOCHS}", f"length={LENGTH}", "task.patience=0"]
+    found: Any = None
+    for name, folder in (("random start", out.with_name(f"{out.name}-random")), ("pre-trained", out)):
+        tuned = finetune(
+            run, train=[str(packages["train"])], dev=[str(packages["dev"])], out=folder, overrides=values, seeds=(seed,),
+            from_scratch=folder != out, report=lambda line: None,
+        )
+        if not tuned.described:
+            raise RunError(f"{folder}: stopped. Rerun the command; it resumes there.")
+        learner, described = load_tuned(load_checkpoint(folder))
+        found = evaluate(learner, learner.task.read(packages["test"]), always=described["usual"])
+        if not rows:
+            rows.append(_row(f"always {described['usual']!r}", found.baseline))
+        rows.append(_row(name, found.metrics))
+    examples = described["examples"]
     return rows, (
-        f"{len(always['counts'])} packages; {len(train):,} docstrings to train on, {len(dev):,} to choose the epoch, "
-        f"{len(test):,} to test; no module is in two parts. Both starts: {EPOCHS} epochs, seed {seed}."
+        f"{len(described['labels'])} packages; {examples['train']:,} docstrings to train on, {examples['dev']:,} to choose the "
+        f"epoch, {found.examples:,} to test; no module is in two parts. Both starts: {EPOCHS} epochs, seed {seed}."
     )
 
 

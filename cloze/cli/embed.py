@@ -46,7 +46,7 @@ def command(
     from cloze.decoding.features import save_features, token_features
     from cloze.decoding.progress import Progress
     from cloze.decoding.reader import Reader
-    from cloze.tasks.finetune import as_dtype
+    from cloze.training.precision import as_dtype
 
     loaded = load_checkpoint(checkpoint, device)
     reader = Reader.of(loaded, language=language, precision=as_dtype(precision, loaded.clock.seed.device))

@@ -121,7 +121,16 @@ def run(arguments: list[str]) -> None:
     from typer.main import get_command
 
     name, *rest = arguments
+    refuse_former(name, rest)
     get_command(load_verb(name)).main(args=rest, prog_name=f"cloze {name}")
+
+
+def refuse_former(verb: str, given: list[str]) -> None:
+    """A `UserError` for an option that a verb had once: it names what is written in its place."""
+    former = getattr(import_module(f"cloze.cli.{VERBS[verb].module}"), "FORMER", {}) if verb in VERBS else {}
+    for option in (argument.partition("=")[0] for argument in given):
+        if option in former:
+            raise UserError(f"{option} {former[option]}")
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -58,7 +58,7 @@ def command(
     from cloze.decoding.pointer_cache import Pointer
     from cloze.decoding.ready import to_score
     from cloze.decoding.windows import Windows
-    from cloze.tasks.finetune import as_dtype
+    from cloze.training.precision import as_dtype
 
     sizes = {"scale": pointer_scale, "share": pointer_share}
     cache = None if pointer is None else Pointer(pointer, **{name: value for name, value in sizes.items() if value is not None})

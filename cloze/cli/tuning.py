@@ -11,57 +11,36 @@ from typing import Any
 
 import typer
 
-#: Options that only repeat a value of the recipe.
-VALUES: Mapping[str, str] = {
-    "epochs": "training.epochs", "batch": "training.batch", "rate": "training.rate.peak", "clip": "training.clip",
-    "length": "length", "patience": "task.patience", "metric": "task.metric", "dropout": "objectives[0].dropout",
-    "text": "corpus.text", "text_b": "corpus.text_b", "label": "corpus.label", "format": "corpus.format",
-    "quoting": "corpus.quoting", "columns": "corpus.columns", "precision": "training.precision",
-}  # fmt: skip
 
-
-def values_of(options: Mapping[str, Any]) -> list[str] | None:
-    """Options as values of a recipe, those that were not given left out; None if one is given that is no value."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if not given.keys() <= VALUES.keys():
-        return None
-    return [f"{VALUES[name]}={json.dumps(value)}" for name, value in given.items()]
-
-
-def fits(loaded: Any, task: str) -> bool:
-    """Whether there is a recipe for the task and for this kind of network."""
-    from cloze.assembly.load import task_recipe_names
-    from cloze.registry import lookup, names
-    from cloze.transfer import published
-
-    part = next((name for name in names("network") if lookup("network", name) is type(loaded.network)), "")
-    own = "characters" not in loaded.network.takes and not loaded.beside
-    return task in task_recipe_names() and own and not published(part, len(loaded.network.depth_groups()))
-
-
-def run_recipe(
-    checkpoint: Path, *, task: str, train: str | None, dev: str | None, test: str | None, out: Path, recipe: str | None,
-    overrides: Sequence[str], show: bool, extend: bool, seeds: Sequence[int], device: str, quiet: bool, as_json: bool,
-    binds: Sequence[str] = (), from_scratch: bool = False, overwrite: bool = False, tasks: Mapping[str, Any] | None = None,
-    first: Any = None,
+def show_recipe(
+    checkpoint: Path, *, task: str, tasks: Mapping[str, Any], first: Any, recipe: str | None, overrides: Sequence[str],
+    binds: Sequence[str],
 ) -> None:
-    """Train the recipe of a task onto a checkpoint, or print it."""
+    """Print the recipe of a task as it is trained onto a checkpoint."""
     from cloze.assembly.binding import parse_binds
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.finetune import finetune, measured_on, recipe_onto, written
+    from cloze.assembly.finetune import recipe_onto, written
+
+    further = {name: Path(given[0]) for name, given in parse_binds(binds).items()}
+    loaded = load_checkpoint(checkpoint)
+    made = recipe_onto(recipe or written(task, tasks, first, loaded), loaded, overrides=overrides, checkpoints=further)
+    print(to_yaml(made.canonical()), end="")
+
+
+def run_recipe(
+    checkpoint: Path, *, task: str, tasks: Mapping[str, Any], first: Any, train: str | None, dev: str | None, test: str | None,
+    out: Path, recipe: str | None, overrides: Sequence[str], binds: Sequence[str], extend: bool, seeds: Sequence[int],
+    device: str, as_json: bool, overwrite: bool,
+) -> None:
+    """Train the recipe of a task onto a checkpoint, and print what came of it."""
+    from cloze.assembly.finetune import finetune, measured_on
     from cloze.cli.quiet import silence
 
-    if show:
-        further = {name: Path(given[0]) for name, given in parse_binds(binds).items()}
-        asked = recipe or written(task, tasks, first)
-        made = recipe_onto(asked, load_checkpoint(checkpoint), overrides=overrides, checkpoints=further)
-        print(to_yaml(made.canonical()), end="")
-        return
-    with silence(on=quiet or as_json, results=True), _replacing(out, overwrite=overwrite):
+    with silence(on=as_json, results=True), _replacing(out, overwrite=overwrite):
         tuned = finetune(
             checkpoint, task=task, train=[train] if train else [], dev=[dev] if dev else [], tasks=tasks, first=first, out=out,
-            seeds=seeds, recipe=recipe, overrides=overrides, binds=binds, device=device, extend=extend, from_scratch=from_scratch,
+            seeds=seeds, recipe=recipe, overrides=overrides, binds=binds, device=device, extend=extend,
             report=lambda line: typer.echo(line, err=True),
         )
         stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
@@ -125,7 +104,7 @@ def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
         for part, cut in one["cut"].items():
             if cut:
                 print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows have a text that is too long and lost its end "
-                      "(--length N reads more)")  # fmt: skip
+                      "(--set length=N reads more)")  # fmt: skip
     for name, value in described.get("test", {}).items():
         print(f"test {name}: {value:.4f}")
     for remark in described.get("remarks", ()):

@@ -1,4 +1,4 @@
-"""Downstream tasks by type: a reader of examples, something that learns them, metrics; the small loop that fine-tunes.
+"""Downstream tasks by type: a reader of examples, something that answers them, metrics.
 May import: training, decoding, interop and what is below them; never assembly, reports or cli.
 Add one: a file with a builder `@register("task", name)` that gives a `Task`, whose learner is a `Learner`; its import line below.
 Contract: tests/tasks, one file per module here.
@@ -7,15 +7,12 @@ Contract: tests/tasks, one file per module here.
 from cloze.tasks.classification import Classification, pair_classification, sentence_classification
 from cloze.tasks.classifier import Classifier
 from cloze.tasks.dependency_parsing import DependencyParsing, dependency_parsing
-from cloze.tasks.features import FeatureClassification, frozen_features
-from cloze.tasks.finetune import finetune_seeds
 from cloze.tasks.multi_label import MultiLabel, multi_label
 from cloze.tasks.multiple_choice import MultipleChoice, multiple_choice
 from cloze.tasks.question_answering import QuestionAnswering, question_answering
 from cloze.tasks.regression import Regression, regression
 from cloze.tasks.result import load_tuned
 from cloze.tasks.retrieval import Retrieval, retrieval
-from cloze.tasks.settings import Settings
 from cloze.tasks.task import Learner, Task, task
 from cloze.tasks.text_to_text import TextToText, text_to_text
 from cloze.tasks.token_labelling import TokenLabelling, token_labelling
@@ -24,20 +21,16 @@ __all__ = [
     "Classification",
     "Classifier",
     "DependencyParsing",
-    "FeatureClassification",
     "Learner",
     "MultiLabel",
     "MultipleChoice",
     "QuestionAnswering",
     "Regression",
     "Retrieval",
-    "Settings",
     "Task",
     "TextToText",
     "TokenLabelling",
     "dependency_parsing",
-    "finetune_seeds",
-    "frozen_features",
     "load_tuned",
     "multi_label",
     "multiple_choice",

@@ -12,14 +12,12 @@ import torch
 
 from cloze.corpus.readers.class_folders import read_class_folders
 from cloze.corpus.readers.labelled import Format, Quoting, Table, read_table
-from cloze.corpus.records.answer import label_names
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
 from cloze.registry import register
-from cloze.tasks.classifier import Classifier, begin, load
-from cloze.tasks.labels import Examples, baseline, label_ids
+from cloze.tasks.classifier import Classifier, load
+from cloze.tasks.labels import Examples, label_ids
 from cloze.tasks.metrics import METRICS, measure
-from cloze.tasks.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -76,23 +74,9 @@ class Classification:
                 raise TaskError(f"{table.path}:{line}: an empty {self.label!r}; expected a label in every row.")
         return labels
 
-    def begin(
-        self, loaded: Checkpoint, train: Examples, settings: Settings, seed: int, precision: torch.dtype | None
-    ) -> Classifier:
-        """A classifier over the labels of the training examples, before training."""
-        labels = label_names(train.labels or ())
-        if len(labels) < 2:
-            raise TaskError(f"{train.path}: {len(labels)} distinct labels in {self.label!r}; expected at least two.")
-        return begin(loaded, self, labels, settings, seed, precision)
-
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
         """The classifier of a fine-tuned folder."""
         return load(loaded, self, described, precision)
-
-    def facts(self, train: Examples, dev: Examples) -> dict[str, Any]:
-        """The metrics of always answering the most frequent training label, and how often each label occurs there."""
-        found = baseline(train, dev)
-        return {"label_counts": found.pop("counts"), "baseline": found}
 
     def constant(self, always: str, examples: Examples, labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always giving one label."""

@@ -11,22 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from cloze.batch import Batch
 from cloze.corpus.readers.tagged import Tagged
-from cloze.corpus.records.words import first_tokens
-from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
-from cloze.interop.model import Head as StoredHead
 from cloze.schemes import Repair, breaks, closes
-from cloze.tasks.classifier import HEAD, Head
 from cloze.tasks.entities import LabelsOfWords, entities_of
 from cloze.tasks.metrics import METRICS, confusion
 from cloze.tasks.spans import Counts, f1_of, span_counts
 from cloze.tasks.spans import report as span_report
-from cloze.tasks.task import Evaluation, FramedRow, Report, evaluating
-from cloze.tasks.trained import TrainedLearner
+from cloze.tasks.task import Evaluation, Learner, Report, evaluating
 from cloze.tasks.words import Places, WordWindow, read_words, word_windows
 from cloze.text.matching import Span
 from cloze.text.running import as_text, word_spans
@@ -41,28 +36,11 @@ _SHOWN = 8  # of the labels that training never saw, the most frequent
 
 
 @dataclass(frozen=True)
-class LabelledWords(FramedRow):
-    """A text with its labels: cut, with the column where each word is labelled (-1: it did not fit), and whole, in windows."""
+class LabelledWords:
+    """A text with its labels, in windows."""
 
-    columns: Places
     labels: tuple[str, ...]
     windows: Sequence[WordWindow] = ()
-
-
-def word_columns(reader: Reader, texts: Sequence[Sequence[str]], longest: int | None) -> list[tuple[Framed, Places]]:
-    """Texts given as words, framed and cut, and for each word the column of its first token (Devlin et al., 2019).
-
-    -1 for a word of which nothing is left: it did not fit, or the tokenizer drops all of it.
-    """
-    joined = [" ".join(words) for words in texts]
-    framed = reader.encode(joined, longest=longest)
-    found = reader.tokenizer.encode_spelled(joined)
-    made = []
-    for number, (words, row) in enumerate(zip(texts, framed, strict=True)):
-        first = first_tokens(found, number, words)
-        kept = np.flatnonzero(row.part == 0)
-        made.append((row, np.where((first >= 0) & (first < len(kept)), np.append(kept, -1)[np.minimum(first, len(kept))], -1)))
-    return made
 
 
 class LabelsSaid(NamedTuple):
@@ -72,58 +50,26 @@ class LabelsSaid(NamedTuple):
     probabilities: tuple[float, ...]
 
 
-class WordLabeller(TrainedLearner):
-    """A reader with a head over `labels`; the loss is the mean over the words that were read and whose label is known.
+class WordLabeller(Learner):
+    """A reader with a head over `labels`, which reads a text in windows.
 
-    Training cuts a text; all else reads it in windows. A word of which the tokenizer leaves no token gets `usual`, the most
-    frequent label of the training texts, unless the head labels a text as a whole. `frozen`: the network is never trained and
-    drops nothing.
+    A word of which the tokenizer leaves no token gets `usual`, the most frequent label of the training texts, unless the head
+    labels a text as a whole.
     """
 
     def __init__(
-        self, reader: Reader, head: Head, labels: Sequence[str], usual: str, task: Any, *, length: int | None, frozen: bool
+        self, reader: Reader, head: nn.Module, labels: Sequence[str], usual: str, task: Any, *, length: int | None
     ) -> None:
-        super().__init__(reader, head.objective, task, length=length)
-        self.made, self.usual, self.frozen = head, usual, frozen
+        super().__init__(reader, head, task, length=length)
+        self.usual = usual
         self.names = tuple(labels)
         self.labels = self.names
-        if frozen:
-            self.network.requires_grad_(False)
-            self.usual_rate = 1e-3  # everything that learns begins at random
-
-    def train(self, mode: bool = True) -> WordLabeller:
-        """The head learns, and the network unless it is frozen."""
-        super().train(mode)
-        if self.frozen:
-            self.network.eval()
-        return self
 
     def answered(self, examples: Tagged) -> list[LabelledWords]:
         """The texts with their labels; one that is not known can be measured, but not learned."""
         assert examples.labels is not None  # read with labels
-        cut = word_columns(self.reader, examples.words, self.length)
-        rows = zip(cut, examples.labels, self._windows(examples), strict=True)
-        return [LabelledWords(framed, columns, labels, windows) for (framed, columns), labels, windows in rows]
-
-    def loss(self, rows: Sequence[LabelledWords]) -> torch.Tensor:
-        """The mean loss of the words."""
-        known = {name: number for number, name in enumerate(self.names)}
-        framed = [row.framed for row in rows]
-        batch = self.reader.batch(framed)
-        width = batch["tokens"].shape[1]
-        asked = [
-            (number * width + int(column), known[label])
-            for number, row in enumerate(rows)
-            for column, label in zip(row.columns, row.labels, strict=True)
-            if column >= 0 and label in known
-        ]
-        places, targets = torch.tensor(asked, dtype=torch.long, device=self.reader.device).reshape(-1, 2).unbind(1)
-        states = self.states(self.reader, framed, batch, self.head.reads)
-        answers = {f"places/{self.head.set}": places, f"targets/{self.head.set}": targets}
-        with self.reader.autocast():
-            loss = self.head(states, Batch({**batch, **answers}, checked=True))
-        total: torch.Tensor = loss.total / max(1, len(asked))
-        return total
+        rows = zip(examples.labels, word_windows(self.reader, examples.words, self.length), strict=True)
+        return [LabelledWords(labels, windows) for labels, windows in rows]
 
     @torch.inference_mode()
     def said(
@@ -228,18 +174,6 @@ class WordLabeller(TrainedLearner):
     def _placed(self, words: Sequence[str], running: str | None) -> tuple[str, list[Span]]:
         """A text and where its words stand in it."""
         return as_text(words) if running is None else (running, word_spans(running, self.reader.tokenizer))
-
-    def stored(self) -> dict[str, StoredHead]:
-        """The head that labels; the checkpoint's other heads are left behind."""
-        return {HEAD: StoredHead(self.made.part, self.made.arguments, self.head.state_dict())}
-
-    def description(self) -> dict[str, Any]:
-        """The labels in the order of the head's outputs."""
-        return {"labels": list(self.names), "usual": self.usual, "length": self.length, "head": HEAD}
-
-    def _windows(self, examples: Tagged) -> list[list[WordWindow]]:
-        return word_windows(self.reader, examples.words, self.length)
-
 
 class JudgedText(NamedTuple):
     """The labels of one text's words and those that were found, as numbers (2, K), and its spans."""

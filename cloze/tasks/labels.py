@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.records.answer import label_names
 from cloze.errors import TaskError, nearest
-from cloze.tasks.metrics import majority
 
 
 @dataclass(frozen=True)
@@ -43,11 +39,3 @@ def label_ids(examples: Examples, known: Sequence[str]) -> NDArray[np.int64]:
             )
         found[number] = place[label]
     return found
-
-
-def baseline(train: Examples, dev: Examples) -> dict[str, Any]:
-    """The most frequent training label, the dev metrics of always answering it, and the counts of all labels."""
-    labels = label_names(train.labels or ())
-    answers = label_ids(train, labels)
-    most, metrics = majority(answers, label_ids(dev, labels), len(labels))
-    return {"always": labels[most], **metrics, "counts": dict(Counter(labels[i] for i in answers.tolist()))}

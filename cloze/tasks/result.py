@@ -4,104 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import CheckpointError, TaskError, nearest
-from cloze.interop.card import Card
-from cloze.interop.export import export_folder
-from cloze.interop.model import Model
 from cloze.registry import lookup, names, parameters
-from cloze.tasks.finetune import Result
-from cloze.tasks.metrics import spread
 from cloze.tasks.task import Learner, Task
 from cloze.tasks.task import task as make_task
-from cloze.tasks.trained import TrainedLearner
 from cloze.untrusted import parse_json, read_small
-from cloze.whole import recover, whole_folder
+from cloze.whole import recover
 
 TASK_FILE = "cloze/task.json"
 LOG_FILE = "cloze/log.jsonl"
-
-
-def save_result(
-    folder: Path, result: Result, loaded: Checkpoint, *, facts: Mapping[str, Any], overwrite: bool = False
-) -> list[str]:
-    """Write the best of the trials; returns what transformers cannot express, in plain words.
-
-    `facts` (numbers of examples, baseline, …) go into task.json as they are. The folder appears whole or not at all; one
-    that is there already is a `TaskError` unless `overwrite`.
-    """
-    learner = result.tuned
-    check_new(folder, overwrite=overwrite)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with whole_folder(folder) as stage:
-        remarks = export_folder(
-            stage,
-            model=_model(learner, loaded),
-            tokenizer=learner.reader.tokenizer,
-            reading=learner.reader.reading,
-            card=_card(result, loaded, folder.name),
-            architecture=getattr(getattr(loaded, "imported", None), "architecture", None),
-            labels=learner.labels,
-        )
-        _write(stage / TASK_FILE, json.dumps(_description(result, facts), indent=2, ensure_ascii=False) + "\n")
-        _write(stage / LOG_FILE, "".join(json.dumps(record) + "\n" for record in result.log))
-    return remarks
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
-
-def _model(learner: TrainedLearner, loaded: Checkpoint) -> Model:
-    network = learner.reader.network
-    part = next((name for name in names("network") if lookup("network", name) is type(network)), type(network).__name__)
-    origin = getattr(loaded, "imported", None)
-    read_with = {} if origin is None else {
-        "beside": origin.model.beside, "tables": origin.model.tables, "languages": origin.model.languages,
-    }  # fmt: skip
-    return Model(
-        arguments=dict(loaded.network_arguments),
-        order=loaded.order,
-        network=network.state_dict(),
-        heads=learner.stored(),
-        part=part,
-        **read_with,
-    )
-
-
-def _card(result: Result, loaded: Checkpoint, folder: str) -> Card:
-    best, task = result.best, result.tuned.task
-    start = "a random start" if result.settings.from_scratch else Path(loaded.folder).name
-    figures = ", ".join(f"{name} {value:.4f}" for name, value in best.metrics.items())
-    return Card(
-        name=f"{Path(loaded.folder).name}-{task.name}",
-        notes=f"Fine-tuned for {task.name} from {start} with seed {best.seed}. Dev: {figures}.",
-        folder=folder, settings=TASK_FILE,
-    )
-
-
-def _description(result: Result, facts: Mapping[str, Any]) -> dict[str, Any]:
-    learner = result.tuned
-    return {
-        "version": 1,
-        "task": learner.task.name,
-        **learner.task.description(),
-        **learner.description(),
-        "settings": result.settings.record(),
-        "seed": result.best.seed,
-        "epoch": result.best.epoch,
-        "dev": result.best.metrics,
-        "trials": [asdict(trial) for trial in result.trials],
-        "spread": spread([trial.metrics for trial in result.trials]),
-        "cut": result.cut,
-        **facts,
-    }
 
 
 def check_new(folder: Path, *, overwrite: bool) -> None:

@@ -18,7 +18,6 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError, nearest
 from cloze.networks.blocks.dropout import name_dropouts
-from cloze.networks.clock import Clock
 from cloze.registry import lookup, names, parameters
 
 Report = Callable[[int], None]
@@ -26,26 +25,11 @@ Judged = Sequence[Any] | NDArray[Any]  # an item of every example
 T = TypeVar("T", bound="Task")
 
 
-class Row(Protocol):
-    """One example as the network reads it, with its answer; its length is what it costs."""
-
-    @property
-    def cut(self) -> Mapping[str, int]:
-        """How many tokens of each column did not fit."""
-
-    def __len__(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class FramedRow:
     """A row that is one framed text; tasks add its answer."""
 
     framed: Framed
-
-    @property
-    def cut(self) -> Mapping[str, int]:
-        """How many tokens did not fit."""
-        return {"text": self.framed.cut}
 
     def __len__(self) -> int:
         return len(self.framed)
@@ -213,12 +197,6 @@ def chosen_metric(task: Task, name: str | None) -> str:
     if name is not None and name not in task.metrics:
         raise TaskError(f"unknown metric {name!r}. {nearest(name, task.metrics)}")
     return next(iter(task.metrics)) if name is None else name
-
-
-def clock_of(network: nn.Module) -> Clock:
-    """The clock that a network draws by; a new one for a network that draws nothing."""
-    clocks = (getattr(module, "clock", None) for module in network.modules())
-    return next((clock for clock in clocks if isinstance(clock, Clock)), None) or Clock()
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import torch
 
-from cloze.errors import DeviceError
+from cloze.errors import DeviceError, nearest
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -41,6 +41,13 @@ def choose_precision(wanted: Precision, device: torch.device) -> Literal["fp32",
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     return "bf16" if cpu_multiplies_bf16() else "fp32"
+
+
+def as_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """`auto`, `fp32` or `bf16` as what a `Reader` casts to; None is fp32."""
+    if precision not in get_args(Precision):
+        raise DeviceError(f"unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
+    return torch.bfloat16 if choose_precision(cast(Precision, precision), device) == "bf16" else None
 
 
 def cpu_multiplies_bf16() -> bool:

@@ -6,16 +6,14 @@ protocol in `training/movement.py`; its import line below.
 Contract: tests/transfer (frozen groups keep every bit; rates have their ratios at every step; the same on every network).
 """
 
-from cloze.transfer.change import Vocabulary
+from cloze.transfer.change import Arguments, Vocabulary
 from cloze.transfer.encoder import encoder_only
 from cloze.transfer.expand import expand_vocabulary, linear_map
 from cloze.transfer.layerwise import Divide, Factors, Heads
-from cloze.transfer.manner import layerwise_of, published, unfreezing_named
 from cloze.transfer.unfreezing import Chain, Gradual, Sequential
 from cloze.transfer.vocabulary import matched_rows, transfer_rows
 
 __all__ = [
-    "Chain", "Divide", "Factors", "Gradual", "Heads", "Sequential", "Vocabulary", "encoder_only",
-    "expand_vocabulary", "layerwise_of", "linear_map", "matched_rows", "published",
-    "transfer_rows", "unfreezing_named",
+    "Arguments", "Chain", "Divide", "Factors", "Gradual", "Heads", "Sequential", "Vocabulary", "encoder_only",
+    "expand_vocabulary", "linear_map", "matched_rows", "transfer_rows",
 ]

@@ -23,7 +23,7 @@ def script() -> str:
     [
         (["cloze", "pre"], {"pretrain", "predict"}),
         (["cloze", "pretrain", "xlnet-"], {"xlnet-base", "xlnet-large"}),
-        (["cloze", "finetune", "RUN", "--ver"], {"--verbose"}),
+        (["cloze", "finetune", "RUN", "--over"], {"--overwrite"}),
         (["cloze", "corpus", "bu"], {"build"}),
         (["cloze", "fill", "bert"], set()),  # a folder, which bash completes by itself
     ],

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
+from cloze.assembly.build import build_step, load_checkpoint
+from cloze.assembly.finetune import finetune, recipe_onto, written
+from cloze.errors import RecipeError
 from cloze.interop import Card, Head, Model, Reading, export_folder
 from cloze.networks import Clock
 from cloze.networks.lstm import LSTM
+from cloze.networks.word_vectors import WordVectors
 from cloze.objectives import token_prediction
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
+from cloze.training.rates import Restarting, SlantedTriangular
 
 Folder = Callable[[str], Path]
 SHAPE: dict[str, Any] = {"layers": 2, "width": 16, "inner": 24}
-QUICK = ["training.batch=8", "training.epochs=3", "length=24", "task.patience=0"]
+QUICK = ["training.batch=8", "training.epochs=12", "length=24", "task.patience=0"]
+DRY = [f"network.{name}=0" for name in ("word_dropout", "input_dropout", "weight_dropout", "hidden_dropout", "dropout")]
+LEARN = {
+    "sentence_classification": ["training.rate.peak=0.02"],
+    "ulmfit_classification": [*DRY, "training.rate.rate.peak=0.2", "training.layerwise_rates.by=1.2"],
+    "siatl_classification": [*DRY, "training.rate.peak=0.02", "objectives[0].energy_dropout=0", "objectives[0].recurrent=16"],
+}
 
 
 @pytest.fixture(scope="session")
@@ -51,9 +61,106 @@ def tune(folder: Path, tables: Path, out: Path, recipe: str, *values: str) -> An
 def test_every_manner_learns_an_easy_task_and_its_folder_says_the_same(
     lstm: Path, tables: Path, tmp_path: Path, recipe: str
 ) -> None:
-    made = tune(lstm, tables, tmp_path / "out", recipe, *QUICK, "training.epochs=8")
+    made = tune(lstm, tables, tmp_path / "out", recipe, *QUICK, *LEARN[recipe])
     standing = made.outcomes[1].standing
-    print(standing)
+    assert standing.metrics["accuracy"] >= 0.75
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))
     measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), always=told["usual"])
     assert measured.metrics == pytest.approx(standing.metrics)
+    assert told["task"] == "sentence_classification"
+
+
+def test_the_published_classifier_of_a_checkpoint_is_the_one_of_its_recipe(lstm: Path) -> None:
+    loaded = load_checkpoint(lstm)
+    for name, recipe in (("ulmfit", "ulmfit_classification"), ("siatl", "siatl_classification"), ("awd-lstm", None)):
+        known = replace(loaded, recipe={"name": name})
+        assert written("sentence_classification", None, None, known) == recipe or "sentence_classification"
+        assert written("token_labelling", None, None, known) == "token_labelling"
+
+
+def test_a_plain_lstm_is_classified_by_all_of_its_tokens(lstm: Path) -> None:
+    made = recipe_onto("sentence_classification", load_checkpoint(lstm))
+    ((_, head),) = made.entries["main"].objectives()
+    assert (head.part.name, head.part.arguments["pool"]) == ("pooled_classification", "concat")
+
+
+def test_a_recipe_changes_arguments_of_the_checkpoints_network(lstm: Path) -> None:
+    made = recipe_onto("ulmfit_classification", load_checkpoint(lstm), overrides=["network.weight_dropout=0.1"])
+    part = made.exported.part
+    assert part is not None and made.exported.change == ()
+    arguments = part.arguments
+    assert {key: arguments[key] for key in SHAPE} == SHAPE
+    assert (arguments["word_dropout"], arguments["weight_dropout"], arguments["truncate"]) == (0.05, 0.1, 70)
+    with pytest.raises(RecipeError, match="no argument|unknown"):
+        recipe_onto("ulmfit_classification", load_checkpoint(lstm), overrides=["network.wordiness=1"])
+
+
+def test_the_language_model_is_the_checkpoints_and_its_weight_falls_by_epoch(lstm: Path, folder: Folder, tmp_path: Path) -> None:
+    made = recipe_onto("siatl_classification", load_checkpoint(lstm))
+    head = next(o for _, o in made.entries["main"].objectives() if o.part.name == "token_prediction")
+    assert head.part.arguments["tie"] is True and head.state == "token_prediction"
+    step = build_step(made, vocab_size=load_checkpoint(lstm).tokenizer.size)
+    weight = next(w for turn in step.entries["main"] for w in turn.objectives if w.objective == "token_prediction")
+    found = [weight.weight_at((epoch + 0.5) / 15) for epoch in range(15)]
+    assert found[0] == pytest.approx(0.2019) and found[-1] == pytest.approx(0.1003)
+    assert found == sorted(found, reverse=True) and len(set(found)) == 15
+    with pytest.raises(RecipeError, match="(?s)needs a head that predicts the next token.*leave the objective out"):
+        recipe_onto("siatl_classification", load_checkpoint(folder("bert")))
+
+
+def test_a_rate_begins_again_in_every_stage() -> None:
+    triangle = SlantedTriangular(0.01)
+    rate = Restarting(triangle, at=[0.2, 0.4, 0.6])
+    assert [rate(share) for share in (0.0, 0.1, 0.2, 0.5, 0.6, 0.8)] == pytest.approx(
+        [triangle(share) for share in (0.0, 0.5, 0.0, 0.5, 0.0, 0.5)]
+    )
+    for wrong in ([], [0.5, 0.2], [0.0, 0.5], [0.5, 1.0]):
+        with pytest.raises(RecipeError, match="restarting.at"):
+            Restarting(triangle, at=wrong)
+
+
+def drawn(**changed: Any) -> LSTM:
+    torch.manual_seed(0)
+    return LSTM(**{**SHAPE, "vocab_size": 30, "clock": Clock(), **changed})
+
+
+@pytest.mark.parametrize("every", [1, 3, 7, 100])
+def test_truncated_reading_gives_the_same_states(every: int) -> None:
+    tokens = torch.randint(0, 30, (3, 10), generator=torch.Generator().manual_seed(1))
+    block = (torch.arange(10) < torch.tensor([10, 4, 7])[:, None]).long()
+    whole, cut = (
+        drawn(truncate=n).train()(want=frozenset({"hidden"}), tokens=tokens, block=block)["hidden"] for n in (0, every)
+    )
+    real = block > 0
+    assert torch.allclose(whole[real], cut[real], atol=1e-6)
+
+
+def test_gradients_end_at_the_border_of_pieces() -> None:
+    network = drawn(truncate=4).train()
+    made: list[Any] = []
+    network.embeddings.register_forward_hook(lambda module, given, vectors: made.append(vectors.retain_grad() or vectors))
+    tokens = torch.arange(10)[None]
+    network(want=frozenset({"hidden"}), tokens=tokens)["hidden"][0, -1].sum().backward()
+    assert made[0].grad[0].abs().sum(1).gt(0).tolist() == [False] * 8 + [True] * 2
+    made.clear()
+    network.eval()(want=frozenset({"hidden"}), tokens=tokens)["hidden"][0, -1].sum().backward()
+    assert made[0].grad[0].abs().sum(1).gt(0).all()
+
+
+@pytest.mark.parametrize("hashed", [{}, {"subwords": (3, 4), "buckets": 50}, {"word_ngrams": 2, "buckets": 50}])
+def test_vectors_alone_are_classified_by_one_linear_map_on_their_mean(
+    folder: Folder, tables: Path, tmp_path: Path, hashed: Any
+) -> None:
+    """fastText's classifier."""
+    pieces = load_checkpoint(folder("bert")).tokenizer
+    arguments: dict[str, Any] = {"width": 16, **hashed}
+    network = WordVectors(**arguments, vocab_size=pieces.size, spellings=pieces.spellings, clock=Clock())
+    export_folder(
+        tmp_path / "vectors", model=Model(arguments, "open", network.state_dict(), {}, "word_vectors"), tokenizer=pieces,
+        reading=Reading("{A}", None, "first"), card=Card("vectors"),
+    )
+    values = [*QUICK, "training.epochs=8", "training.rate.peak=0.1", "objectives[0].dropout=0"]
+    made = tune(tmp_path / "vectors", tables, tmp_path / "out", "sentence_classification", *values)
+    assert made.outcomes[1].standing.metrics["accuracy"] >= 0.9
+    learner, _ = load_tuned(load_checkpoint(tmp_path / "out"))
+    assert {name for name, _ in learner.head.named_parameters()} == {"head.output.weight", "head.output.bias"}

@@ -111,8 +111,9 @@ def test_options_of_score_that_would_do_nothing_are_refused(
 
 def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
     train, dev, out = tables / "train.tsv", tables / "dev.tsv", tmp_path / "out"
-    line = ["finetune", folder("bert"), "--train", train, "--dev", dev, "--test", dev, "--rate", 0.01, "--epochs", 3]
-    done = cloze(*line, "--batch", 8, "--seeds", "1,2", "--out", out, "--device", "cpu")
+    line = ["finetune", folder("bert"), "--train", train, "--dev", dev, "--test", dev, "--seeds", "1,2"]
+    values = ["training.rate.peak=0.01", "training.epochs=3", "training.batch=8"]
+    done = cloze(*line, *[a for v in values for a in ("--set", v)], "--out", out, "--device", "cpu")
     assert done.code == 0 and "always 'animal'" in done.out and "± " in done.out
     assert "seed 2\n" in done.err and "epoch 3.00  dev: accuracy" in done.err
     described = json.loads((out / "cloze" / "task.json").read_text())
@@ -136,16 +137,18 @@ def test_finetune_evaluate_predict_follow_each_other(cloze: Any, folder: Folder,
 
 
 def test_a_twin_is_trained_from_scratch(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
-    line = ["finetune", folder("electra"), "--train", tables / "train.tsv", "--dev", tables / "dev.tsv", "--from-scratch"]
-    done = cloze(*line, "--epochs", 1, "--out", tmp_path / "out", "--device", "cpu", "--json")
+    line = ["finetune", folder("electra"), "--train", tables / "train.tsv", "--dev", tables / "dev.tsv"]
+    line += ["--set", "network.from=null", "--set", "training.epochs=1"]
+    done = cloze(*line, "--out", tmp_path / "out", "--device", "cpu", "--json")
     assert done.code == 0 and json.loads(done.out)["examples"] == {"train": 64, "dev": 16}
     assert json.loads((tmp_path / "out" / "cloze" / "task.json").read_text())["from_scratch"] is True
 
 
 def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
     pairs, out = tables / "pairs.csv", tmp_path / "out"
-    line = ["finetune", folder("roberta"), "--task", "pair_classification", "--text", "one", "--text-b", "two"]
-    assert cloze(*line, "--train", pairs, "--dev", pairs, "--epochs", 1, "--out", out, "--device", "cpu").code == 0
+    line = ["finetune", folder("roberta"), "--task", "pair_classification"]
+    line += ["--set", "corpus.text=one", "--set", "corpus.text_b=two", "--set", "training.epochs=1"]
+    assert cloze(*line, "--train", pairs, "--dev", pairs, "--out", out, "--device", "cpu").code == 0
     row = json.loads(cloze("predict", out, pairs).out.splitlines()[0])
     assert row["label"] in ("same", "other") and row["text_b"]
 
@@ -164,11 +167,15 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
         (["evaluate", "{bert}", "{dev}"], "not fine-tuned"),
         (["predict", "{bert}", "{dev}"], "not fine-tuned"),
         ([*TRAIN, "--seeds", "a"], "expected whole numbers"),
-        ([*TRAIN, "--task", "tagging"], "unknown task"),
-        ([*TRAIN, "--label", "lable"], "no column 'lable'; it has: text, label"),
-        ([*TRAIN, "--metric", "f1"], "unknown metric 'f1'"),
-        ([*TRAIN, "--rate", "0"], "expected a learning rate above 0"),
-        ([*TRAIN, "--precision", "fp16"], "unknown precision 'fp16'"),
+        ([*TRAIN, "--task", "tagging"], "unknown recipe 'tagging'"),
+        ([*TRAIN, "--set", "corpus.label=lable"], "no column 'lable'; it has: text, label"),
+        ([*TRAIN, "--set", "task.metric=f1"], "unknown metric 'f1'"),
+        ([*TRAIN, "--set", "training.precision=fp16"], "expected one of auto, fp32, bf16"),
+        ([*TRAIN, "--epochs", "3"], "--epochs is a value of the recipe: --set training.epochs="),
+        ([*TRAIN, "--pool=max"], "--pool is structure, which a recipe says (objectives: pooled_classification)"),
+        ([*TRAIN, "--manner", "ulmfit"], "--manner is a recipe: --recipe ulmfit_classification"),
+        (TRAIN[:-2], "--out DIR is missing"),
+        (["finetune", "{bert}", "--out", "{here}/o"], "--train FILE and --dev FILE are missing"),
         ([*TRAIN, "--device", "cuda:99"], "device 'cuda:99' was asked for"),
     ],
 )  # fmt: skip

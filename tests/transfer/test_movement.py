@@ -8,26 +8,19 @@ import pytest
 import torch
 from torch import nn
 
-from cloze.errors import RecipeError, TaskError
+from cloze.errors import RecipeError
 from cloze.networks import Clock, Transformer
-from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.lstm import LSTM
 from cloze.networks.transformer_xl import TransformerXL
 from cloze.networks.word_vectors import WordVectors
-from cloze.training.dropouts import Dropouts
-from cloze.training.each_stage import EachStage, stage_starts
-from cloze.training.movement import Everything, Movement, Only, ladder, set_rate, unfreezing_of
+from cloze.training.movement import Movement, Only, ladder, set_rate, unfreezing_of
 from cloze.training.optimizers import AdamW, BertAdam, GptAdam, Lamb
-from cloze.training.rates import SlantedTriangular
 from cloze.transfer import (
     Chain,
     Divide,
     Factors,
     Gradual,
     Sequential,
-    layerwise_of,
-    published,
-    unfreezing_named,
 )
 
 V = 30
@@ -233,66 +226,3 @@ def test_splitting_groups_changes_no_update() -> None:
             made.zero_grad(set_to_none=True)
         results.append([p.detach().clone() for p in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-def test_transfer_as_a_command_line_writes_it() -> None:
-    assert unfreezing_named("gradual") == Gradual() and unfreezing_named("gradual:2") == Gradual(together=2)
-    assert unfreezing_named("sequential:2,3") == Sequential(layers=2, embeddings=3)
-    assert unfreezing_named("none") == Only() and unfreezing_named("all") == Everything()
-    assert layerwise_of("2.6") == Divide(2.6) and layerwise_of("0.1,1") == Factors((0.1, 1.0))
-    with pytest.raises(TaskError, match="--unfreeze gradul: unknown. Did you mean 'gradual'|\"gradual\""):
-        unfreezing_named("gradul")
-    with pytest.raises(TaskError, match="--layerwise x: expected numbers"):
-        layerwise_of("x")
-
-
-def network_with(given: dict[str, Any], **changed: Any) -> Any:
-    """An LSTM whose dropouts are those of a manner."""
-    made = LSTM(layers=3, width=6, inner=8, locked=False, noise=0.3, dropout=0.7, vocab_size=9, clock=Clock(), **changed)
-    given["dropouts"].apply(made)
-    return made
-
-
-def rates_of(network: Any) -> list[tuple[float, bool]]:
-    """The rates of word, input, weight, hidden and final dropout, and which drop the same numbers at every step."""
-    parts = [
-        network.embeddings.dropout, network.input_dropout, network.layers[2].weight_dropout, network.hidden_dropouts[1],
-        network.final_dropout,
-    ]
-    return [(round(part.rate, 3), isinstance(part, LockedDropout)) for part in parts]
-
-
-def test_each_recurrent_network_is_tuned_in_its_own_authors_way() -> None:
-    assert published("transformer", 5) == {} and published("transformer", 5, recipe="siatl") == {}
-    usual, other = published("lstm", 4), published("lstm", 3, recipe="siatl")
-    assert usual == published("lstm", 4, recipe="ulmfit") == published("lstm", 4, manner="ulmfit", recipe="siatl")
-    assert (usual["layerwise"], usual["betas"], usual["clip"], usual["penalties"]) == (Divide(2.6), (0.8, 0.99), 25.0, (2.0, 1.0))
-    assert rates_of(network_with(usual)) == [(0.05, False), (0.4, True), (0.5, False), (0.3, True), (0.0, False)]
-    assert not {"layerwise", "betas", "truncate", "penalties"} & other.keys()
-    assert (other["weight_decay"], other["clip"], other["schedule"], other["unfreeze"]) == (0.0, 5.0, "constant", Sequential())
-    tuned = network_with(other, down=True)
-    assert rates_of(tuned) == [(0.2, False), (0.1, True), (0.0, False), (0.3, False), (0.1, True)]
-    assert tuned.noise.deviation == 0 and tuned.input_dropout.key != 0
-    assert published("lstm", 4, manner="plain") == {}
-
-
-def test_manners_that_do_not_fit_and_names_that_mean_no_dropout_are_refused() -> None:
-    with pytest.raises(TaskError, match="--manner ulmfti: unknown. Did you mean"):
-        published("lstm", 4, manner="ulmfti")
-    with pytest.raises(TaskError, match="--manner siatl is for the network lstm; this one is transformer"):
-        published("transformer", 4, manner="siatl")
-    with pytest.raises(RecipeError, match="no rate is given for embeddings.dropout"):
-        network_with({"dropouts": Dropouts({"input_dropout": 0.1})})
-    with pytest.raises(RecipeError, match=r"this network has no outer\."):
-        network_with({"dropouts": Dropouts({"outer": 0.1, "*": 0.1})})
-
-
-def test_a_triangle_begins_again_in_every_stage_of_unfreezing() -> None:
-    starts = stage_starts(Gradual(), 3, epochs=5, per_epoch=4)
-    assert starts == [0.0, 0.2, 0.4, 0.6]
-    triangle = SlantedTriangular(0.01)
-    rate = EachStage(triangle, starts)
-    assert [rate(share) for share in (0.0, 0.1, 0.2, 0.5, 0.6, 0.8)] == pytest.approx(
-        [triangle(share) for share in (0.0, 0.5, 0.0, 0.5, 0.0, 0.5)]
-    )
-    assert stage_starts(Everything(), 3, epochs=5, per_epoch=4) == [0.0]

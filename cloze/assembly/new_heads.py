@@ -1,0 +1,51 @@
+"""New heads begin with layers that the checkpoint has: its pooler, or the dense map and norm of its head that predicts words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloze.assembly.build import Loaded
+from cloze.objectives import Classify
+from cloze.objectives.heads import ClassHead, VocabularyHead
+
+
+def plain_head(loaded: Loaded) -> Any:
+    """The layers of a checkpoint's head that has a dense map and a norm without offsets, or None."""
+    heads = [getattr(head, "head", None) for head in loaded.heads.values()]
+    found = [head for head in heads if isinstance(head, (VocabularyHead, ClassHead))]
+    return next((head for head in found if head.norm is not None and head.norm.bias is None), None)
+
+
+def start_head(head: Any, loaded: Loaded) -> None:
+    """Start the layers of a new head from those of the checkpoint: its pooler, or a dense map and a norm."""
+    if isinstance(getattr(head, "head", None), ClassHead):
+        copy_pool(head, loaded)
+        copy_transform(head, loaded)
+
+
+def copy_transform(head: Any, loaded: Loaded) -> None:
+    """Start a head's dense map and norm from those that predict words, as transformers does: they have one name there."""
+    plain = plain_head(loaded)
+    if plain is not None and isinstance(head.head, ClassHead) and head.head.norm is not None:
+        for name in ("dense", "norm"):
+            head.head.get_submodule(name).load_state_dict(plain.get_submodule(name).state_dict())
+
+
+def copy_pool(head: Classify, loaded: Loaded) -> None:
+    """Start the dense layer of a head from the pooler that was pre-trained with a relation objective, as BERT does.
+
+    A folder that keeps BERT's pooler without such an objective gives that; where there is none the layer stays random.
+    """
+    mine = getattr(head.head, "pool", None)
+    if mine is None:
+        return
+    pools = [getattr(other.head, "pool", None) for other in loaded.heads.values()]
+    found = [pool.state_dict() for pool in pools if pool is not None]
+    imported = getattr(loaded, "imported", None)
+    if imported is not None and imported.architecture == "bert":
+        spare = imported.model.spare
+        found.append({key: spare[f"pooler.dense.{key}"] for key in ("weight", "bias") if f"pooler.dense.{key}" in spare})
+    for state in found:
+        if "weight" in state and state["weight"].shape == mine.weight.shape:
+            mine.load_state_dict(state)
+            return
