@@ -85,8 +85,7 @@ class WordLabeller(Learner):
             for index in by_length(counts, rows=size):
                 own = [counts[i] for i in index]
                 scores, read = read_words(
-                    self.exact, self.head, [texts[i] for i in index], own, width=len(self.names), size=size,
-                    states=lambda rows, batch: self.states(self.exact, rows, batch, self.head.reads),
+                    self.exact, self.head, [texts[i] for i in index], own, width=len(self.names), size=size
                 )
                 sizes = torch.tensor(own)
                 which, shares = self.head.decided(scores, sizes, self.names)

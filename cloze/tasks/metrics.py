@@ -1,4 +1,4 @@
-"""Accuracy, macro-F1 and the Matthews correlation; the majority baseline."""
+"""Accuracy, macro-F1 and the Matthews correlation."""
 
 from __future__ import annotations
 
@@ -50,12 +50,6 @@ def measure(truth: Labels, guess: Labels, classes: int) -> dict[str, float]:
         raise TaskError("no labelled examples to measure on.")
     counts = confusion(truth, guess, classes)
     return {name: function(counts) for name, function in METRICS.items()}
-
-
-def majority(train: Labels, truth: Labels, classes: int) -> tuple[int, dict[str, float]]:
-    """The most frequent class of the training examples, and the metrics of always answering it."""
-    most = int(np.bincount(train, minlength=classes).argmax())
-    return most, measure(truth, np.full_like(truth, most), classes)
 
 
 def spread(results: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,13 +55,11 @@ def word_windows(reader: Reader, texts: Sequence[Sequence[str]], longest: int | 
 
 
 def read_words(
-    reader: Reader, head: Any, texts: Sequence[Sequence[WordWindow]], counts: Sequence[int], *, width: int, size: int,
-    states: Callable[..., Mapping[str, Any]] | None = None,
+    reader: Reader, head: Any, texts: Sequence[Sequence[WordWindow]], counts: Sequence[int], *, width: int, size: int
 ) -> tuple[torch.Tensor, NDArray[np.bool_]]:
     """What a head scores (M, `width`) of all words of some texts, in fp32 on the CPU, and which were read; 0 where one was not.
 
-    `texts` are the windows of each text, `counts` its words, `size` the rows of a batch. `states(rows, batch)` gives the
-    network's states, by default by reading.
+    `texts` are the windows of each text, `counts` its words, `size` the rows of a batch.
     """
     begins = np.cumsum(counts) - counts
     windows = [(begin + w.words, w) for begin, own in zip(begins, texts, strict=True) for w in own if len(w.words)]
@@ -69,7 +67,7 @@ def read_words(
     for index in by_length([len(w.row) for _, w in windows], rows=size):
         rows = [windows[i][1].row for i in index]
         batch = reader.batch(rows)
-        found = reader.states(batch, head.reads) if states is None else states(rows, batch)
+        found = reader.states(batch, head.reads)
         long = batch["tokens"].shape[1]
         flat = np.concatenate([n * long + windows[i][1].columns for n, i in enumerate(index)])
         words = np.concatenate([windows[i][0] for i in index])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloze.errors import TaskError
-from cloze.tasks.metrics import majority, measure, spread
+from cloze.tasks.metrics import measure, spread
 
 
 def answers(classes: int) -> st.SearchStrategy[tuple[int, list[tuple[int, int]]]]:
@@ -35,11 +35,6 @@ def test_metrics_equal_those_of_scikit_learn(drawn: tuple[int, list[tuple[int, i
 def test_large_counts_do_not_overflow() -> None:
     truth = np.repeat([0, 1], 200_000)
     assert measure(truth, truth, 2) == {"accuracy": 1.0, "macro_f1": 1.0, "matthews": 1.0}
-
-
-def test_the_majority_comes_from_the_training_labels() -> None:
-    most, metrics = majority(np.array([1, 1, 0]), np.array([0, 0, 1, 2]), 3)
-    assert most == 1 and metrics["accuracy"] == 0.25 and metrics["matthews"] == 0.0
 
 
 def test_spread_is_the_deviation_of_a_sample() -> None:

@@ -281,8 +281,10 @@ def test_the_epoch_of_least_loss_is_kept(
 def test_finetune_evaluate_predict_follow_each_other(
     cloze: Any, tuned: Callable[[str], Any], writer: Folder, rows: Path, tmp_path: Path
 ) -> None:
-    line = ["finetune", writer("t5"), "--task", "text_to_text", "--set", "exercise[1].longest=12", "--length", 32]
-    line += ["--train", rows, "--dev", rows, "--test", rows, "--epochs", 1, "--batch", 6, "--device", "cpu"]
+    line = ["finetune", writer("t5"), "--task", "text_to_text", "--set", "exercise[1].longest=12"]
+    for value in ("length=32", "training.epochs=1", "training.batch=6"):
+        line += ["--set", value]
+    line += ["--train", rows, "--dev", rows, "--test", rows, "--device", "cpu"]
     done = cloze(*line, "--out", tmp_path / "new")
     assert done.code == 0 and "exact_match" in done.out and "test rougeL: " in done.out
     out = tuned("t5").folder
@@ -331,12 +333,12 @@ TRAIN = ["finetune", "{t5}", "--train", "{rows}", "--dev", "{rows}", "--out", "{
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ([*TRAIN, "--label", "targt"], "no column 'targt'; it has: text, target"),
+        ([*TRAIN, "--set", "corpus.label=targt"], "no column 'targt'; it has: text, target"),
         ([*TRAIN, "--set", "exercise[1].longest=0"], "got 0, expected a whole number of 1 or more"),
         ([*TRAIN, "--set", "objectives[0].smoothing=1.0"], "got 1.0, expected a number from 0 to below 1"),
-        ([*TRAIN, "--metric", "accuracy"], "unknown metric 'accuracy'"),
-        ([*TRAIN, "--optimizer", "adam"], "unknown optimizer 'adam'. Did you mean"),
-        ([*TRAIN, "--optimizer", "adafactor"], "cloze show text_to_text > mine.yaml"),
+        ([*TRAIN, "--set", "task.metric=accuracy"], "unknown metric 'accuracy'"),
+        ([*TRAIN, "--optimizer", "adafactor"], "--show > mine.yaml"),
+        ([*TRAIN, "--masked", "0.5"], "--set exercise.mask.rate="),
         ([*TRAIN, "--set", "exercise.mask.rate=0.5"], "exercise has no item 'mask'"),
         ([*TRAIN[:1], "{bert}", *TRAIN[2:]], "text_to_text needs a network that writes; this one only reads (open)"),
         ([*TRAIN[:1], "{electra}", *TRAIN[2:]], "needs a"),
