@@ -1,4 +1,4 @@
-"""What labelled text says of its answers, put into the recipe: how many classes each head tells apart."""
+"""What labelled text says of its answers, put into the recipe: how many classes each head tells apart, where numbers lie."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from cloze.assembly.build import built
 from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, Recipe
 from cloze.corpus import RecordStore, Store
@@ -14,37 +15,39 @@ from cloze.registry import parameters
 
 
 def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
-    """The recipe with the number of classes of its labelled text wherever an objective asks for them.
+    """The recipe with what its labelled text says wherever an objective asks for it: the number of `classes`, or the `mean`.
 
     Labelled text with fewer than two classes is a `TaskError`.
     """
-    entries = {name: _entry(entry, stores[entry.source]) for name, entry in recipe.entries.items()}
+    entries = {name: _entry(recipe, entry, stores[entry.source]) for name, entry in recipe.entries.items()}
     return recipe if entries == dict(recipe.entries) else replace(recipe, entries=entries)
 
 
-def classes_of(entry: EntrySpec, store: Store) -> dict[str, tuple[str, ...]]:
-    """The classes of each set of answers that the edits of an entry take from labelled text."""
-    if not isinstance(store, RecordStore) or store.about["classes"] is None:
+def _said(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str, Any]]:
+    """What labelled text says of each set of answers that the edits of an entry take from it, by the names of arguments."""
+    if not isinstance(store, RecordStore):
         return {}
-    if len(store.classes) < 2:
-        raise TaskError(
-            f"{', '.join(store.about['files'])}: {len(store.classes)} distinct labels in {store.about['read']['label']!r}; "
-            "expected at least two."
-        )
-    return {str(edit.part.arguments["set"]): store.classes for edit in entry.exercise if "column" in edit.part.arguments}
+    said: dict[str, Any] = dict(getattr(built(recipe.sources[entry.source]).answer, "says", lambda stored: {})(store.columns))
+    if store.about["classes"] is not None:
+        if len(store.classes) < 2:
+            raise TaskError(
+                f"{', '.join(store.about['files'])}: {len(store.classes)} distinct labels in {store.about['read']['label']!r}; "
+                "expected at least two."
+            )
+        said["classes"] = len(store.classes)
+    return {str(edit.part.arguments["set"]): said for edit in entry.exercise if "column" in edit.part.arguments}
 
 
-def _entry(entry: EntrySpec, store: Store) -> EntrySpec:
-    known = classes_of(entry, store)
+def _entry(recipe: Recipe, entry: EntrySpec, store: Store) -> EntrySpec:
+    said = _said(recipe, entry, store)
     passes = tuple(
-        replace(run, objectives=tuple(_objective(spec, known) for spec in run.objectives)) for run in entry.passes
+        replace(run, objectives=tuple(_objective(spec, said.get(str(spec.set), {})) for spec in run.objectives))
+        for run in entry.passes
     )
     return replace(entry, passes=passes)
 
 
-def _objective(spec: ObjectiveSpec, known: Mapping[str, tuple[str, ...]]) -> ObjectiveSpec:
-    builder: Any = builder_of("objective", spec.part.name)
-    if spec.set is None or spec.set not in known or "classes" not in parameters(builder):
-        return spec
-    arguments = {**spec.part.arguments, "classes": len(known[spec.set])}
-    return replace(spec, part=replace(spec.part, arguments=arguments))
+def _objective(spec: ObjectiveSpec, said: Mapping[str, Any]) -> ObjectiveSpec:
+    asked = parameters(builder_of("objective", spec.part.name))
+    found = {name: value for name, value in said.items() if name in asked}
+    return replace(spec, part=replace(spec.part, arguments={**spec.part.arguments, **found})) if found else spec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count, Positive
@@ -28,6 +28,7 @@ def regress(
     *,
     set: str = "label",
     numbers: Count = 1,
+    mean: float = 0.0,
     reading: Read = "summary",
     pool: bool = False,
     transform: Transform | None = None,
@@ -42,10 +43,13 @@ def regress(
 
     With `reading: mean` it is the mean of a text's tokens, with `concat` the last, the maximum and the mean. What stands before
     that map is as in `relation_prediction` (`pool`) or as in `classify` (`transform` and what belongs to it).
+    The offset of the output begins at `mean`, which is that of the column where the text is labelled.
     Parameters: `head.pool.*` or `head.dense.*` and `head.norm.*` where asked for, `head.output.*`.
     """
     head = summary_head(
         classes=numbers, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
         biases=biases, output_bias=output_bias, reading=reading,
     )
+    if output_bias:
+        nn.init.constant_(head.output.bias, mean)
     return Regress(head, set=set, reading=reading)

@@ -159,3 +159,17 @@ def assert_transformers_agrees(out: Path, rows: list[Any], pair: bool, values: l
         with torch.no_grad():
             found.append(model(**tokenizer(*row[: 1 + pair], return_tensors="pt")).logits.item())
     assert found == pytest.approx(values[:4], abs=1e-4)
+
+
+def test_the_offset_begins_at_the_mean_of_the_column(folder: Callable[[str], Path], numbers: Path, tmp_path: Path) -> None:
+    from cloze.assembly.answers import with_classes
+    from cloze.assembly.build import build_step
+    from cloze.assembly.finetune import recipe_onto
+
+    loaded = load_checkpoint(folder("bert"))
+    recipe = recipe_onto("regression", loaded, overrides=["corpus.text=one", "corpus.label=score"])
+    source = Records(answer="number", text="one", label="score")
+    store = source.build_store([numbers], loaded.tokenizer, tmp_path / "s", known=None, report=lambda line: None)
+    step = build_step(with_classes(recipe, {"main": store}), vocab_size=loaded.tokenizer.size)
+    head: Any = next(iter(step.objectives.values()))
+    assert head.head.output.bias.tolist() == pytest.approx([float(store.columns["label"].mean())])

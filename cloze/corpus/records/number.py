@@ -50,6 +50,10 @@ class NumberAnswer:
         """`numbers/label` (B, 1)."""
         return {"numbers/label": stored["label"][:, None]}
 
+    def says(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """The mean, for objectives that ask for it."""
+        return {"mean": float(np.mean(stored["label"], dtype=np.float64))} if len(stored["label"]) else {}
+
     def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The mean, which has the least squared error of all constants, and the least and the greatest number."""
         numbers = np.asarray(stored["label"], np.float64)
