@@ -28,8 +28,9 @@ from cloze.objectives.chosen import Predicts, Start
 from cloze.objectives.heads import VocabularyHead
 from cloze.tasks.answerer import writing_form
 
-#: How a network that reads left to right and knows no pairs reads two texts: with a delimiter (Radford et al., 2018, §3.3).
-DELIMITED = "{A} $ {B}"
+#: What stands between two texts where a network that reads left to right knows no pairs: the first of these that it knows. GPT
+#: has a new token there (Radford et al., 2018, §3.3).
+DELIMITERS = ("[SEP]", "[EOS]", "[BOS]")
 #: What of a checkpoint's reading a recipe may say.
 _READING = ("single", "pair", "summary", "start", "shift", "orders", "segments")
 
@@ -39,7 +40,7 @@ class Origin:
     """A checkpoint as a recipe sees it.
 
     `spells`: it reads how words are spelled. `beside` are the edits that find what it reads beside the tokens, `tables` the parts
-    of what they look up.
+    of what they look up; `delimiter`: what may stand between two texts.
     """
 
     folder: str
@@ -52,6 +53,7 @@ class Origin:
     beside: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     tables: Mapping[str, str] = field(default_factory=dict)
     form: Callable[[], Form] | None = None  # how it writes a text for a text; refuses if it cannot
+    delimiter: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, loaded: Loaded) -> Origin:
@@ -72,6 +74,7 @@ class Origin:
             str(loaded.folder), {model.part: dict(loaded.network_arguments)}, reading, loaded.order, start,
             getattr(loaded.imported, "architecture", None), "characters" in network.takes, tuple(model.beside),
             {name: table.part for name, table in model.tables.items()}, partial(writing_form, loaded),
+            tuple(role for role in DELIMITERS if role in loaded.tokenizer.roles)[:1],
         )
 
     def is_shape_of(self, network: Node) -> bool:
@@ -85,7 +88,7 @@ class Origin:
         if reading.get("pair"):
             return str(reading["pair"])
         if self.order == "left_to_right":
-            return str(reading["single"]).replace("{A}", DELIMITED)
+            return str(reading["single"]).replace("{A}", " ".join(["{A}", *self.delimiter, "{B}"]))
         raise CheckpointError(
             f"{self.folder}: this checkpoint reads single texts only ({reading['single']!r}); its recipe gives no "
             "reading.pair.\n  Say how it is to read two texts: --set 'reading.pair=\"{A} {B}\"'"

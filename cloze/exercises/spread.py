@@ -32,7 +32,7 @@ class Spread:
     limit: Given[int | None] = None
 
     spreads = True
-    tells: ClassVar = {"over": "spread"}  # what the trained network is told of it
+    tells: ClassVar = {"over": "over"}  # what the trained network is told of it
 
     @property
     def takes(self) -> frozenset[str]:

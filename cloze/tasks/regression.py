@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.records.number import number_of
+from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.registry import register
 from cloze.tasks.agreement import AGREEMENT, agreement, undefined
@@ -32,7 +33,8 @@ class Regression(TextTask):
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Regressor:
         """The regressor of a fine-tuned folder."""
         reader = Reader.of(loaded, precision=precision)
-        return Regressor(reader, head_named(loaded, described), self, length=described.get("length"))
+        orders = described.get("over") == "orders"
+        return Regressor(reader, head_named(loaded, described), self, length=described.get("length"), orders=orders)
 
     def constant(self, always: str, examples: AnsweredTexts[float], labels: Sequence[str]) -> dict[str, float]:
         """The metrics of always predicting one number: its correlation is 0."""
@@ -54,25 +56,45 @@ class Predicted:
         return {**made, "cut": self.cut} if self.cut else made
 
 
-class Regressor(SummaryLearner):
-    """A network with a head of one output."""
+@dataclass(frozen=True)
+class Rated(Answered[float]):
+    """A framed example and its number; `swapped` is the example with its texts in the other order, where both are read."""
 
-    def answered(self, examples: AnsweredTexts[float]) -> list[Answered[float]]:
+    swapped: Framed | None = None
+
+
+class Regressor(SummaryLearner):
+    """A network with a head of one output; `orders`: it reads two texts in both orders and predicts the mean."""
+
+    def __init__(self, reader: Reader, head: Any, task: Regression, *, length: int | None, orders: bool = False) -> None:
+        super().__init__(reader, head, task, length=length)
+        self.orders = orders
+
+    def rated(self, examples: AnsweredTexts[Any], numbers: Sequence[float]) -> list[Rated]:
+        """The examples as the network reads them, with numbers."""
+        framed, swapped = self.encode(examples), [None] * len(examples)
+        if self.orders and examples.others is not None:
+            swapped = self.reader.encode(examples.others, examples.texts, longest=self.length)  # type: ignore[assignment]
+        return [Rated(*one) for one in zip(framed, numbers, swapped, strict=True)]
+
+    def answered(self, examples: AnsweredTexts[float]) -> list[Rated]:
         """The examples with their numbers."""
-        return [Answered(*one) for one in zip(self.encode(examples), examples.known(), strict=True)]
+        return self.rated(examples, examples.known())
 
     def numbers(
-        self, rows: Sequence[Any], *, size: int = 64, report: Report = lambda done: None
-    ) -> NDArray[np.float32]:
-        """The predicted number of every framed row (N,)."""
-        return self.all_scores(rows, size=size, report=report)[:, 0]
+        self, rows: Sequence[Rated], *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float64]:
+        """The predicted number of every row (N,)."""
+        found = self.all_scores([row.framed for row in rows], size=size, report=report)[:, 0].astype(np.float64)
+        swapped = [row.swapped for row in rows if row.swapped is not None]
+        return (found + self.all_scores(swapped, size=size)[:, 0]) / 2 if swapped else found
 
     def judge(
-        self, rows: Sequence[Answered[float]], metric: str | None = None, *, size: int = 64,
+        self, rows: Sequence[Rated], metric: str | None = None, *, size: int = 64,
         report: Report = lambda done: None,
     ) -> NDArray[np.float64]:
         """The given number of every row and the predicted one, (N, 2)."""
-        guess = self.numbers([row.framed for row in rows], size=size, report=report)
+        guess = self.numbers(rows, size=size, report=report)
         return np.stack([np.array([row.answer for row in rows], np.float64), guess], axis=1)
 
     def metrics(self, judged: Any) -> dict[str, float]:
@@ -95,11 +117,11 @@ class Regressor(SummaryLearner):
         self, examples: AnsweredTexts[Any], *, size: int = 64, report: Report = lambda done: None
     ) -> list[Predicted]:
         """The number of every example."""
-        framed = self.encode(examples)
-        guess = self.numbers(framed, size=size, report=report).tolist()
+        rows = self.rated(examples, [0.0] * len(examples))
+        guess = self.numbers(rows, size=size, report=report).tolist()
         return [
-            Predicted(about, round(value, 6), read.cut)
-            for about, value, read in zip(each_text(examples), guess, framed, strict=True)
+            Predicted(about, round(value, 6), row.framed.cut)
+            for about, value, row in zip(each_text(examples), guess, rows, strict=True)
         ]
 
 

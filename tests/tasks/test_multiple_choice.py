@@ -221,7 +221,7 @@ def test_accumulation_gives_the_same_losses_with_dropout(
 
 def test_a_network_that_reads_left_to_right_reads_two_texts_with_a_delimiter(folder: Callable[[str], Path]) -> None:
     recipe = recipe_onto("multiple_choice", load_checkpoint(folder("gpt2")))
-    assert recipe.reading.pair == "{A} $ {B}"
+    assert recipe.reading.pair == "{A} [EOS] {B}"
     assert [edit.part.name for edit in recipe.entries["main"].exercise] == ["spread", "frame", "summarise", "label"]
     single = recipe_onto("sentence_classification", load_checkpoint(folder("gpt2")))
     assert single.reading.pair is None

@@ -173,3 +173,35 @@ def test_the_offset_begins_at_the_mean_of_the_column(folder: Callable[[str], Pat
     step = build_step(with_classes(recipe, {"main": store}), vocab_size=loaded.tokenizer.size)
     head: Any = next(iter(step.objectives.values()))
     assert head.head.output.bias.tolist() == pytest.approx([float(store.columns["label"].mean())])
+
+
+ORDERS = """
+name: similarity
+corpus: {records: {text: one, text_b: two, label: score, answer: number, length: 24}}
+network: {from: start}
+exercise: [{spread: {over: orders}}, {frame: reading}, {value: {set: label}}]
+objectives: [text_regression: {head: regression, dropout: 0}]
+training: {optimizer: adamw, rate: {linear: {peak: 1e-2}}, batch: 16, epochs: 2, held_out: 0.0, evaluate_every: epoch}
+task: {type: regression}
+"""
+
+
+def test_both_orders_of_a_pair_are_read_and_averaged_in_training_and_afterwards(
+    folder: Callable[[str], Path], numbers: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "orders.yaml").write_text(ORDERS)
+    out = tmp_path / "out"
+    made = finetune(
+        folder("gpt2"), recipe=tmp_path / "orders.yaml", task="regression", train=[str(numbers)], dev=[str(numbers)], out=out,
+        report=lambda line: None, overrides=["training.precision=fp32", "network.dropout=0"],
+    )
+    learner, told = load_tuned(load_checkpoint(out))
+    assert told["over"] == "orders" and learner.reader.reading.pair == "{A} [EOS] {B}"
+    examples = learner.task.read(numbers)
+    swapped = type(examples)(examples.others, examples.texts, examples.answers, examples.path, examples.lines)
+    one, two = (learner.numbers(learner.answered(given)) for given in (examples, swapped))
+    assert one == pytest.approx(two, abs=1e-6)
+    losses = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]
+    held = [event["loss"] for event in losses if event["event"] == "held_out"]
+    standing = made.outcomes[1].standing
+    assert standing is not None and held[standing.evaluation - 1] == pytest.approx(standing.metrics["mse"], rel=1e-4)

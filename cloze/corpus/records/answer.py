@@ -81,8 +81,8 @@ class Answer(Protocol):
     """A kind of answer: how it is read, stored and given to the exercise.
 
     `columns`: the names and types of what is stored of it; `coded` is the one that holds classes. `ragged`: a record has several
-    values. `gives`: the fields that an exercise gets. `lists`: the last column of texts holds a list of them in each record. A kind
-    may have `says(stored)`, arguments for objectives that ask for its set.
+    values. `gives`: the fields that an exercise gets. `lists`: the last column of texts holds a list of them in each record. A
+    kind may have `says(stored)`, arguments for objectives that ask for its set.
     """
 
     columns: ClassVar[Mapping[str, Any]]
