@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cloze.corpus import Store
 from cloze.corpus.records import Records, RecordStore
+from cloze.corpus.records.check import check_records
 from cloze.corpus.records.windows import shares, windows
 from cloze.errors import CorpusError, TaskError
 from cloze.text import TextSpec, Tokenizer, train
@@ -126,8 +127,8 @@ def test_word_labels_stand_at_the_first_token_of_each_word(tmp_path: Path, token
 
 
 @pytest.mark.parametrize(("labels", "scheme", "said"), [
-    ("O B-X I-X | I-X O | B-Y I-X", "BIO", "x.conll:5: I-X at the beginning of a text breaks the scheme BIO, with 1 more"),
-    ("O B-X E-X | S-X B-X | B-X I-X O", "BIOES", "x.conll:6: B-X behind S-X breaks the scheme BIOES, with 1 more"),
+    ("O B-X I-X | I-X O | B-Y I-X", "BIO", "x.conll:5: I-X at the beginning of a text breaks the scheme BIO, and so do 1 more"),
+    ("O B-X E-X | S-X B-X | B-X I-X O", "BIOES", "x.conll:6: B-X behind S-X breaks the scheme BIOES, and so do 1 more"),
     ("O B-X I-X | DET NOUN", None, ""),
 ])  # fmt: skip
 def test_labels_that_break_their_scheme_are_told_with_the_line(
@@ -139,6 +140,8 @@ def test_labels_that_break_their_scheme_are_told_with_the_line(
     Records(answer="words").build_store([path], tokenizer, path.with_suffix(".store"), known=None, report=told.append)
     assert len(told) == (1 if scheme is None else 2)
     assert scheme is None or said in told[1]
+    source = Records(answer="words")
+    assert check_records([path], source.answer, source.columns).remarks == tuple(told[1:])
 
 
 def test_an_epoch_has_every_record_once_in_batches_of_like_length(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -87,3 +87,14 @@ def test_words_are_counted_as_far_as_they_are_shown(tmp_path: Path) -> None:
             assert rows["column/head"][row].tolist() == expected
             assert asked["weights/head"][row].tolist() == [float(head >= 0) for head in expected]
             assert asked["places/label"][row].tolist() == asked["places/head"][row].tolist() == rows["words"][row].tolist()
+
+
+def test_real_treebanks_are_read_whole(shared_data: Path) -> None:
+    english, chinese = shared_data / "tag_en_ud_ewt", shared_data / "tag_zh_ud_gsdsimp"
+    for path, sentences, words in (
+        (english / "en_ewt-ud-dev.conllu.xz", 2001, 25147), (english / "en_ewt-ud-test.conllu.xz", 2077, 25094),
+        (chinese / "zh_gsdsimp-ud-dev.conllu.xz", 500, 12663),
+    ):
+        trees = list(each_tree(path))
+        assert (len(trees), sum(len(tree.words) for tree in trees)) == (sentences, words)
+        assert all(tree.relations[tree.heads.index(0)] == "root" for tree in trees)

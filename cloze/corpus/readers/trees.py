@@ -19,12 +19,13 @@ _ID = re.compile(r"(?P<word>[0-9]+)(?:(?P<kind>[-.])(?P<second>[0-9]+))?")
 
 class Tree(NamedTuple):
     """A sentence: the line it begins at, its words, the head of each (0: the root, n: the n-th word) and the relation to it (none
-    where they were not read), and all lines of the sentence as they stand in the file."""
+    where they were not read), the line of each word, and all lines of the sentence as they stand in the file."""
 
     line: int
     words: tuple[str, ...]
     heads: tuple[int, ...]
     relations: tuple[str, ...]
+    at: tuple[int, ...]
     rows: tuple[str, ...]
 
 
@@ -57,7 +58,8 @@ def each_tree(
         yield Tree(
             rows[0].number, tuple(cells[places[0]] for _, cells in words),
             tuple(int(cells[HEAD]) for _, cells in words) if labelled else (),
-            tuple(cells[places[1]] for _, cells in words) if labelled else (), tuple(row.text for row in rows),
+            tuple(cells[places[1]] for _, cells in words) if labelled else (), tuple(line for line, _ in words),
+            tuple(row.text for row in rows),
         )  # fmt: skip
     if not found and fault is None:
         raise TaskError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cloze.corpus.records.answer import Answer, Columns, Record
+from cloze.corpus.records.broken import Broken
 
 _SHOWN = 5  # places of shared texts
 
@@ -54,17 +55,21 @@ class Shared:
 
 @dataclass(frozen=True)
 class RecordFindings:
-    """What a check of labelled text found: by file the rows that can be used, those that cannot, and what files share."""
+    """What a check of labelled text found: by file the rows that can be used, those that cannot, and what files share.
+
+    `remarks`: what is odd about answers that can be used.
+    """
 
     rows: Mapping[str, int]
     unusable: tuple[Unusable, ...]
     shared: tuple[Shared, ...]
+    remarks: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "rows": dict(self.rows), "unusable": [one._asdict() for one in self.unusable],
-            "shared": [asdict(one) for one in self.shared],
+            "shared": [asdict(one) for one in self.shared], "remarks": list(self.remarks),
         }
 
     def lines(self) -> list[str]:
@@ -78,7 +83,7 @@ class RecordFindings:
             faults = sum(one.path == path for one in self.unusable)
             bad = f", and there {'is' if faults == 1 else 'are'} {faults:,} fault{'' if faults == 1 else 's'}" if faults else ""
             found.append(f"{path}: {rows:,} rows can be used{bad}")
-        return [*found, *map(str, self.shared)]
+        return [*found, *map(str, self.shared), *self.remarks]
 
 
 class _Seen(NamedTuple):
@@ -101,6 +106,7 @@ def check_records(
     rows: dict[str, int] = {}
     unusable: list[Unusable] = []
     shared: list[Shared] = []
+    odd = Broken()
     named: Callable[[Record], Iterator[tuple[int, str]]] | None = getattr(answer, "labels_of", None)
     for path in map(str, against):
         for record in _read(path, answer, columns, unusable, rows):
@@ -109,13 +115,16 @@ def check_records(
     for path in map(str, paths):
         counted = _Counted()
         for record in _read(path, answer, columns, unusable, rows):
+            if named is not None and getattr(answer, "schemed", False):
+                at, labels = zip(*named(record), strict=True)
+                odd.add(path, labels, at)
             counted.add(record, known.get(_digest(record.texts)), _digest(_labels(named, record)))
             for line, label in named(record) if named is not None and against else ():
                 if label not in labels:
                     unusable.append(Unusable(path, line, f"the label {label!r} does not occur in {' '.join(map(str, against))}."))
         if against:
             shared.append(counted.shared(path, tuple(map(str, against)), rows[path]))
-    return RecordFindings(rows, tuple(unusable), tuple(shared))
+    return RecordFindings(rows, tuple(unusable), tuple(shared), odd.remarks())
 
 
 def _read(

@@ -44,6 +44,10 @@ class TreeAnswers:
         for tree in each_tree(path, text=columns.text, relation=columns.label, fault=fault):
             yield Record(tree.line, (" ".join(tree.words),), tree)
 
+    def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
+        """The relation of every word, with its line."""
+        yield from zip(record.answer.at, record.answer.relations, strict=True)
+
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _TreeEncoder:
         """What encodes records; a relation that is not among the classes is one that cannot be learned, -1."""
         return _TreeEncoder(tokenizer, Labels(classes))

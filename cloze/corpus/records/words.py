@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.answer import Block, Columns, Int32, Labels, Record, told_of_classes
+from cloze.corpus.records.broken import Broken
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
 from cloze.registry import register
-from cloze.schemes import breaks, closes
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Spelled, Tokenizer
@@ -41,6 +40,7 @@ class WordAnswers:
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "words"})
+    schemed: ClassVar[bool] = True  # labels may be of a scheme such as BIO, which they may break
     lists: ClassVar[bool] = False
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
@@ -73,14 +73,13 @@ class WordAnswers:
 class _WordEncoder:
     def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
         self.tokenizer, self.labels = tokenizer, labels
-        self.broken: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # by whether ends are marked: by file
-        self.first: dict[tuple[bool, str], str] = {}
+        self.broken = Broken()
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
         words = [record.answer.words for record in records]
         for record in records:
-            self._look(record.answer, path)
+            self.broken.add(path, record.answer.labels, record.answer.at)
         codes = np.array([self.labels.code(label) for record in records for label in record.answer.labels], dtype=np.int32)
         first = [first_tokens(spelled, number, own) for number, own in enumerate(words)]
         counts = np.array([len(own) for own in words], dtype=np.int64)
@@ -89,21 +88,8 @@ class _WordEncoder:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is said of labels that break their scheme: how many of each file, and where the first is."""
-        closed = closes(self.labels.numbers)
-        rule = "BIOES" if closed else "BIO"
-        return tuple(
-            f"{self.first[closed, path]} breaks the scheme {rule}, with {count - 1:,} more labels of the file. They are learned "
-            "as they are; when spans are counted, a label that continues nothing begins one."
-            for path, count in self.broken[closed].items()
-        )
-
-    def _look(self, answer: WordLabels, path: str) -> None:
-        for closed, counts in self.broken.items():
-            for place in breaks(answer.labels, closed=closed):
-                counts[path] += 1
-                behind = f"behind {answer.labels[place - 1]}" if place else "at the beginning of a text"
-                self.first.setdefault((closed, path), f"{path}:{answer.at[place]}: {answer.labels[place]} {behind}")
+        """What is said of labels that break their scheme."""
+        return self.broken.remarks()
 
 
 def first_tokens(spelled: Spelled, number: int, words: Sequence[str]) -> Int32:

@@ -1,0 +1,38 @@
+"""Labels that break their scheme: counted by file while records are read, and told with the first one's line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from cloze.schemes import breaks, closes
+
+
+class Broken:
+    """Counts what breaks the scheme. Which scheme it is, BIO or one that marks ends, is known when all labels are."""
+
+    def __init__(self) -> None:
+        self.labels: set[str] = set()
+        self.counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}  # by whether ends are marked: by file
+        self.first: dict[tuple[bool, str], str] = {}
+
+    def add(self, path: str, labels: Sequence[str], at: Sequence[int]) -> None:
+        """The labels of one text and the line of each."""
+        self.labels.update(labels)
+        for closed, counts in self.counts.items():
+            for place in breaks(labels, closed=closed):
+                counts[path] += 1
+                behind = f"behind {labels[place - 1]}" if place else "at the beginning of a text"
+                self.first.setdefault((closed, path), f"{path}:{at[place]}: {labels[place]} {behind}")
+
+    def remarks(self) -> tuple[str, ...]:
+        """A sentence for each file in which labels break their scheme."""
+        closed = closes(self.labels)
+        made = []
+        for path, count in self.counts[closed].items():
+            more = f", and so do {count - 1:,} more labels of the file" if count > 1 else ""
+            made.append(
+                f"{self.first[closed, path]} breaks the scheme {'BIOES' if closed else 'BIO'}{more}. They are learned as they "
+                "are; when spans are counted, a label that continues nothing begins one."
+            )
+        return tuple(made)
