@@ -79,7 +79,7 @@ def overview() -> str:
     lines += [
         "",
         "Start here:  cloze demo",
-        "Then:        cloze pretrain bert --size mini --corpus TEXT --budget 10m --out RUN",
+        "Then:        cloze pretrain quick --corpus TEXT --budget 10m --out RUN",
         "Completion:  eval \"$(cloze --show-completion bash)\"      (or zsh) in the shell's start-up file",
     ]
     return "\n".join(lines)
