@@ -116,8 +116,8 @@ def check_records(
         counted = _Counted()
         for record in _read(path, answer, columns, unusable, rows):
             if named is not None and getattr(answer, "schemed", False):
-                at, labels = zip(*named(record), strict=True)
-                odd.add(path, labels, at)
+                at, own = zip(*named(record), strict=True)
+                odd.add(path, own, at)
             counted.add(record, known.get(_digest(record.texts)), _digest(_labels(named, record)))
             for line, label in named(record) if named is not None and against else ():
                 if label not in labels:
