@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
@@ -26,15 +26,17 @@ class Contrast(Objective):
     """The noise-contrastive bound on mutual information (van den Oord et al., 2018, eq. 4; InfoWord: Kong et al., 2020).
 
     `query` and `key` are summaries (E, D); example i's query belongs to its own key, and the keys of the other examples of
-    the micro-batch are the negatives, except those made of the same tokens as its own (`tokens` of the pass's view). The
+    the step are the negatives, except those made of the same tokens as its own (`tokens` of the pass's view). The
     score is the product, divided by `temperature`; `normalise` makes it a cosine. `project` maps queries and keys, each by
     a matrix of its own, to that width first. Metrics: `correct`. Parameters: `head.query.*`, `head.key.*` with `project`.
 
-    Differs: negatives come from this rank's micro-batch, and so the loss depends on how a step is divided (`scope: batch`).
+    The loss does not depend on how a step is divided into micro-batches and between processes (`scope: step`); that on held-out
+    examples has the negatives of a micro-batch.
     """
 
-    scope: Literal["row", "batch"] = "batch"
+    scope: Literal["row", "batch", "step"] = "step"
     head: nn.ModuleDict
+    instead: Callable[[Mapping[str, Tensor]], Loss] | None = None  # what makes the loss where a step is divided
 
     def __init__(
         self, *, project: Width | None = None, temperature: Positive = 1.0, normalise: bool = False, width: Given[int]
@@ -60,21 +62,41 @@ class Contrast(Objective):
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(E, E): each query with every key; minus infinity where another example's key has the tokens of its own."""
-        query, key = (self._mapped(name, readings[name]) for name in self.reads)
-        scores = query @ key.t() / self.temperature
-        known = fingerprints(batch["tokens"], batch.get("block"))
+        return self._products(self.kept(readings, batch))
+
+    def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """The loss over all keys of the step."""
+        kept = self.kept(readings, batch)
+        return self.compare(kept) if self.instead is None else self.instead(kept)
+
+    def kept(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """What of these examples all others of the step meet: `query` and `key` (E, D), and what is `known` of the keys (E,)."""
+        found = {name: self._mapped(name, readings[name]) for name in self.reads}
+        return {**found, "known": fingerprints(batch["tokens"], batch.get("block"))}
+
+    def compare(self, kept: Mapping[str, Tensor]) -> Loss:
+        """The sum of losses of the examples of which this was kept."""
+        return _told_apart(self._products(kept))
+
+    def _products(self, kept: Mapping[str, Tensor]) -> Tensor:
+        scores = kept["query"] @ kept["key"].t() / self.temperature
+        known = kept["known"]
         same = (known[:, None] == known) & ~torch.eye(len(known), dtype=torch.bool, device=known.device)
         return scores.masked_fill(same, float("-inf"))
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies over the keys."""
-        total, correct = cross_entropy_sum(scores, torch.arange(len(scores), device=scores.device), None)
-        return Loss(total, {"correct": correct})
+        return _told_apart(scores)
 
     def _mapped(self, name: str, x: Tensor) -> Tensor:
         if name in self.head:
             x = self.head[name](x)
         return F.normalize(x, dim=-1) if self.normalise else x
+
+
+def _told_apart(scores: Tensor) -> Loss:
+    total, correct = cross_entropy_sum(scores, torch.arange(len(scores), device=scores.device), None)
+    return Loss(total, {"correct": correct})
 
 
 def fingerprints(tokens: Tensor, block: Tensor | None) -> Tensor:

@@ -31,8 +31,9 @@ class Objective(nn.Module):
     `takes` are batch fields it needs, `optional` the ones it uses if they are there, `reads` the names of its readings.
     `at` are the fields with the flat places of the state that it reads; none: it may read all of it.
     `scope` is `row` when the loss of a batch is the sum of the losses of its rows; with `batch` the rows of a step must stay
-    together: neither accumulation nor several processes are possible. `kind` is what the verbs may use the trained head for;
-    None: for nothing, it is known by its name. Without `likelihood` its loss is not how unlikely the answers are. Zero
+    together: neither accumulation nor several processes are possible; with `step` rows are compared with all others of the step,
+    and the objective says by `kept` and `compare` how (see training/together.py). `kind` is what the verbs may use the trained
+    head for; None: for nothing, it is known by its name. Without `likelihood` its loss is not how unlikely the answers are. Zero
     answers give a zero that is connected to the parameters, so that every rank takes part in the same collectives.
     """
 
@@ -40,7 +41,7 @@ class Objective(nn.Module):
     optional: frozenset[str] = frozenset()
     reads: tuple[str, ...]
     at: tuple[str, ...] = ()
-    scope: Literal["row", "batch"] = "row"
+    scope: Literal["row", "batch", "step"] = "row"
     kind: Kind | None = None
     likelihood: bool = True
     head: nn.Module

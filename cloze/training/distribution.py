@@ -47,6 +47,17 @@ class Ranks:
         """The smallest value of any rank."""
         return self._reduce([number], dist.ReduceOp.MIN)[0] if self.world > 1 else number
 
+    def gather(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        """The rows (N, …) of every rank, in the order of the ranks; they may have different numbers of them."""
+        if self.world == 1:
+            return [rows]
+        counts = [int(n) for n in self.add([float(len(rows)) if rank == self.rank else 0.0 for rank in range(self.world)])]
+        padded = rows.new_zeros(max(counts), *rows.shape[1:])
+        padded[: len(rows)] = rows
+        found = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(found, padded)
+        return [one[:count] for one, count in zip(found, counts, strict=True)]
+
     def _reduce(self, numbers: Sequence[float], operation: Any) -> list[float]:
         together = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(together, op=operation)

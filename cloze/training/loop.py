@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 
@@ -24,6 +25,7 @@ from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
 from cloze.training.run import Outcome, Run
 from cloze.training.session import Session, token_fields
+from cloze.training.together import together
 
 
 @dataclass(frozen=True)
@@ -118,8 +120,10 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     divisors = counts if divide == "answers" else dict.fromkeys(counts, examples if divide == "rows" else 1.0)
     weights = {session.name(e, n): w for e in entries for n, w in session.model.weights(e, share).items()}
 
-    for number, piece in enumerate(pieces):
-        _backward(session, piece, share, weights, divisors, last=number == len(pieces) - 1)
+    for _, group in groupby(pieces, key=lambda piece: piece.entry):
+        with together(session, mine := list(group), share):
+            for piece in mine:
+                _backward(session, piece, share, weights, divisors, last=piece is pieces[-1])
     norm = _update(session, share)
 
     before, share = session.advance(cursors, tokens=tokens, examples=examples, flops=flops)

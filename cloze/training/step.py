@@ -101,6 +101,12 @@ class Step(nn.Module):
         """Whether some network has a memory that the loop must hand back."""
         return any(getattr(network, "carries", False) for network in self.networks.values())
 
+    def comparing(self, entry: str) -> list[Any]:
+        """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
+        weighted = [one for turn in self.entries[entry] for one in turn.objectives if one.weight != 0]
+        found = {one.objective: self._objective(one) for one in weighted}
+        return [objective for objective in found.values() if getattr(objective, "scope", "row") == "step"]
+
     @property
     def whole(self) -> list[str]:
         """The objectives that compare the rows of a step with each other, so that no row may be asked apart."""

@@ -99,7 +99,7 @@ def test_no_examples_give_a_connected_zero() -> None:
 
 
 def test_it_belongs_to_the_batch_and_refuses_no_temperature() -> None:
-    assert build().scope == "batch"
+    assert build().scope == "step"
     with pytest.raises(RecipeError, match="temperature"):
         build(temperature=0.0)
 

@@ -74,6 +74,19 @@ def test_the_loss_of_random_vectors_is_the_logarithm_of_the_passages() -> None:
     assert float(loss.total) / 512 == pytest.approx(np.log(512), abs=1e-3)
 
 
+def test_the_negatives_are_those_of_the_whole_step_however_it_is_divided(
+    folder: Callable[[str], Path], pairs: Path, tmp_path: Path
+) -> None:
+    values = [*VALUES[:-1], "training.epochs=1", "training.precision=fp32"]  # with dropout
+    losses = []
+    for name, more in (("whole", ()), ("parts", ("training.micro_batch=5",))):
+        finetune(folder("bert"), task="retrieval", train=[str(pairs)], dev=[str(pairs)], out=tmp_path / name, report=quiet,
+                 overrides=[*values, *more])  # fmt: skip
+        log = [json.loads(line) for line in (tmp_path / name / "cloze" / "log.jsonl").read_text().splitlines()]
+        losses.append([one["loss"] for one in log if one["event"] == "train"])
+    assert len(losses[0]) == 4 and losses[1] == pytest.approx(losses[0], abs=1e-4)
+
+
 def test_either_text_has_the_room_of_a_row() -> None:
     tokens = np.arange(20, dtype=np.int32)[None].repeat(2, 0)
     parts = np.array([[[0, 4], [4, 20]], [[0, 1], [1, 2]]])

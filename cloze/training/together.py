@@ -1,0 +1,109 @@
+"""Losses that compare all rows of a step, where a step is divided into micro-batches or between processes.
+
+The loss of contrasting needs the vectors of every row at once, and their graphs do not fit. So they are made twice: first without
+graphs, to have the loss of the whole step and its gradient with respect to each vector; then, micro-batch by micro-batch, with
+graphs, through which these gradients go on to the parameters (Gao et al., 2021, "Scaling Deep Contrastive Learning Batch Size
+under Memory Limited Setup", §3.2). Random numbers go by address, so both times make the same vectors. What comes out is the
+gradient of the undivided step.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from cloze.objectives import Loss
+from cloze.training.precision import casting
+
+if TYPE_CHECKING:
+    from cloze.training.loop import Piece
+    from cloze.training.session import Session
+
+Kept = Mapping[str, Tensor]
+
+
+class Collecting:
+    """Stands in for a loss while the vectors are made: keeps them, piece by piece."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Kept] = []
+
+    def __call__(self, kept: Kept) -> Loss:
+        """Keep what a micro-batch has; its loss is nothing."""
+        self.pieces.append({name: tensor.detach() for name, tensor in kept.items()})
+        return Loss(next(iter(kept.values())).sum() * 0.0, {})
+
+
+class Replaying:
+    """Stands in for a loss in the second turn: a number whose gradients are those of the whole loss, piece by piece.
+
+    Its value is this process's share of the whole, in the first micro-batch, so that the sum over all is the loss of the step.
+    """
+
+    def __init__(self, gradients: Sequence[Kept], whole: Loss, world: int) -> None:
+        self.gradients = iter(gradients)
+        self.rest: Loss | None = Loss(whole.total.detach() / world, {n: m / world for n, m in whole.metrics.items()})
+
+    def __call__(self, kept: Kept) -> Loss:
+        """The next micro-batch's part."""
+        gradients = next(self.gradients)
+        path = sum(((kept[name].float() * gradient).sum() for name, gradient in gradients.items()), torch.zeros(()))
+        value, self.rest = self.rest, None
+        nothing = path - path.detach()  # but for its gradient
+        return Loss(nothing, {}) if value is None else Loss(nothing + value.total, value.metrics)
+
+
+@contextmanager
+def together(session: Session, pieces: Sequence[Piece], share: float) -> Iterator[None]:
+    """Within, the objectives of the pieces' entry that compare the rows of a step have its whole loss.
+
+    `pieces` are all micro-batches of one entry that this process has of the step. A step in one piece needs nothing.
+    """
+    objectives = session.model.comparing(pieces[0].entry)
+    if not objectives or (len(pieces) == 1 and session.ranks.world == 1):
+        yield
+        return
+    collected = [Collecting() for _ in objectives]
+    try:
+        for objective, collecting in zip(objectives, collected, strict=True):
+            objective.instead = collecting
+        _make(session, pieces, share)
+        for objective, collecting in zip(objectives, collected, strict=True):
+            objective.instead = replaying(objective, collecting.pieces, session.ranks)
+        yield
+    finally:
+        for objective in objectives:
+            objective.instead = None
+
+
+@torch.no_grad()
+def _make(session: Session, pieces: Sequence[Piece], share: float) -> None:
+    """The forward pass of every piece as it will be made again; nothing that is carried from step to step moves."""
+    carries = copy.deepcopy(session.carries) if session.model.carries else session.carries
+    for piece in pieces:
+        session.model.clock.set(seed=session.run.seed, step=session.step, first_row=piece.first_row, share=share)
+        batch = piece.micro.batch.to(session.ranks.device, non_blocking=True)
+        with casting(session.precision, session.ranks.device):
+            session.model(piece.entry, batch, session.carry(piece.entry, piece.micro, carries))
+
+
+@torch.enable_grad()
+def replaying(objective: Any, pieces: Sequence[Kept], ranks: Any) -> Replaying:
+    """The loss of the whole step, and its gradients for the rows of this process, cut into its pieces."""
+    names = list(pieces[0])
+    sizes = [len(piece[names[0]]) for piece in pieces]
+    own = {name: torch.cat([piece[name] for piece in pieces]) for name in names}
+    vectors = [name for name in names if own[name].is_floating_point()]
+    own = {name: tensor.float().requires_grad_() if name in vectors else tensor for name, tensor in own.items()}
+    gathered = {name: ranks.gather(tensor.detach()) for name, tensor in own.items()}
+    whole: Loss = objective.compare({
+        name: torch.cat([*gathered[name][: ranks.rank], own[name], *gathered[name][ranks.rank + 1 :]]) for name in names
+    })  # fmt: skip
+    gradients = torch.autograd.grad(whole.total, [own[name] for name in vectors])
+    cut = [dict(zip(vectors, parts, strict=True)) for parts in zip(*(one.split(sizes) for one in gradients), strict=True)]
+    return Replaying(cut, whole, ranks.world)
