@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
+
 if TYPE_CHECKING:
     from cloze.tasks.bootstrap import Difference
-    from cloze.tasks.task import Evaluation, Learner, Task
+    from cloze.tasks.prompted import Prompt
+    from cloze.tasks.task import Evaluation, Learner
 
 
 def command(
@@ -23,6 +26,10 @@ def command(
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of the answer.")] = None,
+    template: Template = None,
+    verbalise: Verbalise = None,
+    shots: Shots = 0,
+    demonstrations: Demonstrations = None,
     repair: Annotated[str | None, typer.Option(help="Of labels that break BIO: begin a span (as conlleval), or drop.")] = None,
     bleu: Annotated[str | None, typer.Option(help="Of texts: BLEU by sacrebleu; 13a (English), zh, char, intl.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Of several labels: predict from this probability on.")] = None,
@@ -38,7 +45,7 @@ def command(
     unknown: Annotated[str, typer.Option(help="Words without a vector: skip, or zero: count as cosine 0, as wrong.")] = "skip",
     lower: Annotated[bool, typer.Option("--lower", help="Of words: look them up in lower case.")] = False,
     bootstrap: Annotated[int | None, typer.Option(help="Intervals of 95 %, by drawing the examples so often; 1000.")] = None,
-    seed: Annotated[int, typer.Option(help="Of --bootstrap: equal seeds draw equal examples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of --bootstrap and --shots: what is drawn.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -68,15 +75,23 @@ def command(
     files = [file for file in files if not is_tuned(Path(file))]
     _check(folders, files)
     names = columns.split(",") if columns else None
+    options: dict[str, Any] = {"repair": repair, "threshold": threshold, "bleu": bleu}
+    asked = prompt_of(
+        template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=label, task=task, beams=beams,
+        length_penalty=length_penalty, **options,
+    )
     tasks = [
-        task_of(folder, task, text=text, text_b=text_b, label=label, repair=repair, threshold=threshold, bleu=bleu)
+        (asked[1] if asked else task_of(folder, task, text=text, text_b=text_b, label=label, **options))
         .reading(columns=names, format=as_format(file_format), quoting=as_quoting(quoting))
         .deciding(beams=beams, length_penalty=length_penalty)
         for folder in folders
     ]
     examples = [[one.read(file) for file in files] for one in tasks]
     measured = [
-        _measured(folder, one, files, own, name=task, size=batch, device=device, bootstrap=bootstrap, seed=seed)
+        _measured(
+            folder, one, files, own, prompt=asked[0] if asked else None, name=task, size=batch, device=device,
+            bootstrap=bootstrap, seed=seed,
+        )
         for folder, one, own in zip(folders, tasks, examples, strict=True)
     ]
     compared = _compared(measured, files, bootstrap=bootstrap, seed=seed) if len(folders) == 2 else {}
@@ -104,16 +119,23 @@ def _check(folders: list[Path], files: list[str]) -> None:
 
 
 def _measured(
-    folder: Path, task: Task, files: list[str], examples: list[Any], *, name: str | None, size: int, device: str,
-    bootstrap: int | None, seed: int,
+    folder: Path, task: Any, files: list[str], examples: list[Any], *, prompt: Prompt | None, name: str | None, size: int,
+    device: str, bootstrap: int | None, seed: int,
 ) -> tuple[Learner, dict[str, Evaluation]]:
     """What learned the task, and how it does on each file."""
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress
     from cloze.tasks.evaluation import evaluate
+    from cloze.tasks.prompted import prompted
     from cloze.tasks.result import load_tuned
 
-    learner, described = load_tuned(load_checkpoint(folder, device), task, name=name)
+    loaded = load_checkpoint(folder, device)
+    learner: Any
+    described: dict[str, Any]
+    if prompt is not None:
+        learner, described = prompted(loaded, prompt, task), {}
+    else:
+        learner, described = load_tuned(loaded, task, name=name)
     always = (described.get("baseline") or {}).get("always")
     found = {}
     for file, part in zip(files, examples, strict=True):

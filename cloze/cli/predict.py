@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.cli.prompts import Demonstrations, Shots, Template, Verbalise, prompt_of
+
 if TYPE_CHECKING:
     from cloze.tasks.task import Task
 
@@ -24,6 +26,11 @@ def command(
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Write the probabilities as labels to learn from.")] = False,
+    template: Template = None,
+    verbalise: Verbalise = None,
+    shots: Shots = 0,
+    demonstrations: Demonstrations = None,
+    seed: Annotated[int, typer.Option(help="Of --shots: equal seeds draw equal demonstrations.")] = 0,
     threshold: Annotated[float | None, typer.Option(help="Of several labels: predict from this probability on.")] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
@@ -35,6 +42,7 @@ def command(
 ) -> None:
     """Answer texts: a JSON object for each with label and probabilities, or with the text that was written.
 
+    With --template any checkpoint that predicts tokens answers by a prompt, without fine-tuning.
     Examples: cloze predict SENTIMENT "What a film!"; cloze predict SENTIMENT reviews.csv --out labelled.jsonl. A text pair is
     written with a tab between.
     """
@@ -45,7 +53,12 @@ def command(
     if out is not None:
         check_predictions(out)
     kind = as_format(file_format)
-    chosen = task_of(checkpoint, task, text=text, text_b=text_b, threshold=threshold).reading(
+    asked = prompt_of(
+        template, verbalise, shots, demonstrations, seed=seed, text=text, text_b=text_b, label=None, task=task,
+        threshold=threshold, beams=beams, length_penalty=length_penalty,
+    )
+    chosen: Task = asked[1] if asked else task_of(checkpoint, task, text=text, text_b=text_b, threshold=threshold)
+    chosen = chosen.reading(
         columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
     from cloze.decoding.progress import Progress
@@ -53,9 +66,11 @@ def command(
 
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
         from cloze.assembly.build import load_checkpoint
+        from cloze.tasks.prompted import prompted
         from cloze.tasks.result import load_tuned
 
-        learner, _ = load_tuned(load_checkpoint(checkpoint, device), chosen, name=task)
+        loaded = load_checkpoint(checkpoint, device)
+        learner = prompted(loaded, *asked) if asked else load_tuned(loaded, chosen, name=task)[0]
         with Progress(len(examples), "texts") as progress:
             if scores:
                 write_records(list(learner.scored(examples, size=batch, report=progress)), out)

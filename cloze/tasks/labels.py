@@ -25,8 +25,8 @@ class Examples:
         return len(self.texts)
 
 
-def label_ids(examples: Examples, known: Sequence[str]) -> NDArray[np.int64]:
-    """The labels as indices into `known`; one that is not there is a `TaskError` naming file, line and the known ones."""
+def label_ids(examples: Examples, known: Sequence[str], among: str = "in the training examples") -> NDArray[np.int64]:
+    """The labels as indices into `known`; one that does not occur `among` them is a `TaskError` with file and line."""
     if examples.labels is None:
         raise TaskError(f"{examples.path}: has no labels; expected a label in every row.")
     place = {label: number for number, label in enumerate(known)}
@@ -34,7 +34,7 @@ def label_ids(examples: Examples, known: Sequence[str]) -> NDArray[np.int64]:
     for number, (label, line) in enumerate(zip(examples.labels, examples.lines, strict=True)):
         if label not in place:
             raise TaskError(
-                f"{examples.path}:{line}: the label {label!r} does not occur in the training examples. "
+                f"{examples.path}:{line}: the label {label!r} does not occur {among}. "
                 f"{nearest(label, known)}"
             )
         found[number] = place[label]

@@ -1,0 +1,40 @@
+"""The options of a prompt, which `cloze predict` and `cloze evaluate` share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from cloze.tasks.classification import Classification
+    from cloze.tasks.prompted import Prompt
+
+Template = Annotated[str | None, typer.Option(help="Ask any checkpoint: '{text} It was {answer}.'")]
+Verbalise = Annotated[str | None, typer.Option(help="The answer for each label: good=great,bad=terrible.")]
+Shots = Annotated[int, typer.Option(min=0, help="Of a prompt: demonstrations before each text.")]
+Demonstrations = Annotated[str | None, typer.Option(help="Labelled text that --shots are drawn from.")]
+
+
+def prompt_of(
+    template: str | None, verbalise: str | None, shots: int, demonstrations: str | None, *, seed: int, text: str | None,
+    text_b: str | None, label: str | None, **others: object,
+) -> tuple[Prompt, Classification] | None:
+    """The prompt that the options say, and how its files are read; None if there is none. `others` are for fine-tuned folders."""
+    from cloze.errors import TaskError
+    from cloze.tasks.prompted import Prompt, task_for
+
+    if template is None:
+        if verbalise is not None or shots or demonstrations is not None:
+            told = "--shots, --verbalise and --demonstrations belong to a prompt"
+            raise TaskError(f"{told}: give --template '{{text}} It was {{answer}}.'")
+        return None
+    idle = next((name for name, value in others.items() if value is not None), None)
+    if idle is not None:
+        option = idle.replace("_", "-")
+        raise TaskError(f"--{option} is for a fine-tuned folder, --template asks a checkpoint as it is. Leave one out.")
+    prompt = Prompt.of(
+        template, verbalise=verbalise, shots=shots, demonstrations=demonstrations, seed=seed, text=text, text_b=text_b,
+        label=label,
+    )
+    return prompt, task_for(prompt.template, text=text, text_b=text_b, label=label)

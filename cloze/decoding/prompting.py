@@ -1,0 +1,254 @@
+"""How probable a network finds the answers to a prompt: one way for each thing that a network can do.
+
+A network that reads from left to right is asked for the answer's tokens where they stand (`InOrder`; Brown et al., "Language
+Models are Few-Shot Learners", 2020, §2.4), one that fills gaps for those behind as many [MASK]s (`InGaps`; Schick and Schütze,
+"Exploiting Cloze Questions for Few Shot Text Classification", 2021, §3), and a decoder writes the answer (`Written`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.corpus.records.windows import shares
+from cloze.decoding.forms import ByDecoder
+from cloze.decoding.layout import Framed, Ids
+from cloze.decoding.lengths import by_length
+from cloze.decoding.prompts import Filled
+from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind, orders_of, prediction_head
+from cloze.decoding.scoring import log_probabilities
+from cloze.decoding.sequence import has_decoder
+from cloze.errors import CheckpointError, TaskError, UserError
+
+Report = Callable[[int], None]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A prompt with one answer as it is read, and which tokens are asked for: places of the row, or what a decoder writes.
+
+    `cut` tokens of its texts did not fit.
+    """
+
+    source: Framed
+    asked: NDArray[np.int64]
+    target: Ids
+    cut: int = 0
+
+
+class Prompting(ABC):
+    """Asks a network for the answers to prompts."""
+
+    def __init__(self, reader: Reader, head: Any) -> None:
+        self.reader, self.head = reader, head
+
+    def candidates(self, filled: Sequence[Filled], answers: Sequence[str]) -> list[Candidate]:
+        """Prompts with their answers as they are read: what does not fit is cut off the end of the texts that they ask about.
+
+        An answer without a token, and a prompt that is too long without these texts, is a `TaskError`.
+        """
+        spelled = self.reader.tokenizer.encode_spelled([self.shown(one).text for one in filled])
+        made = []
+        for number, (one, answer) in enumerate(zip(filled, answers, strict=True)):
+            own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
+            begin, end = spelled.begin[own], spelled.end[own]
+            ids, inside = spelled.ids[own], [(end > start) & (begin < stop) for start, stop in one.texts]
+            kept = self._kept(len(ids), inside)
+            made.append(self.candidate(ids, kept, begin, end, self.shown(one), answer))
+        return made
+
+    def shown(self, one: Filled) -> Filled:
+        """A prompt as the network reads it."""
+        return one
+
+    @abstractmethod
+    def candidate(
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
+    ) -> Candidate:
+        """One prompt of tokens, of which some are `kept`; they stand at these characters."""
+
+    @abstractmethod
+    def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
+        """log P(answer | prompt) of each (N,)."""
+
+    #: How many tokens the row has beside those of the prompt and its frame.
+    beside = 0
+
+    def _kept(self, length: int, texts: Sequence[Bools]) -> Bools:
+        """Which of a prompt's tokens are read: those at the end of the longest text give way first."""
+        kept = np.ones(length, bool)
+        if self.reader.longest is None:
+            return kept
+        excess = length - (self.reader.longest - self.reader.single.added - self.beside)
+        if excess <= 0:
+            return kept
+        sizes = np.array([[int(text.sum()) for text in texts]])
+        if sizes.sum() < excess:
+            raise TaskError(
+                f"a prompt takes {length - int(sizes.sum())} tokens without the text that it asks about; this network reads at "
+                f"most {self.reader.longest}.\n  Use fewer --shots, or a shorter --template."
+            )
+        for text, room in zip(texts, shares(sizes, int(sizes.sum()) - excess)[0], strict=True):
+            kept[np.flatnonzero(text)[room:]] = False
+        return kept
+
+
+class _InPlace(Prompting):
+    """The answer stands in the prompt."""
+
+    def candidate(
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
+    ) -> Candidate:
+        """The tokens that spell the answer are asked for."""
+        start, stop = one.answer
+        asked = ((end > start) & (begin < stop))[kept]
+        if not asked.any():
+            raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
+        framed = self.reader.single([ids[kept]])
+        places = np.flatnonzero(framed.part == 0)[asked]
+        return Candidate(framed, places, framed.ids[places], int((~kept).sum()))
+
+
+class InOrder(_InPlace):
+    """The sum of log P(token of the answer | everything before it); what follows the answer in the template is not read."""
+
+    def candidate(
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
+    ) -> Candidate:
+        """A row that begins with its answer stands behind [BOS]."""
+        made = super().candidate(ids, kept, begin, end, one, answer)
+        source = made.source.take(np.arange(int(made.asked[-1]) + 1))
+        if made.asked[0]:
+            return replace(made, source=source)
+        first = self.reader.tokenizer.roles.get("[BOS]")
+        if first is None:
+            raise TaskError("--template begins with {answer}, before which this network reads nothing. Put text before it.")
+        return replace(made, source=source.behind(first), asked=made.asked + 1)
+
+    @torch.inference_mode()
+    def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
+        """Of all tokens at once: none sees one that comes later."""
+        sums = np.zeros(len(candidates))
+        for index in by_length([len(one.source) for one in candidates], rows=size):
+            some = [candidates[i] for i in index]
+            batch = self.reader.batch([one.source for one in some])
+            width = batch["tokens"].shape[1]
+            places = np.concatenate([one.asked - 1 + row * width for row, one in enumerate(some)])
+            targets = np.concatenate([one.target for one in some]).astype(np.int64)
+            at, told = (torch.from_numpy(found).to(self.reader.device) for found in (places, targets))
+            states = self.reader.states(batch, self.head.reads, asked=at)
+            found = log_probabilities(self.reader, self.head, states, batch, at, told).double().cpu().numpy()
+            sums[index] = np.bincount(places // width, found, len(some))
+            report(len(index))
+        return sums
+
+
+class InGaps(_InPlace):
+    """The sum of log P(token of the answer | the prompt, the answer's tokens before it, and [MASK] for it and those behind it).
+
+    So the answers of one length share a probability of 1. Differs: of several tokens Schick and Schütze ("It's Not Just Size That
+    Matters", 2021, §3.1) ask for the most probable first.
+    """
+
+    @torch.inference_mode()
+    def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
+        """One reading for each token of an answer."""
+        sums = np.zeros(len(candidates))
+        for turn in range(max((len(one.asked) for one in candidates), default=0)):
+            left = [number for number, one in enumerate(candidates) if len(one.asked) > turn]
+            for index in by_length([len(candidates[i].source) for i in left], rows=size):
+                some = [left[i] for i in index]
+                sums[some] += self._asked([candidates[i] for i in some], turn)
+                report(sum(len(candidates[i].asked) == turn + 1 for i in some))
+        return sums
+
+    def _asked(self, some: Sequence[Candidate], turn: int) -> NDArray[np.float64]:
+        mask = self.reader.tokenizer.role("[MASK]")
+        rows = []
+        for one in some:
+            ids, spelled = one.source.ids.copy(), one.source.characters
+            ids[one.asked[turn:]] = mask
+            if spelled is not None:  # a hidden word is not spelled
+                spelled = spelled.copy()
+                spelled[one.asked[turn:]] = 0
+            rows.append(replace(one.source, ids=ids, characters=spelled))
+        batch = self.reader.batch(rows)
+        width = batch["tokens"].shape[1]
+        places = torch.tensor([row * width + int(one.asked[turn]) for row, one in enumerate(some)], device=self.reader.device)
+        told = torch.tensor([int(one.target[turn]) for one in some], device=self.reader.device)
+        read, at = self.reader.asking(self.head, batch, places)
+        states = self.reader.states(read, self.head.reads, asked=at)
+        return log_probabilities(self.reader, self.head, states, read, at, told).double().cpu().numpy()
+
+
+class Written(Prompting):
+    """The log-probability that a decoder writes the answer, its end included, for the prompt without it.
+
+    Where the vocabulary has sentinels, the first stands in the answer's place, and the decoder writes it before the answer, as T5
+    was trained.
+    """
+
+    beside = 1
+
+    def __init__(self, reader: Reader, head: Any) -> None:
+        super().__init__(reader, head)
+        self.form = ByDecoder(reader)
+        sentinels = np.asarray(reader.tokenizer.sentinels, np.int32)
+        self.lead = sentinels[:1]
+
+    def shown(self, one: Filled) -> Filled:
+        """The prompt without its answer."""
+        start, stop = one.answer
+
+        def moved(place: int) -> int:
+            return place if place <= start else place - (stop - start)
+
+        texts = tuple((moved(begin), moved(end)) for begin, end in one.texts)
+        return Filled(one.text[:start] + one.text[stop:], (start, start), texts)
+
+    def candidate(
+        self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
+    ) -> Candidate:
+        """The prompt with a sentinel in place of its answer, and the answer as the decoder writes it."""
+        written = np.asarray(self.reader.tokenizer.encode(answer).ids, np.int32)
+        if not len(written):
+            raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
+        place = int((end <= one.answer[0])[kept].sum())
+        framed = self.reader.single([np.insert(ids[kept], place, self.lead)])
+        target, _ = self.form.target(np.concatenate([self.lead, written]))
+        return Candidate(framed, np.zeros(0, np.int64), target, int((~kept).sum()))
+
+    @torch.inference_mode()
+    def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
+        """Of all tokens at once: the decoder sees none that comes later."""
+        sums = np.zeros(len(candidates))
+        for index in by_length([len(one.source) for one in candidates], rows=size):
+            sums[index] = self.form.log_probabilities(self.head, [candidates[i] for i in index])
+            report(len(index))
+        return sums
+
+
+def prompting_of(loaded: Checkpoint, *, precision: torch.dtype | None = None) -> Prompting:
+    """How a checkpoint is asked; one that predicts no tokens, and one that reads both ways without a [MASK], is an error."""
+    reader = Reader.of(loaded, precision=precision)
+    if has_decoder(reader):
+        head = heads_by_kind(loaded).get("token_prediction")
+        if head is None:
+            raise CheckpointError(f"{loaded.folder}: prompts need a head that predicts tokens; this checkpoint has none.")
+        return Written(reader, head)
+    head = prediction_head(loaded, verb="predict --template")
+    if orders_of(loaded)[0] == "left_to_right":
+        return InOrder(reader, head)
+    if "[MASK]" not in loaded.tokenizer.roles:
+        raise UserError(
+            f"{loaded.folder}: this network reads in both directions, and its tokenizer has no [MASK] for an answer's place.\n"
+            "  Use a network that reads from left to right, one trained to fill in [MASK], or one that writes."
+        )
+    return InGaps(reader, head)

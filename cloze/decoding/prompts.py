@@ -1,0 +1,80 @@
+"""Prompts: a template with places for texts and for an answer, filled in, and demonstrations before it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cloze.errors import TaskError, nearest
+
+TEXT, SECOND, ANSWER = "text", "text_b", "answer"
+#: What stands between demonstrations, and before the text that is asked about (Brown et al., 2020, §2.4: one or two newlines).
+BETWEEN = "\n"
+_PLACE = re.compile(r"\{(\w*)\}")
+
+Span = tuple[int, int]  # in characters
+
+
+class Filled(NamedTuple):
+    """A prompt as text, where its answer stands, and where the texts stand that it asks about."""
+
+    text: str
+    answer: Span
+    texts: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class Template:
+    """Text with `{text}`, `{text_b}` and `{answer}`; without `{answer}` that stands behind it after a space."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        places = _PLACE.findall(self.text)
+        known = (TEXT, SECOND, ANSWER)
+        for place in places:
+            if place not in known:
+                told = "a template has {text}, {text_b} and {answer}."
+                raise TaskError(f"--template {self.text!r}: {{{place}}} is no place; {told} {nearest(place, known)}")
+        if TEXT not in places:
+            raise TaskError(f"--template {self.text!r}: no {{text}}; expected for example '{{text}} It was {{answer}}.'")
+        twice = next((place for place in known if places.count(place) > 1), None)
+        if twice is not None:
+            raise TaskError(f"--template {self.text!r}: {{{twice}}} stands there twice; expected it once.")
+        if ANSWER not in places:
+            object.__setattr__(self, "text", f"{self.text} {{{ANSWER}}}")
+
+    @property
+    def pair(self) -> bool:
+        """Whether it is about two texts."""
+        return f"{{{SECOND}}}" in self.text
+
+    def fill(self, texts: Sequence[str], answer: str, *, before: str = "") -> Filled:
+        """The template with texts and an answer, behind other text."""
+        given = {ANSWER: answer, **dict(zip((TEXT, SECOND), texts, strict=False))}
+        spans: dict[str, Span] = {}
+        made, last = before, 0
+        for match in _PLACE.finditer(self.text):
+            made += self.text[last : match.start()]
+            spans[match[1]] = len(made), len(made) + len(given[match[1]])
+            made, last = made + given[match[1]], match.end()
+        places = tuple(spans[name] for name in (TEXT, SECOND) if name in spans)
+        return Filled(made + self.text[last:], spans[ANSWER], places)
+
+    def demonstrated(self, examples: Sequence[tuple[Sequence[str], str]]) -> str:
+        """Examples with their answers, each with what stands between behind it."""
+        return "".join(self.fill(texts, answer).text + BETWEEN for texts, answer in examples)
+
+
+def verbalisers(given: str) -> Mapping[str, str]:
+    """`positive=great,negative=terrible` as the answer that stands for each label."""
+    pairs = [item.partition("=") for item in given.split(",")]
+    for label, equals, answer in pairs:
+        if not (equals and label.strip() and answer.strip()):
+            raise TaskError(f"--verbalise {given!r}: expected LABEL=ANSWER,…, such as positive=great,negative=terrible.")
+    found = {label.strip(): answer.strip() for label, _, answer in pairs}
+    if len(found) < 2 or len(found) < len(pairs) or len(set(found.values())) < len(found):
+        raise TaskError(f"--verbalise {given!r}: expected two or more labels, each once and with an answer of its own.")
+    return found

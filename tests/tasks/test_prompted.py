@@ -1,0 +1,216 @@
+"""Prompts: templates, demonstrations, and the likelihood of answers for every kind of network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cloze.assembly.build import load_checkpoint
+from cloze.cli.main import main
+from cloze.decoding.prompting import InGaps, InOrder, Written, prompting_of
+from cloze.decoding.prompts import Template, verbalisers
+from cloze.errors import ClozeError, TaskError
+from cloze.tasks.evaluation import evaluate, predict
+from cloze.tasks.labels import Examples
+from cloze.tasks.prompted import Prompt, prompted, task_for
+
+Folder = Callable[[str], Path]
+TEMPLATE = "{text} was the {answer} of the river"
+VERBALISE = "animal=cat,weather=night rain"
+KINDS = {
+    "gpt2": InOrder, "bert": InGaps, "roberta": InGaps, "modern": InGaps, "generator": InGaps, "t5": Written, "bart": Written,
+}  # fmt: skip
+
+
+@pytest.fixture
+def cloze(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Run a command line: exit code, standard output, standard error."""
+
+    def run(*arguments: Any) -> Any:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def start(writer: Folder, folder: Folder) -> Folder:
+    """An untrained checkpoint of every kind."""
+    return lambda name: (writer if name in ("t5", "bart") else folder)(name)
+
+
+def examples(*texts: str, labels: list[str] | None = None) -> Examples:
+    return Examples(list(texts), None, labels, "rows", tuple(range(1, len(texts) + 1)))
+
+
+def learner_of(folder: Path, template: str = TEMPLATE, verbalise: str = VERBALISE, **how: Any) -> Any:
+    prompt = Prompt(Template(template), verbalisers(verbalise), **how)
+    return prompted(load_checkpoint(folder), prompt, task_for(prompt.template, text=None, text_b=None, label=None))
+
+
+def expected(learner: Any, text: str, answer: str) -> float:
+    """log P(answer | prompt), one network call after another."""
+    reader, head, pieces = learner.reader, learner.prompting.head, learner.reader.tokenizer
+    before, after = (f"{text} was the", "of the river")
+    kind = type(learner.prompting)
+    behind = " " if pieces.kind == "byte_bpe" and kind is not Written else ""  # a space belongs to the token behind it
+    told = pieces.encode(behind + answer).ids.tolist()
+    with torch.inference_mode():
+        if kind is Written:
+            lead = [int(i) for i in np.asarray(pieces.sentinels)[:1]]
+            source = reader.single([np.array([*pieces.encode(before).ids, *lead, *pieces.encode(f" {after}").ids], np.int32)])
+            target = learner.prompting.form.target(np.array([*lead, *told], np.int32))[0]
+            pair = SimpleNamespace(source=source, target=target)
+            return learner.prompting.form.log_probabilities(head, [pair])[0]
+        whole = pieces.encode(f"{before} {answer} {after}" if kind is InGaps else f"{before} {answer}").ids
+        framed = reader.single([np.asarray(whole, np.int32)])
+        opening, first = len(reader.single.opening), len(pieces.encode(before).ids)
+        total = 0.0
+        for number, token in enumerate(told):
+            place = opening + first + number
+            ids = framed.ids.copy()
+            assert ids[place] == token
+            if kind is InGaps:
+                ids[place : opening + first + len(told)] = pieces.role("[MASK]")
+            batch = reader.batch([framed.with_ids(ids)])
+            flat = torch.tensor([place])
+            read, at = (batch, flat - 1) if kind is InOrder else reader.asking(head, batch, flat)
+            scores = reader.token_scores(head, reader.states(read, head.reads), read, at)
+            total += float(scores[0].log_softmax(-1)[token])
+        return total
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_label_is_as_probable_as_the_answer_that_stands_for_it(start: Folder, name: str) -> None:
+    learner = learner_of(start(name))
+    assert type(learner.prompting) is KINDS[name]
+    texts = ["the dog", "mice who dreamed of cheese", ""]
+    found = learner.probabilities(learner.candidates(examples(*texts)), size=2)
+    for text, row in zip(texts[:2], found, strict=False):
+        sums = np.array([expected(learner, text, answer) for answer in ("cat", "night rain")])
+        assert row == pytest.approx(np.exp(sums) / np.exp(sums).sum(), abs=1e-4)
+    alone = [learner.probabilities(learner.candidates(examples(text)))[0] for text in texts]
+    assert found == pytest.approx(np.array(alone), abs=1e-5)
+
+
+def test_answers_of_one_length_in_gaps_share_a_probability_of_one(folder: Folder) -> None:
+    learner = learner_of(folder("bert"))
+    pieces, prompting = learner.reader.tokenizer, learner.prompting
+    one, *_ = prompting.candidates([learner.prompt.template.fill(["the dog"], "night rain")], ["night rain"])
+    made = []
+    for told in ((first, second) for first in (5, 9, 40) for second in range(pieces.size)):
+        ids = one.source.ids.copy()
+        ids[one.asked[:2]] = told  # the first stands in the row when the second is asked
+        made.append(replace(one, source=one.source.with_ids(ids), asked=one.asked[:2], target=np.array(told)))
+    sums = np.exp(prompting.scores(made, size=256, report=int)).reshape(3, pieces.size).sum(1)
+    hidden = one.source.ids.copy()
+    hidden[one.asked[:2]] = pieces.role("[MASK]")
+    with torch.inference_mode():
+        batch = learner.reader.batch([one.source.with_ids(hidden)])
+        states = learner.reader.states(batch, prompting.head.reads)
+        scores = learner.reader.token_scores(prompting.head, states, batch, torch.tensor([int(one.asked[0])]))
+    assert sums == pytest.approx(scores.softmax(-1)[0, [5, 9, 40]].numpy(), rel=1e-4)
+
+
+def test_demonstrations_stand_before_every_text_and_are_drawn_by_the_seed() -> None:
+    shown = examples("a b", "c", "d e", labels=["animal", "weather", "animal"])
+    template, answers = Template("{text} is {answer}."), verbalisers("animal=cat,weather=rain")
+    one, two = (Prompt(template, answers, 2, shown, seed) for seed in (1, 2))
+    lines = {"a b is cat.\n", "c is rain.\n", "d e is cat.\n"}
+    before = [one.before(number) for number in range(60)]
+    assert before == [one.before(number) for number in range(60)] != [two.before(number) for number in range(60)]
+    drawn = [tuple(part + "\n" for part in text.split("\n")[:-1]) for text in before]
+    assert all(len(set(parts)) == 2 and set(parts) <= lines for parts in drawn) and len(set(drawn)) == 6
+    filled = one.template.fill(["x y"], "cat", before=before[0])
+    assert filled.text == before[0] + "x y is cat." and filled.text[slice(*filled.answer)] == "cat"
+    assert [filled.text[slice(*span)] for span in filled.texts] == ["x y"]
+    assert Template("{text} so").fill(["x"], "yes").text == "x so yes"
+    pair = Template("{text_b} after {text}: {answer}").fill(["one", "two"], "no")
+    assert pair.text == "two after one: no" and [pair.text[slice(*span)] for span in pair.texts] == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "bart"])
+def test_a_long_text_loses_its_end_and_the_demonstrations_stay(start: Folder, name: str) -> None:
+    shown = examples("cat", labels=["animal"])
+    learner = learner_of(start(name), shots=1, demonstrations=shown)
+    long = "the dog saw the mice in the garden all night " * 4
+    (first, second), *_ = learner.candidates(examples(long))
+    assert first.cut > 0 and len(second.source) <= 40
+    text = learner.reader.tokenizer.decode(second.source.ids)
+    assert text.count("was the") == 2 and "the dog saw" in text.lower()
+    (told,) = predict(learner, examples(long))
+    assert told.record()["cut"] == first.cut and "1 of 1 texts" in evaluate(learner, _labelled(long)).remarks[0]
+    crowded = learner_of(start(name), shots=6, demonstrations=examples(*["cat mice"] * 6, labels=["animal"] * 6))
+    with pytest.raises(TaskError, match="reads at most 40.\n  Use fewer --shots"):
+        crowded.candidates(examples("dog"))
+
+
+def _labelled(text: str) -> Examples:
+    return examples(text, labels=["animal"])
+
+
+def test_predict_and_evaluate_take_a_template(cloze: Any, folder: Folder, tables: Path, tmp_path: Path) -> None:
+    line = ["--template", "{text}: {answer}", "--verbalise", "animal=cat,weather=of"]
+    (made,) = cloze("predict", folder("gpt2"), "the dog saw the mice", *line).out.splitlines()
+    record = json.loads(made)
+    assert record["label"] in ("animal", "weather") and sum(record["probabilities"].values()) == pytest.approx(1.0, abs=1e-5)
+    soft = json.loads(cloze("predict", folder("gpt2"), "the dog saw the mice", *line, "--scores").out)
+    assert soft["text"] == "the dog saw the mice" and soft["label"] == pytest.approx(record["probabilities"], abs=1e-6)
+    few = [*line, "--shots", 2, "--demonstrations", tables / "train.tsv"]
+    one, two, other = (
+        cloze("predict", folder("gpt2"), "the dog", "mice", *few, "--seed", seed).out for seed in (1, 1, 2)
+    )
+    assert one == two != other and len(one.splitlines()) == 2
+    shown = cloze("evaluate", folder("bert"), tables / "dev.tsv", *few, "--json", "--bootstrap", 100)
+    assert shown.code == 0, shown.err
+    found = json.loads(shown.out)
+    (told,) = found.values()
+    assert told["examples"] == 16 and told["metrics"].keys() == {"accuracy", "macro_f1", "matthews"}
+    assert told["baseline"]["accuracy"] == 0.5
+    names = cloze("predict", folder("bert"), "the dog", "--template", "{text}", "--demonstrations", tables / "train.tsv").out
+    assert json.loads(names)["probabilities"].keys() == {"animal", "weather"}  # labels stand for themselves
+
+
+ASK = ["predict", "{gpt2}", "the dog"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ([*ASK, "--template", "no place"], "no {text}; expected for example '{text} It was {answer}.'"),
+        ([*ASK, "--template", "{txt}"], "{txt} is no place; a template has {text}, {text_b} and {answer}. Did you mean"),
+        ([*ASK, "--template", "{text} {text}"], "{text} stands there twice"),
+        ([*ASK, "--template", "{text}"], "--verbalise positive=great,negative=terrible"),
+        ([*ASK, "--template", "{text}", "--verbalise", "cat"], "expected LABEL=ANSWER"),
+        ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=cat"], "each once and with an answer of its own"),
+        ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--shots", "2"], "--demonstrations FILE"),
+        ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--beams", "2"], "--beams is for a fine-tuned folder"),
+        ([*ASK, "--shots", "2"], "belong to a prompt: give --template"),
+        ([*ASK, "--template", "{text}", "--shots", "99", "--demonstrations", "{rows}"], "expected at least 99"),
+        ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--shots", "1", "--demonstrations", "{rows}"],
+         "the label 'animal' does not occur among the labels that have an answer"),
+        (["predict", "{electra}", "the dog", "--template", "{text}", "--verbalise", "a=cat,b=dog"], "predicts"),
+    ],
+)  # fmt: skip
+def test_faults_of_prompts_are_told(cloze: Any, folder: Folder, tables: Path, line: list[str], message: str) -> None:
+    names = {"{gpt2}": folder("gpt2"), "{electra}": folder("electra"), "{rows}": tables / "train.tsv"}
+    shown = cloze(*(names.get(part, part) for part in line))
+    assert shown.code == 2 and message in shown.err and shown.out == "" and len(shown.err.strip().splitlines()) <= 3
+
+
+def test_what_cannot_be_asked_is_refused_in_words(checkpoint: Callable[..., Any]) -> None:
+    loaded = checkpoint("bert")
+    loaded.tokenizer = SimpleNamespace(roles={})
+    with pytest.raises(ClozeError, match=r"has no \[MASK\] for an answer's place"):
+        prompting_of(loaded)
+    with pytest.raises(ClozeError, match="needs a head that predicts tokens"):
+        prompting_of(SimpleNamespace(**{**vars(checkpoint("bert")), "heads": {}}))
