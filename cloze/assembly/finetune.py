@@ -30,6 +30,8 @@ from cloze.errors import TaskError
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.metrics import spread
 from cloze.tasks.result import load_tuned, task_of
+from cloze.tasks.task import chosen_metric
+from cloze.tasks.task import task as make_task
 from cloze.training.checkpoint import Checkpoints, publish
 from cloze.training.run import Outcome
 from cloze.whole import whole_file
@@ -119,6 +121,7 @@ def finetune(
     shown = str(recipe or made.name)
     if made.task is None:
         raise TaskError(f"{shown}: this recipe has no `task:`. Write what it is measured by: `task: {{type: {task}}}`.")
+    _check_metrics(made)
     files = _files(made, task, train, dev, tasks, first)
     require_files([file for one in files.values() for file in (*one.train, *one.dev)])
     made = asked(rows=count_rows(made, files), report=report or (lambda line: None))
@@ -142,6 +145,14 @@ def finetune(
             if not outcomes[seed].finished:
                 break
     return _whole(_told(outcomes, out, made, from_scratch=from_scratch), dev)
+
+
+def _check_metrics(recipe: Recipe) -> None:
+    """A `TaskError` for a task or a metric that is not known, before any file is read."""
+    for whole in _wholes(recipe):
+        for spec in whole.tasks.values() or ([] if whole.task is None else [whole.task]):
+            if spec.type is not None:
+                chosen_metric(make_task(spec.type), spec.metric)
 
 
 def _whole(tuned: Tuned, dev: Sequence[str]) -> Tuned:
