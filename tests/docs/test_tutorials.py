@@ -1,0 +1,60 @@
+"""docs/tutorials: each is run from top to bottom in a folder of its own; only budgets and data are made smaller."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import test_tour
+from .test_tour import blocks, run_commands, run_session
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
+
+
+def run_page(page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, smaller: dict[str, str]) -> None:
+    """Run a page's blocks; `smaller` replaces texts of its code, each of which must be there."""
+    monkeypatch.setattr(test_tour, "TOUR", page)
+    monkeypatch.setattr(test_tour, "STEPS", "2steps")
+    names: dict[str, Any] = {"__name__": "page"}
+    text = page.read_text(encoding="utf-8")
+    for before, after in smaller.items():
+        assert before in text, f"{page.name} no longer says {before!r}"
+        text = text.replace(before, after)
+    for block in blocks(text):
+        if block.language == "sh":
+            run_commands(block, capsys)
+        elif block.language == "pycon":
+            run_session(block, names)
+        else:
+            exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), names)
+
+
+def test_the_tutorial_on_chinese_names_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("jieba")
+    monkeypatch.chdir(tmp_path)
+    run_page(FOLDER / "chinese-names.md", capsys, monkeypatch, {"--set training.epochs=3": "--set training.epochs=1"})
+    described = json.loads(Path("my-names/cloze/task.json").read_text(encoding="utf-8"))
+    assert described["task"] == "token_labelling" and {"B-PER", "I-PER", "B-LOC", "B-ORG", "O"} <= set(described["labels"])
+
+
+def test_the_tutorial_on_a_domain_and_pairs_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    smaller = {"some[:-12]": "some[:6]", "some[-12:]": "some[-3:]", "--set training.epochs=2": "--set training.epochs=1"}
+    run_page(FOLDER / "domain-pairs.md", capsys, monkeypatch, smaller)
+    lines = [Path(f"{name}.jsonl").read_text(encoding="utf-8").splitlines() for name in ("train", "dev")]
+    train, dev = ({json.loads(line)["text"] for line in own} for own in lines)
+    assert train and dev and not train & dev, "no paragraph is in both"
+    assert json.loads(Path("my-pairs/cloze/task.json").read_text())["labels"] == ["other", "same"]
+
+
+def test_every_tutorial_is_run() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert {page.name for page in FOLDER.glob("*.md")} == set(re.findall(r'FOLDER / "([\w-]+\.md)"', source))
