@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -25,6 +25,7 @@ class DependencyParsing:
     label: str = "deprel"
     format: Format | None = None
     name: str = "dependency_parsing"
+    of_words: ClassVar[bool] = True  # a text may be a list of its words
 
     @property
     def metrics(self) -> Mapping[str, bool]:

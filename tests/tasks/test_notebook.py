@@ -17,8 +17,9 @@ from cloze.decoding.embedding import embed
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, CorpusError, TaskError, UserError
 from cloze.notebook.texts import paths_or_texts
+from cloze.registry import names
 from cloze.tasks import task as make_task
-from cloze.tasks.given import as_records
+from cloze.tasks.given import as_records, given_examples, line_examples
 
 Folder = Callable[[str], Path]
 Tuned = Callable[..., Path]
@@ -152,6 +153,34 @@ def test_a_dataset_gives_the_names_of_its_classes(tuned: Tuned) -> None:
 def test_rows_that_are_none_are_refused(given: Any, labelled: bool, said: str) -> None:
     with pytest.raises(TaskError, match=said):
         list(as_records(given, make_task("sentence_classification"), labelled=labelled))
+
+
+#: Of every task a row without its answer, one with it (None: read from files alone), and a line (None: there is no such line).
+EVERY: dict[str, tuple[Any, Any, str | None]] = {
+    "dependency_parsing": (["It", "rains"], None, "It rains"), "frozen_features": ("a", ("a", "x"), "a"),
+    "multi_label": ("a", ("a", ["x", "y"]), "a"), "multiple_choice": (("q", ["a", "b"]), ("q", ["a", "b"], 1), None),
+    "pair_classification": (("a", "b"), ("a", "b", "x"), "a\tb"), "regression": ("a", ("a", 1.5), "a"),
+    "question_answering": (("Who?", "Ann."), ("Who?", "Ann.", {"text": ["Ann"], "answer_start": [0]}), "Who?\tAnn."),
+    "retrieval": (("q", "p"), ("q", "p"), "q\tp"), "sentence_classification": ("a", ("a", "x"), "a"),
+    "text_to_text": ("a", ("a", "b"), "a"), "token_labelling": (["It", "rains"], (["It", "rains"], ["X", "O"]), "It rains"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", names("task"))
+def test_every_task_reads_rows_in_memory_and_lines(name: str) -> None:
+    task = make_task(name)
+    bare, labelled, line = EVERY[name]
+    with given_examples(task, [bare, bare], labelled=False) as examples:
+        assert len(examples) == 2
+    if labelled is not None:
+        with given_examples(task, [labelled], labelled=True) as examples:
+            assert len(examples) == 1
+    if line is not None:
+        with line_examples(task, ["", line], "new.txt") as examples:
+            assert len(examples) == 1
+    with pytest.raises(TaskError) as caught, given_examples(task, [bare, {}], labelled=False):
+        pass
+    assert "row 2" in str(caught.value) and "rows.jsonl" not in str(caught.value)
 
 
 def test_values_of_rows_become_those_of_json() -> None:
