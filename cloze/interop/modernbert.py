@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cloze.interop import encoder
+from cloze.interop import encoder, tagging
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import AUTO, PIPELINE, ROLE, summary_objections
 from cloze.interop.mapping import Line
@@ -77,6 +77,29 @@ CLASSIFIER = HeadTable(
         "norm_epsilon": config.get("norm_eps", 1e-5), "biases": False,
     },
     says=lambda head: {"classifier_pooling": POOLING[str(head.argument("reading"))]},
+)
+
+
+def _tagger(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    if head.argument("layers") or head.argument("encoder"):
+        return ["it reads more than the states of the network, transformers' ModernBERT has a dense map on them"]
+    same = head.argument("norm_epsilon") == arguments["norm_epsilon"] and head.argument("biases") is False
+    if head.argument("transform") != "gelu" or not same:
+        return ["it has no dense map with GELU and a norm without offsets, which transformers' ModernBERT has before the classes"]
+    return []
+
+
+TAGGER = HeadTable(
+    role=tagging.ROLE,
+    part="sequence_labelling",
+    sign=("head.dense.weight", "classifier.weight"),
+    lines=CLASSIFIER.lines,
+    objections=_tagger,
+    arguments=lambda config, tensors: {
+        "classes": int(tensors["classifier.weight"].shape[0]), "set": "label", "transform": "gelu",
+        "norm_epsilon": config.get("norm_eps", 1e-5), "biases": False,
+    },
+    by_class=True,
 )
 
 
@@ -180,10 +203,11 @@ MODERNBERT = add(Architecture(
         Line("norm.weight", "{base}final_norm.weight", "D"),
     ),
     further=_body,
-    heads=(MASKED_LM, CLASSIFIER),
+    heads=(MASKED_LM, CLASSIFIER, TAGGER),
     classes=(
         ModelClass("ModernBertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
         ModelClass("ModernBertForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
+        tagging.tagger_class("ModernBert"),
         ModelClass("ModernBertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="PreTrainedTokenizerFast",

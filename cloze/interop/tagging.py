@@ -1,7 +1,7 @@
 """Token classification in transformers: the heads of `…ForTokenClassification`, one linear map on every token.
 
 A tagger with LSTMs above the network, with mixed layers or with a conditional random field is none of these, and transformers has
-no class for it. Its ModernBERT puts a dense map, GELU and a norm in front of the classes.
+no class for it. Its ModernBERT puts a dense map, GELU and a norm in front of the classes (`modernbert.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ def _objections(head: Head, arguments: Mapping[str, Any]) -> list[str]:
         wrong.append("it reads all layers mixed, transformers the last one")
     if head.argument("encoder"):
         wrong.append("it has LSTMs above the network, transformers has one linear map")
+    if head.argument("transform"):
+        wrong.append("it has a dense map in front of its output, transformers has one linear map")
     return wrong
 
 

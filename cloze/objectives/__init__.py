@@ -11,7 +11,7 @@ from cloze.objectives.activation_penalty import ActivationPenalty
 from cloze.objectives.adaptive import adaptive_prediction
 from cloze.objectives.arcs import Arcs, arcs
 from cloze.objectives.choose import Choose, choose
-from cloze.objectives.chosen import TextChoice, TextClassification, TextRegression, TextSeveral
+from cloze.objectives.chosen import TextChoice, TextClassification, TextRegression, TextSeveral, WordLabelling
 from cloze.objectives.classify import Classify, classify
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
@@ -40,7 +40,8 @@ __all__ = [
     "Factorisation", "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Loss",
     "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Regress", "Sample", "SequenceLabelling",
     "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "TextChoice", "TextClassification", "TextPrediction",
-    "TextRegression", "TextSeveral", "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling",
-    "mixed_classification", "pooled_classification", "regress", "relation_prediction", "sequence_labelling", "several",
-    "soft_classification", "span_boundary", "token_labelling", "token_prediction",
+    "TextRegression", "TextSeveral", "WordLabelling",
+    "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification", "pooled_classification",
+    "regress", "relation_prediction", "sequence_labelling", "several", "soft_classification", "span_boundary",
+    "token_labelling", "token_prediction",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
-from cloze.bounds import BelowOne
+from cloze.bounds import BelowOne, OptionalWidth
 from cloze.objectives.heads import Transform
 from cloze.objectives.soft_classification import SoftLoss
 from cloze.registry import register
@@ -138,3 +138,23 @@ class TextChoice:
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`choose` with the head of such a network."""
         return "choose", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}
+
+
+@register("objective", "word_labelling")
+class WordLabelling:
+    """The label of each word, by the head that transformers' `…ForTokenClassification` has for such a network.
+
+    One linear map; a head with a dense map and a norm without offsets gets these two in front of it (ModernBERT).
+    `encoder`: the width of an LSTM in each direction above the network, which no such class has.
+    """
+
+    def __init__(self, *, set: str = "label", encoder: OptionalWidth = 0, dropout: BelowOne = 0.1) -> None:
+        self.set, self.encoder, self.dropout = set, encoder, dropout
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """`sequence_labelling`."""
+        said: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
+        if start.plain is not None and not self.encoder:
+            transform, epsilon = start.plain
+            said |= {"transform": transform, "norm_epsilon": epsilon, "biases": False}
+        return "sequence_labelling", said

@@ -8,28 +8,42 @@ from typing import Any
 from torch import Tensor, nn
 
 from cloze.batch import Batch
-from cloze.bounds import BelowOne, Count, NonNegative, OptionalDepth, OptionalWidth
+from cloze.bounds import BelowOne, Count, NonNegative, OptionalDepth, OptionalWidth, Positive
+from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
-from cloze.objectives.heads import dense
+from cloze.objectives.heads import Transform, dense, transformed
 from cloze.objectives.mixed import Encoder, Mixed, Where
 from cloze.objectives.objective import Answers, Loss
 from cloze.registry import Given, register
 
 
 class LabellingHead(nn.Module):
-    """[LSTM in each direction,] dropout, output: (B, L, D) to scores (B, L, classes). Parameters: `encoder.*`, `output.*`."""
+    """[LSTM in each direction,] [dense, transform, [norm,]] dropout, output: (B, L, D) to scores (B, L, classes).
 
-    def __init__(self, *, width: int, classes: int, encoder: int, dropout: float, clock: Clock) -> None:
+    Parameters: `encoder.*`, `dense.*`, `norm.*`, `output.*`.
+    """
+
+    def __init__(
+        self, *, width: int, classes: int, encoder: int, dropout: float, clock: Clock, transform: Transform | None = None,
+        norm_epsilon: float | None = None, biases: bool = True,
+    ) -> None:
         super().__init__()
         self.encoder = Encoder(width, encoder, clock) if encoder else None
+        read = 2 * encoder if encoder else width
+        self.transform = transform
+        self.dense = dense(read, read, bias=biases) if transform is not None else None
+        self.norm = nn.LayerNorm(read, eps=norm_epsilon, bias=biases) if norm_epsilon is not None else None
         self.dropout = Dropout(dropout, clock)
-        self.output = dense(2 * encoder if encoder else width, classes)
+        self.output = dense(read, classes)
 
     def forward(self, states: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
         """Scores of every token; where padding stands they mean nothing."""
         x = states if self.encoder is None else self.encoder(states, None if block is None else (block > 0).sum(1))
+        if self.dense is not None and self.transform is not None:
+            x = transformed(self.dense(x), self.transform)
+        x = x if self.norm is None else self.norm(x)
         scores: Tensor = self.output(self.dropout(x))
         return scores
 
@@ -99,6 +113,9 @@ def sequence_labelling(
     penalty: NonNegative = 0.001,
     norm: bool = False,
     dropout: BelowOne = 0.0,
+    transform: Transform | None = None,
+    norm_epsilon: Positive | None = None,
+    biases: bool = True,
     width: Given[int],
     vocab_size: Given[int],
     clock: Given[Clock],
@@ -107,11 +124,20 @@ def sequence_labelling(
 
     `encoder` is the width of an LSTM in each direction above the network. With `layers` above 0 so many layers are mixed, the
     words themselves among them (Peters et al., 2018, §3.2, §3.3); `mix`, `embedding_width`, `penalty` and `norm` are then those
-    of `mixed_classification`. `dropout` falls on mixes and on what is classified. Without a conditional random field.
+    of `mixed_classification`. `dropout` falls on mixes and on what is classified. Each word is labelled by itself;
+    `crf_labelling` labels a text as a whole. Without mixes a dense map with a `transform` may stand in front of the output, and
+    behind it a norm (`norm_epsilon`), without `biases` both without offsets: that is ModernBERT's head.
     """
+    if transform is None and (norm_epsilon is not None or not biases):
+        raise RecipeError("sequence_labelling: norm_epsilon and biases belong to the dense map of a `transform`; choose one.")
     if not layers:
-        head = LabellingHead(width=width, classes=classes, encoder=encoder, dropout=dropout, clock=clock)
+        head = LabellingHead(
+            width=width, classes=classes, encoder=encoder, dropout=dropout, clock=clock, transform=transform,
+            norm_epsilon=norm_epsilon, biases=biases,
+        )
         return SequenceLabelling(head, set=set)
+    if transform is not None:
+        raise RecipeError("sequence_labelling: a `transform` is for the head without mixed layers. Leave it or `layers` out.")
     mixed = MixedLabellingHead(
         classes=classes, mix=mix, layers=layers, width=width, encoder=encoder, embedding_width=embedding_width,
         vocab_size=vocab_size, penalty=penalty, norm=norm, dropout=dropout, clock=clock,

@@ -43,6 +43,8 @@ ORDER = ("relation_prediction", {"classes": 2, "set": "order"})
 SCORE = ("classify", {"classes": 3, "set": "label", "reading": "summary"})
 MODERN_SCORE = ("classify", {**SCORE[1], "transform": "gelu", "norm_epsilon": 1e-5, "biases": False})
 CLASS = ("relation_prediction", {"classes": 3, "set": "label"})
+TAGS = ("sequence_labelling", {"classes": 3})
+MODERN_TAGS = ("sequence_labelling", {"classes": 3, "transform": "gelu", "norm_epsilon": 1e-5, "biases": False})
 POOLINGS = ("cls", "mean")
 
 #: name → arguments, order, heads, tokenizer, reading, the auto class that opens it, the class that it is
@@ -69,6 +71,12 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str,
                  "FlaubertWithLMHeadModel"),
     "flaubert-classifier": ({**XLM, "inputs": None}, "open", {"class": SCORE}, "unigram", ENCODER,
                             "AutoModelForSequenceClassification", "FlaubertForSequenceClassification"),
+    "modernbert-tagger": (MODERN, "open", {"tags": MODERN_TAGS}, "roberta", ENCODER, "AutoModelForTokenClassification",
+                          "ModernBertForTokenClassification"),
+    "albert-tagger": (ALBERT, "open", {"tags": TAGS}, "unigram", ENCODER, "AutoModelForTokenClassification",
+                      "AlbertForTokenClassification"),
+    "xlm-tagger": (XLM, "open", {"tags": TAGS}, "unigram", ENCODER, "AutoModelForTokenClassification",
+                   "XLMForTokenClassification"),
     "modernbert-classifier": (MODERN, "open", {"class": MODERN_SCORE}, "roberta", ENCODER,
                               "AutoModelForSequenceClassification", "ModernBertForSequenceClassification"),
     "modernbert": (MODERN, "open", {"mlm": MODERN_HEAD}, "roberta", ENCODER, "AutoModelForMaskedLM",
@@ -98,7 +106,7 @@ def said(system: Any) -> list[str]:
 def write(folder: Path, system: Any) -> list[str]:
     return export_folder(
         folder, model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card("test"),
-        labels=["a", "b", "c"] if "class" in system.parts else None, architecture=system.architecture,
+        labels=["a", "b", "c"] if {"class", "tags"} & set(system.parts) else None, architecture=system.architecture,
     )  # fmt: skip
 
 
@@ -150,7 +158,8 @@ def our_scores(system: Any, found: dict[str, Tensor]) -> dict[str, Tensor]:
     result = {}
     for name, objective in system.objectives.items():
         reading = objective.reads[0]
-        result[name] = objective.scores({reading: states[reading]}, Batch({objective.places: places[reading]}))
+        asked = Batch({objective.places: places[reading], "tokens": found["tokens"]})
+        result[name] = objective.scores({reading: states[reading]}, asked)
     return result
 
 

@@ -128,6 +128,16 @@ def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_traine
     assert slow["training.layerwise_rates.heads.times"] == 10 and slow["training.rate.linear.peak"] == pytest.approx(1e-4)
 
 
+def test_words_are_labelled_by_the_head_that_transformers_has_for_the_network(folder: Callable[[str], Path]) -> None:
+    found = {}
+    for system in ("bert", "modern"):
+        recipe = recipe_onto("token_labelling", load_checkpoint(folder(system)))
+        (objective,) = [spec.part for _, spec in recipe.entries["main"].objectives()]
+        assert objective.name == "sequence_labelling"
+        found[system] = (objective.arguments["transform"], objective.arguments["biases"])
+    assert found == {"bert": (None, True), "modern": ("gelu", False)}
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path
 ) -> None:
