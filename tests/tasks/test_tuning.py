@@ -370,7 +370,8 @@ def test_a_sequence_of_labels_is_learned_where_single_words_do_not_tell_them(
     tagged = tmp_path / "train.conll"
     tagged.write_text("the\tO\ncat\tB-X\ncat\tI-X\n\na\tO\ndog\tB-Y\ndog\tI-Y\nsaw\tO\n\n" * 8, encoding="utf-8")
     values = [
-        "training.batch=4", "training.epochs=6", "training.rate.peak=2e-3", "training.layerwise_rates.times=20", "corpus.length=24",
+        "training.batch=4", "training.epochs=6", "training.rate.peak=2e-3", "training.layerwise_rates.times=20",
+        "corpus.length=24",
     ]
     made = finetune(
         folder("bert"), task="token_labelling_crf", train=[str(tagged)], dev=[str(tagged)], out=tmp_path / "t", overrides=values,
