@@ -311,21 +311,17 @@ def probe(run: Trained, wrong: str, loaded: bool) -> tuple[float, float]:
 
 def paraphrases(run: Trained, chosen: Choice) -> float:
     """Accuracy on 1,000 test pairs of PAWS-X (English): two epochs of 1,600 pairs of its dev part, 400 choose the epoch."""
-    from cloze.assembly.build import load_checkpoint
-    from cloze.tasks.evaluation import evaluate
-    from cloze.training.precision import as_dtype, finetune
-    from cloze.tasks.settings import Settings
-    from cloze.tasks.task import task
-    from cloze.training.precision import choose_device
+    from cloze.assembly.finetune import finetune, measured_on
 
-    pairs = task("pair_classification")
-    parts = {part: pairs.read(chosen.work / f"paws-{part}.jsonl") for part in ("train", "dev", "test")}
+    files = {part: str(chosen.work / f"paws-{part}.jsonl") for part in ("train", "dev", "test")}
     tuned = finetune(
-        load_checkpoint(run.folder, chosen.device), pairs, parts["train"], parts["dev"],
-        settings=Settings(epochs=2, rate=2e-4, patience=None), seed=run.seed + 1,
-        precision=as_dtype("auto", choose_device(chosen.device)),
+        run.folder, task="pair_classification", train=[files["train"]], dev=[files["dev"]], out=run.folder.with_name(
+            f"{run.folder.name}-paws"
+        ),
+        overrides=["training.epochs=2", "training.batch=32", "training.rate.peak=2e-4", "task.patience=0"], seeds=(run.seed + 1,),
+        device=chosen.device,
     )
-    return float(evaluate(tuned.tuned, parts["test"]).metrics["accuracy"])
+    return float(measured_on(tuned, [files["test"]], "test").described["test"]["accuracy"])
 
 
 def measure_sharing(run: Trained, chosen: Choice) -> dict[str, Any]:

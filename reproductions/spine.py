@@ -87,13 +87,8 @@ def key(name: str, spec: dict[str, Any], seed: int) -> dict[str, Any]:
 
 def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str, ledger: Ledger) -> None:
     """One run and what is measured on it, into the ledger."""
-    from cloze.assembly.build import load_checkpoint
+    from cloze.assembly.finetune import finetune, measured_on
     from cloze.assembly.run import pretrain
-    from cloze.tasks.evaluation import evaluate
-    from cloze.tasks.finetune import as_dtype, finetune
-    from cloze.tasks.settings import Settings
-    from cloze.tasks.task import task
-    from cloze.training.precision import choose_device
 
     started = time.time()
     outcome = pretrain(
@@ -111,22 +106,20 @@ def one(work: Path, name: str, spec: dict[str, Any], seed: int, device: str, led
         "held_out": held_out["objectives"], "metrics": held_out.get("metrics"),
         "seconds_pretraining": round(time.time() - started),
     }
-    loaded = load_checkpoint(outcome.folder, device)
-    sentiment = task("sentence_classification", text=None, text_b=None, label=None)
-    parts = {part: sentiment.read(work / f"{part}.jsonl") for part in ("train", "dev", "test")}
-    precision = as_dtype("auto", choose_device(device))
+    files = {part: str(work / f"{part}.jsonl") for part in ("train", "dev", "test")}
     twins = {"pretrained": False} | ({"random": True} if name == "bert" else {})
     for twin, scratch in twins.items():
         # The same rates for both, and the one that does best on dev: neither side is tuned better than the other.
         best = -1.0
         for rate in RATES:
-            settings = Settings(epochs=2, rate=rate, patience=None, from_scratch=scratch)
+            values = ["training.epochs=2", "training.batch=32", f"training.rate.peak={rate}", "task.patience=0"]
             tuned = finetune(
-                loaded, sentiment, parts["train"], parts["dev"], settings=settings, seed=seed + 1, precision=precision
+                outcome.folder, train=[files["train"]], dev=[files["dev"]], out=work / f"tuned-{name}-{seed}-{twin}-{rate:g}",
+                overrides=values, seeds=(seed + 1,), from_scratch=scratch, device=device,
             )
-            dev = evaluate(tuned.tuned, parts["dev"]).metrics["accuracy"]
-            if dev > best:
-                best, result[twin] = dev, evaluate(tuned.tuned, parts["test"]).metrics["accuracy"]
+            if tuned.described["dev"]["accuracy"] > best:
+                best = tuned.described["dev"]["accuracy"]
+                result[twin] = measured_on(tuned, [files["test"]], "test").described["test"]["accuracy"]
                 result[f"{twin}_rate"] = rate
     ledger.add(key(name, spec, seed), result | {"seconds": round(time.time() - started)}, device=device)
     print(name, seed, {k: round(result[k], 4) for k in twins}, {k: round(v, 3) for k, v in result["held_out"].items()},

@@ -21,17 +21,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ledger import RESULTS, Ledger
-
-if TYPE_CHECKING:
-    from cloze.tasks.settings import Settings
 
 SEEDS = (1, 2, 3, 4, 5)
 TEST, DEV = 2000, 500
@@ -57,14 +54,6 @@ class Choice:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Variant:
-    """The pre-trained folder that a classifier begins with, and what its settings change."""
-
-    start: str
-    change: Mapping[str, Any]
-
-
 def pretrained() -> dict[str, tuple[str, list[str]]]:
     """Folder of a pre-trained model → recipe and values."""
     lstm = [*COMMON, "text.tokenizer.words.size=20000"]
@@ -76,20 +65,13 @@ def pretrained() -> dict[str, tuple[str, list[str]]]:
     }
 
 
-def experiments() -> dict[str, tuple[tuple[int, ...], dict[str, Variant]]]:
-    """By name the numbers of labelled sentences, and the variants."""
+def experiments() -> dict[str, tuple[tuple[int, ...], dict[str, str]]]:
+    """By name the numbers of labelled sentences, and for each variant the pre-trained folder that its classifier begins with."""
     return {
-        "ulmfit": ((100, 500, 2000), {
-            "scratch": Variant("ulmfit", {"from_scratch": True, "unfreeze": None, "layerwise": None}),
-            "general": Variant("ulmfit/cloze/stages/general", {}),
-            "domain": Variant("ulmfit", {}),
-        }),
-        "siatl": ((100, 500), {
-            "plain": Variant("siatl", {"auxiliary": (0.0, 0.0)}),
-            "auxiliary": Variant("siatl", {"auxiliary": (0.2, 0.1)}),
-        }),
-        "elmo": ((100, 500), {"vectors": Variant("vectors", {}), "elmo": Variant("elmo", {})}),
-    }  # fmt: skip
+        "ulmfit": ((100, 500, 2000), {"scratch": "ulmfit", "general": "ulmfit/cloze/stages/general", "domain": "ulmfit"}),
+        "siatl": ((100, 500), {"plain": "siatl", "auxiliary": "siatl"}),
+        "elmo": ((100, 500), {"vectors": "vectors", "elmo": "elmo"}),
+    }
 
 
 # ---- one run ----------------------------------------------------------------------------------------------------------
@@ -140,63 +122,62 @@ def labelled(chosen: Choice, number: int, seed: int) -> Path:
     return path
 
 
-def settings_of(experiment: str, variant: Variant, groups: int) -> Settings:
-    """The settings of a classifier: ULMFiT's as published, SiATL's likewise, frozen features under a linear map."""
-    from cloze.tasks.settings import Settings
-    from cloze.training.movement import Only
-    from cloze.transfer import Sequential, published
+def recipe_of(chosen: Choice, experiment: str, name: str) -> Path:
+    """The recipe of a classifier as a file: ULMFiT's and SiATL's as published, frozen features under a linear map."""
+    from cloze.assembly.canonical import to_yaml
+    from cloze.assembly.load import load_recipe
 
-    change = dict(variant.change)
-    if experiment == "ulmfit":
-        return Settings(**{**published("lstm", groups), **change})
+    kind = {"ulmfit": "ulmfit_classification", "siatl": "siatl_classification"}.get(experiment, "sentence_classification")
+    made = load_recipe(kind).canonical()
+    objectives, network, training = made["passes"][0]["objectives"], made["networks"]["main"], made["training"]
+    if experiment == "ulmfit" and name == "scratch":
+        network["train"], training["layerwise_rates"] = "all", None
+        training["rate"] = {"slanted_triangular": {"peak": 0.01}}
     if experiment == "siatl":
-        siatl = Settings(
-            epochs=15, rate=5e-4, schedule="constant", weight_decay=0.0, patience=None, length=80, pool="attention",
-            task_lstm=100, unfreeze=Sequential(), clip=1.0,
-        )
-        return replace(siatl, **change)
-    return Settings(epochs=20, rate=5e-3, patience=None, pool="mean", unfreeze=Only(), dropout=0.0)
+        network["change"], made["task"]["patience"], training["clip"] = [], 0, 1.0  # dropouts of the language model
+        weight: Any = 0.0 if name == "plain" else {"exponential": {"start": 0.2, "end": 0.1, "stairs": 15}}
+        objectives[1]["language_model"]["weight"] = weight
+    if experiment == "elmo":
+        network["train"], made["task"]["patience"] = "none", 0
+        objectives[0]["text_classification"] |= {"pool": "mean", "dropout": 0.0}
+        training |= {"epochs": 20, "rate": {"linear": {"peak": 5e-3, "warmup": 0.1}}}
+    path = chosen.work / f"{experiment}-{name}.yaml"
+    path.write_text(to_yaml(made), encoding="utf-8")
+    return path
 
 
 def one(chosen: Choice, experiment: str, name: str, number: int, seed: int) -> None:
     """One classifier and what is measured on it, into the ledger."""
-    from cloze.assembly.build import load_checkpoint
-    from cloze.tasks.evaluation import evaluate
-    from cloze.tasks.finetune import as_dtype, finetune
-    from cloze.tasks.task import task
-    from cloze.training.precision import choose_device
+    from cloze.assembly.finetune import finetune, measured_on
 
     run = chosen.key(experiment, name, number, seed=seed)
-    started, variant = time.time(), experiments()[experiment][1][name]
-    kind: Any = task("sentence_classification")
-    loaded = load_checkpoint(chosen.work / variant.start, chosen.device)
-    parts = [kind.read(path) for path in (labelled(chosen, number, seed), chosen.work / "dev.jsonl", chosen.work / "test.jsonl")]
-    settings = settings_of(experiment, variant, len(loaded.network.depth_groups()))  # type: ignore[operator]
-    result = finetune(
-        loaded, kind, parts[0], parts[1], settings=settings, seed=seed,
-        precision=as_dtype("auto", choose_device(chosen.device)),
+    started, start = time.time(), experiments()[experiment][1][name]
+    tuned = finetune(
+        chosen.work / start, recipe=recipe_of(chosen, experiment, name), train=[str(labelled(chosen, number, seed))],
+        dev=[str(chosen.work / "dev.jsonl")], out=chosen.work / f"tuned-{experiment}-{name}-{number}-{seed}", seeds=(seed,),
+        from_scratch=name == "scratch", device=chosen.device,
     )
-    found: dict[str, Any] = {"accuracy": evaluate(result.tuned, parts[2]).metrics["accuracy"], "epoch": result.best.epoch}
+    told = measured_on(tuned, [str(chosen.work / "test.jsonl")], "test").described
+    found: dict[str, Any] = {"accuracy": told["test"]["accuracy"], "epoch": told["epoch"]}
     if experiment == "siatl":
-        found |= forgotten(chosen, loaded, result.tuned, kind, settings)
-    model = json.loads((chosen.work / f"{variant.start.partition('/')[0]}.json").read_text(encoding="utf-8"))
+        found["general_before"] = language_loss(chosen, chosen.work / start)
+        found["general_after"] = language_loss(chosen, tuned.folder)
+    model = json.loads((chosen.work / f"{start.partition('/')[0]}.json").read_text(encoding="utf-8"))
     seconds = round(time.time() - started)
     chosen.ledger.add(run, {**found, "seconds": seconds, "pretrained": model}, device=chosen.device)
     print(experiment, name, number, seed, json.dumps(found), f"{seconds} s", flush=True)
 
 
-def forgotten(chosen: Choice, loaded: Any, tuned: Any, kind: Any, settings: Settings) -> dict[str, float]:
-    """The language model's loss on general text, before and after."""
-    from cloze.tasks.classifier import begin
-    from cloze.tasks.labels import Examples
+def language_loss(chosen: Choice, folder: Path) -> float:
+    """The language model's loss on general text, in nats a token."""
+    from cloze.assembly.build import load_checkpoint
+    from cloze.decoding.reader import Reader
+    from cloze.decoding.scoring import method_of, score
 
-    texts = general_text(chosen)
-    examples = Examples(texts, None, [tuned.names[0]] * len(texts), "general", tuple(range(len(texts))))
-    before = begin(loaded, kind, tuned.names, settings, seed=1)
-    return {
-        "general_before": before.language_loss(before.answered(examples)),
-        "general_after": tuned.language_loss(tuned.answered(examples)),
-    }
+    loaded = load_checkpoint(folder, chosen.device)
+    method, head = method_of(loaded)
+    found = score(Reader.of(loaded), head, general_text(chosen), method=method)
+    return -sum(one.score for one in found) / sum(one.tokens for one in found)
 
 
 @cache
@@ -263,7 +244,7 @@ def main() -> None:
             if not chosen.ledger.has(chosen.key(experiment, name, number, seed=seed))
         ]  # fmt: skip
         if missing:
-            prepare(chosen, [plan[experiment][1][name].start.partition("/")[0] for experiment, name, *_ in missing])
+            prepare(chosen, [plan[experiment][1][name].partition("/")[0] for experiment, name, *_ in missing])
         waiting = [":".join(map(str, run)) for run in missing]
         running: list[subprocess.Popen[bytes]] = []
         while waiting or running:

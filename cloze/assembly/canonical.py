@@ -50,6 +50,8 @@ def canonical(recipe: Recipe) -> dict[str, Any]:
         whole |= {key: alone[key] for key in ("order", "exercise", "passes")}
     else:
         whole |= {"mixture": entries, "mixing": recipe.mixing}
+    if not recipe.bound and whole.get("order") == "open":
+        del whole["order"]  # it is the checkpoint's
     whole["schedule"] = [_dropping_nulls(dataclasses.asdict(phase)) for phase in recipe.schedule]
     fields = dataclasses.fields(recipe.training)
     whole["training"] = {field.name: plain(getattr(recipe.training, field.name)) for field in fields}

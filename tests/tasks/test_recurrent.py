@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from cloze.assembly.build import build_step, load_checkpoint
+from cloze.assembly.canonical import to_yaml
 from cloze.assembly.finetune import finetune, recipe_onto, written
+from cloze.assembly.load import load_recipe
 from cloze.errors import RecipeError
 from cloze.interop import Card, Head, Model, Reading, export_folder
 from cloze.networks import Clock
@@ -106,6 +108,14 @@ def test_the_language_model_is_the_checkpoints_and_its_weight_falls_by_epoch(lst
     assert found == sorted(found, reverse=True) and len(set(found)) == 15
     with pytest.raises(RecipeError, match="(?s)needs a head that predicts the next token.*leave the objective out"):
         recipe_onto("siatl_classification", load_checkpoint(folder("bert")))
+
+
+def test_a_recipe_as_it_is_shown_fits_networks_of_every_order(lstm: Path, folder: Folder, tmp_path: Path) -> None:
+    """`cloze show NAME > mine.yaml` leaves to the checkpoint what the recipe leaves to it."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(to_yaml(load_recipe("sentence_classification").canonical()))
+    for place, order in ((lstm, "left_to_right"), (folder("bert"), "open")):
+        assert recipe_onto(mine, load_checkpoint(place), overrides=["length=24"]).entries["main"].order == order
 
 
 def test_a_rate_begins_again_in_every_stage() -> None:
