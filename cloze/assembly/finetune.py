@@ -198,10 +198,8 @@ def _files(
     first: Labelled | None,
 ) -> dict[str, Labelled]:
     """The files of every source of a recipe; a source that has none, and files of none, are a `TaskError`."""
-    sources = list(dict.fromkeys(name for whole in _wholes(made) for name in whole.sources))
-    alone = "main" if "main" in made.sources else next(iter(made.sources))
-    own = tasks if tasks else {alone: Labelled(task, tuple(map(str, train)), tuple(map(str, dev)))}
-    files = {**({} if first is None else {FIRST: first}), **own}
+    sources = _sources(made)
+    files = labelled(made, task, train, dev, tasks, first)
     for name in [name for name in files if name not in sources]:
         raise TaskError(f"{made.name}: has no source {name!r} for the task of that name. Its sources: {', '.join(sources)}.")
     for name in sources:
@@ -209,6 +207,26 @@ def _files(
             given = f"--task {name}=TYPE:TRAIN,DEV" if len(sources) > 1 else "--train FILE --dev FILE"
             raise TaskError(f"{made.name}: the source {name!r} has no labelled text. Give it with {given}.")
     return files
+
+
+def labelled(
+    made: Recipe, task: str, train: Sequence[str], dev: Sequence[str], tasks: Mapping[str, Labelled] | None,
+    first: Labelled | None,
+) -> dict[str, Labelled]:
+    """The files that were given, by the source that reads them."""
+    alone = "main" if "main" in made.sources else next(iter(made.sources))
+    own = tasks if tasks else {alone: Labelled(task, tuple(map(str, train)), tuple(map(str, dev)))}
+    return {**({} if first is None else {FIRST: first}), **own}
+
+
+def _sources(made: Recipe) -> list[str]:
+    return list(dict.fromkeys(name for whole in _wholes(made) for name in whole.sources))
+
+
+def rows_of(made: Recipe, files: Mapping[str, Labelled]) -> dict[str, int] | None:
+    """The rows of every source (`count_rows`); None where a source has no files."""
+    known = all(name in files and files[name].train for name in _sources(made))
+    return count_rows(made, files) if known else None
 
 
 def _from_scratch(made: Recipe) -> Recipe:

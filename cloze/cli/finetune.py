@@ -73,7 +73,7 @@ def command(
         "task": task, "tasks": several, "first": before, "recipe": recipe, "overrides": overrides or [], "binds": binds or [],
     }  # fmt: skip
     if print_recipe:
-        show_recipe(checkpoint, **how)
+        show_recipe(checkpoint, **how, train=train)
         return
     run_recipe(
         checkpoint, **how, train=train, dev=dev, test=test, out=_required(out), extend=extend, seeds=_seeds(seeds), device=device,

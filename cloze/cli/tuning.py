@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,21 @@ import typer
 
 
 def show_recipe(
-    checkpoint: Path, *, task: str, tasks: Mapping[str, Any], first: Any, recipe: str | None, overrides: Sequence[str],
-    binds: Sequence[str],
+    checkpoint: Path, *, task: str, tasks: Mapping[str, Any], first: Any, train: str | None, recipe: str | None,
+    overrides: Sequence[str], binds: Sequence[str],
 ) -> None:
-    """Print the recipe of a task as it is trained onto a checkpoint."""
+    """Print the recipe of a task as it is trained onto a checkpoint, fitted to the rows of the files where they are given."""
     from cloze.assembly.binding import parse_binds
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.finetune import recipe_onto, written
+    from cloze.assembly.finetune import labelled, recipe_onto, rows_of, written
 
     further = {name: Path(given[0]) for name, given in parse_binds(binds).items()}
     loaded = load_checkpoint(checkpoint)
-    made = recipe_onto(recipe or written(task, tasks, first, loaded), loaded, overrides=overrides, checkpoints=further)
+    asked = recipe or written(task, tasks, first, loaded)
+    onto = partial(recipe_onto, asked, loaded, overrides=overrides, checkpoints=further)
+    made = onto()
+    made = onto(rows=rows_of(made, labelled(made, task, [train] if train else [], [], tasks, first)))
     print(to_yaml(made.canonical()), end="")
 
 

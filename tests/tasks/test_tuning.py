@@ -17,6 +17,7 @@ from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.fit_task import TaskFacts, facts_of, fit_task
 from cloze.assembly.load import load_recipe, task_recipe_names
+from cloze.cli.main import main
 from cloze.cli.tuning import _replacing
 from cloze.errors import CheckpointError, TaskError
 from cloze.networks.clock import Clock
@@ -106,6 +107,16 @@ def test_a_task_is_fitted_to_its_rows_and_to_how_the_checkpoint_was_trained(fold
     assert (mine.training.batch, mine.training.epochs) == (8, 2)
     many = recipe_onto("sentence_classification", loaded, rows={"main": 20_000})
     assert (many.training.batch, many.training.epochs) == (32, 4)
+
+
+def test_show_prints_the_recipe_that_the_rows_of_the_files_are_trained_by(
+    folder: Callable[[str], Path], tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["finetune", str(folder("bert")), "--show"]
+    assert main(command) == 0 and "\n  batch: 32\n" in capsys.readouterr().out
+    assert main([*command, "--train", str(tables / "train.tsv")]) == 0
+    shown = capsys.readouterr().out
+    assert "\n  batch: 16\n" in shown and "\n  epochs: 20" in shown
 
 
 def test_the_peak_of_a_task_is_a_share_of_the_one_that_the_checkpoint_was_trained_with() -> None:
