@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cloze.cli.main import main
+from cloze.errors import UserError
 
 Tuned = Callable[..., Path]
 
@@ -122,3 +123,17 @@ def test_a_third_folder_and_a_missing_file_are_refused(cloze: Any, tuned: Tuned,
     assert refused.code == 2 and "3 fine-tuned folders: expected one, or two to compare" in refused.err
     assert "no file to measure on" in cloze("evaluate", tuned(), tuned()).err
     assert "expected at least 100 draws" in cloze("evaluate", tuned(), tables / "dev.tsv", "--bootstrap", 5).err
+
+
+def test_a_network_that_answers_scores_no_pairs(folder: Tuned, writer: Tuned) -> None:
+    from cloze.assembly.build import load_checkpoint
+    from cloze.cli.score import _score_pairs
+    from cloze.decoding.ready import Ready, to_score
+    from cloze.decoding.windows import Windows
+
+    loaded, answering = load_checkpoint(folder("bert")), load_checkpoint(writer("t5"))
+    assert to_score(answering).method is None and to_score(loaded).method == "pseudo_log_likelihood"
+    with pytest.raises(UserError, match="reads one text and writes"):
+        _score_pairs(answering, to_score(answering), [], Windows(), False)
+    with pytest.raises(UserError, match="--order source_to_target answers to texts"):
+        _score_pairs(loaded, Ready(to_score(loaded).reader, None), [], Windows(), False)
