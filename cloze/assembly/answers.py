@@ -15,7 +15,8 @@ from cloze.registry import parameters
 
 
 def with_classes(recipe: Recipe, stores: Mapping[str, Store]) -> Recipe:
-    """The recipe with what its labelled text says wherever an objective asks for it: the number of `classes`, or the `mean`.
+    """The recipe with what its labelled text says wherever an objective asks for it: the number of `classes` or `spans`, or the
+    `mean`.
 
     Labelled text with fewer than two classes is a `TaskError`.
     """
@@ -28,6 +29,7 @@ def _said(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str,
     if not isinstance(store, RecordStore):
         return {}
     said: dict[str, Any] = dict(getattr(built(recipe.sources[entry.source]).answer, "says", lambda stored: {})(store.columns))
+    said |= store.about.get("given", {})
     if store.about["classes"] is not None:
         if len(store.classes) < 2:
             raise TaskError(

@@ -138,6 +138,12 @@ def counted(
                 if own["stride"] is None
             },
         }
+        lost = getattr(built(recipe.sources[one.source]).answer, "lost", None)
+        if lost is not None:  # of rows that cannot be asked because they are cut
+            room = rooms[one.entry.name]
+            made["lost"] = {
+                part: lost({**store.columns, "bounds": store.bounds}, room) for part, store in found.items()
+            }
         if "usual" in own:
             task = task_of(recipe, one, stores[one.source])
             examples = task.read(found["dev"].about["files"][0])

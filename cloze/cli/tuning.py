@@ -109,6 +109,9 @@ def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
             if cut:
                 print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows have a text that is too long and lost its end "
                       "(--set length=N reads more)")  # fmt: skip
+        for part, lost in one.get("lost", {}).items():
+            if lost:
+                print(f"note: {lead}{part}: {lost} of {one['examples'][part]} rows lose a span in the cut and are not asked")
     for name, value in described.get("test", {}).items():
         print(f"test {name}: {value:.4f}")
     for remark in described.get("remarks", ()):

@@ -13,6 +13,7 @@ from cloze.objectives.arcs import Arcs, arcs
 from cloze.objectives.choose import Choose, choose
 from cloze.objectives.chosen import TextChoice, TextClassification, TextRegression, TextSeveral, WordLabelling
 from cloze.objectives.classify import Classify, classify
+from cloze.objectives.classify_span import ClassifySpan
 from cloze.objectives.contrast import Contrast
 from cloze.objectives.cooccurrence_regression import CooccurrenceRegression
 from cloze.objectives.crf_labelling import CrfLabelling, crf_labelling
@@ -36,8 +37,8 @@ from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
-    "ActivationPenalty", "Arcs", "Choose", "Classify", "Contrast", "CooccurrenceRegression", "CrfLabelling", "Embedding",
-    "Factorisation", "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Loss",
+    "ActivationPenalty", "Arcs", "Choose", "Classify", "ClassifySpan", "Contrast", "CooccurrenceRegression", "CrfLabelling",
+    "Embedding", "Factorisation", "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Loss",
     "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Regress", "Sample", "SequenceLabelling",
     "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "TextChoice", "TextClassification", "TextPrediction",
     "TextRegression", "TextSeveral", "WordLabelling",

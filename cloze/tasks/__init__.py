@@ -13,6 +13,7 @@ from cloze.tasks.question_answering import QuestionAnswering, question_answering
 from cloze.tasks.regression import Regression, regression
 from cloze.tasks.result import load_tuned
 from cloze.tasks.retrieval import Retrieval, retrieval
+from cloze.tasks.span_classification import SpanClassification, span_classification
 from cloze.tasks.task import Learner, Task, task
 from cloze.tasks.text_to_text import TextToText, text_to_text
 from cloze.tasks.token_labelling import TokenLabelling, token_labelling
@@ -27,6 +28,7 @@ __all__ = [
     "QuestionAnswering",
     "Regression",
     "Retrieval",
+    "SpanClassification",
     "Task",
     "TextToText",
     "TokenLabelling",
@@ -39,6 +41,7 @@ __all__ = [
     "regression",
     "retrieval",
     "sentence_classification",
+    "span_classification",
     "task",
     "text_to_text",
     "token_labelling",

@@ -64,7 +64,7 @@ class Encoder(Protocol):
     """Makes blocks of records; it remembers the classes that it has met.
 
     It may have `remarks`, sentences on what it has met that a user should know, and `usual`, the most frequent answer where
-    answers are free texts.
+    answers are free texts; `given`: what an objective that is asked for the answers is given beside the number of classes.
     """
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:

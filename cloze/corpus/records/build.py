@@ -84,6 +84,7 @@ class RecordWriter(StoreWriter):
                 self._renumber(f"{FOLDER}{self.answer.coded}.bin", np.append(order, np.int32(-1)))
         self.header["records"] = {
             **self.about, "classes": None if classes is None else list(classes), "usual": getattr(encoder, "usual", None),
+            "given": getattr(encoder, "given", {}),
         }
         files = ", ".join(self.about["files"])
         report(f"{files}: {self.documents:,} records, {self.tokens:,} tokens" + (f", {len(classes)} classes" if classes else ""))

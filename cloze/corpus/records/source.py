@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from cloze.corpus.records.build import batches, build_records
 from cloze.corpus.records.store import RecordStore
 from cloze.corpus.records.windows import Shown, Views, cut, windows
 from cloze.corpus.store import Store
-from cloze.errors import CorpusError, RecipeError
+from cloze.errors import CorpusError, RecipeError, TaskError
 from cloze.registry import Part, lookup, register
 from cloze.rows import Rows
 
@@ -87,9 +88,14 @@ class Records:
     ) -> RecordStore:
         """Encode files into a store at `out`; with `known`, the store of the training text, its classes are used."""
         classes = known.classes or None if isinstance(known, RecordStore) else None
-        return build_records(
+        made = build_records(
             paths, tokenizer, out, answer=self.answer, columns=self.columns, classes=classes, report=report
         )
+        if isinstance(known, RecordStore) and made.about["given"] != known.about["given"]:
+            given, wanted = (", ".join(f"{n} {name}" for name, n in one.about["given"].items()) for one in (made, known))
+            shutil.rmtree(made.path)
+            raise TaskError(f"{', '.join(map(str, paths))}: {given} in every record; the training text has {wanted}.")
+        return made
 
     def bind(
         self, store: Store, *, seed: int, entry: str, held_out: float = 0.0, part: Literal["train", "held_out"] = "train",

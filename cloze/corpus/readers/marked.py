@@ -1,0 +1,123 @@
+"""Texts in which spans are marked, and a label for each: JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cloze.corpus.readers.text_files import json_lines
+from cloze.corpus.readers.unusable import Fault, unusable
+from cloze.errors import TaskError, nearest
+from cloze.untrusted import without_surrogates
+
+
+class Bounds(NamedTuple):
+    """The characters of a span: the first, and one past the last."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A text with its spans, its label (None where it has none), and the line it comes from."""
+
+    line: int
+    text: str
+    spans: tuple[Bounds, ...]
+    label: str | None
+
+
+@dataclass(frozen=True)
+class MarkedTexts:
+    """The texts of a file."""
+
+    each: list[Marked]
+    path: str
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+
+class Names(NamedTuple):
+    """What the fields of a text are called."""
+
+    text: str = "text"
+    spans: str = "spans"
+    label: str = "label"
+
+
+def read_marked(path: Path | str, names: Names, *, labelled: bool = True) -> MarkedTexts:
+    """All texts of a file; see `each_marked`."""
+    return MarkedTexts(list(each_marked(path, names, labelled=labelled)), str(path))
+
+
+def each_marked(
+    path: Path | str, names: Names, *, labelled: bool = True, fault: Fault | None = None
+) -> Iterator[Marked]:
+    """The texts of a file of JSON lines; one that cannot be used is told to `fault`, if there is one, and left out.
+
+    `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`: a span is the number of its first
+    character and of the one behind its last. Where `text` is a list of words, spans count words. All texts have as many spans as
+    the first. Without `labelled` labels are read where they are.
+    """
+    spans: int | None = None
+    for line, record in json_lines(path, fault):
+        try:
+            found = _marked(line, record, names, labelled or names.label in record)
+            if spans is not None and len(found.spans) != spans:
+                raise _Wrong(f"{len(found.spans)} spans; expected {spans}, as in the first text.")
+        except _Wrong as wrong:
+            unusable(path, line, str(wrong), fault)
+        else:
+            spans = len(found.spans)
+            yield found
+    if spans is None and fault is None:
+        raise TaskError(f"{path}: no texts; expected at least one JSON object with {names.text!r} and {names.spans!r}.")
+
+
+class _Wrong(Exception):
+    """What is wrong with a text."""
+
+
+def _marked(line: int, record: dict[str, Any], names: Names, labelled: bool) -> Marked:
+    for name in (names.text, names.spans, *([names.label] if labelled else [])):
+        if name not in record:
+            raise _Wrong(f"no field {name!r}. {nearest(name, record)}")
+    text, begins = _text(record[names.text], names.text)
+    given = record[names.spans]
+    if not isinstance(given, list) or not given or not all(_pair(one) for one in given):
+        raise _Wrong(f"{names.spans!r} is no list of pairs; expected the begin and the end of each span: [[0, 4]].")
+    label = record[names.label] if labelled else None
+    if labelled and (not isinstance(label, (str, int)) or isinstance(label, bool) or not str(label).strip()):
+        raise _Wrong(f"{names.label!r} is {'empty' if label == '' else repr(label)[:40]}; expected a label.")
+    spans = tuple(_bounds(one, text, begins) for one in given)
+    return Marked(line, text, spans, None if label is None else str(label).strip())
+
+
+def _pair(one: Any) -> bool:
+    return isinstance(one, list) and len(one) == 2 and all(isinstance(n, int) and not isinstance(n, bool) for n in one)
+
+
+def _text(value: Any, name: str) -> tuple[str, list[Bounds] | None]:
+    """A text, and where it is a list of words their characters."""
+    if isinstance(value, str) and value.strip():
+        return without_surrogates(value), None
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
+        raise _Wrong(f"{name!r} is no text; expected a text that is not empty, or a list of words.")
+    words, begins, place = [without_surrogates(word) for word in value], [], 0
+    for word in words:
+        begins.append(Bounds(place, place + len(word)))
+        place += len(word) + 1
+    return " ".join(words), begins
+
+
+def _bounds(pair: list[int], text: str, words: list[Bounds] | None) -> Bounds:
+    start, stop = pair
+    most = len(text) if words is None else len(words)
+    if not 0 <= start < stop <= most:
+        what = "characters" if words is None else "words"
+        raise _Wrong(f"the span [{start}, {stop}] is not in the text of {most} {what}; expected 0 <= begin < end <= {most}.")
+    return Bounds(start, stop) if words is None else Bounds(words[start].start, words[stop - 1].stop)

@@ -1,0 +1,102 @@
+"""The class of the spans that are marked in a record: the relation of two names, the sense of a word, the type of an entity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.marked import Names, each_marked
+from cloze.corpus.readers.unusable import Fault
+from cloze.corpus.records.answer import Block, Columns, Labels, Record, told_of_classes
+from cloze.corpus.records.spans import UNKNOWN, tokens_of
+from cloze.corpus.records.windows import Shown
+from cloze.errors import TaskError, nearest
+from cloze.registry import register
+
+if TYPE_CHECKING:
+    from cloze.text.tokenizer import Tokenizer
+
+
+@register("answer", "class_of_spans")
+class ClassOfSpans:
+    """One class for the spans that are marked in a text, one or several, as many in every record; files are JSON lines.
+
+    `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`; where `text` is a list of words, spans
+    count words. `spans` is the field with the spans; `none`: the label that says "none of them", which micro-F1 does not count
+    (TACRED's `no_relation`).
+    """
+
+    columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32, "last": np.int32}
+    coded: ClassVar[str | None] = "label"
+    ragged: ClassVar[bool] = True  # a value for each span
+    gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
+
+    def __init__(self, *, spans: str = "spans", none: str | None = None) -> None:
+        self.spans, self.none = spans, none
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The texts of a file."""
+        if columns.text_b is not None:
+            raise TaskError("corpus.text_b: spans are marked in one text. Leave it out.")
+        for one in each_marked(path, Names(columns.text, self.spans, columns.label), fault=fault):
+            yield Record(one.line, (one.text,), (one.spans, one.label))
+
+    def labels_of(self, record: Record) -> Iterator[tuple[int, str]]:
+        """The line and the class of a record."""
+        yield record.line, record.answer[1]
+
+    def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _MarkedEncoder:
+        """What encodes records."""
+        return _MarkedEncoder(tokenizer, Labels(classes))
+
+    def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
+        """`column/label` (B,), and `spans` (B, 2K): the first and the last token of each span, -1 for one that is not shown."""
+        places = [shown.columns(stored[name], 0) for name in ("first", "last")]
+        return {"column/label": stored["label"][:, 0], "spans": np.stack(places, axis=2).reshape(len(places[0]), -1)}
+
+    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+        """The classes, how often each occurs, and the most frequent one."""
+        return told_of_classes(np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]], classes)
+
+    def lost(self, stored: Mapping[str, NDArray[Any]], room: int) -> int:
+        """How many records lose a span where a text is cut to `room` tokens."""
+        last, begin = np.asarray(stored["last"]), np.asarray(stored["bounds"])[:-1]
+        return int(np.logical_or.reduceat(last >= room, begin).sum()) if len(begin) else 0
+
+
+class _MarkedEncoder:
+    def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
+        self.tokenizer, self.labels = tokenizer, labels
+        self.unknown = 0
+        self.given: dict[str, int] = {}
+
+    @property
+    def remarks(self) -> list[str]:
+        """How many records are not asked."""
+        return [f"{self.unknown:,} records are not asked: no token stands for a span of theirs"] if self.unknown else []
+
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])
+        each = len(records[0].answer[0])
+        self.given = {"spans": each}
+        tokens = np.full((len(records), each, 2), UNKNOWN, np.int32)
+        codes = np.empty(len(records), np.int32)
+        for number, record in enumerate(records):
+            spans, label = record.answer
+            codes[number] = self.labels.code(label)
+            if codes[number] < 0:
+                raise TaskError(
+                    f"{path}:{record.line}: the label {label!r} does not occur in the training examples. "
+                    f"{nearest(label, self.labels.numbers)}"
+                )
+            found = [own for span in spans if (own := tokens_of(spelled, number, *span)) is not None]
+            if len(found) == each:
+                tokens[number] = found
+            else:
+                self.unknown += 1
+        columns = {"label": np.repeat(codes, each), "first": tokens[:, :, 0].ravel(), "last": tokens[:, :, 1].ravel()}
+        return Block(spelled.ids, spelled.word_start, spelled.offsets, columns, np.full(len(records), each, np.int64))

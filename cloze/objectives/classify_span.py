@@ -1,0 +1,70 @@
+"""Classify spans of a text: the relation of two names, the sense of a word, the type of an entity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cloze.batch import Batch
+from cloze.bounds import BelowOne, Count
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.clock import Clock
+from cloze.objectives.cross_entropy import cross_entropy_sum
+from cloze.objectives.heads import ClassHead, Transform
+from cloze.objectives.objective import Answers, Loss
+from cloze.registry import Given, register
+
+Pool = Literal["first", "mean", "ends"]
+
+
+@register("objective", "classify_span")
+class ClassifySpan(Answers):
+    """One of `classes` for `spans` spans together, from what `pool` makes of the states of each, side by side.
+
+    `first`: the state of its first token (Devlin et al., 2019, §5.3, of words); `mean`: the mean of its states (R-BERT: Wu and
+    He, 2019, §3.2); `ends`: the states of its first and last token side by side (Lee et al., 2017, §4). `places/<set>`
+    (M, 2 · spans) are the first and the last token of each span, in one row. Labelled text says how many `spans` and `classes`
+    there are. Parameters: `head.dense.*` with a transform, `head.output.*`. Metrics: `correct`.
+    """
+
+    head: ClassHead
+
+    def __init__(
+        self, *, set: str = "label", classes: Count = 2, spans: Count = 1, pool: Pool = "mean",
+        transform: Transform | None = None, dropout: BelowOne = 0.0, width: Given[int], clock: Given[Clock],
+    ) -> None:
+        super().__init__(set=set)
+        self.spans, self.pool = spans, pool
+        states = spans * (2 if pool == "ends" else 1)
+        self.head = ClassHead(width=states * width, classes=classes, transform=transform, dropout=Dropout(dropout, clock))
+        self.reads = ("hidden",)
+        self.at = () if pool == "mean" else (self.places,)  # a mean reads what lies between
+
+    def vectors(self, hidden: Tensor, places: Tensor) -> Tensor:
+        """What is read of every span, (M, spans · D) or twice as wide, from states (B, L, D) and places (M, 2 · spans)."""
+        flat, first, last = hidden.flatten(0, 1), places[:, 0::2], places[:, 1::2]
+        if self.pool == "mean":
+            length = hidden.shape[1]
+            sums = F.pad(hidden.cumsum(1, dtype=torch.float64), (0, 0, 1, 0))  # before each token of a row, and behind the last
+            row = first // length
+            found = (sums[row, last % length + 1] - sums[row, first % length]) / (last + 1 - first)[..., None]
+            found = found.to(hidden.dtype)
+        elif self.pool == "first":
+            found = flat[first]
+        else:
+            found = torch.cat([flat[first], flat[last]], dim=-1)
+        return found.flatten(1)
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """(M, C)."""
+        found: Tensor = self.head(self.vectors(readings["hidden"], batch[self.places].long()))
+        return found
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed loss in float32."""
+        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), batch.get(self.weights))
+        return Loss(total, {"correct": correct})

@@ -1,0 +1,240 @@
+"""Classify spans that are marked in a text: how files are read, what answers, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cloze.corpus.readers.labelled import Format, Quoting
+from cloze.corpus.readers.marked import Marked, MarkedTexts, Names, read_marked
+from cloze.corpus.records.spans import tokens_of
+from cloze.decoding.layout import Framed
+from cloze.decoding.lengths import by_length
+from cloze.decoding.reader import Checkpoint, Reader
+from cloze.errors import CheckpointError, TaskError, nearest
+from cloze.registry import register
+from cloze.tasks.metrics import confusion, macro_f1
+from cloze.tasks.task import Evaluation, Learner, Report, evaluating
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SpanClassification:
+    """A task: the fields of a text, its spans and its label; `none` is the label that micro-F1 does not count."""
+
+    text: str = "text"
+    label: str = "label"
+    spans: str = "spans"
+    none: str | None = None
+    name: str = "span_classification"
+
+    @property
+    def metrics(self) -> Mapping[str, bool]:
+        """Accuracy first; of all of them more is better."""
+        return {"accuracy": True, "macro_f1": True, "micro_f1": True}
+
+    def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> SpanClassification:
+        """The same task: its files are JSON lines, and say what their fields are."""
+        if columns or format not in (None, "jsonl"):
+            raise TaskError(f"--columns and --format are for tables; {self.name} reads JSON lines. Leave them out.")
+        return replace(self)
+
+    def deciding(self, *, beams: int | None, length_penalty: float | None) -> SpanClassification:
+        """The same task: a label is chosen, there is nothing to search."""
+        if beams is not None or length_penalty is not None:
+            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} chooses a label.")
+        return self
+
+    def read(self, path: Path | str, *, labelled: bool = True) -> MarkedTexts:
+        """The texts of a file."""
+        return read_marked(path, Names(self.text, self.spans, self.label), labelled=labelled)
+
+    def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> SpanClassifier:
+        """What classifies spans, from a fine-tuned folder."""
+        name = str(described["head"])
+        if name not in loaded.heads:
+            raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
+        return SpanClassifier(
+            Reader.of(loaded, precision=precision), loaded.heads[name], described["labels"], described["usual"], self,
+            length=described.get("length"),
+        )
+
+    def constant(self, always: str, examples: MarkedTexts, labels: Sequence[str]) -> dict[str, float]:
+        """The metrics of always giving one label."""
+        truth = label_numbers(examples, labels)
+        return span_metrics(truth, np.full_like(truth, list(labels).index(always)), labels, self.none)
+
+    def description(self) -> dict[str, Any]:
+        """The names of the fields, and the label that does not count."""
+        columns = {"text": self.text, "label": self.label, "spans": self.spans}
+        return {"columns": columns, "none": self.none}
+
+
+@register("task", "span_classification")
+def span_classification(
+    text: str = "text", label: str = "label", spans: str = "spans", none: str | None = None
+) -> SpanClassification:
+    """The class of one or two marked spans: the relation of two names, the sense of a word, the type of an entity.
+
+    `text`, `label` and `spans` name fields; `none` is the label that says "none of them", which micro-F1 does not count.
+    """
+    return SpanClassification(text, label, spans, none)
+
+
+def label_numbers(examples: MarkedTexts, labels: Sequence[str]) -> Int64:
+    """The numbers of the labels of all texts; one that training never saw is a `TaskError` with file and line."""
+    number = {label: place for place, label in enumerate(labels)}
+    for one in examples.each:
+        if one.label not in number:
+            raise TaskError(
+                f"{examples.path}:{one.line}: the label {one.label!r} does not occur in the training examples. "
+                f"{nearest(str(one.label), labels)}"
+            )
+    return np.array([number[str(one.label)] for one in examples.each], np.int64)
+
+
+def span_metrics(truth: Int64, guess: Int64, labels: Sequence[str], none: str | None) -> dict[str, float]:
+    """Accuracy, macro-F1, and F1 over all answers together (micro) but for the label `none`, without which it is accuracy."""
+    if not len(truth):
+        raise TaskError("no labelled examples to measure on.")
+    counts = confusion(truth, guess, len(labels))
+    kept = np.array([label != none for label in labels])
+    right, given = float(np.diag(counts)[kept].sum()), float(counts[kept].sum() + counts[:, kept].sum())
+    return {
+        "accuracy": float(np.trace(counts) / counts.sum()), "macro_f1": macro_f1(counts),
+        "micro_f1": 2 * right / given if given else 0.0,
+    }
+
+
+@dataclass(frozen=True)
+class SpanRow:
+    """A framed text and the columns of the first and the last token of each of its spans, -1 for a span that is not read."""
+
+    marked: Marked
+    framed: Framed
+    columns: Int64
+    label: int = -1
+
+    @property
+    def read(self) -> bool:
+        """Whether all spans are."""
+        return bool((self.columns >= 0).all())
+
+    def __len__(self) -> int:
+        return len(self.framed)
+
+
+@dataclass(frozen=True)
+class SpanChoice:
+    """The label of the spans of one text, and how probable every label is; of spans that were not read only the usual label."""
+
+    marked: Marked
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object of it: each span with its text and characters."""
+        text = self.marked.text
+        spans = [{"text": text[start:stop], "start": start, "end": stop} for start, stop in self.marked.spans]
+        return {
+            "line": self.marked.line, "text": text, "spans": spans, "label": self.label, "probability": self.probability,
+            "probabilities": self.probabilities,
+        }
+
+
+class SpanClassifier(Learner):
+    """A reader with a head over `labels`. Spans that are cut away get `usual`, the most frequent label of the training texts."""
+
+    def __init__(
+        self, reader: Reader, head: Any, labels: Sequence[str], usual: str, task: SpanClassification, *, length: int | None
+    ) -> None:
+        super().__init__(reader, head, task, length=length)
+        self.names = self.labels = tuple(labels)
+        self.usual = usual
+
+    def encode(self, examples: MarkedTexts) -> list[SpanRow]:
+        """The texts as the network reads them, with the places of their spans."""
+        texts = [one.text for one in examples.each]
+        spelled = self.reader.tokenizer.encode_spelled(texts)
+        made = []
+        for number, (one, framed) in enumerate(zip(examples.each, self.reader.encode(texts, longest=self.length), strict=True)):
+            if len(one.spans) != self.head.spans:
+                raise TaskError(
+                    f"{examples.path}:{one.line}: {len(one.spans)} spans; this model was trained with {self.head.spans} per text."
+                )
+            kept = np.append(np.flatnonzero(framed.part == 0), -1)
+            found = [tokens_of(spelled, number, *span) or (-1, -1) for span in one.spans]
+            tokens = np.array(found, np.int64).ravel()
+            made.append(SpanRow(one, framed, np.where(tokens < len(kept) - 1, kept[np.minimum(tokens, len(kept) - 1)], -1)))
+        return made
+
+    def answered(self, examples: MarkedTexts) -> list[SpanRow]:
+        """The texts with the numbers of their labels."""
+        labels = label_numbers(examples, self.names).tolist()
+        return [replace(row, label=label) for row, label in zip(self.encode(examples), labels, strict=True)]
+
+    @torch.inference_mode()
+    def probabilities(
+        self, rows: Sequence[SpanRow], *, size: int = 64, report: Report = lambda done: None
+    ) -> NDArray[np.float32]:
+        """The probability of each label for every row, (N, C): the usual one is sure where a span is not read. In eval mode."""
+        found = np.zeros((len(rows), len(self.names)), np.float32)
+        found[:, self.names.index(self.usual)] = 1.0
+        with evaluating(self):
+            for index in by_length([len(row) for row in rows], rows=size):
+                asked = [i for i in index if rows[i].read]
+                if asked:
+                    batch = self.exact.batch([rows[i].framed for i in asked])
+                    states = self.exact.states(batch, self.head.reads)
+                    width = batch["tokens"].shape[1]
+                    places = np.stack([rows[i].columns + number * width for number, i in enumerate(asked)])
+                    scores = self.exact.scores(self.head, states, batch, torch.from_numpy(places).to(self.exact.device))
+                    found[asked] = scores.softmax(-1).cpu().numpy()
+                report(len(index))
+        return found
+
+    def judge(
+        self, rows: Sequence[SpanRow], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Int64:
+        """The label of every row and the one that was found, (N, 2)."""
+        found = self.probabilities(rows, size=size, report=report).argmax(1)
+        return np.stack([np.array([row.label for row in rows], np.int64), found.astype(np.int64)], axis=1)
+
+    def metrics(self, judged: Any) -> dict[str, float]:
+        """Every metric of labels and those that were found."""
+        truth, guess = np.asarray(judged, np.int64).reshape(-1, 2).T
+        return span_metrics(truth, guess, self.names, self.task.none)
+
+    def evaluate(
+        self, examples: MarkedTexts, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
+    ) -> Evaluation:
+        """All metrics on labelled texts; texts whose spans were not read are told."""
+        rows = self.answered(examples)
+        judged = self.judge(rows, size=size, report=report)
+        baseline = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
+        lost = [row.marked.line for row in rows if not row.read]
+        remarks = [] if not lost else [
+            f"{len(lost)} of {len(rows)} texts lose a span in the cut, the first in line {lost[0]}, and got the label "
+            f"{self.usual!r} (fine-tune with --set length=N to read more)"
+        ]  # fmt: skip
+        return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged)
+
+    def predict(
+        self, examples: MarkedTexts, *, size: int = 64, report: Report = lambda done: None
+    ) -> list[SpanChoice]:
+        """The most probable label of every text's spans."""
+        rows = self.encode(examples)
+        made = []
+        for row, shares in zip(rows, self.probabilities(rows, size=size, report=report), strict=True):
+            best = int(shares.argmax())
+            named = {label: round(float(p), 6) for label, p in zip(self.names, shares, strict=True)}
+            made.append(SpanChoice(row.marked, self.names[best], round(float(shares[best]), 6), named))
+        return made
