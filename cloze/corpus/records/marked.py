@@ -33,6 +33,7 @@ class ClassOfSpans:
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32, "last": np.int32}
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True  # a value for each span
+    lists: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
 
     def __init__(self, *, spans: str = "spans", none: str | None = None) -> None:
