@@ -97,3 +97,6 @@ def choose(
         biases=biases, output_bias=output_bias, reading=reading,
     )
     return Choose(head, set=set, reading=reading)
+
+
+choose.likelihood = False  # type: ignore[attr-defined]  # shares of right rows are no baseline for a softmax among the rows of a record
