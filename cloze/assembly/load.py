@@ -154,7 +154,7 @@ def _recipe(
     root, faults = written.tree, Faults()
     expand(root, faults)
     if not len(faults):
-        _override_reading(root, overrides, faults)
+        _override_framing(root, overrides, faults)
         complete(root, faults)
     if len(faults) and root.is_mapping:
         read(root, faults)  # what else is wrong
@@ -178,12 +178,14 @@ def _recipe(
     return recipe
 
 
-def _override_reading(root: Node, overrides: Sequence[str], faults: Faults) -> None:
-    """Set the values of `reading` before a checkpoint completes the recipe: frames are made of them."""
-    mine = [override for override in overrides if override.startswith("reading.")]
-    if mine and "reading" not in root.value:
+def _override_framing(root: Node, overrides: Sequence[str], faults: Faults) -> None:
+    """Set what frames are made of before a checkpoint completes the recipe: the values of `reading`, and whether records have a
+    second text."""
+    reading = [override for override in overrides if override.startswith("reading.")]
+    texts = [override for override in overrides if override.partition("=")[0].endswith(".text_b")]
+    if reading and "reading" not in root.value:
         root.put("reading", from_data({}, root.where))
-    for override in mine:
+    for override in [*reading, *texts]:
         _override(root, override, faults)
 
 

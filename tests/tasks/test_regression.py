@@ -109,8 +109,8 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     worth = {"cat": 0, "dog": 0.5, "rain": 2, "night": 3.5}
     rows = []
     for _ in range(64):
-        word = chance.choice(list(worth))
-        rows.append(f"the {word} saw the {word}\tthe {word}\t{worth[word]}")
+        word, other = chance.choice(list(worth), 2)
+        rows.append(f"the {word} saw the {word}\tthe {other}\t{worth[word]}")
     (place / "rated.tsv").write_text("\n".join(["one\ttwo\tscore", *rows]) + "\n")
     return place / "rated.tsv"
 
@@ -205,3 +205,11 @@ def test_both_orders_of_a_pair_are_read_and_averaged_in_training_and_afterwards(
     held = [event["loss"] for event in losses if event["event"] == "held_out"]
     standing = made.outcomes[1].standing
     assert standing is not None and held[standing.evaluation - 1] == pytest.approx(standing.metrics["mse"], rel=1e-4)
+
+
+def test_a_second_text_that_is_set_is_read_as_one_of_a_pair(folder: Callable[[str], Path]) -> None:
+    from cloze.assembly.finetune import recipe_onto
+
+    recipe = recipe_onto("regression", load_checkpoint(folder("bert")), overrides=["corpus.text_b=two"])
+    frame = next(edit.part for edit in recipe.entries["main"].exercise if edit.part.name == "frame")
+    assert frame.arguments["template"] == recipe.reading.pair == "[CLS] {A} [SEP] {B} [SEP]"
