@@ -29,7 +29,7 @@ MODULES: dict[str, str] = {
     "characters": "cloze.networks",
     "objective": "cloze.objectives",
     "rewriter": "cloze.objectives",
-    "optimizer": "cloze.training.optimizers",
+    "optimizer": "cloze.training.every_optimizer",
     "rate": "cloze.training.rates",
     "schedule": "cloze.training.schedules",
     "unfreezing": "cloze.transfer",

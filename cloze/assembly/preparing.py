@@ -30,7 +30,7 @@ from cloze.corpus import RecordStore, Store
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints
-from cloze.training.engine import choose
+from cloze.training.engines import choose
 from cloze.training.forecast import Forecast, Trials
 from cloze.training.movement import Unfreezing, unfreezing_of
 from cloze.training.precision import choose_device

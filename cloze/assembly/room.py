@@ -13,7 +13,7 @@ from cloze.assembly.build import build_step, built
 from cloze.assembly.recipe import Recipe
 from cloze.errors import RecipeError
 from cloze.training import memory
-from cloze.training.engine import choose
+from cloze.training.engines import choose
 from cloze.training.forecast import SHARE, Forecast, Trials, forecast, needs
 from cloze.training.run import Run
 from cloze.training.step import Step

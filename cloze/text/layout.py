@@ -22,7 +22,12 @@ from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
 from cloze.untrusted import parse_json, read_small
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloze.text.segment import Segmenter
     from cloze.text.tokenizer import Tokenizer
+
+    Make = Callable[[str, Mapping[str, str], Segmenter | None], Tokenizer]
 
 BERT_LIKE = ("BertTokenizer", "ElectraTokenizer")
 FILE_AS_IT_IS = "PreTrainedTokenizerFast"
@@ -75,10 +80,9 @@ def write_folder(
         write_segmenter(tokenizer.segmenter, folder)
 
 
-def read_folder(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder: tokenizer.json, else BERT's vocab.txt, else vocab.json with merges.txt."""
-    from cloze.text.tokenizer import Tokenizer
-
+def read_folder(folder: Path, make: Make) -> Tokenizer:
+    """The tokenizer of a folder, made of its description, its literals and its segmenter: tokenizer.json, else BERT's vocab.txt,
+    else vocab.json with merges.txt."""
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; expected a folder with tokenizer.json or vocab.txt.")
     config = _read_json(folder / "tokenizer_config.json")
@@ -94,7 +98,7 @@ def read_folder(folder: Path) -> Tokenizer:
         )
     try:
         literals = _literals(data, {**_read_json(folder / "special_tokens_map.json"), **config})
-        return Tokenizer(json.dumps(data), literals, read_segmenter(folder))
+        return make(json.dumps(data), literals, read_segmenter(folder))
     except ClozeError:
         raise
     except Exception as problem:  # `tokenizers` raises bare Exception for a damaged file

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import CheckpointError, RecipeError, nearest
 from cloze.text.apart import places_before, set_apart
+from cloze.text.layout import read_folder, write_folder
 from cloze.text.segment import Segmenter
 
 KINDS = {"WordPiece": "wordpiece", "BPE": "byte_bpe", "Unigram": "unigram", "WordLevel": "words"}
@@ -214,16 +215,12 @@ class Tokenizer:
         tokenizer_class: str | None = None,
     ) -> None:
         """Write the files that `AutoTokenizer.from_pretrained(folder)` reads, with the reading frame; see `layout`."""
-        from cloze.text.layout import write_folder
-
         write_folder(self, Path(folder), length, frame_single, frame_pair, tokenizer_class)
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """Read a tokenizer from one of our folders or any Hugging Face folder; see `layout`."""
-        from cloze.text.layout import read_folder
-
-        return read_folder(Path(folder))
+        return read_folder(Path(folder), cls)
 
     def _flat(
         self, engine: tokenizers.Tokenizer, texts: Sequence[str]

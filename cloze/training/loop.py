@@ -16,7 +16,7 @@ import torch
 
 from cloze.batching import Cursor, MicroBatch
 from cloze.training.distribution import Ranks, join, processes
-from cloze.training.engine import Choice, choose
+from cloze.training.engines import Choice, choose
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.lock import alone_in
 from cloze.training.meter import NotFinite

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.registry import register
-from cloze.training import adafactor, averaged  # noqa: F401  they register themselves
 from cloze.training.sharding import spread, whole
 from cloze.training.stacked import stacked
 
@@ -235,6 +234,3 @@ def clip(parameters: Iterable[nn.Parameter], norm: Tensor, longest: float) -> No
         return
     factor = torch.clamp(longest / (norm + 1e-6), max=1.0)
     torch._foreach_mul_(gradients, float(factor) if norm.device.type == "cpu" else factor)
-
-
-from cloze.training import static_optimizers  # noqa: E402, F401  registers itself; needs what stands above

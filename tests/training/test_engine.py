@@ -120,7 +120,7 @@ def test_a_hint_names_why_the_loop_trains_what_a_compiled_engine_could(value: st
 
 
 def test_the_device_that_was_asked_for_is_a_reason(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.training.engine import choose
+    from cloze.training.engines import choose
 
     run = _run_of(pretrain, monkeypatch)
     asked = dataclasses.replace(run, device="cuda")
@@ -131,7 +131,7 @@ def test_the_device_that_was_asked_for_is_a_reason(pretrain: Pretrain, monkeypat
 
 def test_engines_are_for_one_process(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    from cloze.training.engine import choose
+    from cloze.training.engines import choose
 
     run = _run_of(pretrain, monkeypatch)
     assert choose(run, 1).engine is not None

@@ -1,0 +1,5 @@
+"""The optimizers there are; importing this registers them."""
+
+from __future__ import annotations
+
+from cloze.training import adafactor, averaged, optimizers, static_optimizers  # noqa: F401
