@@ -85,7 +85,7 @@ def each_tagged(
         raise TaskError(f"{where}: texts of labelled words are in lines (tsv: a word a line) or JSON lines (jsonl).")
     if format == "jsonl" or format is None and is_json_lines(path):
         found = _json(path, text, label, labelled, fault)
-    elif not labelled and columns is None and _is_running(path):
+    elif not labelled and columns is None and format is None and _is_running(path):
         found = _running(path)
     else:
         found = _lines(path, text, label, columns, labelled, fault)
