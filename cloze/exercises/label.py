@@ -20,17 +20,20 @@ class Label:
     `of: row` asks for one answer of the whole row. `of: words` asks for one of each word, at the word's first token; a word of
     which no token is read, and one whose label is not known, is not asked. `of: spans` asks for one of the spans that a record
     marks: `places/<set>` (B, K) are the first and the last token of each, and a row that does not show all of them is not asked.
-    Where `label` gives places it stands before the frame, so that they move with the tokens.
+    `of: texts` asks for one answer of two texts whose tokens are read: `places/<set>` (B, 4) are the first and the last token of
+    each; a row that shows nothing of one is not asked. Where `label` gives places it stands before the frame, so that they move
+    with the tokens.
     """
 
     set: str = "label"
-    of: Literal["row", "words", "spans"] = "row"
+    of: Literal["row", "words", "spans", "texts"] = "row"
     column: str = "label"
 
     @property
     def takes(self) -> frozenset[str]:
         column = f"column/{self.column}"
-        return frozenset({column} if self.of == "row" else {column, self.of, "tokens"})
+        taken = {"texts": "parts"}.get(self.of, self.of)
+        return frozenset({column} if self.of == "row" else {column, taken, "tokens"})
 
     @property
     def gives(self) -> frozenset[str]:
@@ -42,6 +45,11 @@ class Label:
             return rows.having_all({f"targets/{self.set}": answers})
         if self.of == "spans":
             return rows.having_all({f"targets/{self.set}": answers, f"places/{self.set}": rows["spans"]})
+        if self.of == "texts":
+            parts = rows["parts"]
+            empty = parts[..., :1] >= parts[..., 1:]
+            ends = np.where(empty, -1, np.stack([parts[..., 0], parts[..., 1] - 1], axis=-1))
+            return rows.having_all({f"targets/{self.set}": answers, f"places/{self.set}": ends.reshape(len(ends), -1)})
         asked = (rows["words"] >= 0) & (answers >= 0)
         return rows.having_all({
             f"targets/{self.set}": np.where(asked, answers, 0), f"places/{self.set}": np.where(asked, rows["words"], -1),

@@ -33,6 +33,7 @@ from cloze.objectives.several import Several, several
 from cloze.objectives.soft_classification import SoftClassification, soft_classification
 from cloze.objectives.span_boundary import SpanBoundary, span_boundary
 from cloze.objectives.span_extraction import SpanExtraction
+from cloze.objectives.stochastic_answer import StochasticAnswer
 from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
@@ -40,9 +41,8 @@ __all__ = [
     "ActivationPenalty", "Arcs", "Choose", "Classify", "ClassifySpan", "Contrast", "CooccurrenceRegression", "CrfLabelling",
     "Embedding", "Factorisation", "HierarchicalSoftmax", "LanguageModel", "LayerClassification", "LayerLabelling", "Loss",
     "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Regress", "Sample", "SequenceLabelling",
-    "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "TextChoice", "TextClassification", "TextPrediction",
-    "TextRegression", "TextSeveral", "WordLabelling",
-    "adaptive_prediction", "arcs", "choose", "classify", "crf_labelling", "mixed_classification", "pooled_classification",
-    "regress", "relation_prediction", "sequence_labelling", "several", "soft_classification", "span_boundary",
-    "token_labelling", "token_prediction",
+    "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer", "TextChoice", "TextClassification",
+    "TextPrediction", "TextRegression", "TextSeveral", "WordLabelling", "adaptive_prediction", "arcs", "choose", "classify",
+    "crf_labelling", "mixed_classification", "pooled_classification", "regress", "relation_prediction", "sequence_labelling",
+    "several", "soft_classification", "span_boundary", "token_labelling", "token_prediction",
 ]

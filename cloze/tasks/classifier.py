@@ -71,8 +71,10 @@ class Classifier(Learner):
         """Scores (B, C) of framed rows."""
         batch = self.exact.batch(rows)
         states = self.exact.states(batch, self.head.reads)
-        places = torch.arange(len(rows), device=self.exact.device)
-        return self.exact.scores(self.head, states, batch, places)
+        places = torch.arange(len(rows))
+        if getattr(self.head, "of_texts", False):
+            places = text_ends(rows, batch["tokens"].shape[1])
+        return self.exact.scores(self.head, states, batch, places.to(self.exact.device))
 
     @torch.inference_mode()
     def probabilities(
@@ -136,6 +138,18 @@ class Classifier(Learner):
         for line, text, other, row in zip(examples.lines, examples.texts, others, found.tolist(), strict=True):
             second = {} if other is None else {self.task.text_b: other}
             yield {"line": line, self.task.text: text, **second, self.task.label: dict(zip(self.names, row, strict=True))}
+
+
+def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
+    """The flat places of the first and the last token of both texts of every row (B, 4); those of a text that shows none are the
+    row's first token."""
+    found = torch.zeros(len(rows), 4, dtype=torch.int64)
+    for number, row in enumerate(rows):
+        for text in (0, 1):
+            columns = np.flatnonzero(row.part == text)
+            if len(columns):
+                found[number, 2 * text : 2 * text + 2] = torch.tensor([int(columns[0]), int(columns[-1])])
+    return found + torch.arange(len(rows))[:, None] * width
 
 
 def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:

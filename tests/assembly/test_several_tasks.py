@@ -231,6 +231,27 @@ def test_a_folder_resumed_with_another_dev_set_is_refused(
         finetune(folder("bert"), tasks=others, out=tuned.folder, overrides=LEARN, report=quiet)
 
 
+def test_three_kinds_of_tasks_are_learned_by_mt_dnn(
+    folder: Callable[[str], Path], tasks: dict[str, Labelled], tables: Path, tmp_path: Path
+) -> None:
+    sentences = [line.split("\t") for line in (tables / "train.tsv").read_text().splitlines()[1:33]]
+    rows = [(a, b, int(x == y)) for (a, x), (b, y) in zip(sentences, sentences[1:] + sentences[:3], strict=False)]
+    table = tmp_path / "pairs.tsv"
+    table.write_text("text\ttext_b\tlabel\n" + "".join(f"{a}\t{b}\t{c}\n" for a, b, c in rows) + "the cat\t\t1\n")
+    three = {
+        "sentence": tasks["topic"], "pair": Labelled("pair_classification", (str(table),), (str(table),)),
+        "similarity": Labelled("regression", (str(table),), (str(table),)),
+    }  # fmt: skip
+    values = [*VALUES, "training.epochs=1"]
+    made = finetune(folder("bert"), recipe="mt-dnn", tasks=three, out=tmp_path / "out", overrides=values, report=quiet)
+    standing, loaded = made.outcomes[1].standing.metrics, load_checkpoint(tmp_path / "out")
+    for name, one in three.items():
+        learner, told = load_tuned(loaded, name=name)
+        found = evaluate(learner, learner.task.read(one.dev[0]), always=told["usual"])
+        own = {f"{name}/{key}": value for key, value in found.metrics.items()}
+        assert {key: standing[key] for key in own} == pytest.approx(own, abs=1e-6)
+
+
 def test_the_recipe_of_several_tasks_is_legal_and_reads_back_equal(
     folder: Callable[[str], Path], tasks: dict[str, Labelled]
 ) -> None:

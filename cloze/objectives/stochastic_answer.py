@@ -1,0 +1,118 @@
+"""Read two texts in several steps, and answer with the mean of what each step says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from cloze.batch import Batch
+from cloze.bounds import BelowOne, Count
+from cloze.errors import RecipeError
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.clock import Clock
+from cloze.networks.cost import TRAINED
+from cloze.objectives.cross_entropy import cross_entropy_sum
+from cloze.objectives.heads import dense, products
+from cloze.objectives.objective import Answers, Loss
+from cloze.registry import Given, register
+
+
+class Reasoning(nn.Module):
+    """What a stochastic answer network learns: the hypothesis' weights, the bilinear attention, the cell and the output."""
+
+    def __init__(self, *, width: int, classes: int, dropout: Dropout) -> None:
+        super().__init__()
+        self.hypothesis = dense(width, 1, bias=False)
+        self.attend = dense(width, width, bias=False)
+        self.cell = nn.GRUCell(width, width)
+        self.dropout = dropout
+        self.output = dense(4 * width, classes)
+
+    def start(self, states: Tensor, mask: Tensor) -> Tensor:
+        """The state before the first step (M, D): the hypothesis' tokens, weighed by what each of them is alone."""
+        return attended(self.hypothesis(states).squeeze(-1), states, mask)
+
+    def look(self, state: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+        """What of the premise the state (M, D) asks for (M, D)."""
+        return attended((self.attend(state).unsqueeze(1) * states).sum(-1), states, mask)
+
+    def answer(self, state: Tensor, seen: Tensor) -> Tensor:
+        """The logarithms of the classes' probabilities (M, C) in one step."""
+        both = torch.cat([state, seen, (state - seen).abs(), state * seen], dim=-1)
+        return self.output(self.dropout(both)).float().log_softmax(-1)
+
+
+def attended(scores: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+    """The mean of the states (M, L, D) where the mask (M, L) holds, weighed by the softmax of the scores (M, L)."""
+    weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
+    return (weights.unsqueeze(-1) * states).sum(1)
+
+
+class StochasticAnswer(Answers):
+    """A stochastic answer network on the tokens of two texts (Liu et al., 2018, "Stochastic Answer Networks for Natural Language
+    Inference"; as a head of MT-DNN: Liu et al., 2019, §3).
+
+    The state is a weighted mean of the second text's tokens. In each of `steps` it attends to the first, x = Σ softmax(sWp) p,
+    the step says softmax(V [s; x; |s - x|; s * x]), and a recurrent cell makes the next state of x. The answer is the mean over
+    the steps; in training each is left out with the odds `step_dropout`. One step is one attention.
+
+    `places/<set>` (M, 4) are the first and the last token of each text (`label: {of: texts}`). Metric: `correct`.
+    Differs: the mean is over the steps that are kept, so that the probabilities add up to 1; the authors' code divides by all.
+    Parameters: `head.hypothesis.*`, `head.attend.*`, `head.cell.*`, `head.output.*`.
+    """
+
+    of_texts = True  # its places are the ends of both texts
+    reads = ("hidden",)
+    head: Reasoning
+
+    def __init__(
+        self, *, set: str = "label", classes: Count = 2, steps: Count = 5, step_dropout: BelowOne = 0.1, dropout: BelowOne = 0.1,
+        width: Given[int], clock: Given[Clock],
+    ) -> None:
+        super().__init__(set=set)
+        if steps < 1:
+            raise RecipeError(f"stochastic_answer.steps: got {steps}, expected at least 1.")
+        self.steps, self.width = steps, width
+        self.left_out = Dropout(step_dropout, clock)
+        self.head = Reasoning(width=width, classes=classes, dropout=Dropout(dropout, clock))
+
+    def flops(self, batch: Batch) -> float:
+        """The maps of every step, and its attention over a row."""
+        rows = batch[self.places].shape[0]
+        attention = 2 * self.width * batch["tokens"].shape[-1] if "tokens" in batch else 0
+        cell = 6 * self.width * self.width
+        return TRAINED * rows * self.steps * (products(self) + cell + attention)
+
+    def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """The logarithm of the mean probability of every class (M, C), float32."""
+        hidden, places = readings["hidden"], batch[self.places].long()
+        length = hidden.shape[1]
+        row, column = places[:, 0] // length, places % length
+        states = hidden.index_select(0, row)
+        at = torch.arange(length, device=hidden.device)
+        first, second = ((at >= column[:, i, None]) & (at <= column[:, i + 1, None]) for i in (0, 2))
+        state = self.head.start(states, second)
+        said = []
+        for step in range(self.steps):
+            seen = self.head.look(state, states, first)
+            said.append(self.head.answer(state, seen))
+            if step + 1 < self.steps:
+                state = self.head.cell(seen, state).to(states.dtype)
+        return self._mean(torch.stack(said, 1), hidden, row)
+
+    def _mean(self, said: Tensor, hidden: Tensor, row: Tensor) -> Tensor:
+        """The logarithm of the mean probability (M, C) over those of the steps (M, K, C) that are kept; over all if none is."""
+        kept = self.left_out(torch.ones(len(hidden), self.steps, device=hidden.device)).index_select(0, row) > 0
+        kept = kept | ~kept.any(1, keepdim=True)
+        count = kept.sum(1, keepdim=True).float()
+        return said.masked_fill(~kept.unsqueeze(-1), float("-inf")).logsumexp(1) - count.log()
+
+    def loss(self, scores: Tensor, batch: Batch) -> Loss:
+        """The summed cross-entropy."""
+        total, correct = cross_entropy_sum(scores, batch[self.targets].long(), batch.get(self.weights))
+        return Loss(total, {"correct": correct})
+
+
+register("objective", "stochastic_answer")(StochasticAnswer)
