@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from cloze.errors import TaskError
 
 #: By name, whether more is better.
-SET_METRICS = {"micro_f1": True, "macro_f1": True, "exact_match": True, "mean_average_precision": True}
+SET_METRICS = {"mean_average_precision": True, "micro_f1": True, "macro_f1": True, "exact_match": True}
 
 
 def set_metrics(truth: ArrayLike, probabilities: ArrayLike, threshold: float) -> dict[str, float]:

@@ -128,7 +128,7 @@ def test_a_network_learns_sets_and_its_folder_says_the_same(
     path.write_text("\n".join(["text\tlabel", *("\t".join(row) for row in rows)]) + "\n")
     values = [
         "training.batch=8", "training.epochs=8", "training.rate.peak=1e-2", "corpus.length=24", "objectives[0].dropout=0",
-        "network.dropout=0", "corpus.answer.separator=;", "task.patience=0",
+        "network.dropout=0", "corpus.answer.separator=;", "task.patience=0", "task.metric=micro_f1",
     ]  # fmt: skip
     made = finetune(
         folder("bert"), task="multi_label", train=[str(path)], dev=[str(path)], out=out, overrides=values,

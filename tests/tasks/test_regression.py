@@ -213,3 +213,18 @@ def test_a_second_text_that_is_set_is_read_as_one_of_a_pair(folder: Callable[[st
     recipe = recipe_onto("regression", load_checkpoint(folder("bert")), overrides=["corpus.text_b=two"])
     frame = next(edit.part for edit in recipe.entries["main"].exercise if edit.part.name == "frame")
     assert frame.arguments["template"] == recipe.reading.pair == "[CLS] {A} [SEP] {B} [SEP]"
+
+
+def test_recurrent_networks_are_read_at_the_last_token_with_maximum_and_mean() -> None:
+    from cloze.objectives.chosen import Start, TextChoice, TextRegression, TextSeveral
+
+    start = Start("left_to_right", 2, recurrent=True)
+    for chosen, part in ((TextRegression(), "regress"), (TextSeveral(), "several"), (TextChoice(), "choose")):
+        assert chosen.chosen(start) == (part, {"set": "label", "dropout": 0.1, "reading": "concat"})
+    objective = regress(reading="concat", width=2, clock=Clock())
+    hidden = torch.tensor([[[1.0, 5.0], [3.0, 1.0], [9.0, 9.0]]])
+    with torch.no_grad():
+        objective.head.output.weight.copy_(torch.tensor([[1.0, 10.0, 100.0, 1e3, 1e4, 1e5]]))
+        batch = Batch({"values/label": torch.zeros(1, 1), "places/label": torch.tensor([0]), "block": torch.tensor([[1, 1, 0]])})
+        found = objective.scores({"hidden": hidden}, batch).item()
+    assert found == pytest.approx(3 + 10 * 1 + 100 * 3 + 1e3 * 5 + 1e4 * 2 + 1e5 * 3)
