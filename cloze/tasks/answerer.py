@@ -191,7 +191,8 @@ class Answerer(Learner):
 
 def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
     """What learned to write, of a fine-tuned checkpoint; `described` is its task.json."""
-    name = next((name for name, head in loaded.heads.items() if isinstance(head.head, VocabularyHead)), None)
+    names = [name for name, head in loaded.heads.items() if isinstance(getattr(head, "head", None), VocabularyHead)]
+    name = described["head"] if described.get("head") in names else next(iter(names), None)
     if name is None:
         raise CheckpointError(
             f"{loaded.folder}: to write a text needs a head that predicts tokens; this checkpoint has: "

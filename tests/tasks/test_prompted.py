@@ -27,6 +27,7 @@ TEMPLATE = "{text} was the {answer} of the river"
 VERBALISE = "animal=cat,weather=night rain"
 KINDS = {
     "gpt2": InOrder, "bert": InGaps, "roberta": InGaps, "modern": InGaps, "generator": InGaps, "t5": Written, "bart": Written,
+    "mass": Written,
 }  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def cloze(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
 @pytest.fixture(scope="module")
 def start(writer: Folder, folder: Folder) -> Folder:
     """An untrained checkpoint of every kind."""
-    return lambda name: (writer if name in ("t5", "bart") else folder)(name)
+    return lambda name: (writer if name in ("t5", "bart", "mass") else folder)(name)
 
 
 def examples(*texts: str, labels: list[str] | None = None) -> Examples:
