@@ -16,6 +16,7 @@ from cloze.exercises import (
     delete,
     frame,
     hide,
+    inverse_cloze,
     label,
     mask,
     match,
@@ -45,7 +46,7 @@ from cloze.exercises.facts import TokenFacts
 
 __all__ = [
     "Edit", "Exercise", "TokenFacts", "answer", "arcs", "boundaries", "bring", "close", "copy", "corrupt", "cut", "delete",
-    "frame", "hide", "label", "mask", "match", "mismatch", "only", "order", "pair", "pair_half", "permutation", "permute",
-    "predict", "reference", "rotate", "separate", "shuffle", "split_words", "spread", "subsample", "summarise", "unanswered",
-    "value", "windows",
+    "frame", "hide", "inverse_cloze", "label", "mask", "match", "mismatch", "only", "order", "pair", "pair_half", "permutation",
+    "permute", "predict", "reference", "rotate", "separate", "shuffle", "split_words", "spread", "subsample", "summarise",
+    "unanswered", "value", "windows",
 ]

@@ -87,6 +87,43 @@ def test_the_negatives_are_those_of_the_whole_step_however_it_is_divided(
     assert len(losses[0]) == 4 and losses[1] == pytest.approx(losses[0], abs=1e-4)
 
 
+ICT = """
+name: ict
+text: {normalise: {lower: true}, tokenizer: {wordpiece: {size: 300}}}
+corpus: {passages: {length: 32}}
+network: {transformer: {layers: 1, width: 32, heads: 2}}
+exercise:
+  - inverse_cloze: {to: passage, keep: 0.1}
+  - frame: "[CLS] {A} [SEP]"
+  - frame: {in: passage, template: "[CLS] {A} [SEP]"}
+passes:
+  - {name: query, network: main, objectives: [embedding: {reading: mean, project: 16, normalise: false, weight: 0}]}
+  - name: passage
+    network: main
+    view: passage
+    objectives:
+      - embedding: {reading: mean, project: 16, normalise: false, weight: 0}
+      - contrast: {read: {query: query.embedding, key: passage.embedding}}
+training: {optimizer: adamw, rate: {linear: {peak: 1e-3}}, batch: 8, steps: 3, held_out: 0.0}
+reading: {single: "[CLS] {A} [SEP]"}
+"""
+
+
+def test_a_network_is_pre_trained_by_telling_where_sentences_come_from(tmp_path: Path) -> None:
+    from cloze.assembly.run import pretrain
+
+    (tmp_path / "ict.yaml").write_text(ICT)
+    chance = np.random.default_rng(0)
+    documents = ["\n".join(" ".join(chance.choice(TOPICS, 6)) + "." for _ in range(5)) for _ in range(40)]
+    (tmp_path / "text.txt").write_text("\n\n".join(documents) + "\n")
+    out = tmp_path / "out"
+    pretrain(tmp_path / "ict.yaml", corpus=[str(tmp_path / "text.txt")], out=out, report=quiet)
+    log = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]
+    assert next(one["loss"] for one in log if one["event"] == "train") == pytest.approx(np.log(8), abs=0.1)
+    learner = untuned(load_checkpoint(out))
+    assert learner.vectors(["the cat"]).shape == (1, 32)
+
+
 def test_either_text_has_the_room_of_a_row() -> None:
     tokens = np.arange(20, dtype=np.int32)[None].repeat(2, 0)
     parts = np.array([[[0, 4], [4, 20]], [[0, 1], [1, 2]]])

@@ -1,0 +1,67 @@
+"""Take a sentence out of a passage and ask which passage it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloze.bounds import Share
+from cloze.errors import RecipeError
+from cloze.exercises.units.question import slots
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows, before, where
+
+
+@register("edit", "inverse_cloze")
+@dataclass(frozen=True)
+class InverseCloze:
+    """A sentence of each row, drawn at random, is the query that stays; the row becomes the view `to`, the passage (Lee et al.,
+    2019, "Latent Retrieval for Weakly Supervised Open Domain Question Answering", §4; Chang et al., 2020, §3).
+
+    With odds `keep` the passage keeps the sentence, so that matching words are learned, too. Of a row with one sentence the first
+    half is the query and the second the passage. Frames follow, one in each view.
+    """
+
+    to: str = "passage"
+    keep: Share = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.keep <= 1:
+            raise RecipeError(f"inverse_cloze: keep is {self.keep}; expected a share of the rows, 0 to 1.")
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", "sentence"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"{self.to}.tokens", f"{self.to}.length"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        tokens, length = rows["tokens"], rows["length"].astype(np.int64)
+        inside = before(length, tokens.shape[1])
+        sentence = np.where(inside, rows["sentence"], -1)
+        border = inside.copy()
+        border[:, 1:] &= sentence[:, 1:] != sentence[:, :-1]
+        number = np.where(inside, np.cumsum(border, axis=1) - 1, -1)  # of its sentence, from 0 in every row
+        count = border.sum(1)
+        chosen = number == draw.integers("inverse_cloze", np.maximum(count, 1))[:, None]
+        alone = before((length + 1) // 2, tokens.shape[1])
+        chosen = np.where((count < 2)[:, None], alone, chosen) & inside
+        stays = (draw.uniform("inverse_cloze.keep") < self.keep) & (count > 1)
+        rest = inside & (~chosen | stays[:, None])
+        kept = rows.without("sentence", *(name for name in ("word_start",) if name in rows))
+        query = Rows({**kept, **_gathered(tokens, chosen)}, checked=True)
+        return query.with_view(self.to, _gathered(tokens, rest))
+
+
+def _gathered(tokens: NDArray[np.int32], chosen: NDArray[np.bool_]) -> Rows:
+    """The chosen tokens of every row, side by side."""
+    row, column = where(chosen)
+    length = np.bincount(row, minlength=len(tokens))
+    found = np.zeros((len(tokens), max(int(length.max(initial=0)), 1)), np.int32)
+    found[row, slots(length)] = tokens[row, column]
+    return Rows({"tokens": found, "length": length.astype(np.int32)}, checked=True)
