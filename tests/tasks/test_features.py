@@ -139,3 +139,21 @@ def test_features_go_into_a_file(elmo: Path, tmp_path: Path, capsys: pytest.Capt
         assert archive["0"].shape == (3, 5, 32) and archive["1"].shape == (3, 1, 32)
     assert main(["embed", str(elmo), "rain", "--layers", "all"]) == 2
     assert "--out" in capsys.readouterr().err
+
+
+def test_a_network_that_reads_ngrams_keeps_the_checkpoints_table(tables: Path, tmp_path: Path) -> None:
+    from cloze.assembly.run import pretrain
+
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sleeps here.\nA dog runs there.\n\nFish swim in the sea.\nBirds fly over it.\n\n" * 40)
+    small = ["length=24", "training.batch=8", "text.tokenizer.size=200", "tables.ngrams.min_count=2"]
+    pretrain("zen", corpus=[text], out=tmp_path / "zen", budget="1steps", size="tiny", overrides=small, report=lambda line: None,
+             as_published=True)  # fmt: skip
+    zen = load_checkpoint(tmp_path / "zen")
+    made = recipe_onto("sentence_classification", zen, overrides=["length=24"])
+    assert [edit.part.name for edit in made.entries["main"].exercise] == ["frame", "label", "match"]
+    learner, told, outcome, _ = learnt(tmp_path / "zen", tables, tmp_path / "out", recipe="sentence_classification")
+    kept: Any = load_checkpoint(tmp_path / "out").tables["ngrams"]
+    assert np.array_equal(kept.arrays["grams"], zen.tables["ngrams"].arrays["grams"])
+    measured = evaluate(learner, learner.task.read(tables / "dev.tsv"))
+    assert measured.metrics == pytest.approx(told["dev"]) and len(learner.reader.beside) == 1
