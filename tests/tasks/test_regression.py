@@ -121,7 +121,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("system", "pair"), [("bert", True), ("gpt2", False)])
+@pytest.mark.parametrize(("system", "pair"), [("bert", True)])
 def test_a_network_learns_numbers_and_its_folder_says_the_same(
     folder: Callable[[str], Path], numbers: Path, tmp_path: Path, system: str, pair: bool,
     capsys: pytest.CaptureFixture[str],
