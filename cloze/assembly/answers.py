@@ -28,7 +28,8 @@ def _said(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str,
     """What labelled text says of each set of answers that the edits of an entry take from it, by the names of arguments."""
     if not isinstance(store, RecordStore):
         return {}
-    said: dict[str, Any] = dict(getattr(built(recipe.sources[entry.source]).answer, "says", lambda stored: {})(store.columns))
+    stored = {**store.columns, **({} if store.bounds is None else {"bounds": store.bounds})}
+    said: dict[str, Any] = dict(getattr(built(recipe.sources[entry.source]).answer, "says", lambda stored: {})(stored))
     said |= store.about.get("given", {})
     if store.about["classes"] is not None:
         if len(store.classes) < 2:

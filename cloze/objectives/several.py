@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -38,6 +39,7 @@ def several(
     *,
     set: str = "label",
     classes: Count = 2,
+    shares: list[float] | None = None,
     reading: Read = "summary",
     pool: bool = False,
     transform: Transform | None = None,
@@ -50,10 +52,14 @@ def several(
 ) -> Several:
     """The classes of a text, of which it may have any number: a binary cross-entropy for each, from one linear map.
 
-    The head is that of `regress` with an output for each of `classes`. Parameters: as there.
+    The head is that of `regress` with an output for each of `classes`, whose offsets begin at the log-odds of `shares`: how many
+    of the labelled texts have each class. Parameters: as there.
     """
     head = summary_head(
         classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
         biases=biases, output_bias=output_bias, reading=reading,
     )
+    if output_bias and shares is not None:
+        with torch.no_grad():
+            head.output.bias.copy_(torch.logit(torch.tensor(shares)))
     return Several(head, set=set, reading=reading)

@@ -60,6 +60,11 @@ class ClassesAnswer:
         """`numbers/label` (B, classes): 1 for each class of the record, else 0."""
         return {"numbers/label": hot(stored["label"], classes)}
 
+    def says(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """The share of the records that have each class, for objectives that ask; half a record more has it, half not."""
+        counts, records = np.bincount(stored["label"]), len(stored["bounds"]) - 1
+        return {"shares": [float(share) for share in (counts + 0.5) / (records + 1)]}
+
     def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent combination as a JSON list."""
         codes, bounds = np.asarray(stored["label"]), np.asarray(stored["bounds"])
