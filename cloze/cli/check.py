@@ -70,7 +70,8 @@ def _print(checked: Checked) -> None:
             typer.echo(f"  {'':<24} gives {', '.join(sorted(line.gives))}")
         typer.echo(f"  {'the batch may carry':<24} {', '.join(sorted(checked.batch[name]))}")
         for run in entry.passes:
-            named = ", ".join(f"{o.name} x {getattr(o.weight, 'name', o.weight)}" if o.weight != 1 else o.name for o in run.objectives) or "none"
+            weights = [(o.name, getattr(o.weight, "name", o.weight)) for o in run.objectives]
+            named = ", ".join(f"{name} x {weight}" if weight != 1 else name for name, weight in weights) or "none"
             typer.echo(f"  pass {run.name:<19} network {run.network}, view {run.view}, objectives: {named}")
     typer.echo("")
     for name, count in checked.networks.items():
