@@ -106,8 +106,9 @@ class _InPlace(Prompting):
     def candidate(
         self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
     ) -> Candidate:
-        """The tokens that spell the answer are asked for."""
+        """The tokens that spell the answer and the space before it, which may be a token of its own, are asked for."""
         start, stop = one.answer
+        start = len(one.text[:start].rstrip(" "))
         asked = ((end > start) & (begin < stop))[kept]
         if not asked.any():
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")

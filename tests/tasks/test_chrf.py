@@ -30,6 +30,7 @@ def pairs(seed: int, letters: str = LETTERS) -> tuple[list[str], list[list[str]]
 def test_chrf_of_two_words_counts_their_letters() -> None:
     counts = chrf_counts("abc", ["ab d"])
     assert counts.tolist() == [[3, 3, 2], [2, 2, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]]
+    assert chrf_counts("abcd", ["a"])[:2].tolist() == [[4, 1, 1], [0, 0, 0]]  # of n-grams that the reference cannot have, none
     assert chrf(["abc"], [["ab d"]]) == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)  # precision and recall are alike
     assert chrf(["我爱你"], [["我 爱 你"]]) == 1.0 and chrf(["ab"], [["cd"]]) == chrf([""], [["ab"]]) == 0.0
     assert chrf(["ab"], [["cd", "ab"]]) == 1.0

@@ -95,10 +95,13 @@ def test_a_label_is_as_probable_as_the_answer_that_stands_for_it(start: Folder, 
     learner = learner_of(start(name))
     assert type(learner.prompting) is KINDS[name]
     texts = ["the dog", "mice who dreamed of cheese", ""]
-    found = learner.probabilities(learner.candidates(examples(*texts)), size=2)
-    for text, row in zip(texts[:2], found, strict=False):
+    asked = learner.candidates(examples(*texts))
+    found = learner.probabilities(asked, size=2)
+    scores = learner.prompting.scores([one for both in asked for one in both], size=2, report=int).reshape(3, 2)
+    for text, row, told in zip(texts[:2], found, scores, strict=False):
         sums = np.array([expected(learner, text, answer) for answer in ("cat", "night rain")])
-        assert row == pytest.approx(np.exp(sums) / np.exp(sums).sum(), abs=1e-4)
+        assert told == pytest.approx(sums, abs=1e-3)
+        assert row == pytest.approx(np.exp(sums - sums.max()) / np.exp(sums - sums.max()).sum(), abs=1e-4)
     alone = [learner.probabilities(learner.candidates(examples(text)))[0] for text in texts]
     assert found == pytest.approx(np.array(alone), abs=1e-5)
 
