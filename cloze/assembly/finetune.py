@@ -24,6 +24,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Asked, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
 from cloze.assembly.several import FIRST, START, Labelled, after, several
+from cloze.corpus import Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
@@ -88,8 +89,9 @@ def count_rows(recipe: Recipe, files: Mapping[str, Labelled]) -> dict[str, int]:
     for whole in _wholes(recipe):
         for name, spec in whole.sources.items():
             source: Any = built(spec, {})
-            rows = (row for file in files[name].train for row in source.answer.read(file, source.columns))
-            found[name] = sum(1 for _ in islice(rows, COUNTED))
+            stores = [file for file in files[name].train if Store.is_store(file)]
+            rows = (row for file in files[name].train if file not in stores for row in source.answer.read(file, source.columns))
+            found[name] = sum(Store.open(file).documents for file in stores) + sum(1 for _ in islice(rows, COUNTED))
     return found
 
 

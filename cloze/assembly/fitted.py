@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -119,13 +119,17 @@ def _with(load: Load, changes: Sequence[Change]) -> Recipe:
 def holding(load: Load, changes: Sequence[Change]) -> tuple[list[Change], Recipe]:
     """The changes that hold under what the user has set, and the recipe with them."""
     made = _with(load, changes)
-    tree = from_data(replace(made, stages=()).canonical(), Where(made.name))
-    expand(tree, Faults())
-    return [change for change in changes if _value(tree, change.path) == change.here], made
+    wholes = {"": made, **{f"stages.{stage.name}.": stage.recipe for stage in made.stages}}
+    trees = {at: from_data(replace(whole, stages=()).canonical(), Where(made.name)) for at, whole in wholes.items()}
+    for tree in trees.values():
+        expand(tree, Faults())
+    return [change for change in changes if _value(trees, change.path) == change.here], made
 
 
-def _value(tree: Any, path: str) -> Any:
-    node = paths.find(tree, path).node
+def _value(trees: Mapping[str, Any], path: str) -> Any:
+    """What stands at a path, in the tree of the stage that it names, if it does."""
+    at = max((at for at in trees if path.startswith(at)), key=len)
+    node = paths.find(trees[at], path[len(at) :]).node
     return None if node is None else node.plain()
 
 

@@ -267,7 +267,7 @@ def test_the_recipe_of_several_tasks_is_legal_and_reads_back_equal(
     [
         ("nli", "--task nli: expected NAME=TYPE:TRAIN,DEV"),
         ("nli=pair_classification:a.tsv", "expected TYPE:TRAIN,DEV"),
-        ("nli=pairs:a.tsv,b.tsv", "--task nli=pairs:a.tsv,b.tsv: unknown task 'pairs'. Known: "),
+        ("nli=pairs:a.tsv,b.tsv", "--task nli=pairs:a.tsv,b.tsv: unknown task 'pairs'. No known name"),
         ("first=pair_classification:a,b", "is not 'first'"),
     ],
 )
