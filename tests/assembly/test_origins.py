@@ -218,16 +218,15 @@ def test_runs_that_begin_with_other_weights_have_another_identity() -> None:
 def test_an_objective_that_compares_the_rows_of_a_step_is_refused_where_they_are_split(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = TEACHER.replace("{predict: masked}]", "{predict: masked}, {copy: {to: again}}]").replace(
+    text = TEACHER.replace('[{frame: "[CLS] {A} [SEP]"}', '[{pair: {}}, {frame: "[CLS] {A} [SEP] {B} [SEP]"}').replace(
         "objectives: [token_prediction: {transform: gelu, tie: true}]",
-        "passes: [{network: main}, {name: again, network: main, view: again, "
-        "objectives: [contrast: {read: {query: main.summary, key: summary}}]}]",
+        "objectives: [pooled_classification: {set: next, pool: mean, hidden: 8, norm: true}]",
     )
-    assert "passes" in text
-    with pytest.raises(RecipeError, match="contrast compares all rows of a step .* splits 4 rows into parts of 2.\n  Leave"):
+    name = "pooled_classification"
+    with pytest.raises(RecipeError, match=f"{name} compares all rows of a step .* splits 4 rows into parts of 2.\n  Leave"):
         train(tmp_path / "parts", text.replace("batch: 4", "batch: 4, micro_batch: 2"))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(RecipeError, match="contrast compares all rows of a step with each other, and 2 processes would split"):
+    with pytest.raises(RecipeError, match=f"{name} compares all rows of a step with each other, and 2 processes would split"):
         train(tmp_path / "ranks", text)
 
 
