@@ -75,7 +75,12 @@ def recipe_onto(
     lengths = fit_lengths(load_recipe(recipe), Reader.of(loaded).longest)
     plain = load([change.override for change in lengths])
     width = int(loaded.network.width)  # type: ignore[arg-type]
-    changes, made = holding(load, [*lengths, *fit_task(plain, facts_of(loaded.recipe, rows=rows, width=width))])
+    facts = facts_of(loaded.recipe, rows=rows, width=width)
+    wanted = [*lengths, *fit_task(plain, facts)]
+    held, made = holding(load, wanted)
+    if undone := [change.path for change in wanted if change not in held]:  # by the user's own values: the others go by those
+        held, made = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
+    changes = held
     if changes:
         counted = "" if rows is None else f"{sum(rows.values()):,} rows and "
         title = f"{made.name} fitted to {counted}this checkpoint (published → here; --set wins):"

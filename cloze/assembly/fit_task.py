@@ -12,7 +12,7 @@ docs/budgets.md says what the constants rest on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cloze.assembly.fit import Change
@@ -50,10 +50,13 @@ def facts_of(recipe: Mapping[str, Any] | None, *, rows: Mapping[str, int] | None
     return facts._replace(peak=float(peak), batch=int(training["batch"]), tuned=recipe.get("task") is not None)
 
 
-def fit_task(recipe: Recipe, facts: TaskFacts) -> list[Change]:
-    """The changes that fit a task recipe, stage by stage; values only, so that `--set` of every change gives the same run."""
-    found = [change for at, one in _stages(recipe) for change in _changes(one, facts, at)]
-    return [change for change in found if change.published != change.here]
+def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) -> list[Change]:
+    """The changes that fit a task recipe, stage by stage; values only, so that `--set` of every change gives the same run.
+
+    The values at the paths `kept` stay, and the others go by them.
+    """
+    found = [change for at, one in _stages(recipe) for change in _changes(one, facts, at, kept)]
+    return [change for change in found if change.published != change.here and change.path not in kept]
 
 
 def fit_lengths(recipe: Recipe, longest: int | None) -> list[Change]:
@@ -71,33 +74,34 @@ def _stages(recipe: Recipe) -> list[tuple[str, Recipe]]:
     return [(f"stages.{stage.name}.", stage.recipe) for stage in recipe.stages] or [("", recipe)]
 
 
-def _changes(recipe: Recipe, facts: TaskFacts, at: str) -> Iterator[Change]:
+def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -> Iterator[Change]:
     training, batch = recipe.training, recipe.training.batch
     if recipe.exported.train != "all" or "peak" not in training.rate.arguments:
         return  # as published for what moves, and how fast
     if facts.rows is not None:
         rows = sum(facts.rows.get(name, 0) for name in recipe.sources)
-        if rows < FEW and batch > SMALL_BATCH:
+        if rows < FEW and batch > SMALL_BATCH and f"{at}training.batch" not in kept:
             batch = SMALL_BATCH
             yield Change(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
-        yield from _epochs(recipe, math.ceil(rows / batch), at)
+        yield from _epochs(recipe, math.ceil(rows / batch), at, kept)
     peak = _peak(recipe, facts, batch, at)
     yield peak
     faster = training.layerwise_rates
-    if faster is not None and faster.name == "heads":  # what is new moves as fast as published, however fast the network does
+    if faster is not None and faster.name == "heads" and peak.path not in kept:  # however fast the network moves
         times = float(faster.arguments["times"])
         here = max(1.0, float(f"{times * peak.published / peak.here:.2g}"))
         yield Change(f"{at}training.layerwise_rates.heads.times", _plain(times), _plain(here), "new layers keep their rate")
 
 
-def _epochs(recipe: Recipe, per_epoch: int, at: str) -> Iterator[Change]:
+def _epochs(recipe: Recipe, per_epoch: int, at: str, kept: Collection[str]) -> Iterator[Change]:
     published = recipe.training.epochs
     if published is None or not per_epoch:
         return
-    epochs = min(MOST_EPOCHS, max(published, math.ceil(UPDATES / per_epoch)))
-    yield Change(f"{at}training.epochs", _plain(published), _plain(epochs), f"{epochs * per_epoch:,.0f} updates")
+    path = f"{at}training.epochs"
+    epochs = published if path in kept else min(MOST_EPOCHS, max(published, math.ceil(UPDATES / per_epoch)))
+    yield Change(path, _plain(published), _plain(epochs), f"{epochs * per_epoch:,.0f} updates")
     if recipe.task is not None and recipe.task.patience:
-        patience = max(recipe.task.patience, epochs // 3)
+        patience = max(recipe.task.patience, int(epochs) // 3)
         yield Change(f"{at}task.patience", recipe.task.patience, patience, "in proportion to the epochs")
 
 

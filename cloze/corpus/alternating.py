@@ -43,7 +43,7 @@ class BoundAlternating:
     language modelling of Unicoder, Huang et al., 2019), cut into rows of the room.
 
     A document is a run of pairs of the same two languages that follow each other in the store; parallel text has no other
-    borders, and held-out pairs are left out of it. With `swap` the side that begins is drawn anew for every run and epoch.
+    borders, and held-out pairs are left out of it. With `swap` the side that begins is redrawn for every run and epoch.
     A row gives the language of each token as `inputs/language`.
     """
 

@@ -29,7 +29,7 @@ class Lines:
 
     length: the longest row; what is longer becomes several rows. unit: what a row is; "document" lets windows of words cross
     the ends of sentences, as word2vec does within a line of its input (Mikolov et al. 2013; MAX_SENTENCE_LENGTH 1000 in
-    word2vec.c, MAX_LINE_SIZE 1024 in fastText). shuffle: rows come in an order drawn anew for every epoch; without it in
+    word2vec.c, MAX_LINE_SIZE 1024 in fastText). shuffle: rows come in an order redrawn for every epoch; without it in
     the order of the store. No row holds words of two documents.
 
     Differs: word2vec.c and fastText read files in their order; `shuffle: false` is theirs.

@@ -29,7 +29,7 @@ _COMPANION, _WRONG = "translation", "distractor"
 class Pairs:
     """Sentences with their translations, as XLM's TLM and Unicoder take them (a store built with `--format pairs`).
 
-    length: what the network sees; phases may set it instead. swap: which side comes first is drawn anew for every row, else
+    length: what the network sees; phases may set it instead. swap: which side comes first is redrawn for every row, else
     it is the first column's. languages: `{smooth: S}` draws pairs of languages with q ∝ p^S, p their shares of the pairs.
     static: the same rows with the same addresses in every epoch; only their order differs.
 

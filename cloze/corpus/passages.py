@@ -71,7 +71,7 @@ class Passages:
 
     Distractors are of the passage's own language, and no passage runs on into another one.
 
-    Differs: with `languages` the targets of `short` are drawn once, not anew in every epoch.
+    Differs: with `languages` the targets of `short` are drawn once, not again in every epoch.
     """
 
     gives: frozenset[str] = GIVES

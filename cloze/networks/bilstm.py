@@ -167,7 +167,7 @@ class BiLSTM(nn.Module):
         return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator; a table of tokens between ±0.1."""
+        """Redraw every weight from torch's generator; a table of tokens between ±0.1."""
         if self.embeddings.tokens is not None:
             nn.init.uniform_(self.embeddings.tokens.weight, -0.1, 0.1)
         elif isinstance(self.embeddings.characters, CharacterTable):

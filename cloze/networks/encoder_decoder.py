@@ -240,7 +240,7 @@ class EncoderDecoder(nn.Module):
         return SequenceCache(len(self.decoder.layers))
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator; gains are one, biases zero."""
+        """Redraw every weight from torch's generator; gains are one, biases zero."""
         initialise(self, "truncated" if self.initial == "truncated" else "normal", self.deviation)
         if self.initial == "t5":
             initialise_t5(self)

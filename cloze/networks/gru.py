@@ -110,7 +110,7 @@ class GRU(nn.Module):
         return [self.embeddings, nn.ModuleList(self.layers)]
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator."""
+        """Redraw every weight from torch's generator."""
         self.embeddings.reset_parameters(lambda weight: nn.init.uniform_(weight, -self.bound, self.bound))
         for layer in self.layers:
             nn.init.uniform_(layer.input.weight, -self.bound, self.bound)

@@ -167,7 +167,7 @@ class LSTM(nn.Module):
         return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator; characters draw their own unless there is a bound."""
+        """Redraw every weight from torch's generator; characters draw their own unless there is a bound."""
         if self.embeddings.tokens is not None:
             bound = 0.1 if self.bound is None else self.bound
             nn.init.uniform_(self.embeddings.tokens.weight, -bound, bound)

@@ -220,7 +220,7 @@ class LSTMEncoderDecoder(nn.Module):
         return TranslationCache()
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator."""
+        """Redraw every weight from torch's generator."""
         self.embeddings.reset_parameters(lambda weight: nn.init.uniform_(weight, -self.bound, self.bound))
         for part in (self.encoder, self.decoder):
             for module in () if part is None else part.modules():

@@ -199,7 +199,7 @@ class Transformer(nn.Module):
         return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator; gains are one, biases zero (with `uniform` drawn too)."""
+        """Redraw every weight from torch's generator; gains are one, biases zero (with `uniform` drawn too)."""
         initialise(self, self.initial, self.deviation)
         if self.embeddings.characters is not None:
             self.embeddings.characters.reset_parameters()

@@ -128,7 +128,7 @@ class TransformerXL(nn.Module):
         return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator; gains are drawn around one, offsets are zero."""
+        """Redraw every weight from torch's generator; gains are drawn around one, offsets are zero."""
         for name, parameter in self.named_parameters():
             if name.endswith("_norm.weight"):
                 nn.init.normal_(parameter, mean=1.0, std=self.deviation)

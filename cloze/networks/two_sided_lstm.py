@@ -108,7 +108,7 @@ class TwoSidedLSTM(nn.Module):
         ]
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator."""
+        """Redraw every weight from torch's generator."""
         for table in (self.embeddings, self.right_embeddings):
             table.reset_parameters(lambda weight: nn.init.normal_(weight, std=1 / math.sqrt(self.vocab_size)))
         for part in (self.left, self.right, self.mix, self.out):

@@ -120,7 +120,7 @@ class TwoStream(nn.Module):
         return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator; gains are one, offsets zero."""
+        """Redraw every weight from torch's generator; gains are one, offsets zero."""
         for name, parameter in self.named_parameters():
             if name.endswith("_norm.weight"):
                 nn.init.ones_(parameter)

@@ -126,7 +126,7 @@ class WordVectors(nn.Module):
         return [self.embeddings] if self.contexts is None else [self.embeddings, self.contexts]
 
     def reset_parameters(self) -> None:
-        """Draw every number anew from torch's generator: all rows, buckets too."""
+        """Redraw every number from torch's generator: all rows, buckets too."""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -self.spread / self.width, self.spread / self.width)
 

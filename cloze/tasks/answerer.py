@@ -92,7 +92,7 @@ class Answerer(Learner):
     included, each told those before it; what is learned from, the form says (`cloze.decoding.forms`).
 
     What is written is compared with references as the vocabulary spells them, so that one without capitals is not blamed for
-    them; how many are spelt otherwise than in the file is told with every evaluation. A character that the vocabulary lacks is
+    them; every evaluation reports how many are spelt otherwise than in the file. A character that the vocabulary lacks is
     never right. `target_length` is the most tokens that are written.
     """
 

@@ -1,6 +1,6 @@
 """How sure metrics are: intervals from examples drawn again and again (Efron and Tibshirani, 1993, §13.3, the percentile method).
 
-An interval tells of the choice of the examples alone. How much a metric moves from one training run to the next, seeds tell.
+An interval tells of the choice of the examples alone. How much a metric moves from one training run to the next, seeds show.
 """
 
 from __future__ import annotations

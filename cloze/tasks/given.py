@@ -1,6 +1,6 @@
 """Rows that are in memory, as a file that a task reads: strings, tuples, dictionaries, data frames, data sets.
 
-Tasks read files, each in its own way; so rows become JSON lines for a moment, and what is wrong with one is told by its number.
+Tasks read files, each in its own way. So rows become JSON lines for a moment, and a fault names the number of its row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def columns_of(task: Task) -> tuple[list[str], list[str]]:
 def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
     """The examples of a file, or of rows that are in memory (see `as_records`), as the task reads them.
 
-    Inside, what is wrong with a row is told by its number.
+    Inside, what is wrong with a row is reported by its number.
     """
     if not isinstance(given, Path):
         with _as_file(as_records(given, task, labelled=labelled), ROWS) as path:
@@ -47,7 +47,7 @@ def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
 
 @contextmanager
 def _as_file(rows: Iterable[Mapping[str, Any] | None], name: Named) -> Iterator[Path]:
-    """Rows as a file that is there inside, where what is wrong with a line is told of what `name` says."""
+    """Rows as a file that is there inside, where what is wrong with a line is reported for what `name` says."""
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
         path = Path(folder) / "rows.jsonl"
         write_rows(path, rows)

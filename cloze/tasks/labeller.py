@@ -122,7 +122,7 @@ class WordLabeller(Learner):
     ) -> Evaluation:
         """All metrics on labelled texts, and of each kind of span how well it is found.
 
-        Words that were not read, labels that training never saw and labels that break their scheme are told.
+        Words that were not read, labels that training never saw and labels that break their scheme are reported.
         """
         rows = self.answered(examples)
         truth = [row.labels for row in rows]

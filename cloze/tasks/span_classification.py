@@ -216,7 +216,7 @@ class SpanClassifier(Learner):
     def evaluate(
         self, examples: MarkedTexts, always: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Evaluation:
-        """All metrics on labelled texts; texts whose spans were not read are told."""
+        """All metrics on labelled texts; texts whose spans were not read are reported."""
         rows = self.answered(examples)
         judged = self.judge(rows, size=size, report=report)
         baseline = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}

@@ -105,6 +105,8 @@ def test_a_task_is_fitted_to_its_rows_and_to_how_the_checkpoint_was_trained(fold
     assert recipe_onto("sentence_classification", loaded, overrides=again).hash == made.hash
     mine = recipe_onto("sentence_classification", loaded, rows={"main": 500}, overrides=["training.epochs=2", "training.batch=8"])
     assert (mine.training.batch, mine.training.epochs) == (8, 2)
+    slower = recipe_onto("token_labelling", loaded, rows={"main": 500}, overrides=["training.rate.peak=1e-5"])
+    assert slower.training.layerwise_rates.arguments["times"] == 20  # of the user's own peak
     many = recipe_onto("sentence_classification", loaded, rows={"main": 20_000})
     assert (many.training.batch, many.training.epochs) == (32, 4)
 

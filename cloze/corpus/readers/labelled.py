@@ -116,7 +116,7 @@ def read_rows(
     """The cells of some columns, row by row with the line where each begins, in constant memory (see `read_table`).
 
     `wanted` says of each column how the user names it. Errors are those of `read_table` and of `Table.column`; a row that cannot
-    be used is told to `fault`, if there is one, and left out.
+    be used is reported to `fault`, if there is one, and left out.
     """
     found = format or _format(path)
     if str(path) == "-":  # it cannot be read twice
@@ -164,7 +164,7 @@ def _no_value(name: str) -> str:
 
 
 def _passed_over(line: int, why: str) -> None:
-    """For rows that were told already."""
+    """For rows that were reported already."""
 
 
 def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:

@@ -57,7 +57,7 @@ def read_marked(path: Path | str, names: Names, *, labelled: bool = True) -> Mar
 def each_marked(
     path: Path | str, names: Names, *, labelled: bool = True, fault: Fault | None = None
 ) -> Iterator[Marked]:
-    """The texts of a file of JSON lines; one that cannot be used is told to `fault`, if there is one, and left out.
+    """The texts of a file of JSON lines; one that cannot be used is reported to `fault`, if there is one, and left out.
 
     `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`: a span is the number of its first
     character and of the one behind its last. Where `text` is a list of words, spans count words. All texts have as many spans as

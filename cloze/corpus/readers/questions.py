@@ -71,7 +71,7 @@ def read_questions(path: Path | str, names: Names = NAMES, *, labelled: bool = T
 def each_question(
     path: Path | str, names: Names = NAMES, *, labelled: bool = True, fault: Fault | None = None
 ) -> Iterator[Asked]:
-    """The questions of a file in their order, each with its place; one that cannot be used is told to `fault`, and left out.
+    """The questions of a file in their order, each with its place; one that cannot be used is reported to `fault`, and left out.
 
     SQuAD's shape, version 1 or 2: `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers":
     [{"text": …, "answer_start": …}], "is_impossible": …}]}]}]}`. JSON lines: `{"question": …, "context": …, "answers": …}`, the

@@ -78,7 +78,7 @@ def each_tagged(
 ) -> Iterator[TaggedText]:
     """The texts of a file one by one, in constant memory; see `read_tagged`.
 
-    One that cannot be used is told to `fault`, if there is one, with the line, and left out.
+    One that cannot be used is reported to `fault`, if there is one, with the line, and left out.
     """
     if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
         where = "--format csv" if format else path

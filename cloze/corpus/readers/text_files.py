@@ -109,7 +109,7 @@ def _not_utf8(path: Path | str, line: int, byte: int) -> TaskError:
 
 
 def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON-lines file with their line numbers; blank lines are passed over. A line without an object is told to
+    """The objects of a JSON-lines file with their line numbers, without blank lines. A line without an object is reported to
     `fault`, or a `TaskError`."""
     for line in lines(path):
         if not line.text.strip():

@@ -36,7 +36,7 @@ def each_tree(
 
     `text` and `relation` name columns of CoNLL-U. Ranges of words (1-2) and empty nodes (1.1) are no words. What is no CoNLL-U,
     and with `labelled` what is no tree (a head that is no word, no root or several, words that hang in a circle, a word without
-    a relation), is a `TaskError` with file and line, or is told to `fault`, and the sentence is left out.
+    a relation), is a `TaskError` with file and line, or is reported to `fault`, and the sentence is left out.
     """
     places = []
     for name in (text, relation):
@@ -78,7 +78,7 @@ def _sentences(path: Path | str) -> Iterator[list[Line]]:
 
 
 def _words(rows: Sequence[Line], told: list[tuple[int, str]]) -> list[tuple[int, list[str]]]:
-    """The cells of each word of a sentence with their line; what is no CoNLL-U is told."""
+    """The cells of each word of a sentence with their line; what is no CoNLL-U is reported."""
     words: list[tuple[int, list[str]]] = []
     ends = []  # of ranges
     for row in rows:

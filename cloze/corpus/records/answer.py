@@ -94,8 +94,8 @@ class Answer(Protocol):
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The records of a file.
 
-        A row that cannot be used is a `TaskError` with file and line; with a `fault` it is told to that, as often as something is
-        wrong with it, and left out. What is wrong with the whole file is a `TaskError` either way.
+        A row that cannot be used is a `TaskError` with file and line; with a `fault` it is reported to that, once for each thing
+        that is wrong with it, and left out. What is wrong with the whole file is a `TaskError` either way.
         """
         ...
 

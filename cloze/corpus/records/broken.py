@@ -1,4 +1,4 @@
-"""Labels that break their scheme: counted by file while records are read, and told with the first one's line."""
+"""Labels that break their scheme: counted by file while records are read, and reported with the first one's line."""
 
 from __future__ import annotations
 

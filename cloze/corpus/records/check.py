@@ -73,7 +73,7 @@ class RecordFindings:
         }
 
     def lines(self) -> list[str]:
-        """For people: every row that cannot be used, then a line for each file. A way out that many rows have is told once."""
+        """For people: every row that cannot be used, then a line for each file. A way out that many rows have is printed once."""
         found, told = [], set()
         for one in self.unusable:
             what, _, way_out = str(one).partition("\n")

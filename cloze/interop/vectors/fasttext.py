@@ -140,7 +140,7 @@ def _read(data: bytes | mmap.mmap, place: str) -> FastText:
     if not old and version not in (11, VERSION):
         raise CheckpointError(
             f"{place}: version {version} of fastText's file; cloze reads versions 11 and {VERSION} (2017 and later).\n"
-            f"  Save the model anew with a current fastText, or take its .vec file."
+            f"  Save the model again with a current fastText, or take its .vec file."
         )
     settings = Settings(*_SETTINGS.unpack_from(data, 0 if old else 8))
     if version == 11 and not old and settings.model == 3:  # classifiers of that time had no n-grams, whatever the settings say

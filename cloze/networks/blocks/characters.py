@@ -79,7 +79,7 @@ class Characters(nn.Module):
 
     @abstractmethod
     def reset_parameters(self, bound: float | None = None) -> None:
-        """Draw every weight anew from torch's generator; between ±`bound` if it is given."""
+        """Redraw every weight from torch's generator; between ±`bound` if it is given."""
 
 
 @register("characters", "char_cnn")
@@ -136,7 +136,7 @@ class CharCNN(Characters):
         self.reset_parameters()
 
     def reset_parameters(self, bound: float | None = None) -> None:
-        """Draw every weight anew from torch's generator; with a `bound` everything from ±`bound`, biases too (Kim et al.)."""
+        """Redraw every weight from torch's generator; with a `bound` everything from ±`bound`, biases too (Kim et al.)."""
         nn.init.uniform_(self.table.weight, *((-1.0, 1.0) if bound is None else (-bound, bound)))
         with torch.no_grad():
             self.table.weight[NOTHING] = 0.0
@@ -218,7 +218,7 @@ class LetterTrigrams(Characters):
         self.reset_parameters()
 
     def reset_parameters(self, bound: float | None = None) -> None:
-        """Draw every weight anew from torch's generator."""
+        """Redraw every weight from torch's generator."""
         if bound is None:
             nn.init.normal_(self.table.weight, std=1 / math.sqrt(self.width))
         else:
@@ -273,7 +273,7 @@ class CharacterTable(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw every weight anew from torch's generator."""
+        """Redraw every weight from torch's generator."""
         self.part.reset_parameters()
         if self.project is not None:
             nn.init.normal_(self.project.weight, std=1 / math.sqrt(self.project.in_features))
