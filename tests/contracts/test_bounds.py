@@ -14,8 +14,8 @@ from cloze.assembly.recipe import TrainingSpec
 from cloze.assembly.schema import RESERVED, Slot, bounds, check_value, describe, slots
 from cloze.errors import RecipeError
 
-# Exponents, biases and places may be negative; the ends of a schedule are held to the bounds of the number they stand for.
-FREE = {"power", "forget_bias", "start", "end", "shift"}
+# Exponents, biases, means and places may be negative; the ends of a schedule are held to the bounds of the number they stand for.
+FREE = {"power", "forget_bias", "start", "end", "shift", "mean"}
 
 
 def numbers(annotation: Any) -> Iterator[tuple[Any, str]]:

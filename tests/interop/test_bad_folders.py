@@ -237,13 +237,13 @@ def test_a_copy_of_a_tied_table_that_differs_is_said(folder: Path) -> None:
 
 def test_tensors_without_a_place_are_named_and_carried_along(folder: Path, tmp_path: Path) -> None:
     def add(tensors: dict[str, torch.Tensor]) -> None:
-        tensors["qa_outputs.weight"] = torch.ones(2, 16)
+        tensors["next_frames.weight"] = torch.ones(2, 16)
 
     change_tensors(add)(folder)
     back = import_folder(folder)
-    assert back.remarks == ("carried along, but used by no part of cloze: qa_outputs.weight.",)
+    assert back.remarks == ("carried along, but used by no part of cloze: next_frames.weight.",)
     export_folder(tmp_path / "again", model=back.model, tokenizer=back.tokenizer, reading=back.reading, card=Card("x"))
-    assert torch.equal(load_file(tmp_path / "again" / "model.safetensors")["qa_outputs.weight"], torch.ones(2, 16))
+    assert torch.equal(load_file(tmp_path / "again" / "model.safetensors")["next_frames.weight"], torch.ones(2, 16))
 
 
 def test_a_crash_while_writing_leaves_the_old_folder_whole(

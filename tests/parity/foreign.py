@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import Tensor
 
-import cloze
+from cloze.assembly.build import load_checkpoint
 from cloze.batch import Batch
 from cloze.decoding.reader import Reader, heads_by_kind
 
@@ -152,7 +152,7 @@ def _named(output: Any, model: Any) -> dict[str, Tensor]:
 
 def assert_equal(model: Any, folder: Path, **fields: int) -> None:
     """Every head of theirs has one of ours with the same scores, and none of ours is missing there."""
-    loaded = cloze.load(folder)
+    loaded = load_checkpoint(folder)
     mine, others = ours(loaded), theirs(model, loaded, **fields)
     if "classifier" in others:  # of whichever part it is made here
         (only,) = mine

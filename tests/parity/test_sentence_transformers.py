@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cloze
+from cloze.assembly.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.decoding.embedding import embed
 from cloze.decoding.reader import Reader
@@ -24,7 +24,7 @@ TEXTS = ["The cat sleeps on the mat and dreams of mice.", "A dog", "Rain fell, a
 
 def both(folder: Path, texts: list[str]) -> tuple[Any, Any]:
     theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-    return embed(Reader.of(cloze.load(folder)), texts), theirs.encode(texts)
+    return embed(Reader.of(load_checkpoint(folder)), texts), theirs.encode(texts)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "electra", "classifier"])
