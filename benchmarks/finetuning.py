@@ -147,8 +147,9 @@ def peer(precision: str, work: Path) -> dict[str, Any]:
     data = data.map(encode, batched=True, remove_columns=["text", "label"])
     arguments = t.TrainingArguments(
         output_dir=str(out), per_device_train_batch_size=BATCH, per_device_eval_batch_size=2 * BATCH, num_train_epochs=EPOCHS,
-        learning_rate=PEAK, warmup_ratio=0.1, weight_decay=0.01, use_cpu=True, bf16=precision == "bf16", report_to=[],
-        save_strategy="no", logging_strategy="no", eval_strategy="epoch", disable_tqdm=True, optim="adamw_torch_fused",
+        learning_rate=PEAK, warmup_steps=round(0.1 * EPOCHS * -(-TRAIN // BATCH)), weight_decay=0.01, use_cpu=True,
+        bf16=precision == "bf16", report_to=[], save_strategy="no", logging_strategy="no", eval_strategy="epoch",
+        disable_tqdm=True, optim="adamw_torch_fused",
         **({"train_sampling_strategy": "group_by_length"} if _has("train_sampling_strategy") else {"group_by_length": True}),
     )
     trained = t.Trainer(
