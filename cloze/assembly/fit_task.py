@@ -3,8 +3,8 @@
 - The peak rate goes by the one that the checkpoint was trained with: `SHARE` of it, times the root of the ratio of the batches
   (Malladi et al., 2022, for Adam). BERT's 1e-4 at 256 rows gives 2.1e-5 at 32, within the published grid of fine-tuning. Where
   it is not known, the recipe's peak is for a width of 768 and becomes inversely proportional to the width.
-- Few rows are read more often, in smaller batches: at least `UPDATES` updates, at most `MOST_EPOCHS` epochs. Fine-tuning on
-  small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
+- Few rows are read more often, in smaller batches (16, or an eighth of the rows): at least `UPDATES` updates, at most
+  `MOST_EPOCHS` epochs. Fine-tuning on small sets is unstable when it is short (Mosbach et al., 2021, §5; Zhang et al., 2021, §5).
 
 docs/budgets.md says what the constants rest on.
 """
@@ -21,7 +21,7 @@ from cloze.assembly.recipe import Recipe
 SHARE, USUAL = 0.6, 5e-5  # of the peak that a checkpoint was pre-trained with; the published peak that this is for
 WIDTH = 768  # that the peaks of task recipes are for
 UPDATES, MOST_EPOCHS = 400, 20
-FEW, SMALL_BATCH = 1000, 16  # rows below which the batch is small
+FEW, SMALL_BATCH, LEAST_BATCH = 1000, 16, 4  # rows below which the batch is small: an eighth of them, within these two
 COUNTED = 50_000  # rows; more need no counting
 
 
@@ -80,8 +80,9 @@ def _changes(recipe: Recipe, facts: TaskFacts, at: str, kept: Collection[str]) -
         return  # as published for what moves, and how fast
     if facts.rows is not None:
         rows = sum(facts.rows.get(name, 0) for name in recipe.sources)
-        if rows < FEW and batch > SMALL_BATCH and f"{at}training.batch" not in kept:
-            batch = SMALL_BATCH
+        small = min(batch, SMALL_BATCH, max(LEAST_BATCH, rows // 8))
+        if rows < FEW and small < batch and f"{at}training.batch" not in kept:
+            batch = small
             yield Change(f"{at}training.batch", training.batch, batch, f"{rows:,} rows: smaller batches, more updates")
         yield from _epochs(recipe, math.ceil(rows / batch), at, kept)
     peak = _peak(recipe, facts, batch, at)

@@ -82,7 +82,7 @@ class RecordFindings:
         for path, rows in self.rows.items():
             faults = sum(one.path == path for one in self.unusable)
             bad = f", and there {'is' if faults == 1 else 'are'} {faults:,} fault{'' if faults == 1 else 's'}" if faults else ""
-            found.append(f"{path}: {rows:,} rows can be used{bad}")
+            found.append(f"{path}: {rows:,} {'row' if rows == 1 else 'rows'} can be used{bad}")
         return [*found, *map(str, self.shared), *self.remarks]
 
 
