@@ -36,7 +36,7 @@ def command(
     beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
     columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of files without a header.")] = None,
-    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the name.")] = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by the name.")] = None,
     quoting: Annotated[str, typer.Option(help="auto, none (a quote is a letter) or standard (quotes enclose).")] = "auto",
     similarity: Annotated[list[str] | None, typer.Option(help="Of words: pairs with scores; files or a folder.")] = None,
     analogies: Annotated[list[str] | None, typer.Option(help="Of words: questions of four words; files or a folder.")] = None,

@@ -19,7 +19,7 @@ def command(
     checkpoint: Annotated[Path, typer.Argument(help="A folder that cloze finetune wrote.")],
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts, or a file: TSV, CSV, JSON lines; of words CoNLL; .txt: a text a line; - or none: stdin."),
+        typer.Argument(help="Texts, or a file: TSV, CSV, JSON lines, Parquet; of words CoNLL; .txt: lines; - or none: stdin."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A JSON-lines file; none: standard output.")] = None,
     task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
@@ -35,7 +35,7 @@ def command(
     beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
     columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of a file without a header.")] = None,
-    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv or jsonl; default: by the name.")] = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by the name.")] = None,
     quoting: Annotated[str, typer.Option(help="auto, none (a quote is a letter) or standard (quotes enclose).")] = "auto",
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",

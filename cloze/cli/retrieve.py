@@ -12,9 +12,9 @@ import typer
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A folder fine-tuned for retrieval, or any checkpoint.")],
     queries: Annotated[
-        list[str] | None, typer.Argument(help="Queries, or a file: a query a line, TSV, CSV or JSON lines; none: stdin.")
+        list[str] | None, typer.Argument(help="Queries, or a file: a query a line, TSV, CSV, JSON lines or Parquet; none: stdin.")
     ] = None,
-    passages: Annotated[str, typer.Option(help="The file to search: a passage a line, TSV, CSV or JSON lines.")] = "",
+    passages: Annotated[str, typer.Option(help="The file to search: a passage a line, TSV, CSV, JSON lines, Parquet.")] = "",
     top: Annotated[int, typer.Option(min=1, help="Passages for each query.")] = 100,
     out: Annotated[Path | None, typer.Option(help="A JSON-lines file; none: standard output.")] = None,
     task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
@@ -75,11 +75,12 @@ def command(
 
 def _texts(path: str, column: str) -> Iterator[tuple[int, str]]:
     """The texts of a file with their lines, in constant memory: a column of a table, or its lines that are not empty."""
+    from cloze.corpus.readers.columnar import is_columnar
     from cloze.corpus.readers.labelled import read_rows
     from cloze.corpus.readers.text_files import lines
     from cloze.decoding.texts import kind_of_file
 
-    if kind_of_file(path) in (".tsv", ".tab", ".csv", ".jsonl", ".ndjson"):
+    if kind_of_file(path) in (".tsv", ".tab", ".csv", ".jsonl", ".ndjson") or is_columnar(path):
         yield from ((line, text) for line, (text,) in read_rows(path, {column: "--text or --text-b NAME"}))
     else:
         yield from ((line.number, line.text) for line in lines(path) if line.text.strip())

@@ -211,13 +211,13 @@ def _check_answers(cache: object, memory: int | None, segment: int | None, windo
 
 def _told(given: list[str], file: str | None, field: str, target: str, columns: str | None) -> tuple[list[str], list[str]]:
     """Texts and answers: lines with a tab between them, or the columns of a table."""
-    from cloze.corpus.readers.text_files import is_json_lines
+    from cloze.corpus.readers.objects import holds_objects
     from cloze.decoding.answer_scoring import split_pairs
     from cloze.decoding.texts import gather
     from cloze.errors import UserError
 
     names = [Path(file).with_suffix("").name if Path(file).suffix in (".gz", ".xz") else Path(file).name] if file else []
-    if given or file is None or not (is_json_lines(file) or names[0].endswith((".tsv", ".tab", ".csv"))):
+    if given or file is None or not (holds_objects(file) or names[0].endswith((".tsv", ".tab", ".csv"))):
         return split_pairs(gather(given, file))
     from cloze.corpus.readers.labelled import read_table
 

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cloze.corpus.readers.text_files import is_json_lines, json_lines, lines, string_field
+from cloze.corpus.readers.objects import holds_objects, objects
+from cloze.corpus.readers.text_files import lines, string_field
 from cloze.errors import TaskError, beside
 
-_TEXT_FILES = (".txt", ".gz", ".xz", ".jsonl", ".ndjson", ".json")  # of which each line or record is a text
-_TABLES = (".tsv", ".tab", ".csv", ".conll", ".conllu", ".parquet")
+_TEXT_FILES = (".txt", ".gz", ".xz", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")  # of which each line or record is a text
+_TABLES = (".tsv", ".tab", ".csv", ".conll", ".conllu")
 
 
 def named_file(given: Sequence[str], *, tables: bool = False) -> str | None:
@@ -50,7 +51,8 @@ def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_
     """The texts of a verb: its arguments if there are any, else the lines of `file` or of standard input.
 
     One argument that names a file stands for the file's lines. Empty lines are kept, so that results stay aligned with their
-    input. A JSON-lines file gives `field` of every record; standard input is read as JSON lines when `json_input` says so.
+    input. A file of JSON lines or Parquet gives `field` of every record; standard input is read as JSON lines when `json_input`
+    says so.
     """
     if given and file is not None:
         raise TaskError("give texts or --file, not both.")
@@ -60,8 +62,9 @@ def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_
     source = file if file is not None else "-"
     if source == "-" and sys.stdin.isatty():
         raise TaskError("no text given. Write it after the checkpoint, or use --file PATH, or pipe it in.")
-    if json_input or (json_input is None and is_json_lines(source)):
-        found = [string_field(source, number, record, field) for number, record in json_lines(source)]
+    if json_input or (json_input is None and holds_objects(source)):
+        read = objects(source, format="jsonl" if json_input else None, only=(field,))
+        found = [string_field(source, number, record, field) for number, record in read]
     else:
         found = [line.text for line in lines(source)]
     if not found:

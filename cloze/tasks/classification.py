@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from cloze.corpus.readers.class_folders import read_class_folders
+from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import Format, Quoting, Table, read_table
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
@@ -57,7 +58,7 @@ class Classification:
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Examples:
         """The examples of a file, or of a folder per class. With `labelled=False` labels are read if the column is there."""
-        if not self.pair and Path(path).is_dir():
+        if not self.pair and Path(path).is_dir() and not is_columnar(path):
             filed = list(read_class_folders(path))
             numbers = tuple(one.number for one in filed)
             return Examples([one.text for one in filed], None, [one.label for one in filed], str(path), numbers)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloze.corpus.readers.labelled import Format
+from cloze.corpus.readers.objects import holds_objects
 from cloze.corpus.readers.tagged import CONLL_U, read_tagged
-from cloze.corpus.readers.text_files import is_json_lines
 from cloze.corpus.readers.trees import DEPS, HEAD, RELATION, each_tree
 from cloze.text.matching import Span
 
@@ -37,7 +37,7 @@ class Trees:
 def read_trees(path: Path | str, *, text: str, relation: str, format: Format | None, labelled: bool) -> Trees:
     """The sentences of a file of CoNLL-U; without `labelled` also of files with words or with lines of text (`read_tagged`)."""
     name = Path(path).name.removesuffix(".gz").removesuffix(".xz")
-    if labelled or (format is None and not is_json_lines(path) and name.endswith(".conllu")):
+    if labelled or (format is None and not holds_objects(path) and name.endswith(".conllu")):
         trees = list(each_tree(path, text=text, relation=relation, labelled=labelled))
         return Trees(
             [tree.words for tree in trees], [tree.heads for tree in trees] if labelled else None,

@@ -1,4 +1,4 @@
-"""Tables of labelled text: TSV, CSV and JSON lines with named columns, every cell with the line it comes from."""
+"""Tables of labelled text: TSV, CSV, JSON lines and Parquet with named columns, every cell with the line it comes from."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from cloze.corpus.readers.text_files import is_json_lines, json_lines, lines, open_text
+from cloze.corpus.readers.columnar import is_columnar
+from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
+from cloze.corpus.readers.text_files import is_json_lines, lines, open_text
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest
 
-Format = Literal["tsv", "csv", "jsonl"]
+Format = Literal["tsv", "csv", "jsonl", "parquet"]  # parquet: Arrow, too
 Quoting = Literal["auto", "none", "standard"]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A file's cells as text. `lines` holds the line of each row; a cell that a JSON object lacks is None."""
+    """A file's cells as text. `lines` holds the line of each row, in Parquet its number; a cell that an object lacks is None."""
 
     path: str
     columns: tuple[str, ...]
@@ -70,8 +72,8 @@ def read_table(
     every row as wide as the header; a quoted cell with doubled quotes inside is unquoted either way. `quoting` overrides.
     """
     found = format or _format(path)
-    if found == "jsonl":
-        table = _json_table(path)
+    if found in OBJECTS:
+        table = _object_table(path, found)
     else:
         names, each = _separated(path, found, columns, quoting)
         records = list(each)
@@ -82,6 +84,8 @@ def read_table(
 
 
 def _format(path: Path | str) -> Format:
+    if is_columnar(path):
+        return "parquet"
     if Path(path).is_dir():
         raise TaskError(f"{path}: is a folder, expected a file. A folder per class is read by --task sentence_classification.")
     suffixes = [s for s in Path(path).suffixes if s not in (".gz", ".xz")]
@@ -93,17 +97,17 @@ def _format(path: Path | str) -> Format:
     if last == ".csv":
         return "csv"
     raise TaskError(
-        f"{path}: cannot tell the format from the name {Path(path).name!r}; known: .tsv, .csv, .jsonl, also .gz and .xz.\n"
+        f"{path}: cannot tell the format from the name {Path(path).name!r}; known: .tsv, .csv, .jsonl, .parquet, also .gz, .xz.\n"
         + (
             "  Files of labelled words are for --task token_labelling, and for what it made."
             if ".conll" in "".join(suffixes)
-            else "  Say it with --format tsv, csv or jsonl."
+            else "  Say it with --format tsv, csv, jsonl or parquet."
         )
     )
 
 
-def _json_table(path: Path | str) -> Table:
-    records = list(json_lines(path))
+def _object_table(path: Path | str, format: Format) -> Table:
+    records = list(objects(path, format=format))
     names = list(dict.fromkeys(name for _, record in records for name in record))
     rows = tuple(tuple(_cell(record.get(name)) for name in names) for _, record in records)
     return Table(str(path), tuple(names), rows, tuple(number for number, _ in records))
@@ -119,13 +123,13 @@ def read_rows(
     be used is reported to `fault`, if there is one, and left out.
     """
     found = format or _format(path)
-    if str(path) == "-":  # it cannot be read twice
+    if str(path) == "-" and found != "parquet":  # it cannot be read twice
         table = read_table(path, format=found, columns=columns, quoting=quoting)
         cells = [table.column(name, option) for name, option in wanted.items()]
         yield from zip(table.lines, zip(*cells, strict=True), strict=True)
         return
-    if found == "jsonl":
-        yield from _json_rows(path, wanted, fault)
+    if found in OBJECTS:
+        yield from _object_rows(path, wanted, found, fault)
         return
     names, rows = _separated(path, found, columns, quoting, fault)
     places = [place_of(str(path), names, name, option) for name, option in wanted.items()]
@@ -137,34 +141,32 @@ def read_rows(
         raise _no_examples(path, found, columns)
 
 
-def _json_rows(path: Path | str, wanted: Mapping[str, str], fault: Fault | None) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _object_rows(
+    path: Path | str, wanted: Mapping[str, str], format: Format, fault: Fault | None
+) -> Iterator[tuple[int, tuple[str, ...]]]:
     empty = True
-    for number, record in json_lines(path, fault):
+    for number, record in objects(path, fault, format=format, only=wanted):
         cells = tuple(_cell(record.get(name)) for name in wanted)
         if None in cells:
             name, option = list(wanted.items())[cells.index(None)]
             if empty:  # is it missing here, or everywhere?
-                names = dict.fromkeys(key for _, other in json_lines(path, fault and _passed_over) for key in other)
-                place_of(str(path), tuple(names), name, option)
+                place_of(str(path), fields_of(path, format=format), name, option)
             unusable(path, number, _no_value(name), fault)
             continue
         empty = False
         yield number, tuple(cell for cell in cells if cell is not None)
     if empty:
-        raise _no_examples(path, "jsonl", None)
+        raise _no_examples(path, format, None)
 
 
 def _no_examples(path: Path | str, format: Format, columns: Sequence[str] | None) -> TaskError:
-    kind = "JSON object per line" if format == "jsonl" else "row" if columns else "header line and a row below it"
+    kind = {"jsonl": "JSON object per line", "parquet": "row"}.get(format, "header line and a row below it")
+    kind = "row" if columns else kind
     return TaskError(f"{path}: no examples; expected at least one {kind}.")
 
 
 def _no_value(name: str) -> str:
     return f"no value for {name!r}; expected one in every row."
-
-
-def _passed_over(line: int, why: str) -> None:
-    """For rows that were reported already."""
 
 
 def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:

@@ -1,4 +1,4 @@
-"""Texts in which spans are marked, and a label for each: JSON lines."""
+"""Texts in which spans are marked, and a label for each: JSON lines, or Parquet with the same columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.corpus.readers.text_files import json_lines
+from cloze.corpus.readers.objects import objects
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest
 from cloze.untrusted import without_surrogates
@@ -64,7 +64,7 @@ def each_marked(
     the first. Without `labelled` labels are read where they are.
     """
     spans: int | None = None
-    for line, record in json_lines(path, fault):
+    for line, record in objects(path, fault, only=names):
         try:
             found = _marked(line, record, names, labelled or names.label in record)
             if spans is not None and len(found.spans) != spans:

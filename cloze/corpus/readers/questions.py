@@ -1,4 +1,4 @@
-"""Questions about texts whose answers are stretches of those texts: SQuAD-shaped JSON, or JSON lines with one question each."""
+"""Questions about texts whose answers are stretches of those texts: SQuAD-shaped JSON, or a question a row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cloze.corpus.readers.text_files import json_lines, lines, read_all
+from cloze.corpus.readers.columnar import is_columnar
+from cloze.corpus.readers.objects import objects
+from cloze.corpus.readers.text_files import lines, read_all
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest
 from cloze.untrusted import without_surrogates
@@ -75,7 +77,8 @@ def each_question(
 
     SQuAD's shape, version 1 or 2: `{"data": [{"paragraphs": [{"context": …, "qas": [{"id": …, "question": …, "answers":
     [{"text": …, "answer_start": …}], "is_impossible": …}]}]}]}`. JSON lines: `{"question": …, "context": …, "answers": …}`, the
-    answers as in SQuAD or `{"text": […], "answer_start": […]}`. No answers, or `is_impossible`: the context does not say.
+    answers as in SQuAD or `{"text": […], "answer_start": […]}`; the same as columns of Parquet. No answers,
+    or `is_impossible`: the context does not say.
     `answer_start` counts characters (Unicode code points).
     """
     empty = True
@@ -102,10 +105,10 @@ _Row = tuple[int, str, dict[str, Any]]  # line, place, the question with its con
 
 
 def _rows(path: Path | str, names: Names, fault: Fault | None) -> Iterator[_Row]:
-    if str(path) != "-" and _is_document(path):
+    if str(path) != "-" and not is_columnar(path) and _is_document(path):
         yield from _Document(path, read_all(path)).questions(names, fault)
         return
-    for line, record in json_lines(path, fault):
+    for line, record in objects(path, fault):
         if "data" in record and names.question not in record:
             yield from _Document(path, json.dumps(record, ensure_ascii=False)).questions(names, fault)
         else:

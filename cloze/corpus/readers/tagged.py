@@ -1,4 +1,4 @@
-"""Texts whose words are labelled: a word a line with empty lines between texts (CoNLL), CoNLL-U, or JSON lines with lists."""
+"""Texts whose words are labelled: a word a line, empty lines between texts (CoNLL), CoNLL-U, lists in JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cloze.corpus.readers.labelled import Format
-from cloze.corpus.readers.text_files import Line, is_json_lines, json_lines, lines
+from cloze.corpus.readers.objects import OBJECTS, holds_objects, objects
+from cloze.corpus.readers.text_files import Line, lines
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest
 from cloze.text.matching import ideograph
@@ -45,7 +46,7 @@ def read_tagged(
 ) -> Tagged:
     """The texts of a file; without `labelled` labels are read if the column is there.
 
-    JSON lines: `text` and `label` are lists of strings; a text that is a string is cut at spaces, and without labels kept as it
+    JSON lines and Parquet: `text` and `label` are lists; a text that is a string is cut at spaces, and without labels kept as it
     is. So is every line of a .txt file, and of one that holds nothing but lines of text. Other files have a word a line,
     cells between tabs (or between spaces, where the first line has no tab) and an empty line behind a text; `columns` names the
     cells, by default those of CoNLL-U in a file of that name and else `text` and `label`. Lines of CoNLL-U that are comments,
@@ -83,8 +84,8 @@ def each_tagged(
     if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
         where = "--format csv" if format else path
         raise TaskError(f"{where}: texts of labelled words are in lines (tsv: a word a line) or JSON lines (jsonl).")
-    if format == "jsonl" or format is None and is_json_lines(path):
-        found = _json(path, text, label, labelled, fault)
+    if format in OBJECTS or format is None and holds_objects(path):
+        found = _objects(path, text, label, labelled, format, fault)
     elif not labelled and columns is None and format is None and _is_running(path):
         found = _running(path)
     else:
@@ -95,8 +96,10 @@ def each_tagged(
     yield from chain([first], found)
 
 
-def _json(path: Path | str, text: str, label: str, labelled: bool, fault: Fault | None) -> Iterator[TaggedText]:
-    for number, record in json_lines(path, fault):
+def _objects(
+    path: Path | str, text: str, label: str, labelled: bool, format: Format | None, fault: Fault | None
+) -> Iterator[TaggedText]:
+    for number, record in objects(path, fault, format=format, only=(text, label)):
         try:
             found = _tagged(number, record, text, label, labelled or label in record)
         except _Wrong as wrong:
@@ -144,7 +147,11 @@ def _tagged(number: int, record: dict[str, Any], text: str, label: str, labelled
 def _listed(record: dict[str, Any], name: str, option: str) -> tuple[str, ...]:
     if name not in record:
         raise _Wrong(f"no field {name!r}. {nearest(name, record)} Choose with {option} NAME.")
-    value = record[name].split() if isinstance(record[name], str) and option == "--text" else record[name]
+    value = record[name]
+    if option == "--text":
+        value = value.split() if isinstance(value, str) else value
+    elif isinstance(value, list):  # labels may be numbers
+        value = [str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in value]
     if not isinstance(value, list) or not value or not all(isinstance(one, str) and one.strip() for one in value):
         raise _Wrong(f"{name!r} is no list of words; expected strings that are not empty: [\"A\", \"word\"].")
     return tuple(one.strip() for one in value)

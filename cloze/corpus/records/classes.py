@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.class_folders import read_class_folders
+from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.labelled import read_rows
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Block, Columns, Labels, Record, told_of_classes
@@ -41,7 +42,7 @@ class ClassAnswer:
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table, or the texts of a folder per class where one text is read."""
-        if columns.text_b is None and Path(path).is_dir():
+        if columns.text_b is None and Path(path).is_dir() and not is_columnar(path):
             yield from (Record(number, (text,), label) for number, text, label in read_class_folders(path))
             return
         rows = read_rows(

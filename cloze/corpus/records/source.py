@@ -42,8 +42,8 @@ class Records:
     text, text_b: the columns of the text and, for pairs, of the second one. label: the column of the answer; answer: what
     kind of answer that is: the `class` of the row, its `number`, its `classes`, the `choice` among the texts of text_b, the
     labels of its `words`, the `tree` over them, or a `text` to write. columns: the names of a file's columns where it has no
-    header. format, quoting: how the file is written, if its name and its rows do not say so (`tsv`, `csv`, `jsonl`; `none`,
-    `standard`).
+    header. format, quoting: how the file is written, if its name and its rows do not say so (`tsv`, `csv`, `jsonl`, `parquet`;
+    `none`, `standard`).
 
     new_words: words that the vocabulary lacks join it, for networks that read how words are spelled.
 

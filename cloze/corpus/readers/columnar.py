@@ -1,0 +1,177 @@
+"""Rows of labelled text in columnar files: Parquet, Arrow, and the folders of Arrow files that `datasets` writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from cloze.corpus.readers.text_files import require_files
+from cloze.errors import MissingExtra, TaskError
+from cloze.untrusted import parse_json
+
+_ENDINGS = frozenset({".parquet", ".arrow", ".feather"})
+_STATE, _SPLITS = "state.json", "dataset_dict.json"  # in a folder that `save_to_disk` wrote
+_TOGETHER = 1024  # rows turned into objects together
+_Naming = Callable[[Any], Any]
+
+
+def is_columnar(path: Path | str) -> bool:
+    """Whether a path is a Parquet or an Arrow file by its name, or a folder that `datasets` wrote."""
+    path = Path(path)
+    return path.suffix.lower() in _ENDINGS or (path / _STATE).is_file() or (path / _SPLITS).is_file()
+
+
+def columns_of(path: Path | str) -> tuple[str, ...]:
+    """The names of the columns of a file or a folder."""
+    with _understood(path):
+        return tuple(_Part(_files(path)[0]).schema.names)
+
+
+def columnar_rows(path: Path | str, only: Collection[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows as objects with their numbers, from 1 and on through all files of a folder; a part of a row group at a time.
+
+    `only`: the columns that are needed; where one of them is missing, and without it, all that can be text are read. A label that
+    `datasets` stored as the number of a name is the name, -1 is none. What cannot be read is a `TaskError`.
+    """
+    number = 0
+    with _understood(path):
+        for file in _files(path):
+            part = _Part(file)
+            names = [name for name in part.schema.names if only is None or name in only]
+            if only is not None and len(names) < len(set(only)):
+                names, only = list(part.schema.names), None
+            binary = [name for name in names if _holds_bytes(part.schema.field(name).type)]
+            if binary and only is not None:
+                raise TaskError(f"{path}: the column {binary[0]!r} holds bytes; expected text, numbers or lists of them.")
+            names = [name for name in names if name not in binary]
+            namings = _namings(part.schema)
+            for columns in part.columns(names):
+                named = {name: list(map(namings.get(name, _plain), values)) for name, values in columns.items()}
+                for values in zip(*named.values(), strict=True):
+                    number += 1
+                    yield number, dict(zip(named, values, strict=True))
+
+
+class _Part:
+    """One file: its schema, and its columns some rows at a time."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        with path.open("rb") as stream:
+            magic = stream.read(6)
+        if magic.startswith(b"PAR1"):
+            self.table = pyarrow.parquet.ParquetFile(path)
+            self.schema = self.table.schema_arrow
+        else:
+            mapped = pyarrow.memory_map(str(path))
+            self.table = pyarrow.ipc.open_file(mapped) if magic == b"ARROW1" else pyarrow.ipc.open_stream(mapped)
+            self.schema = self.table.schema
+
+    def columns(self, names: Sequence[str]) -> Iterator[dict[str, list[Any]]]:
+        """The values of some columns, as many rows at a time as are read together."""
+        for batch in self._batches(list(names)):
+            for begin in range(0, batch.num_rows, _TOGETHER):
+                some = batch.slice(begin, _TOGETHER)
+                yield {name: some.column(name).to_pylist() for name in names}
+
+    def _batches(self, names: list[str]) -> Iterator[Any]:
+        if hasattr(self.table, "iter_batches"):
+            yield from self.table.iter_batches(batch_size=_TOGETHER, columns=names)
+        elif hasattr(self.table, "get_batch"):
+            yield from (self.table.get_batch(number) for number in range(self.table.num_record_batches))
+        else:
+            yield from self.table
+
+
+def _files(path: Path | str) -> list[Path]:
+    """The files of a path in their order; a folder of several splits is a `TaskError`."""
+    require_files([path])
+    path = Path(path)
+    if not path.is_dir():
+        return [path]
+    if (path / _SPLITS).is_file():
+        inside = ", ".join(sorted(own.name for own in path.iterdir() if (own / _STATE).is_file()))
+        raise TaskError(f"{path}: a folder of several splits ({inside}). Name one of them, such as {path}/train.")
+    if not (path / _STATE).is_file():
+        raise TaskError(f"{path}: is a folder, expected a file, or a folder that `save_to_disk` of datasets wrote.")
+    try:
+        files = [path / Path(one["filename"]).name for one in parse_json((path / _STATE).read_bytes())["_data_files"]]
+    except (ValueError, KeyError, TypeError):
+        files = []
+    if not files:
+        raise TaskError(f"{path / _STATE}: names no files of data. Save the dataset again: dataset.save_to_disk(…)")
+    require_files(files)
+    return files
+
+
+@contextmanager
+def _understood(path: Path | str) -> Iterator[None]:
+    """Faults of the files as `TaskError`s, and the missing package as `MissingExtra`."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtra("pyarrow", "parquet", f"reading {path}") from None
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = re.split(r"[\n.]", str(error))[0]
+        raise TaskError(f"{path}: a damaged Parquet or Arrow file ({reason}). Copy or write it again.") from None
+
+
+def _holds_bytes(kind: Any) -> bool:
+    import pyarrow
+
+    if pyarrow.types.is_nested(kind):
+        return any(_holds_bytes(kind.field(number).type) for number in range(kind.num_fields))
+    return "binary" in str(kind)
+
+
+def _namings(schema: Any) -> dict[str, _Naming]:
+    """What makes names of numbers, for the columns that `datasets` declares as classes."""
+    try:
+        features = parse_json((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        found = {name: _class_names(feature) for name, feature in features.items()}
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError):
+        return {}
+    return {name: _naming(names) for name, names in found.items() if names is not None}
+
+
+def _class_names(feature: Any) -> list[str] | None:
+    """The names of a class column, or of a list of classes."""
+    while isinstance(feature, (dict, list)):
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+            names = feature.get("names")
+            return list(map(str, names)) if names else None
+        feature = feature.get("feature") if isinstance(feature, dict) else feature[0] if len(feature) == 1 else None
+    return None
+
+
+def _naming(names: Sequence[str]) -> _Naming:
+    def named(value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(named, value))
+        if not isinstance(value, int):
+            return _plain(value)
+        return None if value == -1 else names[value] if 0 <= value < len(names) else value
+
+    return named
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON could have it: dates, times and decimals are text."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return list(map(_plain, value))
+    if isinstance(value, dict):
+        return {name: _plain(own) for name, own in value.items()}
+    return str(value) if isinstance(value, (date, time, timedelta, Decimal)) else repr(value)

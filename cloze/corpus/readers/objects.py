@@ -1,0 +1,44 @@
+"""Rows of labelled text as objects with named fields: JSON lines, Parquet, Arrow, and folders that `datasets` wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from cloze.corpus.readers.columnar import columnar_rows, columns_of, is_columnar
+from cloze.corpus.readers.text_files import is_json_lines, json_lines
+from cloze.corpus.readers.unusable import Fault
+
+#: The formats whose rows are objects; `parquet` stands for Arrow, too: the first bytes of a file say which it is.
+OBJECTS = frozenset({"jsonl", "parquet"})
+
+
+def holds_objects(path: Path | str) -> bool:
+    """Whether the name of a file, or what is in a folder, says that its rows are objects."""
+    return is_json_lines(path) or is_columnar(path)
+
+
+def objects(
+    path: Path | str, fault: Fault | None = None, *, format: str | None = None, only: Collection[str] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows as objects, each with its line in JSON lines and else with its number, from 1.
+
+    `format` is one of `OBJECTS`; None: by the name. `only`: the fields that are needed; others may be left out. A line that holds
+    no object is reported to `fault`, or a `TaskError`.
+    """
+    if _columnar(path, format):
+        yield from columnar_rows(path, only)
+    else:
+        yield from json_lines(path, fault)
+
+
+def fields_of(path: Path | str, *, format: str | None = None) -> tuple[str, ...]:
+    """The names of all fields that occur, in the order of their appearance."""
+    if _columnar(path, format):
+        return columns_of(path)
+    return tuple(dict.fromkeys(name for _, record in json_lines(path, lambda line, why: None) for name in record))
+
+
+def _columnar(path: Path | str, format: str | None) -> bool:
+    return is_columnar(path) if format is None else format != "jsonl"
