@@ -17,7 +17,7 @@ in turns: tokens per second while it trains, and for ours the seconds before the
 and its probe; the peer is not charged for imports or for the tokenizing of the text). Then every side gets the tokens that it
 reads in its time, and its schedule ends there.
 
-Finished runs stand in benchmarks/results/time_to_quality.jsonl: rerun the command, it resumes.
+Finished runs are in benchmarks/results/time_to_quality.jsonl: rerun the command, it resumes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Schemes of labels for words: which words belong together by their labels, and where labels break their scheme. No torch.
 
 Labels are of the scheme BIO, BIOES or BILOU, whose U- is S- and whose L- is E-. A network that labels word by word breaks it now
-and then, and files do: a *repair rule* says which spans such labels stand for.
+and then, and files do: a *repair rule* says which spans such labels mean.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 Span = tuple[int, int, str]
 #: `begin`: a label that continues nothing begins a span, and a span ends where its labels do, as in the evaluation of CoNLL-2000
-#: (`conlleval`). `drop`: only spans that are written as the scheme has them count; the other labels stand for nothing.
+#: (`conlleval`). `drop`: only spans that are written as the scheme has them count; the other labels mean nothing.
 Repair = Literal["begin", "drop"]
 _PREFIXES = {"B": "B", "I": "I", "E": "E", "S": "S", "U": "S", "L": "E"}
 
@@ -83,7 +83,7 @@ def breaks(labels: Sequence[str], *, closed: bool = False) -> list[int]:
 
 
 def may_follow(before: str | None, label: str | None, *, closed: bool = False) -> bool:
-    """Whether a label may stand behind another in its scheme; None stands for the beginning and for the end of a text.
+    """Whether a label may follow another in its scheme; None is the beginning and the end of a text.
 
     >>> may_follow("B-PER", "I-PER"), may_follow("O", "I-PER"), may_follow("B-PER", None), may_follow("B-PER", None, closed=True)
     (True, False, True, False)

@@ -1,4 +1,4 @@
-"""What labelled text says of its answers, put into the recipe: how many classes each head tells apart, where numbers lie."""
+"""What labelled text says of its answers, put into the recipe: how many classes each head has, the mean of numbers."""
 
 from __future__ import annotations
 

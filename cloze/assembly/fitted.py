@@ -127,7 +127,7 @@ def holding(load: Load, changes: Sequence[Change]) -> tuple[list[Change], Recipe
 
 
 def _value(trees: Mapping[str, Any], path: str) -> Any:
-    """What stands at a path, in the tree of the stage that it names, if it does."""
+    """The value at a path, in the tree of the stage that it names; None if there is none."""
     at = max((at for at in trees if path.startswith(at)), key=len)
     node = paths.find(trees[at], path[len(at) :]).node
     return None if node is None else node.plain()

@@ -28,7 +28,7 @@ from cloze.objectives.chosen import Predicts, Start
 from cloze.objectives.heads import VocabularyHead
 from cloze.tasks.answerer import writing_form
 
-#: What stands between two texts where a network that reads left to right knows no pairs: the first of these that it knows. GPT
+#: What separates two texts where a network that reads left to right knows no pairs: the first of these that it knows. GPT
 #: has a new token there (Radford et al., 2018, §3.3).
 DELIMITERS = ("[SEP]", "[EOS]", "[BOS]")
 #: What of a checkpoint's reading a recipe may say.
@@ -39,8 +39,8 @@ _READING = ("single", "pair", "summary", "start", "shift", "orders", "segments")
 class Origin:
     """A checkpoint as a recipe sees it.
 
-    `spells`: it reads how words are spelled. `beside` are the edits that find what it reads beside the tokens, `tables` the parts
-    of what they look up; `delimiter`: what may stand between two texts.
+    `spells`: it reads how words are spelled. `lookups` are the edits that find what it reads in addition to the tokens, `tables`
+    the parts in which they look it up; `delimiter`: what may separate two texts.
     """
 
     folder: str
@@ -50,7 +50,7 @@ class Origin:
     start: Start
     architecture: str | None = None
     spells: bool = False
-    beside: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    lookups: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     tables: Mapping[str, str] = field(default_factory=dict)
     form: Callable[[], Form] | None = None  # how it writes a text for a text; refuses if it cannot
     delimiter: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ def _read_pairs(root: Node, entries: list[Node], origin: Origin) -> None:
 
 
 def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Faults) -> None:
-    """What the network reads beside the tokens: how unknown words are spelled, and what is found in its tables."""
+    """What the network reads in addition to the tokens: how unknown words are spelled, and what is found in its tables."""
     if origin.spells:
         for _, source in root.value["sources"].items():
             for part, arguments in source.items():
@@ -190,7 +190,7 @@ def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Fa
             root.value["tables"].put(name, table)
     for entry in entries:
         exercise = entry.value.get("exercise")
-        for name, arguments in origin.beside if exercise is not None and exercise.is_list else ():
+        for name, arguments in origin.lookups if exercise is not None and exercise.is_list else ():
             edit = from_data({name: dict(arguments)}, root.where)
             expand_part("edit", edit, "exercise", faults)
             exercise.value.append(edit)
@@ -222,7 +222,7 @@ def _separates(item: Node) -> bool:
 
 
 def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> tuple[list[Node], Lesson | None]:
-    """What an edit stands for: one that the checkpoint chooses is its lesson, any other is what `_framed` says."""
+    """The edits in place of one: of one that the checkpoint chooses its lesson, of any other what `_framed` says."""
     name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
     builder: Any = builder_of("edit", name) if item.part is not None else None
     if not hasattr(builder, "chosen") or origin.form is None:
@@ -241,7 +241,7 @@ def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -
 
 
 def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> list[Node]:
-    """`frame: reading` as the frame that it stands for, and what says which token sums up a row; any other edit as it is."""
+    """`frame: reading` as the checkpoint's own frame, and what says which token sums up a row; any other edit as it is."""
     inner = item.value.get("frame") if item.is_mapping else None
     template = inner.value.get("template") if inner is not None and inner.is_mapping else None
     if inner is None or template is None or template.value != OWN:

@@ -87,7 +87,7 @@ def after(first: Labelled, tasks: Mapping[str, Labelled]) -> dict[str, Any]:
 
 
 def _entry(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """What is asked of the examples of a task; its heads bear its name."""
+    """The exercise and the objectives of a task; its heads are named after it."""
     own = {key: recipe[key] for key in ("order", "exercise", "objectives", "passes") if key in recipe}
     runs = [own, *own.get("passes", ())]
     named = [inner for run in runs for one in run.get("objectives", ()) for inner in one.values() if "head" in inner]

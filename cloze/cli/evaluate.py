@@ -168,8 +168,8 @@ def _show(title: str, one: Evaluation) -> None:
     print(f"  {'':<11}  {'':<8}{sure}{shown}".rstrip())
     for name, value in one.metrics.items():
         interval = "" if not one.intervals else "[{:.4f}, {:.4f}]".format(*one.intervals[name]).ljust(18)
-        beside = f"{one.baseline[name]:.4f}" if one.baseline and name in one.baseline else ""
-        print(f"  {name:<11}  {value:<8.4f}{interval}{beside}".rstrip())
+        constant = f"{one.baseline[name]:.4f}" if one.baseline and name in one.baseline else ""
+        print(f"  {name:<11}  {value:<8.4f}{interval}{constant}".rstrip())
     for line in table(one.report):
         print(f"  {line}")
     for remark in one.remarks:

@@ -1,4 +1,4 @@
-"""The part of `cloze finetune` that trains a recipe, and tells what came of it."""
+"""The part of `cloze finetune` that trains a recipe, and prints the result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_recipe(
     out: Path, recipe: str | None, overrides: Sequence[str], binds: Sequence[str], extend: bool, seeds: Sequence[int],
     device: str, as_json: bool, overwrite: bool,
 ) -> None:
-    """Train the recipe of a task onto a checkpoint, and print what came of it."""
+    """Train the recipe of a task onto a checkpoint, and print the result."""
     from cloze.assembly.finetune import finetune, measured_on
     from cloze.cli.quiet import silence
 
@@ -89,8 +89,8 @@ def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
 
 
 def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
-    """Print what came of it: the dev metrics over all seeds next to those of the usual answer, and the metrics on a test set."""
-    if not described:  # the first of several ranks tells it
+    """Print the result: the dev metrics over all seeds next to those of the usual answer, and the metrics on a test set."""
+    if not described:  # the first of several ranks prints it
         return
     if as_json:
         print(json.dumps({"out": str(out), **described}, indent=2))

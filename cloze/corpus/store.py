@@ -153,7 +153,7 @@ class Store:
         return ((self.word_bits[wide >> 3] >> (wide & 7).astype(np.uint8)) & 1).astype(np.bool_)
 
     def turns(self, batch: int) -> int:
-        """How much text it is beside others, for batches of so many examples: its tokens."""
+        """Its size as the odds of a mixture compare it, for batches of so many examples: its tokens."""
         return len(self.tokens)
 
     def counts(self) -> NDArray[np.int64]:

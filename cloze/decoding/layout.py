@@ -103,7 +103,7 @@ class Layout:
 
     @property
     def closing(self) -> Ids:
-        """What stands behind the last text."""
+        """What follows the last text."""
         return self._between[-1]
 
     def until_last(self, texts: Sequence[Ids], *, longest: int | None = None) -> Framed:

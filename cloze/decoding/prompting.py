@@ -1,6 +1,6 @@
 """How probable a network finds the answers to a prompt: one way for each thing that a network can do.
 
-A network that reads from left to right is asked for the answer's tokens where they stand (`InOrder`; Brown et al., "Language
+A network that reads from left to right is asked for the answer's tokens at their places (`InOrder`; Brown et al., "Language
 Models are Few-Shot Learners", 2020, §2.4), one that fills gaps for those behind as many [MASK]s (`InGaps`; Schick and Schütze,
 "Exploiting Cloze Questions for Few Shot Text Classification", 2021, §3), and a decoder writes the answer (`Written`).
 """
@@ -72,21 +72,21 @@ class Prompting(ABC):
     def candidate(
         self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
     ) -> Candidate:
-        """One prompt of tokens, of which some are `kept`; they stand at these characters."""
+        """One prompt of tokens, of which some are `kept`; `begin` and `end` are their characters."""
 
     @abstractmethod
     def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
         """log P(answer | prompt) of each (N,)."""
 
-    #: How many tokens the row has beside those of the prompt and its frame.
-    beside = 0
+    #: How many tokens a row has besides those of the prompt and its frame.
+    extra = 0
 
     def _kept(self, length: int, texts: Sequence[Bools]) -> Bools:
         """Which of a prompt's tokens are read: those at the end of the longest text give way first."""
         kept = np.ones(length, bool)
         if self.reader.longest is None:
             return kept
-        excess = length - (self.reader.longest - self.reader.single.added - self.beside)
+        excess = length - (self.reader.longest - self.reader.single.added - self.extra)
         if excess <= 0:
             return kept
         sizes = np.array([[int(text.sum()) for text in texts]])
@@ -101,7 +101,7 @@ class Prompting(ABC):
 
 
 class _InPlace(Prompting):
-    """The answer stands in the prompt."""
+    """The answer is part of the prompt."""
 
     def candidate(
         self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
@@ -123,7 +123,7 @@ class InOrder(_InPlace):
     def candidate(
         self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
     ) -> Candidate:
-        """A row that begins with its answer stands behind [BOS]."""
+        """A row that begins with its answer gets [BOS] in front."""
         made = super().candidate(ids, kept, begin, end, one, answer)
         source = made.source.take(np.arange(int(made.asked[-1]) + 1))
         if made.asked[0]:
@@ -192,11 +192,11 @@ class InGaps(_InPlace):
 class Written(Prompting):
     """The log-probability that a decoder writes the answer, its end included, for the prompt without it.
 
-    Where the vocabulary has sentinels, the first stands in the answer's place, and the decoder writes it before the answer, as T5
+    Where the vocabulary has sentinels, the first takes the answer's place, and the decoder writes it before the answer, as T5
     was trained.
     """
 
-    beside = 1
+    extra = 1
 
     def __init__(self, reader: Reader, head: Any) -> None:
         super().__init__(reader, head)

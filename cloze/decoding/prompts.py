@@ -10,7 +10,8 @@ from typing import NamedTuple
 from cloze.errors import TaskError, nearest
 
 TEXT, SECOND, ANSWER = "text", "text_b", "answer"
-#: What stands between demonstrations, and before the text that is asked about (Brown et al., 2020, §2.4: one or two newlines).
+#: What separates demonstrations from each other and from the text that is asked about: one or two newlines in
+#: Brown et al., 2020, §2.4.
 BETWEEN = "\n"
 _PLACE = re.compile(r"\{(\w*)\}")
 
@@ -18,7 +19,7 @@ Span = tuple[int, int]  # in characters
 
 
 class Filled(NamedTuple):
-    """A prompt as text, where its answer stands, and where the texts stand that it asks about."""
+    """A prompt as text, and the characters of its answer and of the texts that it asks about."""
 
     text: str
     answer: Span
@@ -27,7 +28,7 @@ class Filled(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """Text with `{text}`, `{text_b}` and `{answer}`; without `{answer}` that stands behind it after a space."""
+    """Text with `{text}`, `{text_b}` and `{answer}`; without `{answer}` the answer follows it after a space."""
 
     text: str
 
@@ -42,7 +43,7 @@ class Template:
             raise TaskError(f"--template {self.text!r}: no {{text}}; expected for example '{{text}} It was {{answer}}.'")
         twice = next((place for place in known if places.count(place) > 1), None)
         if twice is not None:
-            raise TaskError(f"--template {self.text!r}: {{{twice}}} stands there twice; expected it once.")
+            raise TaskError(f"--template {self.text!r}: has {{{twice}}} twice; expected it once.")
         if ANSWER not in places:
             object.__setattr__(self, "text", f"{self.text} {{{ANSWER}}}")
 
@@ -64,12 +65,12 @@ class Template:
         return Filled(made + self.text[last:], spans[ANSWER], places)
 
     def demonstrated(self, examples: Sequence[tuple[Sequence[str], str]]) -> str:
-        """Examples with their answers, each with what stands between behind it."""
+        """Examples with their answers, a newline behind each."""
         return "".join(self.fill(texts, answer).text + BETWEEN for texts, answer in examples)
 
 
 def verbalisers(given: str) -> Mapping[str, str]:
-    """`positive=great,negative=terrible` as the answer that stands for each label."""
+    """`positive=great,negative=terrible` as the answer for each label."""
     pairs = [item.partition("=") for item in given.split(",")]
     for label, equals, answer in pairs:
         if not (equals and label.strip() and answer.strip()):

@@ -50,7 +50,7 @@ def kind_of_file(name: str) -> str:
 def gather(given: Sequence[str], file: str | None, *, field: str = "text", json_input: bool | None = None) -> list[str]:
     """The texts of a verb: its arguments if there are any, else the lines of `file` or of standard input.
 
-    One argument that names a file stands for the file's lines. Empty lines are kept, so that results stay aligned with their
+    One argument that names a file means the file's lines. Empty lines are kept, so that results stay aligned with their
     input. A file of JSON lines or Parquet gives `field` of every record; standard input is read as JSON lines when `json_input`
     says so.
     """

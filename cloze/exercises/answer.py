@@ -52,7 +52,7 @@ class Answer:
     at every place the token that stands before it in the text (MASS). `positions: original` gives the decoder the positions
     of those tokens in the text instead of 0, 1, 2, … `longest` cuts the answer.
 
-    `frame: reading` stands for the way in which the checkpoint that the recipe begins with writes the companion: by its decoder,
+    `frame: reading` means the way in which the checkpoint that the recipe begins with writes the companion: by its decoder,
     in gaps behind the text, or by continuing it; with the frame of the text, and all that is needed to ask.
 
     Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_places/<set>` (B, T), -1 for none.
@@ -105,7 +105,7 @@ class Answer:
         return frozenset(own | ({"decoder_positions"} if self.positions == "original" else set()))
 
     def chosen(self, form: Callable[[], Form]) -> Lesson | None:
-        """What stands for this edit once the checkpoint is known; None if that makes no difference."""
+        """What replaces this edit once the checkpoint is known; None if that makes no difference."""
         return form().lesson(of=str(self.of), longest=self.longest, set=self.set) if self.frame == OWN else None
 
     def _read(self, facts: TokenFacts) -> tuple[Ids, Ids]:
@@ -119,7 +119,7 @@ class Answer:
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         if self.frame == OWN:
-            raise RecipeError("answer: frame reading stands for the way of a checkpoint; the recipe begins with none.")
+            raise RecipeError("answer: frame reading is that of the checkpoint that the recipe begins with; it begins with none.")
         facts = needed(self.tokenizer, "answer")
         source = rows.view(self.of) if self.of else rows
         if self.start == "previous":

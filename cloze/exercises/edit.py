@@ -18,7 +18,7 @@ class Edit(Protocol):
     the same edit never adding text to a passage; `raw(length)`, for an edit that marks spans, how many tokens may come in when
     a later edit (`shortens`) shows each span as one token; `when(share)`, for an edit that `changes` while training, the edit as
     it is when so much of the budget is spent. Optional facts: `optional`, fields read when they are there; `copies`,
-    the view that receives every field; `joins`, companions whose text is laid beside the row's own; `spreads`, it makes several
+    the view that receives every field; `joins`, companions whose text is laid next to the row's own; `spreads`, it makes several
     rows of one, gives their `owner`, cuts them itself, and `widths(source, plan, items)` says how many each item makes.
     """
 

@@ -21,7 +21,7 @@ class Label:
     which no token is read, and one whose label is not known, is not asked. `of: spans` asks for one of the spans that a record
     marks: `places/<set>` (B, K) are the first and the last token of each, and a row that does not show all of them is not asked.
     `of: texts` asks for one answer of two texts whose tokens are read: `places/<set>` (B, 4) are the first and the last token of
-    each; a row that shows nothing of one is not asked. Where `label` gives places it stands before the frame, so that they move
+    each; a row that shows nothing of one is not asked. Where `label` gives places it comes before the frame, so that they move
     with the tokens.
     """
 

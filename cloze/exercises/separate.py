@@ -23,7 +23,7 @@ class Separate:
     to: str = "passage"
     _room: int | None = None
 
-    separates = True  # told the frame, whose view then has one text
+    separates = True  # a frame that follows has one text in its view
 
     @property
     def takes(self) -> frozenset[str]:

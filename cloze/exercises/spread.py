@@ -23,7 +23,7 @@ class Spread:
 
     `over: choices`: a row of the first text with each that the record offers; `column/<answer>` is 1 in the row of the
     right one, else 0. `over: orders`: a row of the two texts in each order, for pairs that have none (Radford et al., 2018,
-    §3.3). It stands before the frame, and cuts each row to its room: the longer text loses its end. A batch has as many rows as
+    §3.3). It comes before the frame, and cuts each row to its room: the longer text loses its end. A batch has as many rows as
     its records have; those of one record are always in one micro-batch.
     """
 

@@ -1,4 +1,4 @@
-"""Where the answer to a question stands in a row that does not have it."""
+"""The place of the answer to a question in a row that does not have it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloze.rows import Rows
 @register("edit", "unanswered")
 @dataclass(frozen=True)
 class Unanswered:
-    """A span that is asked for and not in the row stands at the token that sums the row up (Devlin et al., 2019, §4.3).
+    """A span that is asked for and not in the row is placed at the token that sums the row up (Devlin et al., 2019, §4.3).
 
     The row's target must be 0, "not here"; one below 0 stays without a place. Comes after the frame, which inserts that token.
     """

@@ -80,8 +80,8 @@ def place_heads(architecture: Architecture, model: Model) -> Choice:
             best = (cls, placed)
     for name in model.heads:
         if name not in best[1] and name not in left:
-            others = f" beside {' and '.join(best[1])}" if best[1] else ""
-            left[name] = f"transformers' {architecture.title} has no class with such a head{others}"
+            others = f"both {' and '.join(best[1])} and such a head" if best[1] else "such a head"
+            left[name] = f"transformers' {architecture.title} has no class with {others}"
     return Choice(architecture, best[0], best[1], left)
 
 

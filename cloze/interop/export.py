@@ -188,7 +188,7 @@ def _with_classifiers(model: Model) -> Model:
 
 
 def _problem(model: Model, choice: Choice) -> dict[str, str]:
-    """What transformers' classifier is told of its answers, where they are no single class."""
+    """transformers' `problem_type` of a classifier whose answers are no single class."""
     told = next((PROBLEMS.get(model.heads[name].part) for name in choice.placed), None)
     return {} if told is None else {"problem_type": told}
 

@@ -64,7 +64,7 @@ class Head:
         return defaults("objective", self.part).get(name)
 
 
-#: Objectives with the head of a classifier and answers of other kinds than a class, and what transformers is told of them.
+#: Objectives with the head of a classifier and answers of other kinds than a class, and transformers' `problem_type` for them.
 PROBLEMS: Mapping[str, str | None] = MappingProxyType({
     "regress": "regression", "several": "multi_label_classification", "soft_classification": None,
 })

@@ -24,7 +24,7 @@ def routed(network: Any, fields: Mapping[str, Tensor], order: str) -> dict[str, 
 
 
 def takes_asked(network: Any) -> bool:
-    """Whether a network can be told which places will be read, and leaves out the others."""
+    """Whether a network takes the places that will be read as an argument, and leaves out the others."""
     return "asked" in signature(network.forward).parameters
 
 

@@ -2,5 +2,5 @@
 
 May import: every package but `cli`.
 To add a method: the work goes into `decoding` or `tasks`, where the verb finds it too; `model.py` only takes and gives strings.
-Contract: tests/tasks/test_notebook.py, tests/docs/test_python_page.py (docs/python.md runs as it stands).
+Contract: tests/tasks/test_notebook.py, tests/docs/test_python_page.py (which runs docs/python.md).
 """

@@ -23,7 +23,7 @@ Scheme = Literal["none", "bio", "bioes"]
 class CrfLabelling(SequenceLabelling):
     """Sum over texts of the negative log-likelihood of their labels `targets/<set>`, which stand at flat `places/<set>`.
 
-    The answers of a row are one chain, in their order, whatever stands between their places: pieces that continue a word, special
+    The answers of a row are one chain, in their order, whatever is between their places: pieces that continue a word, special
     tokens and padding are no part of it. Parameters: those of `LabellingHead`, `start` (C,), `end` (C,), `moves` (C, C).
     """
 
@@ -71,7 +71,7 @@ class CrfLabelling(SequenceLabelling):
 def scheme_moves(names: Sequence[str], scheme: Scheme) -> Moves:
     """0 for what a scheme allows and `FORBIDDEN` for all else; `names` are the labels in the order of their numbers.
 
-    In both schemes I- and E- go on with a span of their kind; in `bioes` nothing else follows a span that is still open.
+    In both schemes I- and E- continue a span of their kind; in `bioes` nothing else follows a span that is still open.
     """
     closed = scheme == "bioes"
 

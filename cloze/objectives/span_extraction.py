@@ -22,12 +22,12 @@ class SpanExtraction(Answers):
     """The first and the last token of a span (Devlin et al., 2019, §4.2), or of none (§4.3): one linear map to two scores.
 
     The loss is the mean of two cross-entropies over the tokens of an example. `places/<set>` (M, 2) are the first and the last
-    token of the span; one that is not there stands at the token that sums the example up. Only tokens of the same packed example
-    count. `transform`, `norm_epsilon` and `biases` are those of `classify`. Parameters: `head.output.*`, and `head.dense.*` and
-    `head.norm.*` where asked for. Metrics: `correct`, both tokens found.
+    token of the span; one that is not there is placed at the token that sums the example up. Only tokens of the same packed
+    example count. `transform`, `norm_epsilon` and `biases` are those of `classify`. Parameters: `head.output.*`, and
+    `head.dense.*` and `head.norm.*` where asked for. Metrics: `correct`, both tokens found.
     """
 
-    likelihood = False  # of where the span stands, not of `targets`, which say whether it is there
+    likelihood = False  # of the span's place, not of `targets`, which say whether it is there
     head: ClassHead
 
     def __init__(

@@ -100,7 +100,7 @@ class SummaryValues(Objective):
         owner = batch["owner"]
         first = torch.ones_like(owner, dtype=torch.bool)
         first[1:] = owner[1:] != owner[:-1]
-        return values[: len(owner)][first]  # what pads the answers stands behind them
+        return values[: len(owner)][first]  # padding comes behind the answers
 
     def flops(self, batch: Batch) -> float:
         """Those of the head for every answer."""

@@ -89,7 +89,7 @@ class Output:
 
 class Answerer(Learner):
     """A network that writes. The loss that is measured is the mean cross-entropy of the tokens of each first reference, the end
-    included, each told those before it; what is learned from, the form says (`cloze.decoding.forms`).
+    included, each given those before it; the form says what is learned from (`cloze.decoding.forms`).
 
     What is written is compared with references as the vocabulary spells them, so that one without capitals is not blamed for
     them; every evaluation reports how many are spelt otherwise than in the file. A character that the vocabulary lacks is

@@ -1,4 +1,4 @@
-"""What is predicted of the words of a text: labels, where each word stands, and the names that labels make of words."""
+"""What is predicted of the words of a text: labels, the place of each word, and the names that labels make of words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloze.text.matching import Span
 
 @dataclass(frozen=True)
 class Entity:
-    """Words that belong together: their kind, their text, where it stands in characters, the lowest probability of its words."""
+    """Words that belong together: their kind, their text, its characters, the lowest probability of its words."""
 
     label: str
     text: str

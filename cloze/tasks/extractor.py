@@ -39,7 +39,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionRow:
-    """A question with the windows over its context, and the characters of the context that each token stands for."""
+    """A question with the windows over its context, and the characters of the context that each token covers."""
 
     asked: Asked
     windows: tuple[Window, ...]
@@ -271,7 +271,7 @@ def _logsumexp(scores: NDArray[np.float32]) -> float:
 
 
 def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
-    """A stretch without the white space at its ends, which tokens of some vocabularies stand for."""
+    """A stretch without the white space at its ends, which tokens of some vocabularies cover."""
     while start < stop and text[start].isspace():
         start += 1
     while stop > start and text[stop - 1].isspace():

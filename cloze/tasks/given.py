@@ -1,6 +1,7 @@
 """Rows that are in memory, as a file that a task reads: strings, tuples, dictionaries, data frames, data sets.
 
-Tasks read files, each in its own way. So rows become JSON lines for a moment, and a fault names the number of its row.
+Tasks read files, each in its own way. So rows are written to a temporary file of JSON lines, and errors name the number of
+a row.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any] | None]) -> int:
 
 
 class Named(NamedTuple):
-    """How a line of a file that nobody wrote is called, the number behind it, and how the file is."""
+    """What to call a line of a temporary file (its number follows), and the file."""
 
     line: str
     whole: str
@@ -176,7 +177,7 @@ ROWS = Named("row ", "the rows")
 
 @contextmanager
 def naming_rows(names: Mapping[Path, Named]) -> Iterator[None]:
-    """Inside, what is wrong with a line of these files is told of what stands there, by the name that the user knows."""
+    """Inside, an error about a line of these files names the row that it was made from, as the user knows it."""
     try:
         yield
     except UserError as error:

@@ -157,7 +157,7 @@ class WordLabeller(Learner):
     def predict(
         self, examples: Tagged, *, size: int = 64, report: Report = lambda done: None
     ) -> list[LabelsOfWords]:
-        """The most probable label of every word, where the word stands, and the names that the labels make."""
+        """The most probable label of every word, its place in the text, and the names that the labels make."""
         texts = [self._placed(*one) for one in zip(examples.words, examples.running or repeat(None), strict=False)]
         words = [tuple(text[begin:end] for begin, end in offsets) for text, offsets in texts]
         said = self.said(word_windows(self.reader, words, self.length), [len(own) for own in words], size=size, report=report)
@@ -171,7 +171,7 @@ class WordLabeller(Learner):
         return made
 
     def _placed(self, words: Sequence[str], running: str | None) -> tuple[str, list[Span]]:
-        """A text and where its words stand in it."""
+        """A text and the characters of its words."""
         return as_text(words) if running is None else (running, word_spans(running, self.reader.tokenizer))
 
 class JudgedText(NamedTuple):

@@ -22,7 +22,7 @@ from cloze.tasks.texts import Answered, AnsweredTexts, SummaryLearner, TextTask,
 
 @dataclass(frozen=True)
 class MultiLabel(TextTask):
-    """A task whose answers are sets of classes; `separator` stands between them in a cell, and `threshold` is the probability
+    """A task whose answers are sets of classes; `separator` separates them in a cell, and `threshold` is the probability
     from which on a class is predicted."""
 
     separator: str = ","

@@ -28,7 +28,7 @@ AMONG = "among the labels that have an answer"
 
 @dataclass(frozen=True)
 class Prompt:
-    """How texts are asked about: a template, the answer that stands for each label, and the `demonstrations` of which `shots` are
+    """How texts are asked about: a template, the answer for each label, and the `demonstrations` of which `shots` are
     drawn by a seed for every text."""
 
     template: Template
@@ -44,7 +44,7 @@ class Prompt:
     ) -> Prompt:
         """What the options say, and the columns of the file of demonstrations; faults are `TaskError`s.
 
-        Without `verbalise` the labels of the demonstrations stand for themselves.
+        Without `verbalise` the labels of the demonstrations are their own answers.
         """
         made = Template(template)
         if shots and demonstrations is None:
@@ -53,7 +53,7 @@ class Prompt:
         if examples is not None and shots > len(examples):
             raise TaskError(f"{examples.path}: {len(examples)} examples; expected at least {shots} to draw --shots {shots} from.")
         if verbalise is None and examples is None:
-            raise TaskError("say which answer stands for each label: --verbalise positive=great,negative=terrible")
+            raise TaskError("give the answer for each label: --verbalise positive=great,negative=terrible")
         names = label_names(examples.labels or ()) if examples is not None else ()
         answers = {name: name for name in names} if verbalise is None else verbalisers(verbalise)
         if len(answers) < 2:

@@ -46,7 +46,7 @@ class QuestionAnswering:
         return self
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Questions:
-        """The questions of a file. Where answers stand is not looked at: only their texts are measured."""
+        """The questions of a file. The places of answers are not looked at: only their texts are measured."""
         return read_questions(path, Names(self.text, self.text_b, self.label), labelled=labelled)
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:

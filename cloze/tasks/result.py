@@ -1,4 +1,4 @@
-"""What was fine-tuned as a folder: a Hugging Face folder with `cloze/task.json` beside it."""
+"""What was fine-tuned as a folder: a Hugging Face folder that has a `cloze/task.json`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
     name = described["task"] or ("pair_classification" if given.get("text_b") else "sentence_classification")
     if name not in names("task"):
         raise CheckpointError(f"{folder / TASK_FILE}: the task {name!r} is not one that this cloze knows. Use a newer cloze.")
-    known = {**described, **described["columns"]}  # options that name no column stand beside the columns
+    known = {**described, **described["columns"]}  # options that name no column are kept outside of `columns`
     options = {key: known[key] for key in parameters(lookup("task", name)) if known.get(key) is not None}
     return make_task(name, **{**options, **{key: value for key, value in given.items() if value is not None}})
 

@@ -44,7 +44,7 @@ class Retrieval(TextTask):
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 
     def answers(self, table: Table) -> list[Any]:
-        """None beside the texts."""
+        """None: the texts are all that there is."""
         return [None] * len(table)
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Retriever:
@@ -135,7 +135,7 @@ class Retriever(Learner):
     ) -> NDArray[np.int64]:
         """The rank of the right passage of every row among all passages of these rows (N,).
 
-        A passage that stands in several rows is one; a query that does has several right ones, of which the best counts.
+        A passage of several rows is one passage; a query of several rows has several right ones, of which the best counts.
         """
         return self._ranked(rows, size, report)[0]
 

@@ -114,7 +114,7 @@ class Task(Protocol):
         """The metrics of always giving one answer; `labels` are the classes where there are any."""
 
     def description(self) -> dict[str, Any]:
-        """The options as task.json keeps them: `columns`, and beside it whatever is no name of a column."""
+        """The options as task.json keeps them: `columns`, and apart from it whatever is no name of a column."""
 
 
 class Learner(nn.Module):

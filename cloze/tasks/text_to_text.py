@@ -25,7 +25,7 @@ from cloze.tasks.overlap import NAMES, overlap
 
 @dataclass(frozen=True)
 class TextToText:
-    """A task: which columns hold the text and the target, what stands before every text, and how a target is found.
+    """A task: which columns hold the text and the target, the prefix of every text, and how a target is found.
 
     `search` None takes the most probable token each time. `bleu` names the tokenization by which sacrebleu computes BLEU; None:
     it is not computed. `columns`, `format` and `quoting` are those of `read_table`.
@@ -94,7 +94,7 @@ class TextToText:
         return [f"BLEU, from 0 to 100, is sacrebleu's: {metric.get_signature()}"]
 
     def description(self) -> dict[str, Any]:
-        """The columns, and the options that are none."""
+        """The columns, and the options that name none."""
         beams = {} if self.search is None else {"beams": self.search.count, "length_penalty": self.search.length_penalty}
         return {"columns": {"text": self.text, "label": self.label}, "prefix": self.prefix, **beams}
 

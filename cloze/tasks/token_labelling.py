@@ -20,7 +20,7 @@ from cloze.tasks.labeller import NAMES, WordLabeller, measured
 
 @dataclass(frozen=True)
 class TokenLabelling:
-    """Which columns hold a word and its label, and which spans labels stand for that break their scheme."""
+    """Which columns hold a word and its label, and which spans labels mean that break their scheme."""
 
     text: str = "text"
     label: str = "label"
@@ -77,7 +77,7 @@ class TokenLabelling:
 def token_labelling(text: str = "text", label: str = "label", repair: str = "begin") -> TokenLabelling:
     """The label of each word of a text: parts of speech, names. `text` and `label` name columns.
 
-    `repair` says which spans labels stand for that break their scheme, when spans are counted: see `Repair`.
+    `repair` says which spans labels mean that break their scheme, when spans are counted: see `Repair`.
     """
     rules: dict[str, Repair] = {"begin": "begin", "drop": "drop"}
     if repair not in rules:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: Letters and digits, joined by an apostrophe, a point or a hyphen inside (don't, U.S, 3.5, well-known); or one mark.
 _WORDS = re.compile(r"[^\W_]+(?:['’.\-][^\W_]+)*|[^\w\s]|_")
-#: Kana, Thai, Lao, Myanmar, Khmer: scripts besides Chinese whose words have no spaces between them.
+#: Kana, Thai, Lao, Myanmar, Khmer: scripts other than Chinese whose words have no spaces between them.
 _UNSPACED = re.compile("[\u3040-\u30ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 
 

@@ -2,7 +2,7 @@
 
 The loss of contrasting needs the vectors of every row at once, and their graphs do not fit. So they are made twice: first without
 graphs, to have the loss of the whole step and its gradient with respect to each vector; then, micro-batch by micro-batch, with
-graphs, through which these gradients go on to the parameters (Gao et al., 2021, "Scaling Deep Contrastive Learning Batch Size
+graphs, through which these gradients reach the parameters (Gao et al., 2021, "Scaling Deep Contrastive Learning Batch Size
 under Memory Limited Setup", §3.2). Random numbers go by address, so both times make the same vectors. What comes out is the
 gradient of the undivided step.
 """

@@ -110,15 +110,15 @@ def test_a_wrong_offset_is_an_error_with_its_place_and_all_of_them_can_be_listed
     path = write(tmp_path / "q.json", data)
     strict = source()
     with pytest.raises(TaskError, match=(
-        r"q\.json:1: data\[0\]\.paragraphs\[0\]\.qas\[1\]: the answer 'the cat' does not begin at character -1, where there is "
-        r"nothing; it begins at 36\.\n.*--set corpus\.answer\.span\.offsets=find"
+        r"q\.json:1: data\[0\]\.paragraphs\[0\]\.qas\[1\]: the answer 'the cat' does not begin at character -1, where the "
+        r"context has nothing; it begins at 36\.\n.*--set corpus\.answer\.span\.offsets=find"
     )):  # fmt: skip
         list(strict.answer.read(path, strict.columns))
     faults: list[str] = []
     records = list(strict.answer.read(path, strict.columns, lambda line, why: faults.append(why)))
     assert [record.answer for record in records] == [Stretch("The cat", 0), Stretch("The dog", 24)]
     assert [why.split(":")[0].rpartition(".")[2] for why in faults] == ["qas[1]", "qas[2]", "qas[3]"]
-    assert "there stands ' cat sa'; it begins at 24" in faults[1] and "the context does not have it" in faults[2]
+    assert "the context has ' cat sa'; it begins at 24" in faults[1] and "the context does not have it" in faults[2]
 
 
 def test_offsets_can_be_found(tmp_path: Path, tokenizer: Tokenizer) -> None:

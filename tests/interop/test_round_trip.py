@@ -180,7 +180,7 @@ def test_a_head_that_bert_cannot_say_but_electra_can_goes_to_electra(systems: Mo
 
 @pytest.mark.parametrize(("hint", "reason"), [
     ("gpt2", "order is 'open', transformers' GPT-2 has 'left_to_right'"), ("t5", "is no transformer"),
-    ("roberta", "nsp: transformers' RoBERTa has no class with such a head beside mlm"),
+    ("roberta", "nsp: transformers' RoBERTa has no class with both mlm and such a head"),
 ])
 def test_a_type_that_was_asked_for_and_not_taken_is_said_with_the_reason(
     systems: ModuleType, tmp_path: Path, hint: str, reason: str
@@ -228,7 +228,7 @@ def test_a_roberta_with_a_pair_head_is_said_to_become_a_bert(systems: ModuleType
     remarks = export_folder(tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=reading, card=Card("x"))
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertForPreTraining"]
     (said,) = [remark for remark in remarks if remark.startswith("the folder is of the type bert, not roberta: ")]
-    assert "pair: transformers' RoBERTa has no such head" in said or "no class with such a head" in said
+    assert "pair: transformers' RoBERTa has no class with both mlm and such a head" in said
 
 
 def test_a_network_without_heads_is_said_to_get_an_untrained_pooling_layer(systems: ModuleType, tmp_path: Path) -> None:

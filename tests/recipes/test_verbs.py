@@ -148,7 +148,7 @@ def test_what_the_folder_does_not_say_to_transformers_is_said(trained: tuple[str
         "gpt-bert": "transformers has no architecture for this network",
         "infoword": "contrast: transformers' BERT has no such head",
         "spanbert": "span_boundary: transformers' BERT has no such head",
-        "unilm": "transformers' BERT has no class with such a head beside token_prediction",
+        "unilm": "transformers' BERT has no class with both token_prediction and such a head",
         "xlm-15-mlm": "transformers adds a language's vector only where it is given `langs`",
         "zen": "the network is 'zen', and transformers has no class of that kind",
     }

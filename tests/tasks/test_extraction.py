@@ -64,7 +64,7 @@ def test_the_best_threshold_is_the_best_of_all(rows: list[tuple[int, float, floa
 
     found = best_threshold(margins, silent, answered)
     assert total(found) == pytest.approx(max(total(t / 2) for t in range(-20, 21)))
-    assert total(found - 1e-3) == total(found + 1e-3) == total(found)  # no question stands at the edge
+    assert total(found - 1e-3) == total(found + 1e-3) == total(found)  # no question is at the edge
 
 
 def test_whose_definition_of_the_scores_is_told_by_the_answers() -> None:

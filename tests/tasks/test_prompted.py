@@ -113,7 +113,7 @@ def test_answers_of_one_length_in_gaps_share_a_probability_of_one(folder: Folder
     made = []
     for told in ((first, second) for first in (5, 9, 40) for second in range(pieces.size)):
         ids = one.source.ids.copy()
-        ids[one.asked[:2]] = told  # the first stands in the row when the second is asked
+        ids[one.asked[:2]] = told  # the first is in the row when the second is asked
         made.append(replace(one, source=one.source.with_ids(ids), asked=one.asked[:2], target=np.array(told)))
     sums = np.exp(prompting.scores(made, size=256, report=int)).reshape(3, pieces.size).sum(1)
     hidden = one.source.ids.copy()
@@ -192,7 +192,7 @@ ASK = ["predict", "{gpt2}", "the dog"]
     [
         ([*ASK, "--template", "no place"], "no {text}; expected for example '{text} It was {answer}.'"),
         ([*ASK, "--template", "{txt}"], "{txt} is no place; a template has {text}, {text_b} and {answer}. Did you mean"),
-        ([*ASK, "--template", "{text} {text}"], "{text} stands there twice"),
+        ([*ASK, "--template", "{text} {text}"], "has {text} twice"),
         ([*ASK, "--template", "{text}"], "--verbalise positive=great,negative=terrible"),
         ([*ASK, "--template", "{text}", "--verbalise", "cat"], "expected LABEL=ANSWER"),
         ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=cat"], "each once and with an answer of its own"),

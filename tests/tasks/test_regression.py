@@ -103,7 +103,7 @@ def test_a_cell_that_is_no_number_is_told_with_its_line(
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """rated.tsv: a word that says the number stands in both texts."""
+    """rated.tsv: both texts have a word that says the number."""
     chance = np.random.default_rng(0)
     place = tmp_path_factory.mktemp("numbers")
     worth = {"cat": 0, "dog": 0.5, "rain": 2, "night": 3.5}

@@ -17,13 +17,13 @@ from cloze.untrusted import without_surrogates
 
 
 class Stretch(NamedTuple):
-    """An answer as the file has it: its text, and the character of the context at which it is said to begin."""
+    """An answer as the file has it: its text, and the character of the context where the file says that it begins."""
 
     text: str
     start: int
 
-    def stands(self, context: str) -> bool:
-        """Whether it is where it is said to be."""
+    def placed(self, context: str) -> bool:
+        """Whether the context has it at its start."""
         return self.start >= 0 and context.startswith(self.text, self.start)
 
 
@@ -248,11 +248,11 @@ def _stretch(one: Any, field: str) -> Stretch:
 
 
 def misplaced(answer: Stretch, context: str) -> str:
-    """What is wrong with an answer that is not where it is said to be, in words."""
+    """What is wrong with an answer that the context does not have at its start, in words."""
     there = context[max(answer.start, 0) : max(answer.start, 0) + len(answer.text)] if answer.start >= 0 else ""
     found = context.find(answer.text)
     where = f"it begins at {found}" if found >= 0 else "the context does not have it"
-    shown = f"there stands {_short(there)}" if there else "there is nothing"
+    shown = f"the context has {_short(there)}" if there else "the context has nothing"
     return f"the answer {_short(answer.text)} does not begin at character {answer.start}, where {shown}; {where}."
 
 

@@ -20,7 +20,7 @@ CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "de
 _SENTENCES = '  Whole sentences, to be cut at spaces, are JSON lines: {"text": "It rains ."}'
 _TOGETHER = 1000  # texts looked at together
 _LONGEST = 12  # ideographs of a word
-_BETWEEN = "-DOCSTART-"  # stands alone between documents of CoNLL-2003
+_BETWEEN = "-DOCSTART-"  # a line of its own between documents of CoNLL-2003
 _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with their line
 
 
@@ -28,7 +28,7 @@ _Rows = list[tuple[int, list[str]]]  # the cells of each word of a text, with th
 class Tagged:
     """Texts as words, the label of each word (None where a file has none), the file, and the line each text begins at.
 
-    `running`: a text that was not given as words, in place of which `words` has what stands between its spaces; else None.
+    `running`: a text that was not given as words, of which `words` are the parts between spaces; else None.
     """
 
     words: list[tuple[str, ...]]

@@ -19,7 +19,7 @@ _ID = re.compile(r"(?P<word>[0-9]+)(?:(?P<kind>[-.])(?P<second>[0-9]+))?")
 
 class Tree(NamedTuple):
     """A sentence: the line it begins at, its words, the head of each (0: the root, n: the n-th word) and the relation to it (none
-    where they were not read), the line of each word, and all lines of the sentence as they stand in the file."""
+    where they were not read), the line of each word, and all lines of the sentence as the file has them."""
 
     line: int
     words: tuple[str, ...]
@@ -103,7 +103,7 @@ def _words(rows: Sequence[Line], told: list[tuple[int, str]]) -> list[tuple[int,
 
 
 def _check_tree(words: Sequence[tuple[int, list[str]]], relation: int, told: list[tuple[int, str]]) -> None:
-    """Tell what keeps the heads of words from being a tree with one root."""
+    """Report what keeps the heads of words from being a tree with one root."""
     heads = []
     for number, (line, cells) in enumerate(words, start=1):
         head = cells[HEAD]

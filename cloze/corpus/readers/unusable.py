@@ -7,12 +7,12 @@ from pathlib import Path
 
 from cloze.errors import TaskError
 
-#: Is told the line of a row that cannot be used, and why; the row is then left out. Without one the row is an error.
+#: Receives the line of a row that cannot be used, and why; the row is then left out. Without one the row is an error.
 Fault = Callable[[int, str], None]
 
 
 def unusable(path: Path | str, line: int, why: str, fault: Fault | None) -> None:
-    """A row cannot be used: tell `fault`, or raise a `TaskError` with file and line where there is none."""
+    """Report a row that cannot be used to `fault`; without one raise a `TaskError` with file and line."""
     if fault is None:
         raise TaskError(f"{path}:{line}: {why}")
     fault(line, why)

@@ -27,9 +27,9 @@ def build_records(
 ) -> RecordStore:
     """Encode labelled text into a store at `out`.
 
-    `answer` is the kind of the answers, `columns` says where texts and answers stand. `classes` are those of the training text,
-    None if this is it. Raises `TaskError` for a row that cannot be used, with file and line, and `RunError` if the disk is full;
-    then nothing is left behind.
+    `answer` is the kind of the answers, `columns` names the columns of texts and answers. `classes` are those of the training
+    text, None if this is it. Raises `TaskError` for a row that cannot be used, with file and line, and `RunError` if the disk is
+    full; then nothing is left behind.
     """
     encode = answer.encoder(tokenizer, classes)
     with RecordWriter(out, tokenizer, answer, columns, files=[str(path) for path in paths]) as writer:

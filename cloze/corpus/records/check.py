@@ -98,8 +98,8 @@ def check_records(
     """Read labelled text to its end and list every row that cannot be used.
 
     `against` is training text: what of their texts the files share with it is counted, and an answer that does not occur in it
-    cannot be used. Texts are the same if they differ in white space at most. Of every text 16 bytes are kept, and where it
-    stands. Raises `TaskError` for a file that cannot be read at all, such as one without the column.
+    cannot be used. Texts are the same if they differ in white space at most. Of every text 16 bytes and its place are
+    kept. Raises `TaskError` for a file that cannot be read at all, such as one without the column.
     """
     known: dict[bytes, _Seen] = {}
     labels: set[str] = set()

@@ -50,7 +50,7 @@ class MatchAnswer:
         return _MatchEncoder(tokenizer)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
-        """None: `parts` says where the second text stands."""
+        """None: `parts` says where the second text is."""
         return {}
 
     def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class BoundRecords:
     def _order(self, epoch: int, sizes: Int64) -> Int64:
         """The rows of an epoch at random, in batches of like length.
 
-        Batches go on from epoch to epoch: the first one completes the last of the epoch before.
+        Batches cross from epoch to epoch: the first one completes the last of the epoch before.
         """
         count = len(sizes)
         order = rng.permutation(count, self.seed, self.entry, "order", epoch)

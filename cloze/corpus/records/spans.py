@@ -43,7 +43,7 @@ class SpanAnswer:
         self.offsets = offsets
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
-        """The questions of a file: question, context, and the first answer that is where it is said to be."""
+        """The questions of a file: question, context, and the first answer that the context has at its start."""
         if columns.text_b is None:
             raise TaskError("corpus.text_b: the answer to a question is a span of a second text. Name the field with it.")
         for asked in each_question(path, Names(columns.text, columns.text_b, columns.label), fault=fault):
@@ -51,13 +51,13 @@ class SpanAnswer:
             if not asked.answers:
                 yield Record(asked.line, texts, None)
                 continue
-            found = [answer for answer in asked.answers if answer.stands(asked.context)]
+            found = [answer for answer in asked.answers if answer.placed(asked.context)]
             if self.offsets == "find":
                 found += [near for answer in asked.answers if (near := nearest_place(answer, asked.context)) is not None]
                 yield Record(asked.line, texts, found[0] if found else UNKNOWN)
                 continue
             for answer in asked.answers:
-                if not answer.stands(asked.context):
+                if not answer.placed(asked.context):
                     why = misplaced(answer, asked.context)
                     unusable(path, asked.line, f"{asked.place}{': ' if asked.place else ''}{why}\n{_WAY_OUT}", fault)
             if found:
@@ -106,7 +106,7 @@ class Tokens(NamedTuple):
 
 
 def tokens_of(spelled: Spelled, number: int, start: int, stop: int) -> Tokens | None:
-    """The tokens of one of several texts that stand for its characters from `start` to `stop`; None if no token does."""
+    """The tokens of one of several texts that cover its characters from `start` to `stop`; None if no token does."""
     own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
     inside = np.flatnonzero((spelled.begin[own] < stop) & (spelled.end[own] > start))
     return Tokens(int(inside[0]), int(inside[-1])) if len(inside) else None

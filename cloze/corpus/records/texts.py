@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class TextAnswer:
     """A text, or a list of texts in JSON lines: the references. All of them are stored, as the companion `target`.
 
-    A text that is a list of texts, such as the sentences of an abstract, is read with spaces between them. `prefix` stands before
+    A text that is a list of texts, such as the sentences of an abstract, is read with spaces between them. `prefix` begins
     every text, such as `summarize: ` (Raffel et al., 2020, §2.4).
     """
 
@@ -110,5 +110,5 @@ def references(cell: str) -> tuple[str, ...]:
 
 
 def missing(column: str) -> str:
-    """What is said of a row without references."""
+    """What is wrong with a row without references, in words."""
     return f"an empty {column!r}; expected a text to write in every row, or a list of texts."

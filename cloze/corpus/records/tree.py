@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @register("answer", "tree")
 class TreeAnswers:
-    """The head and the relation of each word, which stands at the word's first token; files are CoNLL-U.
+    """The head and the relation of each word, asked at the word's first token; files are CoNLL-U.
 
     Words are counted as far as they are shown: a word of which no token is read takes no part, and a word whose head is not
     shown has none.
@@ -38,7 +38,7 @@ class TreeAnswers:
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The sentences of a file; a record's text is its words, each with a space behind it but the last."""
         if columns.text_b is not None:
-            raise TaskError("corpus.text_b: a tree stands over one sentence. Leave it out.")
+            raise TaskError("corpus.text_b: a tree belongs to one sentence. Leave it out.")
         if columns.names is not None:
             raise TaskError("corpus.columns: CoNLL-U has its own ten columns. Leave it out.")
         for tree in each_tree(path, text=columns.text, relation=columns.label, fault=fault):

@@ -31,7 +31,7 @@ class WordLabels(NamedTuple):
 
 @register("answer", "words")
 class WordAnswers:
-    """A label for each word, which stands at the word's first token (Devlin et al., 2019, §5.3).
+    """A label for each word, asked at the word's first token (Devlin et al., 2019, §5.3).
 
     A word of which no token is read has no answer: it did not fit, or the tokenizer drops all of it.
     """
@@ -88,7 +88,7 @@ class _WordEncoder:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is said of labels that break their scheme."""
+        """How many labels break their scheme."""
         return self.broken.remarks()
 
 
