@@ -1,7 +1,7 @@
-"""A process that fine-tunes with a teacher: `python tuning.py JSON` (under torchrun or alone), with `kills` in forked children.
+"""A process that fine-tunes: `python tuning.py JSON` (under torchrun or alone), with `kills` in forked children.
 
-The mapping holds `checkpoint`, `teacher`, `recipe`, `train`, `dev`, `out`, `values` and `kills`: so many children are killed by
-SIGKILL at random moments before the last one ends the run.
+The mapping holds `checkpoint`, `out` and `values`; `recipe`, `train`, `dev` and `teacher`, or `tasks`, the values of --task; and
+`kills`: so many children are killed by SIGKILL at random moments before the last one ends the run.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly.finetune import finetune
+from cloze.assembly.several import parse_tasks
 
 
 def tune(said: dict[str, Any]) -> None:
     """The run, begun or resumed."""
-    finetune(
-        said["checkpoint"], recipe=said["recipe"], train=[said["train"]], dev=[said["dev"]], out=Path(said["out"]),
-        overrides=said["values"], binds=[f"teacher={said['teacher']}"], report=lambda line: None,
-    )
+    what: dict[str, Any]
+    if "tasks" in said:
+        what = {"tasks": parse_tasks(said["tasks"])}
+    else:
+        what = {"recipe": said["recipe"], "train": [said["train"]], "dev": [said["dev"]], "binds": [f"teacher={said['teacher']}"]}
+    finetune(said["checkpoint"], out=Path(said["out"]), overrides=said["values"], report=lambda line: None, **what)
 
 
 def child(said: dict[str, Any], seconds: float | None) -> float:
