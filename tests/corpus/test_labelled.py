@@ -112,6 +112,7 @@ def test_an_unseen_label_names_file_line_and_the_known_ones(tmp_path: Path) -> N
 def test_labels_are_ordered_by_number_or_alphabet() -> None:
     assert label_names(["10", "2", "2", "-1"]) == ("-1", "2", "10")
     assert label_names(["b", "a", "1"]) == ("1", "a", "b")
+    assert label_names(["1", "--1"]) == ("--1", "1") and label_names(["2", "1" * 5000]) == ("1" * 5000, "2")
 
 
 def test_tasks_are_found_by_name() -> None:

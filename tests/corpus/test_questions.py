@@ -82,11 +82,20 @@ def test_json_lines_hold_one_question_each(tmp_path: Path) -> None:
         (document(question() | {"answers": {"text": ["a"]}}), "expected as many texts as starts"),
         (document(question() | {"question": 3}), "the field 'question' is int; expected a text"),
         (document(question(), "x"), r"qas\[1\]: expected an object, got str"),
+        ({"data": [{"paragraphs": ["x"]}]}, r"q\.json:\d: data\[0\]\.paragraphs\[0\]: no text 'context'"),
     ],
 )  # fmt: skip
 def test_a_question_that_cannot_be_read_is_told_with_its_place(tmp_path: Path, data: Any, told: str) -> None:
     with pytest.raises(TaskError, match=told):
         read_questions(write(tmp_path / "q.json", data, indent=1))
+
+
+def test_a_document_in_a_line_of_json_lines_is_told_with_that_line(tmp_path: Path) -> None:
+    first = {"question": "Who?", "context": CONTEXT, "answers": []}
+    rows = [first, {"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]}]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(TaskError, match=r"q\.jsonl:2: data\[0\]\.paragraphs\[0\]\.qas\[0\]: no field 'answers'"):
+        read_questions(tmp_path / "q.jsonl")
 
 
 @pytest.mark.parametrize(("text", "told"), [

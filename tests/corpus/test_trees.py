@@ -42,6 +42,8 @@ def test_ranges_and_empty_nodes_are_no_words(tmp_path: Path) -> None:
     ("3-4\t", "2-3\t", ":4: the id '2-3', expected 3"),
     ("3-4\t", "3-9\t", ":4: a range up to the word 9; the sentence has 5"),
     ("5\tnsubj", "9\tnsubj", ":3: the head '9'; expected another word of the sentence, 1 to 5, or 0, the root"),
+    ("2\tcats", "9" * 5000 + "\tcats", ":3: the id '999"),
+    ("5\tnsubj", "9" * 5000 + "\tnsubj", ":3: the head '999"),
     ("5\tnsubj", "2\tnsubj", ":3: the head '2'; expected another word"),
     ("5\tnsubj", "_\tnsubj", ":3: the head '_'; expected another word"),
     ("5\tnsubj", "5\t_", ":3: an empty 'deprel'; expected the relation"),

@@ -61,6 +61,7 @@ def test_a_cell_holds_names_or_a_json_list(cell: str, found: list[str]) -> None:
     ("cell", "told"),
     [
         ("a,,b", r":3: 'label' is 'a,,b'; expected names with ',' between them, and found an empty one"),
+        ("[" * 100_000 + ",,", r":3: 'label' is '\[+'; expected names with ',' between them, and found an empty one"),
         ("a,b,a", r":3: 'label' is 'a,b,a'; it names 'a' twice"),
         ('[["a"]]', r":3: 'label' is '\[\[\"a\"\]\]'; expected a JSON list of names"),
     ],

@@ -61,10 +61,12 @@ def test_the_divergence_is_the_cross_entropy_less_the_entropy_of_the_answers() -
         ('{"a": 1.5, "b": -0.5}', "expected a probability for each of two classes or more"),
         ('{"a": 1}', "expected a probability for each of two classes or more"),
         ('{"a": NaN, "b": 1}', "expected a probability for each of two classes or more"),
+        ('{"a": 1' + "0" * 400 + ', "b": 0}', "expected a probability for each of two classes or more"),
+        ('{"a": ' + "[" * 100_000, "expected a JSON object such as"),
         ("", "empty; expected the probability of each class"),
     ],
 )
-def test_a_cell_that_holds_no_probabilities_is_told(cell: str, told: str) -> None:
+def test_a_cell_that_holds_no_probabilities_is_refused(cell: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         scores_of(cell)
 

@@ -110,7 +110,7 @@ def _rows(path: Path | str, names: Names, fault: Fault | None) -> Iterator[_Row]
         return
     for line, record in objects(path, fault):
         if "data" in record and names.question not in record:
-            yield from _Document(path, json.dumps(record, ensure_ascii=False)).questions(names, fault)
+            yield from _Document(path, json.dumps(record, ensure_ascii=False), first=line).questions(names, fault)
         else:
             yield line, "", record
 
@@ -127,10 +127,10 @@ def _is_document(path: Path | str) -> bool:
 class _Document:
     """A JSON document whose values are known with the line at which each begins."""
 
-    def __init__(self, path: Path | str, text: str) -> None:
+    def __init__(self, path: Path | str, text: str, *, first: int = 1) -> None:
         self.path, self.text = path, text
         self.decoder = json.JSONDecoder()
-        self._seen = 0, 1  # a place and its line
+        self._seen = 0, first  # a place and its line
 
     def questions(self, names: Names, fault: Fault | None) -> Iterator[_Row]:
         """The questions with their lines and places; the whole document is decoded first, so that it is sound."""
@@ -150,7 +150,8 @@ class _Document:
                         yield line, place, {**value, names.context: context}
 
     def _context(self, at: int, line: int, where: str, names: Names, fault: Fault | None) -> str | None:
-        found = self._decoded(at)[0].get(names.context)
+        paragraph = self._decoded(at)[0]
+        found = paragraph.get(names.context) if isinstance(paragraph, dict) else None
         if isinstance(found, str):
             return found
         unusable(self.path, line, f"{where}: no text {names.context!r}; expected one for the questions about it.", fault)

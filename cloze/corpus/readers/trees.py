@@ -14,7 +14,8 @@ from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.errors import TaskError, nearest
 
 HEAD, RELATION, DEPS = (CONLL_U.index(name) for name in ("head", "deprel", "deps"))
-_ID = re.compile(r"(?P<word>[0-9]+)(?:(?P<kind>[-.])(?P<second>[0-9]+))?")
+_ID = re.compile(r"(?P<word>[0-9]{1,9})(?:(?P<kind>[-.])(?P<second>[0-9]{1,9}))?")
+_HEAD = re.compile(r"[0-9]{1,9}")
 
 
 class Tree(NamedTuple):
@@ -107,7 +108,7 @@ def _check_tree(words: Sequence[tuple[int, list[str]]], relation: int, told: lis
     heads = []
     for number, (line, cells) in enumerate(words, start=1):
         head = cells[HEAD]
-        if not (head.isascii() and head.isdecimal() and int(head) <= len(words) and int(head) != number):
+        if not _HEAD.fullmatch(head) or int(head) > len(words) or int(head) == number:
             told.append((line, f"the head {head!r}; expected another word of the sentence, 1 to {len(words)}, or 0, the root."))
         if cells[relation] in ("", "_"):
             told.append((line, f"an empty {CONLL_U[relation]!r}; expected the relation to the head."))

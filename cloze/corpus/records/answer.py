@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
+_WHOLE = re.compile(r"-?\d{1,18}")
 
 
 class Record(NamedTuple):
@@ -150,6 +152,6 @@ class Labels:
 def label_names(labels: Sequence[str]) -> tuple[str, ...]:
     """The distinct labels in order: by number if all are whole numbers, else alphabetically."""
     known = set(labels)
-    if all(label.lstrip("-").isdecimal() for label in known):
+    if all(_WHOLE.fullmatch(label) for label in known):
         return tuple(sorted(known, key=lambda label: (int(label), label)))
     return tuple(sorted(known))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,9 +17,12 @@ from cloze.corpus.records.answer import Block, Columns, Record
 from cloze.corpus.records.classes import wanted_columns
 from cloze.corpus.records.windows import Shown
 from cloze.registry import register
+from cloze.untrusted import parse_json
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
+
+_NUMBER = re.compile(r"\d{1,9}")
 
 
 @register("answer", "choice")
@@ -77,7 +81,7 @@ class _ChoiceEncoder:
 def choices_of(cell: str, name: str) -> list[str]:
     """The texts of a JSON list; a cell that holds none is a `ValueError` that says so."""
     try:
-        found = json.loads(cell)
+        found = parse_json(cell)
     except json.JSONDecodeError:
         found = None
     if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
@@ -90,6 +94,6 @@ def choices_of(cell: str, name: str) -> list[str]:
 
 def number_among(cell: str, count: int, name: str) -> int:
     """A cell as the number of one of `count` texts; a cell that is none is a `ValueError` that says so."""
-    if not cell.strip().isdecimal() or int(cell) >= count:
+    if not _NUMBER.fullmatch(cell.strip()) or int(cell) >= count:
         raise ValueError(f"{name!r} is {cell[:40]!r}; expected the number of the right text, from 0 to {count - 1}.")
     return int(cell)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +17,7 @@ from cloze.corpus.records.classes import wanted_columns
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError, nearest
 from cloze.registry import register
+from cloze.untrusted import parse_json
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
@@ -103,7 +103,7 @@ def scores_of(cell: str) -> dict[str, float] | str:
     found: Any = None
     if cell.strip().startswith("{"):
         try:
-            found = json.loads(cell)
+            found = parse_json(cell)
         except json.JSONDecodeError:
             raise ValueError(f'{cell[:60]!r}; expected a JSON object such as {{"yes": 0.9, "no": 0.1}}.') from None
     if found is None:
@@ -111,7 +111,7 @@ def scores_of(cell: str) -> dict[str, float] | str:
             raise ValueError("empty; expected the probability of each class, or the name of one.")
         return cell.strip()
     numbers = list(found.values())
-    legal = all(isinstance(one, (int, float)) and not isinstance(one, bool) and isfinite(one) and one >= 0 for one in numbers)
+    legal = all(isinstance(one, (int, float)) and not isinstance(one, bool) and 0 <= one <= 1 + _ROUNDED for one in numbers)
     if len(numbers) < 2 or not legal:
         raise ValueError(f"{cell[:60]!r}; expected a probability for each of two classes or more.")
     if abs(sum(numbers) - 1) > _ROUNDED:

@@ -18,6 +18,7 @@ from cloze.corpus.records.classes import wanted_columns
 from cloze.corpus.records.windows import Shown
 from cloze.errors import RecipeError, TaskError, nearest
 from cloze.registry import register
+from cloze.untrusted import parse_json
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
@@ -117,7 +118,7 @@ def _json_list(cell: str) -> list[str] | None:
     if not cell.strip().startswith("["):
         return None
     try:
-        found = json.loads(cell)
+        found = parse_json(cell)
     except json.JSONDecodeError:
         return None
     if not isinstance(found, list) or any(isinstance(one, (list, dict, bool)) or one is None for one in found):
