@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,6 @@ from cloze.networks.cost import TRAINED, maps
 from cloze.objectives.classify import means
 from cloze.objectives.heads import dense
 from cloze.objectives.objective import Loss, Objective
-from cloze.objectives.summary import Read
 from cloze.registry import Given, register
 
 
@@ -30,7 +30,8 @@ class Embedding(Objective):
     of_records = True  # it answers for whole records, so that no column of theirs is asked for
 
     def __init__(
-        self, *, reading: Read = "mean", project: Width | None = None, normalise: bool = True, width: Given[int]
+        self, *, reading: Literal["summary", "mean"] = "mean", project: Width | None = None, normalise: bool = True,
+        width: Given[int],
     ) -> None:
         super().__init__()
         self.takes, self.optional = frozenset({"tokens"}), frozenset({"block"})

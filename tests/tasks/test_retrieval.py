@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
+from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.batch import Batch
 from cloze.cli.main import main
+from cloze.errors import RecipeError
 from cloze.exercises.separate import Separate
 from cloze.objectives import Contrast
 from cloze.rng import Draw, row_keys
@@ -200,3 +201,8 @@ def test_a_row_without_a_passage_is_told_with_file_and_line(
     files = ["--train", str(tmp_path / "t.tsv"), "--dev", str(tmp_path / "t.tsv"), "--out", str(tmp_path / "out")]
     assert main(["finetune", str(folder("bert")), "--task", "retrieval", *files, "--set", "length=24"]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_reading_that_an_embedding_does_not_have_is_refused(folder: Callable[[str], Path]) -> None:
+    with pytest.raises(RecipeError, match='reading: got "concat", expected one of summary, mean'):
+        recipe_onto("retrieval", load_checkpoint(folder("bert")), overrides=["passes[0].objectives.embedding.reading=concat"])
