@@ -213,10 +213,11 @@ class Model:
             raise UserError("score: this network scores answers to texts. Call model.score(texts, answers)." if method is None
                             else "score: this network scores texts alone. Leave the answers out.")  # fmt: skip
         if method is None:
-            given, told = _several(answers or ())[0], _several(texts)[0]
-            if len(given) != len(told):
-                raise UserError(f"score: {len(told)} texts and {len(given)} answers; expected as many of both.")
-            return _each(texts, lambda some: score_answers(ready.reader, ready.head, some, given, truncate=truncate))
+            given, (asked, alone) = _several(answers or ())[0], _several(texts)
+            if len(given) != len(asked):
+                raise UserError(f"score: {len(asked)} texts and {len(given)} answers; expected as many of both.")
+            made = score_answers(ready.reader, ready.head, asked, given, truncate=truncate) if asked else []
+            return made[0] if alone else list(made)
         return _each(texts, lambda some: score(ready.reader, ready.head, some, method=method, windows=Windows(None, stride)))
 
     @overload

@@ -108,7 +108,8 @@ def finetune(
         )
         if test is not None:
             measured_on(tuned, [files["test"]], "test")
-    return _trained(list(tuned.outcomes.values())[-1], folder, temporary, device, report)
+    best = tuned.described.get("seed", list(tuned.outcomes)[-1])
+    return _trained(tuned.outcomes[best], folder, temporary, device, report)
 
 
 def _column(corpus: Corpus, text: str) -> str | None:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,8 @@ def test_an_encoder_decoder_scores_answers_and_others_texts(writer: Folder, fold
     model = cloze.load(writer("t5"))
     alone, several = model.score("the cat", "rain"), model.score(["the cat", "x"], ["rain", "y"])
     assert alone.score == pytest.approx(several[0].score) and alone.score < 0 and len(several) == 2
+    given = model.score(iter(["the cat", "x"]), iter(["rain", "y"]))
+    assert [one.score for one in given] == pytest.approx([one.score for one in several])
     with pytest.raises(UserError, match=r"scores answers to texts\. Call model\.score\(texts, answers\)"):
         model.score("the cat")
     with pytest.raises(UserError, match="scores texts alone"):
@@ -266,6 +269,17 @@ def test_a_model_is_finetuned_on_rows_and_answers(small: cloze.Model) -> None:
     assert model.metrics == model.evaluate(ROWS).metrics == model.described["test"]
     assert model.predict("the cat").label in model.labels and model.outcome is not None and model.outcome.finished
     assert "fill" not in model.can and small.can[0] == "fill", "the model it began with is as it was"
+
+
+def test_of_several_seeds_the_outcome_is_that_of_the_model(small: cloze.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cloze.notebook import train
+
+    tuned = SimpleNamespace(outcomes={1: "first", 2: "second"}, described={"seed": 1})
+    monkeypatch.setattr(train.tuning, "finetune", lambda *given, **how: tuned)
+    monkeypatch.setattr(train, "_trained", lambda outcome, *rest: outcome)
+    assert cloze.finetune(small, train=ROWS, dev=ROWS, seeds=(1, 2), report=None) == "first"
+    tuned.described = {}  # stopped before all were trained
+    assert cloze.finetune(small, train=ROWS, dev=ROWS, seeds=(1, 2), report=None) == "second"
 
 
 def test_rows_may_name_their_columns_and_dev_may_be_a_share(small: cloze.Model, tmp_path: Path) -> None:
