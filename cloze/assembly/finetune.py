@@ -24,7 +24,7 @@ from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Asked, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
 from cloze.assembly.several import FIRST, START, Labelled, after, several
-from cloze.corpus import Store
+from cloze.corpus import RecordStore, Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
@@ -170,10 +170,19 @@ def _whole(tuned: Tuned, dev: Sequence[str]) -> Tuned:
     if "task" not in described or described["dev"].keys() >= task_of(tuned.folder).metrics.keys():
         return tuned
     learner, _ = load_tuned(load_checkpoint(tuned.folder))
-    rows = [row for file in dev for row in learner.answered(learner.task.read(file))]
+    rows = [row for file in texts_of(dev) for row in learner.answered(learner.task.read(file))]
     described = {**described, "dev": {**learner.measure(rows), **described["dev"]}}
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)
+
+
+def texts_of(files: Sequence[str]) -> list[str]:
+    """Files of labelled text; of a store those that it was built of."""
+    found: list[str] = []
+    for file in files:
+        store = Store.open(file) if Store.is_store(file) else None
+        found += store.about["files"] if isinstance(store, RecordStore) else [file]
+    return found
 
 
 def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
@@ -247,14 +256,18 @@ def _from_scratch(made: Recipe) -> Recipe:
 
 def _told(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool) -> Tuned:
     """Publish the best of all seeds in `out`, and write into its task.json what is known when they are trained."""
-    done = {seed: outcome.standing for seed, outcome in outcomes.items() if outcome.finished and outcome.standing is not None}
+    assert recipe.task is not None  # it is the recipe of a task
+    keeps_best = recipe.task.keep == "best"
+    done = {
+        seed: outcome.standing.given(best=keeps_best) for seed, outcome in outcomes.items()
+        if outcome.finished and outcome.standing is not None
+    }
     if not done or len(done) < len(outcomes) or int(os.environ.get("RANK", 0)) != 0:
         return Tuned(outcomes, out, {})
     best = max(done, key=lambda seed: done[seed].worth)
     standing, folder = done[best], outcomes[best].folder
     if folder != out:
-        assert recipe.task is not None  # it is the recipe of a task
-        step = standing.step if recipe.task.keep == "best" else outcomes[best].step
+        step = standing.step if keeps_best else outcomes[best].step
         publish(Checkpoints(folder).path(step), out)
     path = out / "cloze" / "task.json"
     described = {

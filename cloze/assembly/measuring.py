@@ -20,7 +20,7 @@ from cloze.errors import RecipeError, TaskError
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.registry import lookup, parameters
 from cloze.tasks import Task
-from cloze.tasks.task import chosen_metric
+from cloze.tasks.task import chosen_metric, together
 from cloze.tasks.task import task as make_task
 from cloze.text import Tokenizer
 from cloze.training.selection import Selection
@@ -146,7 +146,7 @@ def counted(
             }
         if "usual" in own:
             task = task_of(recipe, one, stores[one.source])
-            examples = task.read(found["dev"].about["files"][0])
+            examples = together([task.read(file) for file in found["dev"].about["files"]])
             made["baseline"] = {"always": own["usual"], **task.constant(own["usual"], examples, own.get("labels", ()))}
         tasks[name] = {**own, **made}
     return {**told, **tasks.get("", {"tasks": tasks})}

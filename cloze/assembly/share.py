@@ -18,7 +18,7 @@ from typing import Any
 from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, export_folder, import_folder
 from cloze.interop.files import read_json, write_json
-from cloze.tasks.result import read_task
+from cloze.tasks.result import contents_of, read_task
 
 _KEPT = ("recipe.yaml", "task.json")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -43,7 +43,7 @@ def share(
     if told is not None:
         heads = {told["head"]: imported.model.heads[told["head"]]}
         imported = replace(imported, model=replace(imported.model, heads=heads), labels=tuple(told.get("labels") or ()))
-    card = card_of(source, imported, languages=languages, licence=licence, data=data, folder=out.name)
+    card = card_of(source, imported, languages=languages, licence=licence, data=data, folder=out.name, task=task)
     out.parent.mkdir(parents=True, exist_ok=True)
     stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
@@ -74,7 +74,8 @@ def _check(out: Path, languages: Sequence[str], licence: str | None) -> None:
 
 
 def card_of(
-    source: Path, imported: Imported, *, languages: Sequence[str], licence: str | None, data: str | None, folder: str
+    source: Path, imported: Imported, *, languages: Sequence[str], licence: str | None, data: str | None, folder: str,
+    task: str | None = None,
 ) -> Card:
     """The card: name, paper and notes of the recipe, the size of the text, the last losses or the task's figures."""
     from cloze.assembly.load import load_recipe
@@ -84,7 +85,7 @@ def card_of(
         recipe = load_recipe(source)
         name, paper, notes = recipe.name, recipe.paper, recipe.notes or ""
     return Card(
-        name=name, step=imported.step, paper=paper, notes=notes, data=_data(source, data), results=_results(source),
+        name=name, step=imported.step, paper=paper, notes=notes, data=_data(source, data), results=_results(source, task),
         languages=tuple(languages), licence=licence, folder=folder,
         settings=f"cloze/{next((name for name in _KEPT if (source / 'cloze' / name).is_file()), _KEPT[0])}",
     )  # fmt: skip
@@ -102,12 +103,16 @@ def _data(source: Path, told: str | None) -> str:
     return f"Text: {lead}{' and '.join(sizes)}".rstrip() + ("." if sizes else "") if told or sizes else ""
 
 
-def _results(source: Path) -> str:
-    """The last held-out losses of a run, else its last training loss; the dev figures of a fine-tuned folder."""
-    task = source / "cloze" / "task.json"
-    if task.is_file():
-        told = read_json(task, "what was fine-tuned")
-        return f"Fine-tuned for {told.get('task')}; on the dev examples: {_figures(told.get('dev') or {})}."
+def _results(source: Path, task: str | None) -> str:
+    """The last held-out losses of a run, else its last training loss; the dev figures of a fine-tuned folder, of several tasks
+    those of one (`task`) or of all."""
+    if (source / "cloze" / "task.json").is_file():
+        described = contents_of(source) if task is None else read_task(source, task)
+        named = [f"{name} ({one['task']})" for name, one in described.get("tasks", {}).items()]
+        return (
+            f"Fine-tuned for {' and '.join(named) or described.get('task')}; on the dev examples: "
+            f"{_figures(described.get('dev') or {})}."
+        )
     log = source / "cloze" / "log.jsonl"
     records = [_record(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []
     for event, words in (("held_out", "Loss on held-out text"), ("train", "Loss in training")):

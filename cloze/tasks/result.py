@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,17 @@ def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
     if name is not None and name not in tasks:
         way_out = nearest(name, tasks) if tasks else "It has learned one task. Leave --task out."
         raise TaskError(f"{folder}: there is no task {name!r}. {way_out}")
-    return {**found, **tasks.get(name, {})}
+    return found if name is None else {**_measured(found, name), **tasks[name]}
+
+
+def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What several tasks share in a task.json, with the metrics of one of them, which stand under its name, in place of all."""
+    def own(metrics: Mapping[str, Any]) -> dict[str, Any]:
+        return {key.removeprefix(f"{name}/"): value for key, value in metrics.items() if key.startswith(f"{name}/")}
+
+    made = {key: own(found[key]) for key in ("dev", "spread") if key in found}
+    trials = [{**trial, "metrics": own(trial["metrics"])} for trial in found.get("trials", ())]
+    return {**found, **made, **({"trials": trials} if trials else {})}
 
 
 def contents_of(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -197,6 +198,21 @@ def chosen_metric(task: Task, name: str | None) -> str:
     if name is not None and name not in task.metrics:
         raise TaskError(f"unknown metric {name!r}. {nearest(name, task.metrics)}")
     return next(iter(task.metrics)) if name is None else name
+
+
+def together(parts: Sequence[Any]) -> Any:
+    """The examples of several files as those of one: their rows behind each other. The fields of examples hold a value for each
+    row, None where no row has one, and the path."""
+    if len(parts) == 1:
+        return parts[0]
+    made: dict[str, Any] = {}
+    for name in (one.name for one in fields(parts[0])):
+        values = [getattr(part, name) for part in parts]
+        if isinstance(values[0], str):
+            made[name] = " and ".join(values)
+        else:
+            made[name] = None if values[0] is None else type(values[0])(chain.from_iterable(values))
+    return type(parts[0])(**made)
 
 
 @contextmanager

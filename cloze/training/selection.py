@@ -5,6 +5,7 @@ How it stands belongs to the state of a run: one that resumes keeps the same che
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,13 +15,17 @@ Metrics = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Standing:
-    """The best evaluation so far: its number from 1, its step and metrics, and how many there were in all."""
+    """The best evaluation so far: its number from 1, its step and metrics, and how many there were in all.
+
+    `last` is the latest one, of which the same is said; None where that is the best.
+    """
 
     evaluation: int
     step: int
     metrics: dict[str, float]
     evaluations: int
     worth: float  # by the metric that decides: more is better
+    last: Standing | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -29,7 +34,11 @@ class Standing:
     @classmethod
     def from_json(cls, saved: Mapping[str, Any] | None) -> Standing | None:
         """The inverse of `to_json`."""
-        return None if saved is None else cls(**saved)
+        return None if saved is None else cls(**{**saved, "last": cls.from_json(saved.get("last"))})
+
+    def given(self, *, best: bool) -> Standing:
+        """The evaluation of the checkpoint that the run gives: of its `best`, else of its last."""
+        return self if best or self.last is None else self.last
 
 
 @dataclass(frozen=True)
@@ -50,13 +59,15 @@ class Selection:
     def after(self, standing: Standing | None, step: int, metrics: Metrics) -> Standing:
         """How the run stands after another evaluation; the first of equals is the best."""
         number = 1 if standing is None else standing.evaluations + 1
+        made = Standing(number, step, dict(metrics), number, -self.loss(metrics))
         if standing is None or self.loss(metrics) < self.loss(standing.metrics):
-            return Standing(number, step, dict(metrics), number, -self.loss(metrics))
-        return replace(standing, evaluations=number)
+            return made
+        return replace(standing, evaluations=number, last=made)
 
     def loss(self, metrics: Metrics) -> float:
-        """The metric as a number of which less is better."""
-        return -metrics[self.metric] if self.more else metrics[self.metric]
+        """The metric as a number of which less is better; one that is none (NaN) is the worst."""
+        found = -metrics[self.metric] if self.more else metrics[self.metric]
+        return math.inf if math.isnan(found) else found
 
     def ends(self, standing: Standing | None) -> bool:
         """Whether the run has waited long enough."""

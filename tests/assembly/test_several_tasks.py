@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cloze.assembly.build import load_checkpoint, odds_of
-from cloze.assembly.finetune import finetune, recipe_onto
+from cloze.assembly.finetune import finetune, recipe_onto, texts_of
 from cloze.assembly.load import load_recipe
 from cloze.assembly.several import Labelled, parse_tasks, several
 from cloze.cli.main import main
@@ -89,6 +89,8 @@ def test_each_task_of_a_folder_answers_as_it_was_measured(tuned: Any, tasks: dic
         found = evaluate(learner, learner.task.read(one.dev[0]), always=told["usual"])
         own = {f"{name}/{metric}": value for metric, value in found.metrics.items()}
         assert own.items() <= {k: pytest.approx(v) for k, v in tuned.outcomes[1].standing.metrics.items()}.items()
+        assert told["dev"].keys() == found.metrics.keys() and told["dev"] == pytest.approx(found.metrics)
+        assert told["trials"][0]["metrics"] == told["dev"] and told["spread"].keys() == told["dev"].keys()
         assert told["baseline"] == found.baseline and told["examples"]["dev"] == found.examples
 
 
@@ -114,6 +116,11 @@ def test_one_of_several_tasks_is_exported_as_a_folder_of_its_own(tuned: Any, tab
     assert config["architectures"] == ["BertForSequenceClassification"]
     assert config["id2label"] == {"0": "animal", "1": "weather"}
     learner, told = load_tuned(load_checkpoint(out))
+    assert "Fine-tuned for sentence_classification; on the dev examples: accuracy" in (out / "README.md").read_text()
+    both = tmp_path / "both"
+    assert main(["export", str(tuned.folder), str(both), "--to", "huggingface"]) == 0
+    said = "Fine-tuned for topic (sentence_classification) and words (token_labelling); on the dev examples: mean"
+    assert said in (both / "README.md").read_text()
     found = evaluate(learner, learner.task.read(tables / "dev.tsv"), always=told["usual"])
     assert found.metrics["accuracy"] == tuned.outcomes[1].standing.metrics["topic/accuracy"]
     assert main(["export", str(tuned.folder), str(tmp_path / "other"), "--to", "huggingface", "--task", "other"]) == 2
@@ -129,6 +136,7 @@ def test_labelled_text_is_built_once_and_a_run_takes_the_store(
     assert main(command) == 2
     assert "Give it with --tokenizer FOLDER." in capsys.readouterr().err
     assert main([*command, "--tokenizer", str(folder("bert"))]) == 0
+    assert texts_of([str(out), "b.tsv"]) == [topic.train[0], "b.tsv"]
     assert f"{out}: 64 rows" in capsys.readouterr().out
     assert store_digest(Store.open(out)) == store_digest(Store.open(tuned.folder / "cloze" / "corpus" / "topic" / "store"))
     made = finetune(folder("bert"), train=[str(out)], dev=topic.dev, out=tmp_path / "out", report=quiet,

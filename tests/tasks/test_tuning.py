@@ -190,6 +190,27 @@ def test_the_best_epoch_is_kept_published_and_patience_ends_the_run(
     assert (again.step, again.standing) == (32, outcome.standing)
 
 
+def test_what_a_folder_says_of_dev_is_measured_on_the_last_checkpoint_where_that_is_kept_and_on_all_files(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloze.tasks.classifier import Classifier
+
+    figures = iter([0.8, 0.5])
+    rest = {"macro_f1": 0.0, "matthews": 0.0}
+    monkeypatch.setattr(Classifier, "measure", lambda self, *given, **more: {**rest, "accuracy": next(figures)})
+    dev, more = tables / "dev.tsv", tmp_path / "more.tsv"  # as many of both, and three of one
+    more.write_text("text\tlabel\n" + "a cat\tanimal\n" * 3)
+    tuned = finetune(
+        folder("bert"), train=[str(tables / "train.tsv")], dev=[str(dev), str(more)], out=tmp_path / "out", report=quiet,
+        overrides=[*QUICK, "training.epochs=2", "task.keep=last"],
+    )
+    told = tuned.described
+    assert (told["epoch"], told["dev"]["accuracy"], told["trials"][0]["metrics"]["accuracy"]) == (2, 0.5, 0.5)
+    count = len(dev.read_text().splitlines()) - 1
+    usual = count / 2 + (3 if told["usual"] == "animal" else 0)
+    assert told["examples"]["dev"] == count + 3 and told["baseline"]["accuracy"] == pytest.approx(usual / (count + 3))
+
+
 def test_a_run_that_was_stopped_resumes_bit_for_bit(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

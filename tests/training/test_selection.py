@@ -1,0 +1,36 @@
+"""Which evaluation decides, and what a run says of the checkpoint that it gives."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from cloze.training.selection import Selection, Standing
+
+
+def stand(selection: Selection, *values: float) -> Standing:
+    standing = None
+    for number, value in enumerate(values, start=1):
+        standing = selection.after(standing, 10 * number, {"f1": value})
+    assert standing is not None
+    return standing
+
+
+def test_the_best_evaluation_decides_and_the_last_is_known() -> None:
+    standing = stand(Selection(dict, "f1"), 0.5, 0.8, 0.8, 0.7)
+    assert (standing.evaluation, standing.step, standing.evaluations, standing.metrics) == (2, 20, 4, {"f1": 0.8})
+    last = standing.given(best=False)
+    assert (last.evaluation, last.step, last.evaluations, last.metrics, last.worth) == (4, 40, 4, {"f1": 0.7}, 0.7)
+    assert standing.given(best=True) is standing and stand(Selection(dict, "f1"), 0.5).given(best=False).metrics == {"f1": 0.5}
+
+
+def test_a_standing_is_the_same_after_it_was_saved() -> None:
+    standing = stand(Selection(dict, "f1", more=False), 0.5, 0.8)
+    assert Standing.from_json(json.loads(json.dumps(standing.to_json()))) == standing
+    saved = {name: value for name, value in standing.to_json().items() if name != "last"}  # of an earlier version
+    assert Standing.from_json(saved) == Standing(1, 10, {"f1": 0.5}, 2, -0.5)
+
+
+def test_a_metric_that_is_no_number_is_worse_than_any() -> None:
+    standing = stand(Selection(dict, "f1"), math.nan, 0.1, math.nan)
+    assert (standing.evaluation, standing.metrics, standing.given(best=False).worth) == (2, {"f1": 0.1}, -math.inf)
