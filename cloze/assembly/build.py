@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from cloze.assembly.given import build, restored, stand_ins, wanted
+from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import check_value, describe, slots
 from cloze.batching import Data, Feed, MixedFeed
@@ -270,7 +271,7 @@ class Loaded:
     """A checkpoint, ready for use: the network in eval mode, its heads by name, its tokenizer and how it reads text.
 
     `reads` binds readings of heads to states, by the head's name; `beside` are edits that find what the network reads
-    beside the tokens; `tables` is what they look up.
+    beside the tokens; `tables` is what they look up. `others` opens a further network of the same run, see `other`.
     """
 
     recipe: Mapping[str, Any] | None
@@ -287,6 +288,13 @@ class Loaded:
     beside: tuple[Any, ...] = ()
     tables: Mapping[str, Any] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
+    others: Callable[[str], Loaded] | None = None
+
+    def other(self, name: str) -> Loaded:
+        """Another network of the run that this checkpoint is of, by name; a `CheckpointError` if there is none."""
+        if self.others is None:
+            raise CheckpointError(f"{self.folder}: has one network, and none called {name!r}.")
+        return self.others(name)
 
     @property
     def parameters(self) -> int:
@@ -340,8 +348,19 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
         beside=tuple(
             _as_told("edit", part, arguments, available, imported.folder) for part, arguments in model.beside
         ),
-        tables=tables, languages=model.languages,
+        tables=tables, languages=model.languages, others=lambda name: _further(imported.folder, name, device),
     )
+
+
+def _further(folder: Path, name: str, device: str) -> Loaded:
+    """A network other than the exported one of the run that a folder is of."""
+    inner = network_folder(folder, name)
+    if inner == folder:
+        raise CheckpointError(
+            f"{folder}: the network {name!r} is missing: there is no {folder / NETWORKS / name}.\n"
+            "  Copy the whole folder of the run, or train again."
+        )
+    return load_checkpoint(inner, device)
 
 
 def _as_told(kind: str, name: str, arguments: Mapping[str, Any], available: Mapping[str, Any], folder: Path) -> Any:

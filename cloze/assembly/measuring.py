@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cloze.assembly.build import Loaded, built, head_key
+from cloze.assembly.origins import borrowed
 from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import AskedSpec, EntrySpec, ObjectiveSpec, PassSpec, Recipe
 from cloze.corpus import RecordStore, Store
@@ -101,7 +102,7 @@ def described(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, Any]:
 def _described(recipe: Recipe, one: Asked, store: Store) -> dict[str, Any]:
     assert isinstance(store, RecordStore)  # it has columns
     made: dict[str, Any] = {"task": one.spec.type, **task_of(recipe, one, store).description()}
-    made |= {"head": one.objective.state}
+    made |= {"head": one.objective.state, **_towers(recipe, one)}
     made |= {name: recipe.sources[one.source].arguments[name] for name in ("length", "stride")}
     made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
     answer = built(recipe.sources[one.source]).answer
@@ -113,6 +114,27 @@ def _described(recipe: Recipe, one: Asked, store: Store) -> dict[str, Any]:
         tells = getattr(lookup("edit", edit.part.name), "tells", {})
         told |= {name: edit.part.arguments[argument] for argument, name in tells.items()}
     return {**made, **told}
+
+
+def _towers(recipe: Recipe, one: Asked) -> dict[str, Any]:
+    """Where vectors that an objective compares come from networks or heads of their own: which, by the names of its readings."""
+    sources = {f"{run.name}.{objective.state}": (run, objective) for run, objective in one.entry.objectives()}
+    answers = f"{one.run.name}.{one.objective.state}"
+    for _, objective in one.entry.objectives():
+        towers = {name: sources[path] for name, path in objective.read.items() if path in sources}
+        if answers not in objective.read.values() or len({(run.network, own.state) for run, own in towers.values()}) < 2:
+            continue
+        for run, _ in towers.values():
+            if run.network in borrowed(recipe):
+                raise RecipeError(
+                    f"{recipe.name}: networks.{run.network}: never moves, so the run keeps no head for it, and the task "
+                    f"{one.spec.type} could not use it.\n  Leave `train: none` out."
+                )
+        return {"towers": {
+            name: {"network": None if run.network == recipe.export else run.network, "head": own.state}
+            for name, (run, own) in towers.items()
+        }}  # fmt: skip
+    return {}
 
 
 def told_of(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -176,7 +198,7 @@ def selection_of(
         task = task_of(recipe, one, stores[one.source])
         metric = chosen_metric(task, one.spec.metric)
         counts[name] = metric, task.metrics[metric]
-        loaded = as_loaded(recipe, step, tokenizer, one, folder)
+        loaded = as_loaded(recipe, step, tokenizer, one.entry, recipe.export, folder)
         own = _dev(recipe, name, one, dev)
         measures[name] = _measure(task, loaded, told_of(told, name), own, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have named those of their parts after themselves
@@ -211,15 +233,20 @@ def _measure(
     return measure
 
 
-def as_loaded(recipe: Recipe, step: Step, tokenizer: Tokenizer, one: Asked, folder: Path) -> Loaded:
-    """The exported network of a step and the head that answers, as if they had been loaded from a folder."""
-    part = recipe.exported.part
+def as_loaded(recipe: Recipe, step: Step, tokenizer: Tokenizer, entry: EntrySpec, name: str, folder: Path) -> Loaded:
+    """A network of a step with its heads of an entry, as if they had been loaded from a folder."""
+    part = recipe.networks[name].part
     assert part is not None  # the recipe is built
-    network: Any = step.networks[recipe.export]
-    objective = one.objective
-    own = {reading: path for reading, path in objective.read.items() if "." not in path}
+    network: Any = step.networks[name]
+    heads: dict[str, Any] = {}
+    reads: dict[str, dict[str, str]] = {}
+    for run, objective in entry.objectives():
+        if run.network == name:
+            heads[objective.state] = step.objectives[head_key(recipe, run, objective)]
+            own = {reading: path for reading, path in objective.read.items() if "." not in path}
+            reads |= {objective.state: own} if own else {}
     return Loaded(
-        recipe=None, network=network, heads={objective.state: step.objectives[head_key(recipe, one.run, objective)]},
-        tokenizer=tokenizer, reading=recipe.reading, order=str(one.entry.order), folder=folder,
-        network_arguments=part.arguments, clock=step.clock, imported=None, reads={objective.state: own} if own else {},
+        recipe=None, network=network, heads=heads, tokenizer=tokenizer, reading=recipe.reading, order=str(entry.order),
+        folder=folder, network_arguments=part.arguments, clock=step.clock, imported=None, reads=reads,
+        others=lambda other: as_loaded(recipe, step, tokenizer, entry, other, folder),
     )

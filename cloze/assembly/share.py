@@ -15,10 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.errors import CheckpointError, UserError
 from cloze.interop import Card, Imported, export_folder, import_folder
 from cloze.interop.files import read_json, write_json
-from cloze.tasks.result import contents_of, read_task
+from cloze.tasks.result import TASK_FILE, contents_of, read_task
 
 _KEPT = ("recipe.yaml", "task.json")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*")
@@ -41,7 +42,8 @@ def share(
     imported = import_folder(source)
     told = None if task is None else read_task(source, task)
     if told is not None:
-        heads = {told["head"]: imported.model.heads[told["head"]]}
+        own = {told["head"], *(tower["head"] for tower in _towers(told) if tower["network"] is None)}
+        heads = {name: imported.model.heads[name] for name in imported.model.heads if name in own}
         imported = replace(imported, model=replace(imported.model, heads=heads), labels=tuple(told.get("labels") or ()))
     card = card_of(source, imported, languages=languages, licence=licence, data=data, folder=out.name, task=task)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -52,6 +54,7 @@ def share(
             stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
         )  # fmt: skip
+        _write_others(source, stage, told, card)
         for name in _KEPT:
             if (source / "cloze" / name).is_file():
                 shutil.copyfile(source / "cloze" / name, stage / "cloze" / name)
@@ -61,6 +64,24 @@ def share(
     finally:
         shutil.rmtree(stage, ignore_errors=True)
     return [*imported.remarks, *remarks]
+
+
+def _write_others(source: Path, stage: Path, told: Mapping[str, Any] | None, card: Card) -> None:
+    """Write the further networks that the tasks of a folder need, each with its heads."""
+    if told is None:
+        told = contents_of(source) if (source / TASK_FILE).is_file() else {}
+    needed = {tower["network"] for one in [told, *told.get("tasks", {}).values()] for tower in _towers(one)} - {None}
+    for name in sorted(needed):
+        other = import_folder(network_folder(source, name))
+        export_folder(
+            stage / NETWORKS / name, model=other.model, tokenizer=other.tokenizer, reading=other.reading,
+            card=replace(card, name=f"{card.name}, {name}", results="", folder=name), architecture=other.architecture,
+        )
+
+
+def _towers(told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The networks and heads of a task that compares vectors of two networks or heads."""
+    return list(told.get("towers", {}).values())
 
 
 def _check(out: Path, languages: Sequence[str], licence: str | None) -> None:

@@ -103,6 +103,8 @@ class Checkpoint(Protocol):
     @property
     def network_arguments(self) -> Mapping[str, Any]: ...
 
+    def other(self, name: str) -> Checkpoint: ...
+
 
 @dataclass(frozen=True)
 class Reader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.corpus.readers.labelled import Table
-from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError
+from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives.embedding import Embedding
 from cloze.registry import register
 from cloze.tasks.ranking import METRICS, Nearest, Vectors, figures, nearest, ranks
@@ -48,9 +48,10 @@ class Retrieval(TextTask):
         return [None] * len(table)
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Retriever:
-        """What makes queries and passages into vectors, of a fine-tuned folder."""
-        reader = Reader.of(loaded, precision=precision)
-        return Retriever(reader, head_named(loaded, described), self, length=described.get("length"))
+        """What makes queries and passages into vectors, of a fine-tuned folder; either may have a network of its own."""
+        towers = described.get("towers") or {}
+        query, passage = (_tower(loaded, {**described, **towers.get(side, {})}, precision) for side in ("query", "key"))
+        return Retriever(*query, self, length=described.get("length"), passages=passage if towers else None)
 
     def constant(self, always: str, examples: Any, labels: Sequence[str]) -> dict[str, float]:
         """No passage is the usual one."""
@@ -83,21 +84,42 @@ class Row(NamedTuple):
     passage: str
 
 
+def _tower(loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> tuple[Reader, Any]:
+    """The network that reads one kind of texts, and the head that makes them into vectors."""
+    name = described.get("network")
+    own = loaded if name is None else loaded.other(name)
+    return Reader.of(own, precision=precision), head_named(own, described)
+
+
 class Retriever(Learner):
-    """A network with a head that gives vectors of texts."""
+    """A network with a head that gives vectors of texts; `passages` are those of passages where they have others than queries."""
+
+    def __init__(
+        self, reader: Reader, head: Any, task: Any, *, length: int | None, passages: tuple[Reader, Any] | None = None
+    ) -> None:
+        super().__init__(reader, head, task, length=length)
+        other, self.passage_head = passages or (reader, head)
+        self.passage_network: Any = other.network
+        self.passage_reader = replace(other, precision=None)
+        name_dropouts(self)
 
     def vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = lambda done: None) -> Vectors:
-        """One vector for each text (N, D) in fp32; runs in eval mode."""
-        return self._vectors(self.reader.encode(texts, longest=self.length), size, report)
+        """One vector for each query (N, D) in fp32; runs in eval mode."""
+        return self._vectors(self.exact, self.head, texts, size, report)
+
+    def passage_vectors(self, texts: Sequence[str], *, size: int = 64, report: Report = lambda done: None) -> Vectors:
+        """One vector for each passage (N, D), as `vectors`."""
+        return self._vectors(self.passage_reader, self.passage_head, texts, size, report)
 
     @torch.inference_mode()
-    def _vectors(self, framed: Sequence[Framed], size: int, report: Report) -> Vectors:
+    def _vectors(self, reader: Reader, head: Any, texts: Sequence[str], size: int, report: Report) -> Vectors:
+        framed = reader.encode(texts, longest=self.length)
         found: NDArray[np.float32] | None = None
         with evaluating(self):
             for index in by_length([len(row) for row in framed], rows=size):
-                batch = self.exact.batch([framed[i] for i in index])
-                states = self.exact.states(batch, self.head.reads)
-                made = self.head.scores({name: states[name] for name in self.head.reads}, batch).float().cpu().numpy()
+                batch = reader.batch([framed[i] for i in index])
+                states = reader.states(batch, head.reads)
+                made = head.scores({name: states[name] for name in head.reads}, batch).float().cpu().numpy()
                 found = np.empty((len(framed), made.shape[1]), np.float32) if found is None else found
                 found[index] = made
                 report(len(index))
@@ -110,7 +132,7 @@ class Retriever(Learner):
         stream = iter(passages)
         while some := list(islice(stream, _TOGETHER)):
             numbers = np.array([number for number, _ in some], np.int64)
-            yield numbers, self.vectors([text for _, text in some], size=size, report=report)
+            yield numbers, self.passage_vectors([text for _, text in some], size=size, report=report)
 
     def retrieve(
         self, queries: Sequence[str], passages: Iterable[tuple[int, str]], *, most: int = 100, size: int = 64,
@@ -146,7 +168,7 @@ class Retriever(Learner):
         for row in rows:
             right.setdefault(row.query, set()).add(place[row.passage])
         asked = self.vectors([row.query for row in rows], size=size, report=report)
-        made = self.vectors(passages, size=size)
+        made = self.passage_vectors(passages, size=size)
         return ranks(asked, made, [sorted(right[row.query]) for row in rows]), asked, made, passages
 
     def metrics(self, judged: Any) -> dict[str, float]:
@@ -159,7 +181,7 @@ class Retriever(Learner):
         """Metrics on queries with their passages: each is looked for among the passages of the file."""
         rows = self.answered(examples)
         judged = self.judge(rows, size=size, report=report)
-        cuts = [row.cut for row in self.reader.encode([row.passage for row in rows], longest=self.length)]
+        cuts = [row.cut for row in self.passage_reader.encode([row.passage for row in rows], longest=self.length)]
         remark = cut_remark(cuts, self.length)
         return Evaluation(len(rows), self.metrics(judged), None, () if remark is None else (remark,), judged=judged)
 

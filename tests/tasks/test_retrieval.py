@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.batch import Batch
 from cloze.cli.main import main
+from cloze.decoding.reader import Reader
 from cloze.errors import RecipeError
 from cloze.exercises.separate import Separate
 from cloze.objectives import Contrast
@@ -24,6 +27,7 @@ from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.ranking import figures, nearest, ranks
 from cloze.tasks.result import load_tuned
 from cloze.tasks.retrieval import untuned
+from cloze.training.checkpoint import Checkpoints
 
 VALUES = ["training.batch=16", "training.epochs=8", "training.rate.peak=5e-3", "length=24", "network.dropout=0"]
 TOPICS = ["cat", "dog", "mice", "rain", "river", "night", "garden", "mat"]
@@ -64,6 +68,61 @@ def test_a_network_learns_which_passages_belong_to_queries_and_its_folder_says_t
     first = ranked[0]
     assert json.loads(json.dumps(first.record()))["line"] == 2
     assert (first.passage == examples.others[0]) == (first.rank == 1)
+
+
+@pytest.fixture(scope="module")
+def two(folder: Callable[[str], Path], pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run whose queries and passages have networks of their own."""
+    out = tmp_path_factory.mktemp("dpr") / "out"
+    values = [*VALUES[:-1], "training.epochs=2", "training.rate.peak=2e-2"]
+    return finetune(folder("bert"), recipe="dpr", train=[str(pairs)], dev=[str(pairs)], out=out, overrides=values, report=quiet)
+
+
+def test_queries_and_passages_may_have_networks_of_their_own_that_are_stored_and_used(
+    two: Any, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded = load_checkpoint(two.folder)
+    learner, told = load_tuned(loaded)
+    assert told["towers"] == {
+        "query": {"network": None, "head": "embedding"}, "key": {"network": "passage", "head": "embedding"},
+    }  # fmt: skip
+    state = Checkpoints(two.folder).load(two.outcomes[1].standing.step)[1]
+    for name, network in (("query", learner.network), ("passage", learner.passage_network)):
+        own = network.state_dict()
+        assert all(torch.equal(state[f"networks.{name}.{key}"], value) for key, value in own.items())
+    examples = learner.task.read(pairs)
+    assert evaluate(learner, examples).metrics == pytest.approx(two.outcomes[1].standing.metrics)
+    assert not np.allclose(learner.vectors(examples.texts[:4]), learner.passage_vectors(examples.texts[:4]), atol=1e-2)
+    passage = load_checkpoint(two.folder / "cloze" / "networks" / "passage")
+    reader = Reader.of(passage)
+    batch = reader.batch(reader.encode(examples.others))
+    with torch.inference_mode():
+        exact = reader.states(batch, {"summary"})["summary"].numpy()
+    scores = learner.vectors(examples.texts) @ exact.T
+    best = [one.passage for one in predict(learner, examples)]
+    assert best == [examples.others[place] for place in scores.argmax(1)]
+    assert main(["retrieve", str(two.folder), examples.texts[0], "--passages", str(pairs), "--top", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["passages"][0]["text"] == best[0]
+
+
+def test_both_networks_are_exported_and_a_folder_that_lacks_one_is_refused(
+    two: Any, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["export", str(two.folder), str(out), "--to", "huggingface"]) == 0
+    learner, _ = load_tuned(load_checkpoint(out))
+    assert evaluate(learner, learner.task.read(pairs)).metrics == pytest.approx(two.outcomes[1].standing.metrics)
+    shutil.rmtree(out / "cloze" / "networks")
+    assert main(["evaluate", str(out), str(pairs)]) == 2
+    assert "the network 'passage' is missing" in capsys.readouterr().err
+
+
+def test_a_tower_that_never_moves_is_refused(folder: Callable[[str], Path], pairs: Path, tmp_path: Path) -> None:
+    text = (resources.files("cloze") / "recipes" / "tasks" / "dpr.yaml").read_text()
+    (tmp_path / "still.yaml").write_text(text.replace("passage: {from: start}", "passage: {from: start, train: none}"))
+    with pytest.raises(RecipeError, match=r"networks\.passage: never moves.*\n.*Leave `train: none` out"):
+        finetune(folder("bert"), recipe=tmp_path / "still.yaml", train=[str(pairs)], dev=[str(pairs)], out=tmp_path / "out",
+                 report=quiet, overrides=["length=24"])  # fmt: skip
 
 
 def test_the_loss_of_random_vectors_is_the_logarithm_of_the_passages() -> None:
