@@ -144,10 +144,11 @@ def told_of(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def counted(
-    recipe: Recipe, told: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store], rooms: Mapping[str, int]
+    recipe: Recipe, told: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
+    rooms: Mapping[str, tuple[int, int | None]],
 ) -> dict[str, Any]:
-    """A description with what task.json says of the examples: how many there are, how many rows lose tokens in their room, and
-    the dev metrics of always giving the usual answer."""
+    """A description with what task.json says of the examples: how many there are, how many rows lose tokens, and the dev metrics
+    of always giving the usual answer. `rooms`: of every entry that of a row, and that of a text where texts are shown apart."""
     tasks = {}
     for name, one in asked(recipe).items():
         own = told_of(told, name)
@@ -156,13 +157,12 @@ def counted(
         made: dict[str, Any] = {
             "examples": {part: store.documents for part, store in found.items()},
             "cut": {  # windows lose nothing
-                part: int((store.row_sizes > rooms[one.entry.name]).sum()) for part, store in found.items()
-                if own["stride"] is None
+                part: store.cut(*rooms[one.entry.name]) for part, store in found.items() if own["stride"] is None
             },
         }
         lost = getattr(built(recipe.sources[one.source]).answer, "lost", None)
         if lost is not None:  # of rows that cannot be asked because they are cut
-            room = rooms[one.entry.name]
+            room, _ = rooms[one.entry.name]
             made["lost"] = {
                 part: lost({**store.columns, "bounds": store.bounds}, room) for part, store in found.items()
             }

@@ -81,7 +81,8 @@ def prepare(
         data.next(entry, Cursor())
         next(iter(data.held_out(entry)), None)
     if told is not None and aside:
-        rooms = {name: feed.exercise.row_room for name, feed in data.feeds.items() if isinstance(feed, Feed)}
+        made_by = {name: feed.exercise for name, feed in data.feeds.items() if isinstance(feed, Feed)}
+        rooms = {name: (exercise.row_room, exercise.text_room) for name, exercise in made_by.items()}
         told = counted(loaded, told, stores, aside, rooms)
     run = Run(
         folder=out, step=step, data=data, budget=spend,

@@ -37,9 +37,10 @@ class Exercise:
 
     Assembling it works out, backwards, how many tokens each edit may let through (`at`), how many the source may give
     (`room`), and after which edit a field is of no further use. `spread` is the edit that makes several rows of a record, if
-    there is one, and `row_room` what one of its rows may hold. `packed`: no row may come out longer than its passage and what
-    frames insert, because rows that share a place were planned by the lengths of their passages (`within`). `keep` names fields
-    that are to stay to the end, for people to look at.
+    there is one, and `row_room` what one of its rows may hold; `text_room` what each text may hold where an edit shows them apart
+    (None: no edit does). `packed`: no row may come out longer than its passage and what frames insert, because rows that share a
+    place were planned by the lengths of their passages (`within`). `keep` names fields that are to stay to the end, for people
+    to look at.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Exercise:
             raise RecipeError("packing lays several examples into a row, spread makes several rows of one: write packing: false.")
         placed: list[Placed] = []
         row_room: int | None = None
+        self.text_room: int | None = None
         room = dict.fromkeys({p.view for p in edits} | {"main"}, length)
         shortened: set[str] = set()  # views whose masked spans are later shown as one token each
         for p in reversed(edits):
@@ -64,6 +66,8 @@ class Exercise:
             bound = edit.at(room[p.view]) if hasattr(edit, "at") else edit
             if getattr(edit, "spreads", False):
                 row_room, room[p.view] = room[p.view], _UNLIMITED
+            if getattr(edit, "separates", False):
+                self.text_room = room[p.view]
             if hasattr(edit, "room"):
                 room[p.view] = edit.room(room[p.view])
             if getattr(edit, "shortens", False):

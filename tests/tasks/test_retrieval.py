@@ -17,8 +17,10 @@ from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.batch import Batch
 from cloze.cli.main import main
+from cloze.corpus.records import Records
 from cloze.decoding.reader import Reader
 from cloze.errors import RecipeError
+from cloze.exercises.exercise import Exercise, Placed
 from cloze.exercises.separate import Separate
 from cloze.objectives import Contrast
 from cloze.rng import Draw, row_keys
@@ -123,6 +125,19 @@ def test_a_tower_that_never_moves_is_refused(folder: Callable[[str], Path], pair
     with pytest.raises(RecipeError, match=r"networks\.passage: never moves.*\n.*Leave `train: none` out"):
         finetune(folder("bert"), recipe=tmp_path / "still.yaml", train=[str(pairs)], dev=[str(pairs)], out=tmp_path / "out",
                  report=quiet, overrides=["length=24"])  # fmt: skip
+
+
+def test_a_row_with_one_text_that_is_too_long_is_counted_as_cut(
+    tuned: Any, folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "long.tsv"
+    path.write_text("query\tpassage\nthe cat\t" + "the dog " * 9 + "\nthe cat saw the dog\tthe dog saw the cat\n")
+    source = Records(text="query", text_b="passage", answer="match")
+    store = source.build_store([path], load_checkpoint(folder("bert")).tokenizer, tmp_path / "s", known=None, report=quiet)
+    exercise = Exercise([Placed(Separate())], 12)
+    assert store.row_sizes.tolist() == [20, 10] and (exercise.row_room, exercise.text_room) == (24, 12)
+    assert store.cut(exercise.row_room, exercise.text_room) == 1 and store.cut(19) == 1 and store.cut(20) == 0
+    assert tuned.described["cut"] == {"train": 0, "dev": 0}
 
 
 def test_the_loss_of_random_vectors_is_the_logarithm_of_the_passages() -> None:

@@ -82,6 +82,11 @@ class RecordStore(Store, holds="records"):
             return lengths.sum(1)
         return lengths[:, : self.texts - 1].sum(1) + lengths[:, self.texts - 1 :].max(1, initial=0)
 
+    def cut(self, row: int, text: int | None = None) -> int:
+        """How many records lose tokens in rows of `row` tokens of text, or where each text has a row with room for `text`."""
+        lost = self.row_sizes > row if text is None else (self.lengths > text).any(1)
+        return int(lost.sum())
+
     def begins(self, records: Int64, texts: int) -> Int64:
         """The first token of each text of some records, (B, texts); of a text that a record does not have, any."""
         text = self.document_sentences[records][:, None] + np.arange(texts)
