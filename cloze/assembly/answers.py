@@ -29,7 +29,7 @@ def _said(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str,
     if not isinstance(store, RecordStore):
         return {}
     stored = {**store.columns, **({} if store.bounds is None else {"bounds": store.bounds})}
-    said: dict[str, Any] = dict(getattr(built(recipe.sources[entry.source]).answer, "says", lambda stored: {})(stored))
+    said: dict[str, Any] = built(recipe.sources[entry.source]).answer.head_arguments(stored)
     said |= store.about.get("given", {})
     if store.about["classes"] is not None:
         if len(store.classes) < 2:

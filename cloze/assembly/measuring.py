@@ -107,13 +107,13 @@ def _described(recipe: Recipe, one: Asked, store: Store) -> dict[str, Any]:
     made |= {} if store.about.get("usual") is None else {"usual": store.about["usual"]}
     answer = built(recipe.sources[one.source]).answer
     ends = {} if store.bounds is None else {"bounds": store.bounds}
-    told = answer.told({**store.columns, **ends}, store.classes)
-    for name in [name for name, value in told.items() if isinstance(value, np.ndarray)]:  # tokens: the text that they are
-        told[name] = store.tokenizer().decode(told[name], skip_special=False)
+    said = answer.description({**store.columns, **ends}, store.classes)
+    for name in [name for name, value in said.items() if isinstance(value, np.ndarray)]:  # tokens: the text that they are
+        said[name] = store.tokenizer().decode(said[name], skip_special=False)
     for edit in one.entry.exercise:
-        tells = getattr(lookup("edit", edit.part.name), "tells", {})
-        told |= {name: edit.part.arguments[argument] for argument, name in tells.items()}
-    return {**made, **told}
+        kept = getattr(lookup("edit", edit.part.name), "described", {})
+        said |= {name: edit.part.arguments[argument] for argument, name in kept.items()}
+    return {**made, **said}
 
 
 def _towers(recipe: Recipe, one: Asked) -> dict[str, Any]:
@@ -137,21 +137,21 @@ def _towers(recipe: Recipe, one: Asked) -> dict[str, Any]:
     return {}
 
 
-def told_of(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def of_task(description: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """What a description says of one task."""
-    found: Mapping[str, Any] = told["tasks"][name] if name else told
+    found: Mapping[str, Any] = description["tasks"][name] if name else description
     return found
 
 
 def counted(
-    recipe: Recipe, told: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
+    recipe: Recipe, description: Mapping[str, Any], stores: Mapping[str, Store], dev: Mapping[str, Store],
     rooms: Mapping[str, tuple[int, int | None]],
 ) -> dict[str, Any]:
     """A description with what task.json says of the examples: how many there are, how many rows lose tokens, and the dev metrics
     of always giving the usual answer. `rooms`: of every entry that of a row, and that of a text where texts are shown apart."""
     tasks = {}
     for name, one in asked(recipe).items():
-        own = told_of(told, name)
+        own = of_task(description, name)
         parts = {"train": stores[one.source], "dev": _dev(recipe, name, one, dev)}
         found = {part: store for part, store in parts.items() if isinstance(store, RecordStore)}
         made: dict[str, Any] = {
@@ -160,18 +160,16 @@ def counted(
                 part: store.cut(*rooms[one.entry.name]) for part, store in found.items() if own["stride"] is None
             },
         }
-        lost = getattr(built(recipe.sources[one.source]).answer, "lost", None)
-        if lost is not None:  # of rows that cannot be asked because they are cut
-            room, _ = rooms[one.entry.name]
-            made["lost"] = {
-                part: lost({**store.columns, "bounds": store.bounds}, room) for part, store in found.items()
-            }
+        answer, (room, _) = built(recipe.sources[one.source]).answer, rooms[one.entry.name]
+        lost = {part: answer.lost({**store.columns, "bounds": store.bounds}, room) for part, store in found.items()}
+        if None not in lost.values():  # some rows may not be asked because they are cut
+            made["lost"] = lost
         if "usual" in own:
             task = task_of(recipe, one, stores[one.source])
             examples = together([task.read(file) for file in found["dev"].about["files"]])
             made["baseline"] = {"always": own["usual"], **task.constant(own["usual"], examples, own.get("labels", ()))}
         tasks[name] = {**own, **made}
-    return {**told, **tasks.get("", {"tasks": tasks})}
+    return {**description, **tasks.get("", {"tasks": tasks})}
 
 
 def _dev(recipe: Recipe, name: str, one: Asked, dev: Mapping[str, Store]) -> Store:
@@ -182,7 +180,7 @@ def _dev(recipe: Recipe, name: str, one: Asked, dev: Mapping[str, Store]) -> Sto
 
 def selection_of(
     recipe: Recipe, step: Step, tokenizer: Tokenizer, stores: Mapping[str, Store], dev: Mapping[str, Store],
-    told: Mapping[str, Any], folder: Path,
+    description: Mapping[str, Any], folder: Path,
 ) -> Selection:
     """How a recipe with a `task:` is measured: by what uses the trained network, on all examples of the dev sets.
 
@@ -200,7 +198,7 @@ def selection_of(
         counts[name] = metric, task.metrics[metric]
         loaded = as_loaded(recipe, step, tokenizer, one.entry, recipe.export, folder)
         own = _dev(recipe, name, one, dev)
-        measures[name] = _measure(task, loaded, told_of(told, name), own, recipe.training.batch, metric)
+        measures[name] = _measure(task, loaded, of_task(description, name), own, recipe.training.batch, metric)
     name_dropouts(step)  # the learners have named those of their parts after themselves
     if "" in tasks:
         metric, more = counts[""]
@@ -216,12 +214,12 @@ def selection_of(
 
 
 def _measure(
-    task: Task, loaded: Loaded, told: Mapping[str, Any], dev: Store, batch: int, metric: str
+    task: Task, loaded: Loaded, description: Mapping[str, Any], dev: Store, batch: int, metric: str
 ) -> Callable[[], dict[str, float]]:
     """What measures the parameters as they are on all examples of a dev set, which is read once: the metric that counts, and all
     that come at its price."""
     assert isinstance(dev, RecordStore)
-    learner = task.load(loaded, told, None)
+    learner = task.load(loaded, description, None)
     files, rows = dev.about["files"], []  # type: ignore[var-annotated]
 
     def measure() -> dict[str, float]:

@@ -58,7 +58,7 @@ class Answer:
     Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_places/<set>` (B, T), -1 for none.
     """
 
-    tells: ClassVar = {"longest": "target_length"}  # what the trained network is told of it
+    described: ClassVar = {"longest": "target_length"}  # what task.json keeps of it, under which name
 
     what: Literal["whole", "masked", "spans"] = "whole"
     frame: str = "{A} [EOS]"

@@ -22,7 +22,7 @@ class Close:
     The row's own text shares its room with the companion: it keeps what `longest` leaves, and at least half.
     """
 
-    tells: ClassVar = {"longest": "target_length"}  # what the trained network is told of it
+    described: ClassVar = {"longest": "target_length"}  # what task.json keeps of it, under which name
 
     of: str = "target"
     longest: Count = 64

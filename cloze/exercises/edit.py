@@ -19,7 +19,8 @@ class Edit(Protocol):
     a later edit (`shortens`) shows each span as one token; `when(share)`, for an edit that `changes` while training, the edit as
     it is when so much of the budget is spent. Optional facts: `optional`, fields read when they are there; `copies`,
     the view that receives every field; `joins`, companions whose text is laid next to the row's own; `spreads`, it makes several
-    rows of one, gives their `owner`, cuts them itself, and `widths(source, plan, items)` says how many each item makes.
+    rows of one, gives their `owner`, cuts them itself, and `widths(source, plan, items)` says how many each item makes;
+    `separates`, it shows the texts of a row apart; `described`, the arguments that task.json keeps, each with its name there.
     """
 
     @property

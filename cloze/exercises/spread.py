@@ -32,7 +32,7 @@ class Spread:
     limit: Given[int | None] = None
 
     spreads = True
-    tells: ClassVar = {"over": "over"}  # what the trained network is told of it
+    described: ClassVar = {"over": "over"}  # what task.json keeps of it, under which name
 
     @property
     def takes(self) -> frozenset[str]:

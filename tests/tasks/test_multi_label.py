@@ -94,7 +94,7 @@ def test_a_store_gives_a_one_for_each_class_of_a_record(folder: Callable[[str], 
     plan = bound.plan(0, 10)
     rows = bound.read(plan, np.arange(3), frozenset())
     assert rows["numbers/label"][np.argsort(plan.order)].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
-    told = source.answer.told({**store.columns, "bounds": store.bounds}, store.classes)
+    told = source.answer.description({**store.columns, "bounds": store.bounds}, store.classes)
     assert told["label_counts"] == {"b": 1, "m": 1, "z": 1} and told["usual"] == "[]"
     wrong = tmp_path / "wrong.tsv"
     wrong.write_text("text\tlabel\nthe cat\tz,c\n")

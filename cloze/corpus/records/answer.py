@@ -1,12 +1,14 @@
-"""What kinds of answer a record may have: the protocol, and what all kinds share."""
+"""What kinds of answer a record may have: what each kind declares, and what all kinds share."""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from cloze.corpus.readers.labelled import Format, Quoting
 from cloze.corpus.readers.unusable import Fault
 from cloze.corpus.records.windows import Shown
+from cloze.errors import TaskError, nearest
 
 if TYPE_CHECKING:
     from cloze.text.tokenizer import Tokenizer
@@ -62,63 +65,91 @@ class Block(NamedTuple):
     counts: Int64 | None = None
 
 
-class Encoder(Protocol):
-    """Makes blocks of records; it remembers the classes that it has met.
+class Encoder(ABC):
+    """Makes blocks of records; it remembers what it has met.
 
-    It may have `remarks`, sentences on what it has met that a user should know, and `usual`, the most frequent answer where
-    answers are free texts; `given`: what an objective that is asked for the answers is given beside the number of classes.
+    `labels` are the classes so far, None for answers that are not classes; `given` is what an objective that is asked for the
+    answers is given in addition to the number of classes.
     """
 
-    def __call__(self, records: Sequence[Record], path: str) -> Block:
-        """Records of a file as they are stored. Classes are numbered in the order of their appearance."""
-        ...
+    labels: Labels | None = None
+    given: Mapping[str, int] = MappingProxyType({})
+
+    def __init__(self, tokenizer: Tokenizer, labels: Labels | None = None) -> None:
+        self.tokenizer, self.labels = tokenizer, labels
 
     @property
-    def labels(self) -> Labels | None:
-        """The classes so far; None for answers that are not classes."""
-        ...
+    def remarks(self) -> Sequence[str]:
+        """Sentences on what it has met that a user should know."""
+        return ()
+
+    @property
+    def usual(self) -> str | None:
+        """The most frequent answer where answers are free texts."""
+        return None
+
+    @abstractmethod
+    def __call__(self, records: Sequence[Record], path: str) -> Block:
+        """Records of a file as they are stored. Classes are numbered in the order of their appearance."""
+
+    def texts(self, records: Sequence[Record]) -> tuple[Int32, NDArray[np.bool_], Int64]:
+        """The tokens of all texts of records: the first three of a `Block`."""
+        return self.tokenizer.encode_flat([text for record in records for text in record.texts])
 
 
-class Answer(Protocol):
+class Answer(ABC):
     """A kind of answer: how it is read, stored and given to the exercise.
 
     `columns`: the names and types of what is stored of it; `coded` is the one that holds classes. `ragged`: a record has several
-    values. `gives`: the fields that an exercise gets. `lists`: the last column of texts holds a list of them in each record. A
-    kind may have `says(stored)`, arguments for objectives that ask for its set.
+    values. `gives`: the fields that an exercise gets. `lists`: the last column of texts holds a list of them in each record.
+    `schemed`: labels may be of a scheme such as BIO, which they may break.
     """
 
     columns: ClassVar[Mapping[str, Any]]
-    coded: ClassVar[str | None]
-    ragged: ClassVar[bool]
+    coded: ClassVar[str | None] = None
+    ragged: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]]
-    lists: ClassVar[bool]
+    lists: ClassVar[bool] = False
+    schemed: ClassVar[bool] = False
 
+    @abstractmethod
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The records of a file.
 
         A row that cannot be used is a `TaskError` with file and line; with a `fault` it is reported to that, once for each thing
         that is wrong with it, and left out. What is wrong with the whole file is a `TaskError` either way.
         """
-        ...
 
+    @abstractmethod
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> Encoder:
         """What encodes records; `classes` are those of the training text, None if this is it."""
-        ...
 
+    @abstractmethod
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """The fields of some rows: from what is stored of their records, (B,) or with -1 behind the last (B, K), what they
         show of each text, and the number of classes."""
-        ...
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    @abstractmethod
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """What task.json says of the answers of the training text: `labels` if there are classes, and the `usual` answer.
 
         `stored` holds the columns of the store, and where a record has several values the `bounds` of each record's.
         """
-        ...
+
+    def labels_of(self, record: Record) -> Iterator[tuple[int, str]] | None:
+        """The labels of a record, each with its line; None for answers that are not labels."""
+        return None
+
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """Arguments for the objectives that ask for these answers, from what is stored of the training text."""
+        return {}
+
+    def lost(self, stored: Mapping[str, NDArray[Any]], room: int) -> int | None:
+        """How many records cannot be asked where a text is cut to `room` tokens; None: a cut takes no answer."""
+        return None
 
 
-def told_of_classes(codes: NDArray[Any], classes: Sequence[str]) -> dict[str, Any]:
+def described_classes(codes: NDArray[Any], classes: Sequence[str]) -> dict[str, Any]:
     """`labels`, how often each of them occurs among the codes (N,), of which -1 does not count, and the most frequent one."""
     counts = np.bincount(codes[codes >= 0], minlength=len(classes))
     return {
@@ -139,6 +170,15 @@ class Labels:
         if label not in self.numbers and not self.known:
             self.numbers[label] = len(self.numbers)
         return self.numbers.get(label, -1)
+
+    def known_code(self, label: str, where: str) -> int:
+        """The number of a label; one that is not among those that were given is a `TaskError`, which begins with `where`."""
+        code = self.code(label)
+        if code < 0:
+            raise TaskError(
+                f"{where}: the label {label!r} does not occur in the training examples. {nearest(label, self.numbers)}"
+            )
+        return code
 
     def order(self) -> tuple[tuple[str, ...], Int32]:
         """The labels in their final order, and for each number so far its final one."""

@@ -83,12 +83,12 @@ class RecordWriter(StoreWriter):
             if self.answer.coded is not None:
                 self._renumber(f"{FOLDER}{self.answer.coded}.bin", np.append(order, np.int32(-1)))
         self.header["records"] = {
-            **self.about, "classes": None if classes is None else list(classes), "usual": getattr(encoder, "usual", None),
-            "given": getattr(encoder, "given", {}),
+            **self.about, "classes": None if classes is None else list(classes), "usual": encoder.usual,
+            "given": dict(encoder.given),
         }
         files = ", ".join(self.about["files"])
         report(f"{files}: {self.documents:,} records, {self.tokens:,} tokens" + (f", {len(classes)} classes" if classes else ""))
-        for remark in getattr(encoder, "remarks", ()):
+        for remark in encoder.remarks:
             report(remark)
         made = self.finish(
             {"records": self.documents, "tokens": self.tokens},

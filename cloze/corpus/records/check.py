@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -107,19 +107,19 @@ def check_records(
     unusable: list[Unusable] = []
     shared: list[Shared] = []
     odd = Broken()
-    named: Callable[[Record], Iterator[tuple[int, str]]] | None = getattr(answer, "labels_of", None)
     for path in map(str, against):
         for record in _read(path, answer, columns, unusable, rows):
-            known.setdefault(_digest(record.texts), _Seen(path, record.line, _digest(_labels(named, record))))
-            labels.update(label for _, label in named(record)) if named is not None else None
+            own = _labels(answer, record)
+            known.setdefault(_digest(record.texts), _Seen(path, record.line, _answer_digest(own, record)))
+            labels.update(label for _, label in own or ())
     for path in map(str, paths):
         counted = _Counted()
         for record in _read(path, answer, columns, unusable, rows):
-            if named is not None and getattr(answer, "schemed", False):
-                at, own = zip(*named(record), strict=True)
-                odd.add(path, own, at)
-            counted.add(record, known.get(_digest(record.texts)), _digest(_labels(named, record)))
-            for line, label in named(record) if named is not None and against else ():
+            own = _labels(answer, record)
+            if own and answer.schemed:
+                odd.add(path, [label for _, label in own], [line for line, _ in own])
+            counted.add(record, known.get(_digest(record.texts)), _answer_digest(own, record))
+            for line, label in own or () if against else ():
                 if label not in labels:
                     unusable.append(Unusable(path, line, f"the label {label!r} does not occur in {' '.join(map(str, against))}."))
         if against:
@@ -136,8 +136,13 @@ def _read(
         yield record
 
 
-def _labels(named: Callable[[Record], Iterator[tuple[int, str]]] | None, record: Record) -> tuple[str, ...]:
-    return (repr(record.answer),) if named is None else tuple(label for _, label in named(record))
+def _labels(answer: Answer, record: Record) -> list[tuple[int, str]] | None:
+    found = answer.labels_of(record)
+    return None if found is None else list(found)
+
+
+def _answer_digest(labels: Sequence[tuple[int, str]] | None, record: Record) -> bytes:
+    return _digest([repr(record.answer)] if labels is None else [label for _, label in labels])
 
 
 def _digest(texts: Sequence[str]) -> bytes:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import read_rows
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Block, Columns, Record
-from cloze.corpus.records.classes import wanted_columns
+from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
+from cloze.corpus.records.table import table_rows
 from cloze.corpus.records.windows import Shown
 from cloze.registry import register
 from cloze.untrusted import parse_json
@@ -26,24 +25,19 @@ _NUMBER = re.compile(r"\d{1,9}")
 
 
 @register("answer", "choice")
-class ChoiceAnswer:
+class ChoiceAnswer(Answer):
     """The number of the right text, from 0, in the list that the second text column holds.
 
     Records may offer lists of different lengths.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
-    coded: ClassVar[str | None] = None
-    ragged: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"column/label"})
     lists: ClassVar[bool] = True
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of JSON lines or of a table whose cells hold JSON lists."""
-        rows = read_rows(
-            path, wanted_columns(columns), format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
-        )
-        for line, (*texts, offered, label) in rows:
+        for line, (*texts, offered, label) in table_rows(path, columns, fault):
             try:
                 choices = choices_of(offered, str(columns.text_b))
                 yield Record(line, (*texts, *choices), number_among(label, len(choices), columns.label))
@@ -58,7 +52,7 @@ class ChoiceAnswer:
         """`column/label` (B,)."""
         return {"column/label": stored["label"]}
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """How often each number is the right one, and the most frequent."""
         counts = np.bincount(stored["label"])
         return {
@@ -67,15 +61,9 @@ class ChoiceAnswer:
         }
 
 
-class _ChoiceEncoder:
-    labels = None
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-
+class _ChoiceEncoder(Encoder):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
-        found = self.tokenizer.encode_flat([text for record in records for text in record.texts])
-        return Block(*found, {"label": np.array([record.answer for record in records], np.int32)})
+        return Block(*self.texts(records), {"label": np.array([record.answer for record in records], np.int32)})
 
 
 def choices_of(cell: str, name: str) -> list[str]:

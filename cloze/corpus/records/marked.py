@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.marked import Names, each_marked
 from cloze.corpus.readers.unusable import Fault
-from cloze.corpus.records.answer import Block, Columns, Labels, Record, told_of_classes
+from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Labels, Record, described_classes
 from cloze.corpus.records.spans import UNKNOWN, tokens_of
 from cloze.corpus.records.windows import Shown
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError
 from cloze.registry import register
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @register("answer", "class_of_spans")
-class ClassOfSpans:
+class ClassOfSpans(Answer):
     """One class for the spans that are marked in a text, one or several, as many in every record; files are JSON lines.
 
     `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`; where `text` is a list of words, spans
@@ -33,7 +33,6 @@ class ClassOfSpans:
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "first": np.int32, "last": np.int32}
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True  # a value for each span
-    lists: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
 
     def __init__(self, *, spans: str = "spans", none: str | None = None) -> None:
@@ -59,9 +58,9 @@ class ClassOfSpans:
         places = [shown.columns(stored[name], 0) for name in ("first", "last")]
         return {"column/label": stored["label"][:, 0], "spans": np.stack(places, axis=2).reshape(len(places[0]), -1)}
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent one."""
-        return told_of_classes(np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]], classes)
+        return described_classes(np.asarray(stored["label"])[np.asarray(stored["bounds"])[:-1]], classes)
 
     def lost(self, stored: Mapping[str, NDArray[Any]], room: int) -> int:
         """How many records lose a span where a text is cut to `room` tokens."""
@@ -69,11 +68,12 @@ class ClassOfSpans:
         return int(np.logical_or.reduceat(last >= room, begin).sum()) if len(begin) else 0
 
 
-class _MarkedEncoder:
+class _MarkedEncoder(Encoder):
+    labels: Labels
+
     def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
-        self.tokenizer, self.labels = tokenizer, labels
+        super().__init__(tokenizer, labels)
         self.unknown = 0
-        self.given: dict[str, int] = {}
 
     @property
     def remarks(self) -> list[str]:
@@ -88,12 +88,7 @@ class _MarkedEncoder:
         codes = np.empty(len(records), np.int32)
         for number, record in enumerate(records):
             spans, label = record.answer
-            codes[number] = self.labels.code(label)
-            if codes[number] < 0:
-                raise TaskError(
-                    f"{path}:{record.line}: the label {label!r} does not occur in the training examples. "
-                    f"{nearest(label, self.labels.numbers)}"
-                )
+            codes[number] = self.labels.known_code(label, f"{path}:{record.line}")
             found = [own for span in spans if (own := tokens_of(spelled, number, *span)) is not None]
             if len(found) == each:
                 tokens[number] = found

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import read_rows
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Block, Columns, Record
-from cloze.corpus.records.classes import wanted_columns
+from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
+from cloze.corpus.records.table import table_rows, wanted_columns
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -21,13 +20,10 @@ if TYPE_CHECKING:
 
 
 @register("answer", "match")
-class MatchAnswer:
+class MatchAnswer(Answer):
     """Nothing but the second text itself: it belongs to the first, and those of other records do not."""
 
     columns: ClassVar[Mapping[str, Any]] = {}
-    coded: ClassVar[str | None] = None
-    ragged: ClassVar[bool] = False
-    lists: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset()
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
@@ -35,10 +31,7 @@ class MatchAnswer:
         if columns.text_b is None:
             raise TaskError("corpus.text_b: texts that belong together are two. Name the column of the second.")
         wanted = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
-        rows = read_rows(
-            path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
-        )
-        for line, texts in rows:
+        for line, texts in table_rows(path, columns, fault, wanted):
             empty = [name for name, text in zip(columns.texts, texts, strict=True) if not text.strip()]
             if empty:
                 unusable(path, line, f"an empty {empty[0]!r}; expected two texts in every row.", fault)
@@ -53,16 +46,11 @@ class MatchAnswer:
         """None: `parts` says where the second text is."""
         return {}
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """Nothing: no answer is the usual one."""
         return {}
 
 
-class _MatchEncoder:
-    labels = None
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-
+class _MatchEncoder(Encoder):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
-        return Block(*self.tokenizer.encode_flat([text for record in records for text in record.texts]), {})
+        return Block(*self.texts(records), {})

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import read_rows
-from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Block, Columns, Record
-from cloze.corpus.records.classes import wanted_columns
+from cloze.corpus.records.answer import Block, Encoder, Record
+from cloze.corpus.records.table import CellAnswer
 from cloze.corpus.records.windows import Shown
 from cloze.registry import register
 
@@ -22,25 +19,15 @@ if TYPE_CHECKING:
 
 
 @register("answer", "number")
-class NumberAnswer:
+class NumberAnswer(CellAnswer):
     """One number for each record, from a column of a table."""
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.float32}
-    coded: ClassVar[str | None] = None
-    ragged: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
-    lists: ClassVar[bool] = False
 
-    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
-        """The rows of a table; a row whose cell is no finite number cannot be used."""
-        rows = read_rows(
-            path, wanted_columns(columns), format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
-        )
-        for line, (*texts, cell) in rows:
-            try:
-                yield Record(line, tuple(texts), number_of(cell))
-            except ValueError as error:
-                unusable(path, line, f"{columns.label!r} is {error}", fault)
+    def parse(self, cell: str) -> float:
+        """A cell as a finite number."""
+        return number_of(cell)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _NumberEncoder:
         """What encodes records."""
@@ -50,11 +37,11 @@ class NumberAnswer:
         """`numbers/label` (B, 1)."""
         return {"numbers/label": stored["label"][:, None]}
 
-    def says(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """The mean, for objectives that ask for it."""
         return {"mean": float(np.mean(stored["label"], dtype=np.float64))} if len(stored["label"]) else {}
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The mean, which has the least squared error of all constants, and the least and the greatest number."""
         numbers = np.asarray(stored["label"], np.float64)
         if not len(numbers):
@@ -62,15 +49,9 @@ class NumberAnswer:
         return {"usual": f"{numbers.mean():.6g}", "least": float(numbers.min()), "greatest": float(numbers.max())}
 
 
-class _NumberEncoder:
-    labels = None
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-
+class _NumberEncoder(Encoder):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
-        found = self.tokenizer.encode_flat([text for record in records for text in record.texts])
-        return Block(*found, {"label": np.array([record.answer for record in records], np.float32)})
+        return Block(*self.texts(records), {"label": np.array([record.answer for record in records], np.float32)})
 
 
 def number_of(cell: str) -> float:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import read_rows
-from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Block, Columns, Labels, Record, label_names
-from cloze.corpus.records.classes import wanted_columns
+from cloze.corpus.records.answer import Block, Encoder, Labels, Record, label_names
+from cloze.corpus.records.table import CellAnswer
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError, nearest
 from cloze.registry import register
@@ -26,38 +23,29 @@ _ROUNDED = 1e-2  # as far from 1 may probabilities be in all
 
 
 @register("answer", "scores")
-class ScoresAnswer:
+class ScoresAnswer(CellAnswer):
     """A JSON object with the probability of each class, `{"class": 0.9, …}`, which `cloze predict --scores` writes.
 
     The first row names the classes. A row with the name of a class has that one for certain, so that a dev set may have labels.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.float32}
-    coded: ClassVar[str | None] = None
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
-    lists: ClassVar[bool] = False
 
-    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
-        """The rows of JSON lines, or of a table whose cells hold JSON objects."""
-        rows = read_rows(
-            path, wanted_columns(columns), format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
-        )
-        for line, (*texts, cell) in rows:
-            try:
-                yield Record(line, tuple(texts), scores_of(cell))
-            except ValueError as error:
-                unusable(path, line, f"{columns.label!r} is {error}", fault)
+    def parse(self, cell: str) -> dict[str, float] | str:
+        """A cell as the probability of each class, or as the name of one."""
+        return scores_of(cell)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ScoresEncoder:
         """What encodes records."""
-        return _ScoresEncoder(tokenizer, None if classes is None else tuple(classes))
+        return _ScoresEncoder(tokenizer, None if classes is None else Labels(classes))
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
         """`numbers/label` (B, classes)."""
         return {"numbers/label": stored["label"]}
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, the mean probability of each, and the likeliest by that."""
         shares = np.asarray(stored["label"], np.float64).reshape(-1, len(classes)).mean(0)
         return {
@@ -66,35 +54,26 @@ class ScoresAnswer:
         }
 
 
-class _ScoresEncoder:
-    def __init__(self, tokenizer: Tokenizer, names: tuple[str, ...] | None) -> None:
-        self.tokenizer, self.names = tokenizer, names
-
-    @property
-    def labels(self) -> Labels | None:
-        """The classes, once a row has named them."""
-        return None if self.names is None else Labels(self.names)
-
+class _ScoresEncoder(Encoder):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         values = [self._row(record, path) for record in records]
-        found = self.tokenizer.encode_flat([text for record in records for text in record.texts])
-        return Block(
-            *found, {"label": np.concatenate(values).astype(np.float32)}, np.array([len(one) for one in values], np.int64)
-        )
+        counts = np.array([len(one) for one in values], np.int64)
+        return Block(*self.texts(records), {"label": np.concatenate(values).astype(np.float32)}, counts)
 
     def _row(self, record: Record, path: str) -> NDArray[np.float64]:
         where, answer = f"{path}:{record.line}", record.answer
-        if self.names is None:
+        if self.labels is None:  # the first row names the classes
             if isinstance(answer, str):
                 raise TaskError(f"{where}: the label {answer!r}; expected the first row to hold a probability for each class.")
-            self.names = label_names(list(answer))
+            self.labels = Labels(label_names(list(answer)))
+        names = self.labels.numbers
         if isinstance(answer, str):
-            if answer not in self.names:
-                raise TaskError(f"{where}: the label {answer!r} is none of the classes. {nearest(answer, self.names)}")
-            return np.array([float(name == answer) for name in self.names])
-        if answer.keys() != set(self.names):
-            raise TaskError(f"{where}: probabilities of {', '.join(answer)}; expected those of {', '.join(self.names)}.")
-        row = np.array([answer[name] for name in self.names])
+            if answer not in names:
+                raise TaskError(f"{where}: the label {answer!r} is none of the classes. {nearest(answer, names)}")
+            return np.array([float(name == answer) for name in names])
+        if answer.keys() != names.keys():
+            raise TaskError(f"{where}: probabilities of {', '.join(answer)}; expected those of {', '.join(names)}.")
+        row = np.array([answer[name] for name in names])
         return row / row.sum()
 
 

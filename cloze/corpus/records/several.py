@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import read_rows
-from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Block, Columns, Labels, Record
-from cloze.corpus.records.classes import wanted_columns
+from cloze.corpus.records.answer import Block, Encoder, Labels, Record
+from cloze.corpus.records.table import CellAnswer
 from cloze.corpus.records.windows import Shown
-from cloze.errors import RecipeError, TaskError, nearest
+from cloze.errors import RecipeError
 from cloze.registry import register
 from cloze.untrusted import parse_json
 
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @register("answer", "classes")
-class ClassesAnswer:
+class ClassesAnswer(CellAnswer):
     """Any number of classes for each record, in one cell: a JSON list, or names with `separator` between them.
 
     An empty cell is a record that has none of the classes.
@@ -35,23 +32,15 @@ class ClassesAnswer:
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"numbers/label"})
-    lists: ClassVar[bool] = False
 
     def __init__(self, *, separator: str = ",") -> None:
         if not separator.strip(" "):
             raise RecipeError("classes.separator: expected a character that is in no name, such as ';' or '|'.")
         self.separator = separator
 
-    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
-        """The rows of a table; a row with a class twice or with an empty name cannot be used."""
-        rows = read_rows(
-            path, wanted_columns(columns), format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
-        )
-        for line, (*texts, cell) in rows:
-            try:
-                yield Record(line, tuple(texts), classes_of(cell, self.separator))
-            except ValueError as error:
-                unusable(path, line, f"{columns.label!r} is {error}", fault)
+    def parse(self, cell: str) -> list[str]:
+        """A cell as classes; one with a class twice or with an empty name cannot be used."""
+        return classes_of(cell, self.separator)
 
     def encoder(self, tokenizer: Tokenizer, classes: Sequence[str] | None) -> _ClassesEncoder:
         """What encodes records."""
@@ -61,12 +50,12 @@ class ClassesAnswer:
         """`numbers/label` (B, classes): 1 for each class of the record, else 0."""
         return {"numbers/label": hot(stored["label"], classes)}
 
-    def says(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def head_arguments(self, stored: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
         """The share of the records that have each class, for objectives that ask; half a record more has it, half not."""
         counts, records = np.bincount(stored["label"]), len(stored["bounds"]) - 1
         return {"shares": [float(share) for share in (counts + 0.5) / (records + 1)]}
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent combination as a JSON list."""
         codes, bounds = np.asarray(stored["label"]), np.asarray(stored["bounds"])
         together = Counter(
@@ -80,24 +69,15 @@ class ClassesAnswer:
         }
 
 
-class _ClassesEncoder:
-    def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
-        self.tokenizer, self.labels = tokenizer, labels
+class _ClassesEncoder(Encoder):
+    labels: Labels
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         codes: list[int] = []
         for record in records:
-            found = [self.labels.code(label) for label in record.answer]
-            if -1 in found:
-                label = record.answer[found.index(-1)]
-                raise TaskError(
-                    f"{path}:{record.line}: the label {label!r} does not occur in the training examples. "
-                    f"{nearest(label, self.labels.numbers)}"
-                )
-            codes += found
-        texts = self.tokenizer.encode_flat([text for record in records for text in record.texts])
+            codes += [self.labels.known_code(label, f"{path}:{record.line}") for label in record.answer]
         counts = np.array([len(record.answer) for record in records], np.int64)
-        return Block(*texts, {"label": np.array(codes, np.int32)}, counts)
+        return Block(*self.texts(records), {"label": np.array(codes, np.int32)}, counts)
 
 
 def classes_of(cell: str, separator: str) -> list[str]:

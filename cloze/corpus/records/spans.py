@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.questions import Names, Stretch, each_question, misplaced
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Block, Columns, Int32, Record
+from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Int32, Record
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -25,7 +25,7 @@ NONE, UNKNOWN = -1, -2
 
 
 @register("answer", "span")
-class SpanAnswer:
+class SpanAnswer(Answer):
     """A span of the second text, the context of a question, or none: the context does not say (Rajpurkar et al., 2016, 2018).
 
     Files are SQuAD-shaped JSON or JSON lines (see `corpus/readers/questions.py`); of several right answers the first is learned.
@@ -34,10 +34,7 @@ class SpanAnswer:
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"first": np.int32, "last": np.int32}
-    coded: ClassVar[str | None] = None
-    ragged: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "spans"})
-    lists: ClassVar[bool] = False
 
     def __init__(self, *, offsets: Literal["strict", "find"] = "strict") -> None:
         self.offsets = offsets
@@ -78,7 +75,7 @@ class SpanAnswer:
         label = np.where(span[:, 0] == UNKNOWN, -1, whole)
         return {"column/label": label.astype(np.int32), "spans": np.where(whole[:, None], columns, -1)}
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """How many tokens the longest answer has."""
         known = stored["first"] >= 0
         return {"longest": int((stored["last"] - stored["first"])[known].max(initial=0)) + 1}
@@ -112,11 +109,9 @@ def tokens_of(spelled: Spelled, number: int, start: int, stop: int) -> Tokens | 
     return Tokens(int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
-class _SpanEncoder:
-    labels = None
-
+class _SpanEncoder(Encoder):
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
+        super().__init__(tokenizer)
         self.said: Counter[str] = Counter()
         self.unknown = 0
 

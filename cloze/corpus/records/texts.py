@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import members, read_rows
+from cloze.corpus.readers.labelled import members
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.corpus.records.answer import Block, Columns, Record
+from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
+from cloze.corpus.records.table import table_rows
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @register("answer", "text")
-class TextAnswer:
+class TextAnswer(Answer):
     """A text, or a list of texts in JSON lines: the references. All of them are stored, as the companion `target`.
 
     A text that is a list of texts, such as the sentences of an abstract, is read with spaces between them. `prefix` begins
@@ -30,10 +31,9 @@ class TextAnswer:
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"token": np.int32, "reference": np.int32}
-    coded: ClassVar[str | None] = None
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"target.tokens", "target.length", "target.parts"})
-    lists: ClassVar[bool] = False
+
     def __init__(self, *, prefix: str = "") -> None:
         self.prefix = prefix
 
@@ -41,11 +41,7 @@ class TextAnswer:
         """The rows of a table."""
         if columns.text_b is not None:
             raise TaskError("corpus.text_b: a text is written for one text. Leave it out.")
-        wanted = {columns.text: "--set corpus.text=NAME", columns.label: "--set corpus.label=NAME"}
-        rows = read_rows(
-            path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
-        )
-        for line, (text, target) in rows:
+        for line, (text, target) in table_rows(path, columns, fault):
             found = references(target)
             if found:
                 yield Record(line, (self.prefix + joined(text),), found)
@@ -71,7 +67,7 @@ class TextAnswer:
             "target.tokens": filled.astype(np.int32), "target.length": real.sum(1).astype(np.int32), "target.parts": parts,
         }  # fmt: skip
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """`usual`: the tokens that most records have as their first reference, of equals the first."""
         counts: Counter[bytes] = Counter()
         for begin, end in zip(stored["bounds"][:-1], stored["bounds"][1:], strict=True):
@@ -80,12 +76,7 @@ class TextAnswer:
         return {"usual": np.frombuffer(counts.most_common(1)[0][0], np.int32)}
 
 
-class _TextEncoder:
-    labels = None
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-
+class _TextEncoder(Encoder):
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         found = self.tokenizer.encode_flat([record.texts[0] for record in records])
         targets = [target for record in records for target in record.answer]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.trees import Tree, each_tree
 from cloze.corpus.readers.unusable import Fault
-from cloze.corpus.records.answer import Block, Columns, Labels, Record, told_of_classes
+from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Labels, Record, described_classes
 from cloze.corpus.records.words import first_tokens
 from cloze.errors import TaskError
 from cloze.registry import register
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @register("answer", "tree")
-class TreeAnswers:
+class TreeAnswers(Answer):
     """The head and the relation of each word, asked at the word's first token; files are CoNLL-U.
 
     Words are counted as far as they are shown: a word of which no token is read takes no part, and a word whose head is not
@@ -32,7 +32,6 @@ class TreeAnswers:
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32, "head": np.int32, "first": np.int32}
     coded: ClassVar[str | None] = "label"
     ragged: ClassVar[bool] = True
-    lists: ClassVar[bool] = False
     gives: ClassVar[frozenset[str]] = frozenset({"column/relation", "column/head", "words"})
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
@@ -64,14 +63,13 @@ class TreeAnswers:
             "column/head": np.where((words >= 0) & (stored["head"] >= 0), head, -1).astype(np.int32),
         }  # fmt: skip
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The relations, how often each occurs, and the most frequent one."""
-        return told_of_classes(stored["label"], classes)
+        return described_classes(stored["label"], classes)
 
 
-class _TreeEncoder:
-    def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
-        self.tokenizer, self.labels = tokenizer, labels
+class _TreeEncoder(Encoder):
+    labels: Labels
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.readers.unusable import Fault
-from cloze.corpus.records.answer import Block, Columns, Int32, Labels, Record, told_of_classes
+from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Int32, Labels, Record, described_classes
 from cloze.corpus.records.broken import Broken
 from cloze.corpus.records.windows import Shown
 from cloze.errors import TaskError
@@ -30,7 +30,7 @@ class WordLabels(NamedTuple):
 
 
 @register("answer", "words")
-class WordAnswers:
+class WordAnswers(Answer):
     """A label for each word, asked at the word's first token (Devlin et al., 2019, §5.3).
 
     A word of which no token is read has no answer: it did not fit, or the tokenizer drops all of it.
@@ -41,7 +41,6 @@ class WordAnswers:
     ragged: ClassVar[bool] = True
     gives: ClassVar[frozenset[str]] = frozenset({"column/label", "words"})
     schemed: ClassVar[bool] = True  # labels may be of a scheme such as BIO, which they may break
-    lists: ClassVar[bool] = False
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The texts of a file of labelled words; a record's text is its words, each with a space behind it but the last."""
@@ -65,14 +64,16 @@ class WordAnswers:
         """`column/label` (B, K), -1 for a label that is not known, and `words` (B, K), -1 where the first token is not shown."""
         return {"column/label": stored["label"], "words": shown.columns(stored["first"], 0)}
 
-    def told(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
+    def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
         """The classes, how often each occurs, and the most frequent one."""
-        return told_of_classes(stored["label"], classes)
+        return described_classes(stored["label"], classes)
 
 
-class _WordEncoder:
+class _WordEncoder(Encoder):
+    labels: Labels
+
     def __init__(self, tokenizer: Tokenizer, labels: Labels) -> None:
-        self.tokenizer, self.labels = tokenizer, labels
+        super().__init__(tokenizer, labels)
         self.broken = Broken()
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:

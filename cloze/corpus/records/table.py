@@ -1,0 +1,46 @@
+"""Answers that one cell of a table holds."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cloze.corpus.readers.labelled import read_rows
+from cloze.corpus.readers.unusable import Fault, unusable
+from cloze.corpus.records.answer import Answer, Columns, Record
+
+#: How a user names the columns.
+_OPTIONS = ("--set corpus.text=NAME", "--set corpus.text_b=NAME", "--set corpus.label=NAME")
+
+
+def wanted_columns(columns: Columns) -> dict[str, str]:
+    """The columns of texts and answer, each with how a user names it."""
+    return dict(zip((*columns.texts, columns.label), (*_OPTIONS[: len(columns.texts)], _OPTIONS[-1]), strict=True))
+
+
+def table_rows(
+    path: Path | str, columns: Columns, fault: Fault | None, wanted: dict[str, str] | None = None
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The cells of texts and answer, or of the columns that are `wanted`, row by row with their line; see `read_rows`."""
+    wanted = wanted_columns(columns) if wanted is None else wanted
+    return read_rows(
+        path, wanted, format=columns.format, columns=columns.names, quoting=columns.quoting, fault=fault
+    )
+
+
+class CellAnswer(Answer):
+    """An answer in a cell of its own, which a function parses."""
+
+    @abstractmethod
+    def parse(self, cell: str) -> Any:
+        """A cell as an answer; one that is none is a `ValueError` that says so."""
+
+    def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
+        """The rows of a table; a row whose cell cannot be parsed cannot be used."""
+        for line, (*texts, cell) in table_rows(path, columns, fault):
+            try:
+                yield Record(line, tuple(texts), self.parse(cell))
+            except ValueError as error:
+                unusable(path, line, f"{columns.label!r} is {error}", fault)
