@@ -25,6 +25,7 @@ Value = TypeVar("Value")
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 #: What a source of running text gives; a store with annotation layers adds `layers/<name>` to each.
 GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
+_LEAD = "lead"  # the companion from the begin of the passage's document
 _FEWEST = 20  # documents below which nothing is held out
 _CHUNK = 1 << 20  # documents looked at together: bounds memory, not results
 
@@ -42,6 +43,7 @@ class RunningText(Protocol):
     separator: str | None
     overrun: bool
     static: bool
+    lead: int | None
     smooth: float | None            # exponent of the languages; None: the store's languages as they come
 
     def room(self, room: int) -> int:
@@ -66,6 +68,7 @@ class Passages:
     overrun: the sentence that reaches the target is taken whole and the exercise trims (BERT's code); false stops
       before it, so that nothing is ever trimmed (RoBERTa).
     static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
+    lead: the companion `lead` is one of the first so many sentences of the passage's document, at random.
     languages: `{smooth: S}` draws the languages of the store with q ∝ p^S, p their shares of the passages (multilingual
       BERT: 0.7). A passage of a small language comes again, with new masks, before one of a large language has come once.
 
@@ -81,8 +84,13 @@ class Passages:
         self, *, length: Count | None = None, short: Share = 0.0, short_by: Literal["document", "passage"] = "document",
         distractor: Literal["documents", "sentences"] = "documents", across_documents: bool = False,
         break_at: Literal["sentence", "anywhere"] = "sentence", separator: str | None = None,
-        overrun: bool = True, static: bool = False, languages: dict[str, float] | None = None,
+        overrun: bool = True, static: bool = False, lead: Count | None = None, languages: dict[str, float] | None = None,
     ) -> None:
+        if lead is not None and (across_documents or lead < 1):
+            raise RecipeError(
+                f"passages.lead: {lead}; expected the number of sentences that begin a document, 1 or more, and passages of single "
+                "documents (across_documents: false)."
+            )
         if not 0.0 <= short <= 1.0:
             raise RecipeError(f"passages.short: {short} is not a share; expected 0 to 1.")
         if short and (break_at == "anywhere" or across_documents):
@@ -104,6 +112,9 @@ class Passages:
         self.separator = separator
         self.overrun = overrun
         self.static = static
+        self.lead = lead
+        if lead is not None:
+            self.gives = GIVES | {f"{_LEAD}.{name}" for name in _FIELDS}
         self.languages = languages
         self.smooth = mixing.smoothing(languages, "passages")
 
@@ -182,7 +193,8 @@ class BoundPassages:
         ordinal of the token's sentence within its passage (-1 at a separator), `word_start` (B, L) bool, `language` (B)
         int32, `target_length` (B) int32 and `layers/<name>` (B, L) uint8. What stands at or beyond `length` is
         meaningless. Companions are read if any of their fields is wanted: `distractor.*`, sentences from a random place of
-        another document, up to the room; `next.*`, the passage that follows in the document, with length 0 after the last.
+        another document, up to the room; `next.*`, the passage that follows in the document, with length 0 after the last;
+        `lead.*`, whose `sentence` is the ordinal of that sentence within the passage, -1 where it is not in the passage.
         """
         index = plan.order[items]
         arrays = self._gather.passages(plan.passages, index, want)
@@ -202,6 +214,9 @@ class BoundPassages:
         if "next" in by_companion:
             found = self._next(plan, index, frozenset(by_companion["next"]))
             arrays.update({f"next.{name}": value for name, value in found.items()})
+        if _LEAD in by_companion:
+            found = self._lead(plan, items, index, frozenset(by_companion[_LEAD]))
+            arrays.update({f"{_LEAD}.{name}": value for name, value in found.items()})
         return Rows(arrays, checked=True)
 
     def draw(self, plan: Plan, items: Int64) -> rng.Draw:
@@ -273,6 +288,22 @@ class BoundPassages:
             return 0, len(self.stretch.documents)
         language = self.store.document_languages[self.stretch.documents]
         return np.searchsorted(language, language[own], "left"), np.searchsorted(language, language[own], "right")
+
+    def _lead(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
+        """A sentence from the begin of each passage's document, cut to the room."""
+        stretch, passages = self.stretch, plan.passages
+        own = np.searchsorted(stretch.documents, passages.document[index])
+        first = stretch.first[own]
+        assert self.source.lead is not None  # else no companion of this name is given
+        sentence = first + self.draw(plan, items).integers("lead", np.minimum(stretch.last[own] - first, self.source.lead))
+        start = self.store.sentence_starts[sentence]
+        length = np.minimum(self.store.sentence_starts[sentence + 1] - start, plan.room)
+        arrays = self._gather.stretches(start, length, sentence, stretch.documents[own], want)
+        if "sentence" in want:
+            place = sentence - passages.sentence[index]
+            place = np.where((place >= 0) & (place < passages.sentences[index]), place, -1)
+            arrays["sentence"] = np.repeat(place[:, None], arrays["tokens"].shape[1], axis=1).astype(np.int32)
+        return arrays
 
     def _next(self, plan: Plan, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
         passages = plan.passages

@@ -41,6 +41,7 @@ class Sentences:
     break_at: Literal["sentence", "anywhere"] = "sentence"
     separator: str | None = None
     overrun = True
+    lead: int | None = None
 
     def __init__(
         self, *, length: Count | None = None, longest: Count | None = None, languages: dict[str, float] | None = None,

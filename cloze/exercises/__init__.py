@@ -7,6 +7,7 @@ Contract: tests/contracts/test_edits.py walks the registry.
 from cloze.exercises import (
     answer,
     arcs,
+    body_first,
     boundaries,
     bring,
     close,
@@ -45,8 +46,8 @@ from cloze.exercises.exercise import Exercise
 from cloze.exercises.facts import TokenFacts
 
 __all__ = [
-    "Edit", "Exercise", "TokenFacts", "answer", "arcs", "boundaries", "bring", "close", "copy", "corrupt", "cut", "delete",
-    "frame", "hide", "inverse_cloze", "label", "mask", "match", "mismatch", "only", "order", "pair", "pair_half", "permutation",
-    "permute", "predict", "reference", "rotate", "separate", "shuffle", "split_words", "spread", "subsample", "summarise",
+    "Edit", "Exercise", "TokenFacts", "answer", "arcs", "body_first", "boundaries", "bring", "close", "copy", "corrupt", "cut",
+    "delete", "frame", "hide", "inverse_cloze", "label", "mask", "match", "mismatch", "only", "order", "pair", "pair_half",
+    "permutation", "permute", "predict", "reference", "rotate", "separate", "shuffle", "split_words", "spread", "subsample", "summarise",
     "unanswered", "value", "windows",
 ]

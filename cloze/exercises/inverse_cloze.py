@@ -53,12 +53,16 @@ class InverseCloze:
         chosen = np.where((count < 2)[:, None], alone, chosen) & inside
         stays = (draw.uniform("inverse_cloze.keep") < self.keep) & (count > 1)
         rest = inside & (~chosen | stays[:, None])
-        kept = rows.without("sentence", *(name for name in ("word_start",) if name in rows))
-        query = Rows({**kept, **_gathered(tokens, chosen)}, checked=True)
-        return query.with_view(self.to, _gathered(tokens, rest))
+        query = Rows({**without_text(rows), **gathered(tokens, chosen)}, checked=True)
+        return query.with_view(self.to, gathered(tokens, rest))
 
 
-def _gathered(tokens: NDArray[np.int32], chosen: NDArray[np.bool_]) -> Rows:
+def without_text(rows: Rows) -> Rows:
+    """Rows without what belongs to the places of their tokens."""
+    return rows.without("sentence", *(name for name in ("word_start",) if name in rows))
+
+
+def gathered(tokens: NDArray[np.int32], chosen: NDArray[np.bool_]) -> Rows:
     """The chosen tokens of every row, side by side."""
     row, column = where(chosen)
     length = np.bincount(row, minlength=len(tokens))

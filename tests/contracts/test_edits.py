@@ -40,7 +40,7 @@ def block() -> Rows:
         "sentence": columns // 7, "word_start": g.random((ROWS, WIDTH)) < 0.6,
     }
     masked = (g.random((ROWS, WIDTH)) < 0.2) & ~special & (columns < length[:, None])
-    companions = {f"{c}.{k}": v for c in ("next", "distractor", "translation", "target") for k, v in passage.items()}
+    companions = {f"{c}.{k}": v for c in ("next", "distractor", "translation", "target", "lead") for k, v in passage.items()}
     span = np.where(masked, np.cumsum(masked & ~np.pad(masked[:, :-1], ((0, 0), (1, 0))), axis=1), 0)
     return Rows({
         **passage, **companions, "special": special, "masked": masked, "segments": columns // 15, "layers/span": span,

@@ -50,6 +50,9 @@ def test_an_untrained_system_starts_at_chance(name: str, system: Callable[..., A
         with torch.no_grad():
             losses = step(turn, batch)
         for run, objective in opened.recipe.turns[turn].objectives():
+            if objective.weight == 0:  # it is only read by others
+                assert objective.name not in losses
+                continue
             loss = float(losses[objective.name].total) / counts[objective.name]
             if objective.part.name in OWN_START:
                 own = step.objectives[objective.name]
@@ -141,7 +144,8 @@ def test_without_answers_the_loss_is_a_zero_that_is_connected(name: str, system:
         for left in losses.keys() - empty.keys():
             print(f"{turn}: {left} asks every row or token, whatever the exercise asks")
             assert {o.name: o.part.name for _, o in opened.recipe.turns[turn].objectives()}[left] in ALWAYS_ASK
-        assert empty
+        if not empty:  # all of them ask every row
+            continue
         for loss in empty.values():
             assert loss.total.item() == 0.0 and all(value.item() == 0.0 for value in loss.metrics.values())
         backward(list(empty.values()))

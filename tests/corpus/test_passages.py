@@ -232,6 +232,29 @@ def test_distractors_may_come_from_documents_in_proportion_to_their_sentences(ma
         assert np.abs(found - expected).max() < 0.05
 
 
+def test_the_lead_is_a_sentence_from_the_begin_of_the_document_and_tells_its_place_in_the_passage(make_store: object) -> None:
+    store: Store = make_store([[3, 4, 5, 2], [6], [1, 1, 9]])  # type: ignore[operator]
+    bound = Passages(lead=2, overrun=False).bind(store, seed=5, entry="main")
+    seen = set()
+    for epoch in range(40):
+        plan = bound.plan(epoch, 7)
+        rows = bound.read(plan, np.arange(len(plan)), frozenset({"sentence", "lead.tokens", "lead.sentence"}))
+        for i in range(len(plan)):
+            size, own = rows["lead.length"][i], int(rows["document"][i])
+            lead, passage = rows["lead.tokens"][i, :size].tolist(), rows["tokens"][i, : rows["length"][i]].tolist()
+            first = store.document_sentences[own]
+            number = int(np.searchsorted(store.sentence_starts, lead[0] - 10))
+            assert first <= number < min(first + 2, store.document_sentences[own + 1])
+            assert lead == list(range(lead[0], lead[0] + min(int(np.diff(store.sentence_starts)[number]), 7)))
+            inside = [rows["sentence"][i, passage.index(token)] for token in lead if token in passage]
+            assert set(inside) == ({rows["lead.sentence"][i, 0]} if lead[0] in passage else set())
+            assert (rows["lead.sentence"][i, 0] < 0) == (lead[0] not in passage)
+            seen.add(number)
+    assert seen == {0, 1, 4, 5, 6}
+    with pytest.raises(RecipeError, match=r"passages\.lead: 2; expected the number of sentences that begin a document"):
+        Passages(lead=2, across_documents=True)
+
+
 def test_distractors_avoid_every_document_that_a_passage_spans(make_store: object) -> None:
     store: Store = make_store([[2], [2], [2], [2], [2], [2]])  # type: ignore[operator]
     bound = Passages(across_documents=True).bind(store, seed=5, entry="main")

@@ -1,9 +1,10 @@
-"""A sentence taken out of a passage is in no passage but, with some odds, its own."""
+"""A sentence that is asked for is in no passage but, in the inverse cloze task with some odds, its own."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from cloze.exercises.body_first import BodyFirst
 from cloze.exercises.inverse_cloze import InverseCloze
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
@@ -43,3 +44,19 @@ def test_the_passage_keeps_the_sentence_with_these_odds() -> None:
     whole = out["passage.length"][np.arange(2000) % 4 > 0] == 12
     assert abs(whole.mean() - 0.1) < 0.03
     assert (made(40, keep=1.0)["passage.length"][1:4] == 12).all()
+
+
+def test_a_passage_never_has_the_lead_sentence_that_is_asked_for() -> None:
+    whole = np.arange(100, 112, dtype=np.int32)
+    lead = np.array([[1, 2, 3, 4, 5], [103, 104, 105, 106, 0], [100, 101, 102, 103, 104]], np.int32)
+    given = Rows({
+        "tokens": np.stack([whole] * 3), "length": np.array([12, 12, 5], np.int32),
+        "sentence": np.array([np.repeat([0, 1, 2], [3, 4, 5])] * 2 + [[0] * 12]), "word_start": np.ones((3, 12), np.bool_),
+        "lead.tokens": lead, "lead.length": np.array([5, 4, 5], np.int32),
+        "lead.sentence": np.repeat(np.array([[-1], [1], [0]], np.int32), 5, axis=1),
+    })  # fmt: skip
+    out = BodyFirst()(given, Draw(row_keys(1, "main", 0, items=np.arange(3))))
+    queries = [out["tokens"][row, : out["length"][row]].tolist() for row in range(3)]
+    passages = [out["passage.tokens"][row, : out["passage.length"][row]].tolist() for row in range(3)]
+    assert queries == [[1, 2, 3, 4, 5], [103, 104, 105, 106], [100, 101, 102]]  # the last row is nothing but the sentence
+    assert passages == [list(range(100, 112)), [100, 101, 102, *range(107, 112)], [103, 104]]

@@ -165,10 +165,10 @@ def test_the_negatives_are_those_of_the_whole_step_however_it_is_divided(
 ICT = """
 name: ict
 text: {normalise: {lower: true}, tokenizer: {wordpiece: {size: 300}}}
-corpus: {passages: {length: 32}}
+corpus: {passages: {length: 32, overrun: false, lead: 3}}
 network: {transformer: {layers: 1, width: 32, heads: 2}}
 exercise:
-  - inverse_cloze: {to: passage, keep: 0.1}
+  - EDIT
   - frame: "[CLS] {A} [SEP]"
   - frame: {in: passage, template: "[CLS] {A} [SEP]"}
 passes:
@@ -184,10 +184,11 @@ reading: {single: "[CLS] {A} [SEP]"}
 """
 
 
-def test_a_network_is_pre_trained_by_telling_where_sentences_come_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize("edit", ["inverse_cloze: {to: passage, keep: 0.1}", "body_first: {to: passage}"])
+def test_a_network_is_pre_trained_by_telling_where_sentences_come_from(tmp_path: Path, edit: str) -> None:
     from cloze.assembly.run import pretrain
 
-    (tmp_path / "ict.yaml").write_text(ICT)
+    (tmp_path / "ict.yaml").write_text(ICT.replace("EDIT", edit))
     chance = np.random.default_rng(0)
     documents = ["\n".join(" ".join(chance.choice(TOPICS, 6)) + "." for _ in range(5)) for _ in range(40)]
     (tmp_path / "text.txt").write_text("\n\n".join(documents) + "\n")

@@ -1,0 +1,44 @@
+"""Ask which passage comes from a text that begins like this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloze.exercises.inverse_cloze import gathered, without_text
+from cloze.registry import register
+from cloze.rng import Draw
+from cloze.rows import Rows, before
+
+
+@register("edit", "body_first")
+@dataclass(frozen=True)
+class BodyFirst:
+    """The companion `lead`, a sentence from the begin of the row's document, is the query; the row becomes the view `to`, the passage
+    (body-first selection: Chang et al., 2020, "Pre-training Tasks for Embedding-based Large-scale Retrieval", §3).
+
+    The source gives the companion: `passages: {lead: 5}`. A passage never has the sentence that is asked for: it is taken out.
+    Of a row that is nothing but this sentence the first half is the query and the second the passage. Frames follow, one in each
+    view.
+    """
+
+    to: str = "passage"
+
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset({"tokens", "length", "sentence", "lead.tokens", "lead.length", "lead.sentence"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        return frozenset({f"{self.to}.tokens", f"{self.to}.length"})
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        tokens, length, lead = rows["tokens"], rows["length"].astype(np.int64), rows.view("lead")
+        inside = before(length, tokens.shape[1])
+        rest = inside & (rows["sentence"] != lead["sentence"][:, :1])
+        alone, half = ~rest.any(1), (length + 1) // 2
+        rest |= alone[:, None] & inside & ~before(half, tokens.shape[1])
+        asked = np.where(alone, np.minimum(lead["length"], half), lead["length"]).astype(np.int32)
+        query = Rows({**without_text(rows), "tokens": lead["tokens"], "length": asked}, checked=True)
+        return query.with_view(self.to, gathered(tokens, rest))
