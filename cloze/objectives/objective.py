@@ -33,7 +33,8 @@ class Objective(nn.Module):
     `scope` is `row` when the loss of a batch is the sum of the losses of its rows; with `batch` the rows of a step must stay
     together: neither accumulation nor several processes are possible; with `step` rows are compared with all others of the step,
     and the objective says by `kept` and `compare` how (see training/together.py). `kind` is what the verbs may use the trained
-    head for; None: for nothing, it is known by its name. Without `likelihood` its loss is not how unlikely the answers are. Zero
+    head for; None: for nothing, it is known by its name. Without `likelihood` its loss is not how unlikely the answers are.
+    `of_texts`: its places are the ends of two texts; `of_records`: it answers for whole records, without a column of theirs. Zero
     answers give a zero that is connected to the parameters, so that every rank takes part in the same collectives.
     """
 
@@ -44,6 +45,8 @@ class Objective(nn.Module):
     scope: Literal["row", "batch", "step"] = "row"
     kind: Kind | None = None
     likelihood: bool = True
+    of_texts: bool = False
+    of_records: bool = False
     head: nn.Module
 
     @abstractmethod

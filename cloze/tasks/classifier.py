@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from cloze.decoding.layout import Framed
-from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint, Reader
-from cloze.errors import CheckpointError
 from cloze.tasks.labels import Examples, label_ids
 from cloze.tasks.metrics import measure
-from cloze.tasks.task import Evaluation, FramedRow, Learner, Report, cut_remark, evaluating
+from cloze.tasks.task import Evaluation, FramedRow, Report, cut_remark
+from cloze.tasks.texts import SummaryLearner, TableTask, head_named
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Choice:
         return record
 
 
-class Classifier(Learner):
+class Classifier(SummaryLearner):
     """A reader with a head over `labels`."""
 
     def __init__(self, reader: Reader, head: nn.Module, labels: Sequence[str], task: Any, *, length: int | None) -> None:
@@ -58,35 +57,17 @@ class Classifier(Learner):
         self.names = tuple(labels)
         self.labels = self.names
 
-    def encode(self, examples: Examples) -> list[Framed]:
-        """The examples as the network reads them."""
-        return self.reader.encode(examples.texts, examples.others, longest=self.length)
-
     def answered(self, examples: Examples) -> list[Labelled]:
         """The examples with the numbers of their labels."""
         labels = label_ids(examples, self.names).tolist()
         return [Labelled(framed, label) for framed, label in zip(self.encode(examples), labels, strict=True)]
 
-    def scores(self, rows: Sequence[Framed]) -> Tensor:
-        """Scores (B, C) of framed rows."""
-        batch = self.exact.batch(rows)
-        states = self.exact.states(batch, self.head.reads)
-        places = torch.arange(len(rows))
-        if getattr(self.head, "of_texts", False):
-            places = text_ends(rows, batch["tokens"].shape[1])
-        return self.exact.scores(self.head, states, batch, places.to(self.exact.device))
-
-    @torch.inference_mode()
     def probabilities(
         self, framed: Sequence[Framed], *, size: int = 64, report: Report = lambda done: None
     ) -> NDArray[np.float32]:
         """The probability of each label for every row: (N, C), in the order of the rows; runs in eval mode."""
-        with evaluating(self):
-            found = np.empty((len(framed), len(self.names)), np.float32)
-            for index in by_length([len(row) for row in framed], rows=size):
-                found[index] = self.scores([framed[i] for i in index]).softmax(-1).cpu().numpy()
-                report(len(index))
-            return found
+        scores = torch.from_numpy(self.all_scores(framed, size=size, report=report))
+        return scores.softmax(-1).numpy() if len(framed) else np.zeros((0, len(self.names)), np.float32)
 
     def judge(
         self, rows: Sequence[Labelled], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
@@ -119,44 +100,40 @@ class Classifier(Learner):
     ) -> list[Choice]:
         """The most probable label of every example."""
         framed = self.encode(examples)
-        probabilities = self.probabilities(framed, size=size, report=report)
-        others: Sequence[str | None] = examples.others if examples.others is not None else [None] * len(examples)
-        made = []
-        for line, text, other, read, row in zip(examples.lines, examples.texts, others, framed, probabilities, strict=True):
-            best = int(row.argmax())
-            shares = {label: round(float(p), 6) for label, p in zip(self.names, row, strict=True)}
-            made.append(Choice(line, text, other, self.names[best], round(float(row[best]), 6), shares, read.cut))
-        return made
+        found = self.probabilities(framed, size=size, report=report)
+        return choices(examples, self.names, found, [row.cut for row in framed])
 
     def scored(
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
     ) -> Iterator[dict[str, Any]]:
-        """Every example with the probabilities of all labels as its label, by the names of the task's columns: what the answer
-        `scores` reads."""
-        found = self.probabilities(self.encode(examples), size=size, report=report)
-        others: Sequence[str | None] = examples.others if examples.others is not None else [None] * len(examples)
-        for line, text, other, row in zip(examples.lines, examples.texts, others, found.tolist(), strict=True):
-            second = {} if other is None else {self.task.text_b: other}
-            yield {"line": line, self.task.text: text, **second, self.task.label: dict(zip(self.names, row, strict=True))}
+        """Every example with the probabilities of all labels as its label: what the answer `scores` reads."""
+        return scored(examples, self.task, self.names, self.probabilities(self.encode(examples), size=size, report=report))
 
 
-def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
-    """The flat places of the first and the last token of both texts of every row (B, 4); those of a text that shows none are the
-    row's first token."""
-    found = torch.zeros(len(rows), 4, dtype=torch.int64)
-    for number, row in enumerate(rows):
-        for text in (0, 1):
-            columns = np.flatnonzero(row.part == text)
-            if len(columns):
-                found[number, 2 * text : 2 * text + 2] = torch.tensor([int(columns[0]), int(columns[-1])])
-    return found + torch.arange(len(rows))[:, None] * width
+def choices(
+    examples: Examples, names: Sequence[str], probabilities: NDArray[np.floating], cut: Sequence[int]
+) -> list[Choice]:
+    """The most probable label of every example, of equals the first, from the probabilities (N, C) of the labels `names`."""
+    made = []
+    for line, texts, row, lost in zip(examples.lines, examples.rows(), probabilities, cut, strict=True):
+        best = int(row.argmax())
+        shares = {label: round(float(p), 6) for label, p in zip(names, row, strict=True)}
+        text, *others = texts
+        made.append(Choice(line, text, others[0] if others else None, names[best], round(float(row[best]), 6), shares, lost))
+    return made
+
+
+def scored(
+    examples: Examples, task: TableTask, names: Sequence[str], probabilities: NDArray[np.floating]
+) -> Iterator[dict[str, Any]]:
+    """Every example by the names of the task's columns, with the probabilities (N, C) of the labels `names` as its label."""
+    for line, texts, row in zip(examples.lines, examples.rows(), probabilities.tolist(), strict=True):
+        named = dict(zip((task.text, str(task.text_b)), texts, strict=False))
+        yield {"line": line, **named, task.label: dict(zip(names, row, strict=True))}
 
 
 def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:
     """The classifier of a fine-tuned checkpoint; a sequence-classification folder that transformers wrote works too."""
-    summaries = [name for name, head in loaded.heads.items() if getattr(head, "kind", None) == "relation_prediction"]
-    name = str(described["head"] or (summaries or ["relation_prediction"])[0])
-    if name not in loaded.heads:
-        raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
     reader = Reader.of(loaded, precision=precision)
-    return Classifier(reader, loaded.heads[name], described["labels"], task, length=described.get("length"))
+    head = head_named(loaded, described, "relation_prediction")
+    return Classifier(reader, head, described["labels"], task, length=described.get("length"))

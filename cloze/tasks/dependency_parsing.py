@@ -15,16 +15,18 @@ from cloze.errors import CheckpointError, TaskError
 from cloze.registry import register
 from cloze.tasks.conllu import Trees, read_trees
 from cloze.tasks.parser import NAMES, Parser, constant
+from cloze.tasks.task import Unsearched
 
 
 @dataclass(frozen=True)
-class DependencyParsing:
+class DependencyParsing(Unsearched):
     """Which columns of CoNLL-U hold a word and the relation to its head."""
 
     text: str = "form"
     label: str = "deprel"
     format: Format | None = None
     name: str = "dependency_parsing"
+    does: ClassVar[str] = "finds the best tree"
     of_words: ClassVar[bool] = True  # a text may be a list of its words
 
     @property
@@ -39,12 +41,6 @@ class DependencyParsing:
         if quoting == "standard":
             raise TaskError("--quoting standard: in CoNLL-U a quote is a word like any other. Leave it out.")
         return replace(self, format=format)
-
-    def deciding(self, *, beams: int | None, length_penalty: float | None) -> DependencyParsing:
-        """The same task: the best tree is found exactly."""
-        if beams is not None or length_penalty is not None:
-            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} finds the best tree.")
-        return self
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Trees:
         """The sentences of a file."""

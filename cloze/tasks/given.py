@@ -72,7 +72,7 @@ def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, 
     if first is None:
         raise TaskError("no rows; expected at least one.")
     for number, row in enumerate(chain([first], rows), start=1):
-        yield _record(row, number, names, words=len(names) == 1 and getattr(task, "of_words", False))
+        yield _record(row, number, names, words=len(names) == 1 and task.of_words)
 
 
 def _record(row: Any, number: int, names: Sequence[str], *, words: bool) -> dict[str, Any]:

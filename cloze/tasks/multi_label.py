@@ -17,18 +17,18 @@ from cloze.errors import TaskError, nearest
 from cloze.registry import register
 from cloze.tasks.label_sets import SET_METRICS, set_metrics
 from cloze.tasks.task import Evaluation, Report, cut_remark
-from cloze.tasks.texts import Answered, AnsweredTexts, SummaryLearner, TextTask, each_text, head_named
+from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named
 
 
 @dataclass(frozen=True)
-class MultiLabel(TextTask):
+class MultiLabel(CellTask):
     """A task whose answers are sets of classes; `separator` separates them in a cell, and `threshold` is the probability
     from which on a class is predicted."""
 
     separator: str = ","
     threshold: float = 0.5
 
-    name: ClassVar[str] = "multi_label"
+    name: str = "multi_label"
     metrics: ClassVar[Mapping[str, bool]] = SET_METRICS
 
     def __post_init__(self) -> None:

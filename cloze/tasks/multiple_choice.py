@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.corpus.readers.labelled import Table, read_table
 from cloze.corpus.records.choice import choices_of, number_among
 from cloze.decoding.layout import Framed
 from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import TaskError
 from cloze.registry import register
 from cloze.tasks.task import Evaluation, Report, cut_remark
-from cloze.tasks.texts import SummaryLearner, TextTask, head_named
+from cloze.tasks.texts import SummaryLearner, TableTask, head_named
 
 
 @dataclass(frozen=True)
@@ -43,15 +42,15 @@ class Offered:
 
 
 @dataclass(frozen=True)
-class MultipleChoice(TextTask):
+class MultipleChoice(TableTask):
     """A task whose rows hold a text, a list of others (`text_b`) and the number of the right one of these, from 0."""
 
-    name: ClassVar[str] = "multiple_choice"
+    name: str = "multiple_choice"
     metrics: ClassVar[Mapping[str, bool]] = {"accuracy": True}
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Any:
         """The examples of a file; with `labelled=False` answers are read if the column is there."""
-        table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
+        table = self.table(path)
         texts, cells = table.column(self.text, "--text NAME"), table.column(str(self.text_b), "--text-b NAME")
         answers: list[int] | None = [] if labelled or self.label in table.columns else None
         labels = table.column(self.label, "--label NAME") if answers is not None else [""] * len(table)
@@ -64,10 +63,6 @@ class MultipleChoice(TextTask):
             except ValueError as error:
                 raise TaskError(f"{table.path}:{line}: {error}") from None
         return Offered(texts, choices, answers, table.path, table.lines)
-
-    def answers(self, table: Table) -> list[Any]:
-        """Not asked: an answer belongs to what its row offers."""
-        raise NotImplementedError
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Chooser:
         """The chooser of a fine-tuned folder, or of one that transformers wrote."""

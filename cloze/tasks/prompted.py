@@ -18,7 +18,7 @@ from cloze.decoding.reader import Checkpoint
 from cloze.errors import TaskError
 from cloze.rng import permutation
 from cloze.tasks.classification import Classification
-from cloze.tasks.classifier import Choice
+from cloze.tasks.classifier import Choice, choices, scored
 from cloze.tasks.labels import Examples, label_ids
 from cloze.tasks.metrics import measure
 from cloze.tasks.task import Evaluation, Learner, Report, cut_remark, evaluating
@@ -54,7 +54,7 @@ class Prompt:
             raise TaskError(f"{examples.path}: {len(examples)} examples; expected at least {shots} to draw --shots {shots} from.")
         if verbalise is None and examples is None:
             raise TaskError("give the answer for each label: --verbalise positive=great,negative=terrible")
-        names = label_names(examples.labels or ()) if examples is not None else ()
+        names = label_names(examples.answers or ()) if examples is not None else ()
         answers = {name: name for name in names} if verbalise is None else verbalisers(verbalise)
         if len(answers) < 2:
             raise TaskError(f"{examples.path if examples else ''}: {len(answers)} distinct labels; expected at least two.")
@@ -67,7 +67,7 @@ class Prompt:
         if not self.shots or self.demonstrations is None:
             return ""
         chosen = permutation(len(self.demonstrations), self.seed, "shots", number)[: self.shots]
-        labels = self.demonstrations.labels or []
+        labels = self.demonstrations.answers or []
         return self.template.demonstrated([(_texts(self.demonstrations, i), self.answers[labels[i]]) for i in chosen])
 
 
@@ -75,7 +75,7 @@ def task_for(template: Template, *, text: str | None, text_b: str | None, label:
     """The task of reading one text or two, as the template has places for."""
     second = (text_b or "text_b") if template.pair else None
     name = "pair_classification" if template.pair else "sentence_classification"
-    return Classification(name, text or "text", second, label or "label")
+    return Classification(text or "text", second, label or "label", name=name)
 
 
 def _texts(examples: Examples, number: int) -> tuple[str, ...]:
@@ -114,9 +114,9 @@ class Prompted(Learner):
     ) -> NDArray[np.float64]:
         """The probability of each label for every example: (N, C)."""
         every = [one for candidates in asked for one in candidates]
-        told = _Told(report, len(self.names))
+        per_example = _PerExample(report, len(self.names))
         with evaluating(self):
-            scores = self.prompting.scores(every, size=size, report=told).reshape(len(asked), len(self.names))
+            scores = self.prompting.scores(every, size=size, report=per_example).reshape(len(asked), len(self.names))
         shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
@@ -149,26 +149,18 @@ class Prompted(Learner):
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
     ) -> Iterator[dict[str, Any]]:
         """Every example with the probabilities of all labels as its label, to learn from (Schick and Schütze, 2021, §3.3)."""
-        for number, row in enumerate(self.probabilities(self.candidates(examples), size=size, report=report).tolist()):
-            named = dict(zip((self.task.text, self.task.text_b), _texts(examples, number), strict=False))
-            yield {"line": examples.lines[number], **named, self.task.label: dict(zip(self.names, row, strict=True))}
+        return scored(
+            examples, self.task, self.names, self.probabilities(self.candidates(examples), size=size, report=report)
+        )
 
     def predict(self, examples: Examples, *, size: int = 64, report: Report = lambda done: None) -> list[Choice]:
         """The most probable label of every example."""
         asked = self.candidates(examples)
-        found = []
-        for number, row in enumerate(self.probabilities(asked, size=size, report=report)):
-            best = int(row.argmax())
-            shares = {label: round(float(p), 6) for label, p in zip(self.names, row, strict=True)}
-            text, *others = _texts(examples, number)
-            found.append(Choice(
-                examples.lines[number], text, others[0] if others else None, self.names[best], round(float(row[best]), 6), shares,
-                asked[number][0].cut,
-            ))  # fmt: skip
-        return found
+        found = self.probabilities(asked, size=size, report=report)
+        return choices(examples, self.names, found, [one[0].cut for one in asked])
 
 
-class _Told:
+class _PerExample:
     """Reports examples when as many candidates are done as they have."""
 
     def __init__(self, report: Report, each: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -17,16 +17,18 @@ from cloze.objectives import SpanExtraction
 from cloze.registry import register
 from cloze.tasks.answers import answer_scores, scoring_of
 from cloze.tasks.extractor import Extractor
+from cloze.tasks.task import Unsearched
 
 
 @dataclass(frozen=True)
-class QuestionAnswering:
+class QuestionAnswering(Unsearched):
     """A task: the fields that hold a question, its context and the answers."""
 
     text: str = "question"
     text_b: str = "context"
     label: str = "answers"
     name: str = "question_answering"
+    does: ClassVar[str] = "finds one"
 
     @property
     def metrics(self) -> Mapping[str, bool]:
@@ -38,12 +40,6 @@ class QuestionAnswering:
         if columns or format not in (None, "jsonl"):
             raise TaskError(f"--columns and --format are for tables; {self.name} reads JSON as SQuAD has it. Leave them out.")
         return replace(self)
-
-    def deciding(self, *, beams: int | None, length_penalty: float | None) -> QuestionAnswering:
-        """The same task: an answer is found, there is nothing to search."""
-        if beams is not None or length_penalty is not None:
-            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} finds one.")
-        return self
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Questions:
         """The questions of a file. The places of answers are not looked at: only their texts are measured."""

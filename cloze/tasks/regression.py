@@ -16,14 +16,14 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.registry import register
 from cloze.tasks.agreement import AGREEMENT, agreement, undefined
 from cloze.tasks.task import Evaluation, Report, cut_remark
-from cloze.tasks.texts import Answered, AnsweredTexts, SummaryLearner, TextTask, each_text, head_named
+from cloze.tasks.texts import Answered, AnsweredTexts, CellTask, SummaryLearner, each_text, head_named
 
 
 @dataclass(frozen=True)
-class Regression(TextTask):
+class Regression(CellTask):
     """A task whose answers are numbers."""
 
-    name: ClassVar[str] = "regression"
+    name: str = "regression"
     metrics: ClassVar[Mapping[str, bool]] = AGREEMENT
 
     def answer(self, cell: str) -> float:

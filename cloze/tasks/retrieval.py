@@ -40,7 +40,7 @@ class Retrieval(TextTask):
     text_b: str | None = "passage"
     label: str = ""
 
-    name: ClassVar[str] = "retrieval"
+    name: str = "retrieval"
     metrics: ClassVar[Mapping[str, bool]] = METRICS
 
     def answers(self, table: Table) -> list[Any]:

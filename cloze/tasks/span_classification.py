@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,13 +20,13 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
 from cloze.tasks.metrics import confusion, macro_f1
-from cloze.tasks.task import Evaluation, Learner, Report, evaluating
+from cloze.tasks.task import Evaluation, Learner, Report, Unsearched, evaluating
 
 Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class SpanClassification:
+class SpanClassification(Unsearched):
     """A task: the fields of a text, its spans and its label; `none` is the label that micro-F1 does not count."""
 
     text: str = "text"
@@ -34,6 +34,7 @@ class SpanClassification:
     spans: str = "spans"
     none: str | None = None
     name: str = "span_classification"
+    does: ClassVar[str] = "chooses a label"
 
     @property
     def metrics(self) -> Mapping[str, bool]:
@@ -45,12 +46,6 @@ class SpanClassification:
         if columns or format not in (None, "jsonl"):
             raise TaskError(f"--columns and --format are for tables; {self.name} reads JSON lines. Leave them out.")
         return replace(self)
-
-    def deciding(self, *, beams: int | None, length_penalty: float | None) -> SpanClassification:
-        """The same task: a label is chosen, there is nothing to search."""
-        if beams is not None or length_penalty is not None:
-            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} chooses a label.")
-        return self
 
     def read(self, path: Path | str, *, labelled: bool = True) -> MarkedTexts:
         """The texts of a file."""

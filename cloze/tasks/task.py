@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from cloze.registry import lookup, names, parameters
 Report = Callable[[int], None]
 Judged = Sequence[Any] | NDArray[Any]  # an item of every example
 T = TypeVar("T", bound="Task")
+U = TypeVar("U", bound="Unsearched")
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,15 @@ def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
 class Task(Protocol):
     """A registered kind of task with its options, which are the builder's arguments.
 
-    `metrics`: by name whether more is better; the first chooses the epoch if no other is asked for.
+    `metrics`: by name whether more is better; the first chooses the epoch if no other is asked for. `of_words`: a text may be a
+    list of its words.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def of_words(self) -> bool: ...
 
     @property
     def metrics(self) -> Mapping[str, bool]: ...
@@ -118,6 +123,20 @@ class Task(Protocol):
         """The options as task.json keeps them: `columns`, and apart from it whatever is no name of a column."""
 
 
+class Unsearched:
+    """What tasks share that write no text: there is nothing to search. `does` says what they do."""
+
+    name: str
+    of_words: ClassVar[bool] = False
+    does: ClassVar[str]
+
+    def deciding(self: U, *, beams: int | None, length_penalty: float | None) -> U:
+        """The same task; a beam search is refused with a `TaskError`."""
+        if beams is not None or length_penalty is not None:
+            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} {self.does}.")
+        return self
+
+
 class Learner(nn.Module):
     """A network with a head that answers a task: what `cloze evaluate` and `cloze predict` ask, and what measures a run.
 
@@ -139,6 +158,7 @@ class Learner(nn.Module):
     def answered(self, examples: Any) -> list[Any]:
         """The examples as rows with their answers; one without an answer is a `TaskError`."""
 
+    @abstractmethod
     def judge(
         self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Judged:
@@ -147,11 +167,10 @@ class Learner(nn.Module):
         Runs in eval mode. `metrics` of any of the items, also of one that comes twice, are those of these rows: so confidence
         intervals need no second pass through the network.
         """
-        raise TaskError(f"{self.task.name} is not measured example by example: leave --bootstrap out.")
 
+    @abstractmethod
     def metrics(self, judged: Any) -> dict[str, float]:
         """The task's metrics on rows that were judged."""
-        raise NotImplementedError
 
     def measure(
         self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None

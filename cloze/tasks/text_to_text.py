@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -40,6 +40,7 @@ class TextToText:
     format: Format | None = None
     quoting: Quoting = "auto"
     name: str = "text_to_text"
+    of_words: ClassVar[bool] = False
 
     @property
     def metrics(self) -> Mapping[str, bool]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -17,10 +18,10 @@ from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Checkpoint
 from cloze.errors import CheckpointError, TaskError
-from cloze.tasks.task import Learner, Report, evaluating
+from cloze.tasks.task import Learner, Report, Unsearched, evaluating
 
 A = TypeVar("A")
-T = TypeVar("T", bound="TextTask")
+T = TypeVar("T", bound="TableTask")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class AnsweredTexts(Generic[A]):
     def __len__(self) -> int:
         return len(self.texts)
 
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The texts of every example: one, or two."""
+        return zip(self.texts) if self.others is None else zip(self.texts, self.others, strict=True)
+
     def known(self) -> list[A]:
         """The answers; a file without is a `TaskError`."""
         if self.answers is None:
@@ -44,7 +49,7 @@ class AnsweredTexts(Generic[A]):
 
 
 @dataclass(frozen=True)
-class TextTask:
+class TableTask(Unsearched):
     """A task on one text, or with `text_b` on two: names of columns, and how a file is written (see `read_table`)."""
 
     text: str = "text"
@@ -54,28 +59,44 @@ class TextTask:
     format: Format | None = None
     quoting: Quoting = "auto"
 
-    name: ClassVar[str]
+    does: ClassVar[str] = "writes none"
 
     def reading(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
         """The same task for files that are written in another way."""
         return replace(self, columns=tuple(columns) if columns else None, format=format, quoting=quoting)
 
-    def deciding(self: T, *, beams: int | None, length_penalty: float | None) -> T:
-        """The same task: nothing is searched for."""
-        if beams is not None or length_penalty is not None:
-            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} writes none.")
-        return self
+    def table(self, path: Path | str) -> Table:
+        """The rows of a file."""
+        return read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
+
+    def description(self) -> dict[str, Any]:
+        """The columns."""
+        return {"columns": {"text": self.text, "text_b": self.text_b, "label": self.label}}
+
+
+@dataclass(frozen=True)
+class TextTask(TableTask, ABC):
+    """A task whose examples are texts with answers."""
 
     def read(self, path: Path | str, *, labelled: bool = True) -> AnsweredTexts[Any]:
         """The examples of a file; with `labelled=False` answers are read if the column is there."""
-        table = read_table(path, format=self.format, columns=self.columns, quoting=self.quoting)
+        table = self.table(path)
         texts = table.column(self.text, "--text NAME")
         others = table.column(self.text_b, "--text-b NAME") if self.text_b is not None else None
         answers = self.answers(table) if labelled or self.label in table.columns else None
         return AnsweredTexts(texts, others, answers, table.path, table.lines)
 
+    @abstractmethod
     def answers(self, table: Table) -> list[Any]:
-        """The answers in a table's column; a cell that is none is a `TaskError` with file and line."""
+        """The answer of every row; one that is none is a `TaskError` with file and line."""
+
+
+@dataclass(frozen=True)
+class CellTask(TextTask):
+    """A task whose answers are cells of a column, each of which is parsed alone."""
+
+    def answers(self, table: Table) -> list[Any]:
+        """The answers in a table's column."""
         found = []
         for cell, line in zip(table.column(self.label, "--label NAME"), table.lines, strict=True):
             try:
@@ -84,13 +105,9 @@ class TextTask:
                 raise TaskError(f"{table.path}:{line}: {self.label!r} is {error}") from None
         return found
 
+    @abstractmethod
     def answer(self, cell: str) -> Any:
         """A cell as an answer; one that is none is a `ValueError` that says so."""
-        raise NotImplementedError
-
-    def description(self) -> dict[str, Any]:
-        """The columns."""
-        return {"columns": {"text": self.text, "text_b": self.text_b, "label": self.label}}
 
 
 @dataclass(frozen=True)
@@ -120,7 +137,8 @@ class SummaryLearner(Learner):
         """Scores (B, C) of framed rows in fp32."""
         batch = self.exact.batch(rows)
         states = self.exact.states(batch, self.head.reads)
-        found = self.exact.scores(self.head, states, batch, torch.arange(len(rows), device=self.exact.device))
+        places = text_ends(rows, batch["tokens"].shape[1]) if self.head.of_texts else torch.arange(len(rows))
+        found = self.exact.scores(self.head, states, batch, places.to(self.exact.device))
         return found if found.dim() > 1 else found[:, None]
 
     @torch.inference_mode()
@@ -138,10 +156,24 @@ class SummaryLearner(Learner):
         return np.zeros((0, 1), np.float32) if found is None else found
 
 
-def head_named(loaded: Checkpoint, described: Mapping[str, Any]) -> Any:
-    """The head of a fine-tuned checkpoint that task.json names; without a name one that reads a text's summary, or the first."""
-    summaries = [name for name, head in loaded.heads.items() if getattr(head, "kind", None) == "relation_prediction"]
-    name = str(described["head"] or (*summaries, *loaded.heads, "relation_prediction")[0])
+def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
+    """The flat places of the first and the last token of both texts of every row (B, 4); those of a text that shows none are the
+    row's first token."""
+    found = torch.zeros(len(rows), 4, dtype=torch.int64)
+    for number, row in enumerate(rows):
+        for text in (0, 1):
+            columns = np.flatnonzero(row.part == text)
+            if len(columns):
+                found[number, 2 * text : 2 * text + 2] = torch.tensor([int(columns[0]), int(columns[-1])])
+    return found + torch.arange(len(rows))[:, None] * width
+
+
+def head_named(loaded: Checkpoint, described: Mapping[str, Any], usual: str | None = None) -> Any:
+    """The head of a fine-tuned checkpoint that task.json names; without a name one that reads a text's summary, else `usual`
+    (None: the first)."""
+    summaries = [name for name, head in loaded.heads.items() if head.kind == "relation_prediction"]
+    others = tuple(loaded.heads) if usual is None else (usual,)
+    name = str(described["head"] or (*summaries, *others, "relation_prediction")[0])
     if name not in loaded.heads:
         raise CheckpointError(f"{loaded.folder}: the head {name!r} is missing; it has: {', '.join(loaded.heads) or 'none'}.")
     return loaded.heads[name]

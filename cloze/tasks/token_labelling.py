@@ -16,10 +16,11 @@ from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
 from cloze.schemes import Repair
 from cloze.tasks.labeller import NAMES, WordLabeller, measured
+from cloze.tasks.task import Unsearched
 
 
 @dataclass(frozen=True)
-class TokenLabelling:
+class TokenLabelling(Unsearched):
     """Which columns hold a word and its label, and which spans labels mean that break their scheme."""
 
     text: str = "text"
@@ -28,6 +29,7 @@ class TokenLabelling:
     columns: tuple[str, ...] | None = None
     format: Format | None = None
     name: str = "token_labelling"
+    does: ClassVar[str] = "labels words"
     of_words: ClassVar[bool] = True  # a text may be a list of its words
 
     @property
@@ -40,12 +42,6 @@ class TokenLabelling:
         if quoting == "standard":
             raise TaskError("--quoting standard: in texts of labelled words a quote is a word like any other. Leave it out.")
         return replace(self, columns=tuple(columns) if columns else None, format=format)
-
-    def deciding(self, *, beams: int | None, length_penalty: float | None) -> TokenLabelling:
-        """The same task: each word is labelled by itself, there is nothing to search."""
-        if beams is not None or length_penalty is not None:
-            raise TaskError(f"--beams and --length-penalty are for tasks that write a text; {self.name} labels words.")
-        return self
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Tagged:
         """The texts of a file."""

@@ -35,7 +35,7 @@ def test_tsv_csv_and_json_lines_give_the_same_examples(tmp_path: Path) -> None:
     ]
     for path in files:
         examples = task("sentence_classification").read(path)
-        assert (examples.texts, examples.labels) == (["fine, good", "bad"], ["1", "0"]), path.name
+        assert (examples.texts, examples.answers) == (["fine, good", "bad"], ["1", "0"]), path.name
 
 
 def test_lines_are_those_of_the_file_even_across_quoted_line_ends(tmp_path: Path) -> None:
