@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 #: What a source of running text gives; a store with annotation layers adds `layers/<name>` to each.
 GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
-_LEAD = "lead"  # the companion from the begin of the passage's document
+_LEAD = "lead"  # the companion from the beginning of the passage's document
 _FEWEST = 20  # documents below which nothing is held out
 _CHUNK = 1 << 20  # documents looked at together: bounds memory, not results
 
@@ -88,8 +88,8 @@ class Passages:
     ) -> None:
         if lead is not None and (across_documents or lead < 1):
             raise RecipeError(
-                f"passages.lead: {lead}; expected the number of sentences that begin a document, 1 or more, and passages of single "
-                "documents (across_documents: false)."
+                f"passages.lead: {lead}; expected the number of sentences that begin a document, 1 or more, and passages of "
+                "single documents (across_documents: false)."
             )
         if not 0.0 <= short <= 1.0:
             raise RecipeError(f"passages.short: {short} is not a share; expected 0 to 1.")
@@ -290,7 +290,7 @@ class BoundPassages:
         return np.searchsorted(language, language[own], "left"), np.searchsorted(language, language[own], "right")
 
     def _lead(self, plan: Plan, items: Int64, index: Int64, want: frozenset[str]) -> dict[str, NDArray[Any]]:
-        """A sentence from the begin of each passage's document, cut to the room."""
+        """A sentence from the beginning of each passage's document, cut to the room."""
         stretch, passages = self.stretch, plan.passages
         own = np.searchsorted(stretch.documents, passages.document[index])
         first = stretch.first[own]

@@ -15,8 +15,8 @@ from cloze.rows import Rows, before
 @register("edit", "body_first")
 @dataclass(frozen=True)
 class BodyFirst:
-    """The companion `lead`, a sentence from the begin of the row's document, is the query; the row becomes the view `to`, the passage
-    (body-first selection: Chang et al., 2020, "Pre-training Tasks for Embedding-based Large-scale Retrieval", §3).
+    """The companion `lead`, a sentence from the beginning of the row's document, is the query; the row becomes the view `to`, the
+    passage (body-first selection: Chang et al., 2020, "Pre-training Tasks for Embedding-based Large-scale Retrieval", §3).
 
     The source gives the companion: `passages: {lead: 5}`. A passage never has the sentence that is asked for: it is taken out.
     Of a row that is nothing but this sentence the first half is the query and the second the passage. Frames follow, one in each
