@@ -129,7 +129,8 @@ def store_of(recipe: str, text: str, values: Sequence[str], work: Path) -> Path:
 
 def multiplied(wanted: Cell, store: Path) -> list[str]:
     """The values of a cell, with `rows*2` and `rate*0.5` turned into multiples of what the fit says."""
-    from cloze.assembly.fit import Facts, fit
+    from cloze.assembly.change import Facts
+    from cloze.assembly.fit import fit
     from cloze.assembly.load import load_recipe
     from cloze.corpus import Store
 
@@ -166,6 +167,8 @@ def run(wanted: Cell, work: Path) -> dict[str, Any]:
         overrides=[*QUIET, *given, *values], held_out=[f"{store}.valid"], device="cpu", report=lambda told: None,
     )
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    if not outcome.finished:
+        raise SystemExit(f"{wanted}: stopped by a signal")
     log = [json.loads(line) for line in (out / "cloze/log.jsonl").read_text().splitlines()]
     start = next(record for record in log if record["event"] == "start")
     held = [record for record in log if record["event"] == "held_out"]

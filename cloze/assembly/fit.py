@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
+from cloze.assembly.change import Change, Facts
+from cloze.assembly.fit_words import fit_words, learns_words, least_counts
 from cloze.assembly.peaks import RECURRENT, WORDS, network_kind, peak_law
 from cloze.assembly.recipe import PartSpec, Recipe
 
@@ -38,36 +38,15 @@ VOCABULARY = 1.6  # ids per square root of a byte of text
 EVALUATIONS = 20  # held-out losses in a run, at most
 
 
-class Facts(NamedTuple):
-    """What a fit goes by: tokens that the budget pays for, and tokens of the training text."""
-
-    budget_tokens: float
-    text_tokens: int
-
-
-@dataclass(frozen=True)
-class Change:
-    """One value: its path, what is published, what is used here, and why."""
-
-    path: str
-    published: Any
-    here: Any
-    why: str
-
-    @property
-    def override(self) -> str:
-        """As `--set` takes it."""
-        return f"{self.path}={_written(self.here)}"
-
-
 def fits(recipe: Recipe) -> bool:
     """Whether the laws apply to every network of a recipe (of stages: of the last)."""
-    return all(part is not None and part.name in FITTED for part in (network.part for network in recipe.networks.values()))
+    parts = [network.part for network in recipe.networks.values()]
+    return learns_words(recipe) or all(part is not None and part.name in FITTED for part in parts)
 
 
 def fit_vocabulary(recipe: Recipe, text_bytes: int) -> list[Change]:
-    """The size of the tokenizer's vocabulary for a text of that many bytes, before there is a tokenizer."""
-    changes = []
+    """The tokenizer's vocabulary for a text of that many bytes, before there is a tokenizer."""
+    changes = list(least_counts(recipe, text_bytes)) if learns_words(recipe) else []
     for name, text in recipe.texts.items():
         published = text.tokenizer.arguments.get("size")
         here = max(1000, round(VOCABULARY * math.sqrt(text_bytes) / 1000) * 1000)
@@ -85,7 +64,7 @@ def fit(recipe: Recipe, facts: Facts, *, kept: Collection[str] = ()) -> list[Cha
     """
     if not fits(recipe):
         return []
-    found = _changes(recipe, facts, kept)
+    found = fit_words(recipe, facts) if learns_words(recipe) else _changes(recipe, facts, kept)
     return [change for change in found if change.published != change.here and change.path not in kept]
 
 
@@ -268,9 +247,3 @@ def short(number: float) -> str:
         if number >= size:
             return f"{number / size:.3g}{unit}"
     return f"{number:.0f}"
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(_written(item) for item in value) + "]"
-    return str(value)

@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cloze.assembly.fit import Change
+from cloze.assembly.change import Change
 from cloze.assembly.recipe import Recipe
 
 SHARE, USUAL = 0.6, 5e-5  # of the peak that a checkpoint was pre-trained with; the published peak that this is for

@@ -8,20 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from cloze.assembly import paths
+from cloze.assembly.change import Change, Facts
 from cloze.assembly.document import Where, from_data
 from cloze.assembly.expand import expand
 from cloze.assembly.faults import Faults
-from cloze.assembly.fit import Change, Facts, fit, fit_vocabulary, fits
+from cloze.assembly.fit import fit, fit_vocabulary, fits
+from cloze.assembly.fit_words import learns_words
 from cloze.assembly.recipe import Recipe
 from cloze.corpus import Store
 from cloze.corpus.build import corpus_files
 from cloze.training.budget import Budget
 from cloze.training.forecast import Trials, forecast
+from cloze.training.pace import Pace, pace
 from cloze.training.run import Run
 
 Say = Callable[[str], None]
 Load = Callable[[Sequence[str]], Recipe]
 Prepare = Callable[[Recipe], Run]
+Pays = Callable[[Recipe], float]
 
 _GUESS = Facts(1e7, 10**7)  # a budget, until it is measured what the real one pays for
 _PACKED = 4  # bytes of text in a byte of a compressed file, about
@@ -33,13 +37,15 @@ _ROUNDS = 6  # a batch and the tokens of a budget in steps go by each other
 class Fitted:
     """A recipe, the changes that fit it to its budget, and the tokens that the budget pays for; None where they are not known.
 
-    `kept` are the values that were set for it, as `--set` takes them; `changes` says why, where it is known.
+    `kept` are the values that were set for it, as `--set` takes them; `changes` says why, where it is known. `pace` is that of
+    a compiled engine, where it was measured.
     """
 
     recipe: Recipe
     changes: tuple[Change, ...] = ()
     tokens: float | None = None
     kept: tuple[str, ...] = ()
+    pace: Pace | None = None
 
     def table(self, budget: str, stage: str | None = None) -> str:
         """What was changed and why, and the line that gives the same run again; of a `stage` where there are several."""
@@ -75,19 +81,23 @@ def fitted(
         known = holding(load, fit_vocabulary(recipe, size))[0]
     base = _with(load, known) if known else recipe
     run = prepare(_with(load, [*known, *fit(base, _GUESS)]))
-    pays = paid(run, budget, trials)
+    text = sum(_text_tokens(run))
+    words = learns_words(recipe)
+    engine = pace(run) if budget.timed and words else None
+    pays = passes_paid(run, budget, engine) if words else paid(run, budget, trials)
     run.data.close()
-    return fitted_to(base, load, pays, sum(_text_tokens(run)), known=known)
+    made = fitted_to(base, load, pays, text, known=known, stays=() if budget.timed else ("training.epochs",))
+    return replace(made, pace=engine, tokens=made.tokens if budget.timed or not words else None)
 
 
 def fitted_to(
-    base: Recipe, load: Load, pays: Callable[[Recipe], float], text_tokens: int, *, known: Sequence[Change] = ()
+    base: Recipe, load: Load, pays: Pays, text_tokens: int, *, known: Sequence[Change] = (), stays: Sequence[str] = ()
 ) -> Fitted:
     """Fit a recipe that has the changes `known` to a budget; `pays(recipe)` are its tokens where the recipe is trained with it.
 
-    A change that the user's own values undo is left out, and the others go by those values.
+    A change that the user's own values undo is left out, and the others go by those values; so are those at the paths `stays`.
     """
-    kept: list[str] = []
+    kept = list(stays)
     held, made, tokens = list(known), base, pays(base)
     for _ in range(_ROUNDS):
         changes = [*known, *fit(base, Facts(tokens, text_tokens), kept=kept)]
@@ -100,7 +110,7 @@ def fitted_to(
     return Fitted(made, tuple(held), tokens, tuple(change.override for change in held))
 
 
-def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Callable[[Recipe], float]:
+def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Pays:
     """How many tokens a budget pays for, as a function of the recipe that is trained; measured on a run of a like recipe."""
     if budget.kind == "tokens":
         return lambda recipe: budget.amount
@@ -110,6 +120,16 @@ def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Callable[[Re
     if budget.kind != "steps":
         return lambda recipe: tokens
     return lambda recipe: tokens / rows * budget.amount * recipe.training.batch
+
+
+def passes_paid(run: Run, budget: Budget, engine: Pace | None) -> Pays:
+    """The same of word vectors, whose unit is a pass over the text: what a time pays for, by an engine or by the loop.
+
+    A budget that says how much to read is taken for one pass: nothing goes by it.
+    """
+    epochs = 1.0 if not budget.timed else engine.epochs(budget) if engine is not None else forecast(run).epochs or 1.0
+    tokens = epochs * sum(_text_tokens(run))
+    return lambda recipe: tokens
 
 
 def _with(load: Load, changes: Sequence[Change]) -> Recipe:

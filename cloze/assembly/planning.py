@@ -11,17 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloze.assembly.build import build_step
-from cloze.assembly.fit import fits
-from cloze.assembly.fitted import Fitted, fitted_to, paid
+from cloze.assembly.fit import fits, short
+from cloze.assembly.fit_words import PASSES, learns_words
+from cloze.assembly.fitted import Fitted, fitted_to, paid, passes_paid
 from cloze.assembly.plan import Plan
 from cloze.assembly.preparing import plan_of, prepare
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Request, asked_for, begin_of, bound_to, requested, the_budget
 from cloze.assembly.room import untold
-from cloze.assembly.run import to_budget
+from cloze.assembly.run import to_budget, within
 from cloze.errors import BudgetError, CheckpointError, ClozeError, UserError
 from cloze.training.budget import Budget
-from cloze.training.forecast import Trials, forecast
+from cloze.training.forecast import Forecast, Trials, forecast
+from cloze.training.pace import pace
 from cloze.training.run import read_run_record
 
 _BYTES_PER_TOKEN = 4.0  # of text, where there is none to count
@@ -71,9 +73,13 @@ def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
         trials: Trials = {}
         begin = begin_of(loaded, request, {})
         made = to_budget(loaded, request, folder, spend, begin, trials)
-        run, stores = prepare(made.recipe, request, folder, spend, begin, probe=True)
+        run, stores = prepare(made.recipe, request, folder, within(made, request, spend), begin, probe=True)
         try:
-            told = None if untold(run, 1) else forecast(run, trials=trials)
+            engine = pace(run) if learns_words(made.recipe) else None
+            if engine is not None:
+                told: Forecast | None = engine.forecast(run)
+            else:
+                told = None if untold(run, 1) else forecast(run, trials=trials)
             return plan_of(made.recipe, request, run, stores, made, told)
         finally:
             run.data.close()
@@ -114,20 +120,23 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
     text = folder / "random.txt"
     text.write_text(_random_text(), encoding="utf-8")
     size = next(iter(loaded.texts.values())).tokenizer.arguments.get("size")
-    short = [] if not isinstance(size, int) or size <= _KNOWN else [f"text.tokenizer.size={_KNOWN}"]
+    fewer = [] if not isinstance(size, int) or size <= _KNOWN else [f"text.tokenizer.size={_KNOWN}"]
     try:
-        run, _ = prepare(request.asked.load(short), replace(request, corpus=[str(text)]), folder / "run", spend, {}, probe=True)
+        run, _ = prepare(request.asked.load(fewer), replace(request, corpus=[str(text)]), folder / "run", spend, {}, probe=True)
     except ClozeError as error:
         raise BudgetError(
             f"{loaded.name}: cannot be timed on random text ({str(error).splitlines()[0]}).\n"
             "  Give a text of the right kind with --corpus, or a budget in tokens."
         ) from None
-    if short:
+    if fewer:
         run.step = build_step(loaded, vocab_size=int(size or 0))
-    pays = paid(run, spend)
+    pays = passes_paid(run, spend, pace(run)) if learns_words(loaded) else paid(run, spend)
     made = fitted_to(loaded, request.asked.load, pays, int(pays(loaded)))
     run.data.close()
-    return made, f"for {once}, timed on random text"
+    by = f"for {once}, timed on random text"
+    if learns_words(loaded):
+        by += f"; of one with fewer than {short(pays(loaded) / PASSES)} tokens the run ends after {PASSES} passes"
+    return made, by
 
 
 @contextmanager

@@ -107,7 +107,8 @@ def prepare(
     if probe:
         return run, stores
     room = make_room(
-        run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials
+        run, loaded, ranks=ranks, kept=(old or {}).get("micro_batch"), resumes=old is not None, say=say, trials=trials,
+        pace=None if made is None else made.pace,
     )
     plan = plan_of(loaded, request, run, stores, made, room, ranks=ranks)
     if old is None and rank == 0 and plan.outlook():

@@ -15,6 +15,7 @@ from cloze.errors import RecipeError
 from cloze.training import memory
 from cloze.training.engines import choose
 from cloze.training.forecast import SHARE, Forecast, Trials, forecast, needs
+from cloze.training.pace import Pace
 from cloze.training.run import Run
 from cloze.training.step import Step
 from cloze.training.trial import update_of
@@ -25,19 +26,25 @@ _MONTHS = 90 * 86_400.0  # seconds; beyond them a published budget deserves a wo
 
 
 def make_room(
-    run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say, trials: Trials | None = None
+    run: Run, recipe: Recipe, *, ranks: int, kept: int | None, resumes: bool, say: Say, trials: Trials | None = None,
+    pace: Pace | None = None,
 ) -> Forecast | None:
     """Tell the forecast of a run that begins, and set how many rows it reads at once; returns it, or None where there is none.
 
     What the recipe says, and what a run began with (`kept`), stays if it fits: a run resumes as it was. Otherwise the batch is
-    halved until it fits, which changes results by rounding alone. Compiled engines and several processes get no forecast (see
-    `untold`). `trials` holds what was tried of the same network before. Raises `RecipeError` where nothing fits.
+    halved until it fits, which changes results by rounding alone. Several processes get no forecast, compiled engines one if
+    their `pace` was measured (see `untold`). `trials` holds what was tried of the same network before.
+    Raises `RecipeError` where nothing fits.
     """
     data: Any = run.data
     if kept is not None:
         data.split(kept)
     run.micro_batch = data.micro_batch
     why = untold(run, ranks)
+    if why and pace is not None and ranks == 1:
+        told = pace.forecast(run)
+        say(str(told))
+        return told
     if why:
         if not resumes and int(os.environ.get("RANK", 0)) == 0:
             say(f"not forecast: {why}")

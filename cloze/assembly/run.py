@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cloze.assembly.binding import bound_paths, require_text
 from cloze.assembly.claim import claimed
+from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted, fitted
 from cloze.assembly.preparing import prepare
 from cloze.assembly.recipe import Recipe
@@ -105,7 +106,7 @@ def run_stage(
         loaded = made.recipe
         if made.changes:
             request.say(made.table(spend.typed, request.asked.stage))
-        run, _ = prepare(loaded, request, out, spend, begin, made=made, trials=trials)
+        run, _ = prepare(loaded, request, out, within(made, request, spend), begin, made=made, trials=trials)
         try:
             outcome = train(run)
         finally:
@@ -113,6 +114,13 @@ def run_stage(
     if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:
         request.say(few_updates(loaded, outcome))
     return outcome
+
+
+def within(made: Fitted, request: Request, spend: Budget) -> Budget:
+    """The budget. Of fitted word vectors, one in time ends after as many passes over the text as the fit or the user has set."""
+    given = any(value.startswith("training.epochs=") for value in (*made.kept, *request.asked.overrides))
+    ends = given and request.fit and spend.timed and learns_words(made.recipe)
+    return replace(spend, passes=made.recipe.training.epochs) if ends else spend
 
 
 def to_budget(
@@ -125,7 +133,7 @@ def to_budget(
     if old is not None:
         kept = tuple(old.get("fitted", ()))
         return Fitted(request.asked.load(kept), kept=kept)
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and spend.kind in ("seconds", "flops"):
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1 and spend.timed:
         request.say(
             f"{loaded.name}: not fitted to {spend.typed}: each process would measure a speed of its own. Give tokens or steps."
         )

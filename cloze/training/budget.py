@@ -46,10 +46,11 @@ class Spent:
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount of one kind."""
+    """An amount of one kind. `passes`: it ends after so many passes over the text, if they are done before it is spent."""
 
     kind: Kind
     amount: float
+    passes: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -85,12 +86,28 @@ class Budget:
 
     def share(self, spent: Spent) -> float:
         """The share of this budget that is spent, 0 at the start; 1 or more means the run is over."""
-        return float(getattr(spent, self.kind)) / self.amount
+        share = float(getattr(spent, self.kind)) / self.amount
+        return share if self.passes is None else max(share, spent.epochs / self.passes)
+
+    def end(self, spent: Spent, *, name: bool = False) -> str:
+        """Why a run is over; with the `name` of the budget.
+
+        >>> Budget("seconds", 600.0, passes=50.0).end(Spent(seconds=90.0, epochs=50.0))
+        'the text was read 50 times, and the rest of 10m would teach no more'
+        """
+        if self.passes is not None and spent.epochs >= self.passes and getattr(spent, self.kind) < self.amount:
+            return f"the text was read {self.passes:g} times, and the rest of {self.typed} would teach no more"
+        return f"the budget of {self} is spent" if name else "the budget is spent"
 
     def part(self, share: float) -> Budget:
         """That share of it, one of the stages of a recipe."""
         amount = self.amount * share
         return Budget(self.kind, max(1.0, round(amount)) if self.kind == "steps" else amount)
+
+    @property
+    def timed(self) -> bool:
+        """Whether it says for how long to train, and not how much to read."""
+        return self.kind in ("seconds", "flops")
 
     @property
     def repeats(self) -> bool:

@@ -117,6 +117,8 @@ def forecast(run: Run, *, available: int | None = None, trials: Trials | None = 
     amount, kind = run.budget.amount, run.budget.kind
     updates = [share * amount / max(cost[kind], 1e-12) for share, cost in zip(whole.shares, costs, strict=True)]
     total = {name: sum(n * cost[name] for n, cost in zip(updates, costs, strict=True)) for name in costs[0]}
+    if run.budget.passes is not None and total["epochs"] > run.budget.passes:
+        total = {name: amount * run.budget.passes / total["epochs"] for name, amount in total.items()}
     return Forecast(
         updates=total["steps"], tokens=total["tokens"], epochs=total["epochs"], seconds=total["seconds"],
         parameters=sum(p.numel() for p in step.parameters()),

@@ -71,7 +71,7 @@ def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
                 if session.share >= 1:
                     session.evaluate()
                     session.checkpoint()
-                session.stop("the budget is spent" if session.share >= 1 else "the metric has stopped improving")
+                session.stop(run.budget.end(session.progress.spent) if session.share >= 1 else "the metric has stopped improving")
             reason = interrupt.name or "signal" if session.stopping else "budget"
             done, compiled = not session.stopping, choice.engine is not None
             return Outcome(

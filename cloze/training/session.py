@@ -104,7 +104,7 @@ class Session:
         if resumed and self.over and self.share < 1:
             self.say(f"{run.folder}: finished at step {self.step}: no improvement in {run.selection.patience} evaluations.")  # type: ignore[union-attr]
         elif resumed and self.share >= 1:
-            self.say(f"{run.folder}: the budget of {run.budget} is spent. A larger --budget with --extend goes on.")
+            self.say(f"{run.folder}: {run.budget.end(self.progress.spent, name=True)}. A larger --budget with --extend goes on.")
         elif resumed:
             self.say(f"{run.folder}: continues from step {self.step} ({self.share:.1%} of {run.budget} spent).")
         elif hint is not None:

@@ -128,11 +128,10 @@ def test_a_run_says_what_to_expect_before_its_first_step(store: Path, tmp_path: 
         plan("bert", corpus=store, out=tmp_path / "run", budget="2steps")
 
 
-def test_compiled_engines_and_several_processes_are_not_forecast_and_the_plan_says_so(
+def test_factorisations_and_several_processes_are_not_forecast_and_the_plan_says_so(
     little_text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("numba")
-    (found,) = plan("word2vec-skipgram", corpus=little_text, budget="1epochs", overrides=["text.tokenizer.min_count=1"])
+    (found,) = plan("lsa", corpus=little_text, budget="1epochs", overrides=["text.tokenizer.min_count=1"])
     assert found.forecast is None and "compiled code trains this recipe" in str(found)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="leave torchrun out"):
@@ -177,8 +176,8 @@ def test_what_is_not_fitted_is_shown_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(to_yaml(load_recipe("bert").canonical()), encoding="utf-8")
     made, by = fitted_recipe(tmp_path / "mine.yaml", "10m")
     assert not made.changes and by == "bert is a recipe of your own: a run trains it as it stands"
-    made, by = fitted_recipe("word2vec-cbow", "10m")
-    assert not made.changes and by == "word2vec-cbow has a kind of network that is not fitted: a run trains it as it stands"
+    made, by = fitted_recipe("lsa", "10m")
+    assert not made.changes and by == "lsa has a kind of network that is not fitted: a run trains it as it stands"
 
 
 def test_a_command_is_written_as_a_shell_reads_it() -> None:

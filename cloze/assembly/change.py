@@ -1,0 +1,34 @@
+"""What fits a recipe to a budget: the facts that a fit goes by, and the values that it changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Facts(NamedTuple):
+    """What a fit goes by: tokens that the budget pays for, and tokens of the training text."""
+
+    budget_tokens: float
+    text_tokens: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """One value: its path, what is published, what is used here, and why."""
+
+    path: str
+    published: Any
+    here: Any
+    why: str
+
+    @property
+    def override(self) -> str:
+        """As `--set` takes it."""
+        return f"{self.path}={_written(self.here)}"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_written(item) for item in value) + "]"
+    return str(value)

@@ -1,0 +1,66 @@
+"""Fit recipes of word vectors to a text and a budget: what 25 MB and some minutes want, where billions of words are published.
+
+The network is a table of which a step moves a few rows: batch and rate need no fit, and the rate falls with the share of the
+budget that is spent. What depends on text and budget is how often the text is read, which words have a vector, how many of the
+frequent ones are left out, and how many buckets n-grams share. docs/budgets.md says what the numbers rest on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from cloze.assembly.change import Change, Facts
+from cloze.assembly.recipe import Recipe
+
+WINDOWS = frozenset({"negative_sampling", "hierarchical_softmax"})  # words of windows ask for each other
+CELLS = frozenset({"cooccurrence_regression"})  # counts of words near each other
+PASSES = 50  # over the text, beyond which vectors were no better
+SMALL_BYTES, LEAST_COUNT = 50_000_000, 2  # a text below which words want a vector that occur so often
+SMALL_TOKENS, THRESHOLD = 10_000_000, 1e-4  # a text below which more of the frequent words are left out
+BUCKETS, LEAST_BUCKETS = 0.2, 10_000  # that n-grams share: for each token of the text; and the fewest
+
+
+def learns_words(recipe: Recipe) -> bool:
+    """Whether a recipe makes word vectors by passes over a text. A factorisation ends where its values settle."""
+    tables = all(network.part is not None and network.part.name == "word_vectors" for network in recipe.networks.values())
+    return tables and _objectives(recipe) <= WINDOWS | CELLS
+
+
+def least_counts(recipe: Recipe, text_bytes: int) -> Iterator[Change]:
+    """How often a word must occur to have a vector, in a text of that many bytes."""
+    if text_bytes >= SMALL_BYTES or not _objectives(recipe) <= WINDOWS:
+        return
+    for name, text in recipe.texts.items():
+        published = text.tokenizer.arguments.get("min_count") or 0
+        if published > LEAST_COUNT:
+            why = f"{text_bytes / 1e6:,.1f} MB of text have twice as many words with a useful vector"
+            yield Change(f"texts.{name}.tokenizer.min_count", published, LEAST_COUNT, why)
+
+
+def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
+    """The changes that fit a recipe of word vectors to a budget that pays for so many tokens of a text."""
+    passes = facts.budget_tokens / max(facts.text_tokens, 1)
+    if passes > PASSES:
+        why = f"the budget pays for {passes:,.0f} passes over the text: after {PASSES} the vectors get no better"
+        yield Change("training.epochs", _plain(recipe.training.epochs), PASSES, why)
+    for entry in recipe.entries.values():
+        for place, edit in enumerate(entry.exercise):
+            published = edit.part.arguments.get("threshold") or 0.0
+            if edit.part.name == "subsample" and published > THRESHOLD and facts.text_tokens < SMALL_TOKENS:
+                why = "the frequent words of a small text crowd out the others"
+                yield Change(f"exercise[{place}].threshold", published, THRESHOLD, why)
+    for name, network in recipe.networks.items():
+        arguments = network.part.arguments if network.part is not None else {}
+        hashed = arguments.get("subwords") or arguments.get("word_ngrams", 1) > 1
+        here = max(LEAST_BUCKETS, 10_000 * math.ceil(BUCKETS * facts.text_tokens / 10_000))
+        if hashed and here < arguments["buckets"]:
+            yield Change(f"networks.{name}.buckets", arguments["buckets"], here, "the text has no more n-grams worth a row")
+
+
+def _objectives(recipe: Recipe) -> set[str]:
+    return {objective.part.name for entry in recipe.turns.values() for _, objective in entry.objectives()}
+
+
+def _plain(number: float | None) -> float | None:
+    return int(number) if number is not None and number == int(number) else number

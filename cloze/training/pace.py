@@ -1,0 +1,83 @@
+"""How fast an engine trains a run: it trains for a moment in a session that writes nothing."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cloze.training.budget import Budget, Spent
+from cloze.training.distribution import join
+from cloze.training.engines import choose
+from cloze.training.forecast import Forecast
+from cloze.training.interrupt import Interrupt
+from cloze.training.run import Run
+from cloze.training.session import Session
+
+_SECONDS = 1.0  # of training; a kernel that is compiled first is not counted
+_LOG_STEPS = 5  # after which the clock is looked at
+
+
+class Pace(NamedTuple):
+    """What one epoch spends, by kinds of budget."""
+
+    epoch: dict[str, float]
+
+    def epochs(self, budget: Budget) -> float:
+        """The epochs that a budget pays for, its own limit apart."""
+        return budget.amount / max(self.epoch[budget.kind], 1e-12)
+
+    def forecast(self, run: Run) -> Forecast:
+        """What the run will take. Engines tell no updates, since their steps are none, and no memory."""
+        data: Any = run.data
+        epochs = min(self.epochs(run.budget), run.budget.passes or math.inf)
+        return Forecast(
+            updates=None, tokens=epochs * self.epoch["tokens"], epochs=epochs, seconds=epochs * self.epoch["seconds"],
+            parameters=sum(p.numel() for p in run.step.parameters()), batch=data.batch, micro_batch=data.micro_batch, base=0,
+        )
+
+
+class Rehearsal(Session):
+    """A session without log, evaluations and checkpoints."""
+
+    def _open(self, resumed: bool, *, hint: str | None) -> None:
+        """Open nothing."""
+
+    def write_log(self) -> None:
+        """Forget what was measured."""
+        self.meter.clear()
+
+    def evaluate(self) -> None:
+        """Measure nothing."""
+
+    def checkpoint(self) -> None:
+        """Keep nothing."""
+
+
+def pace(run: Run, *, seconds: float = _SECONDS) -> Pace | None:
+    """What an epoch of a run costs that a compiled engine trains; None where none does.
+
+    The run's weights are moved: it is good for nothing else afterwards. Kernels that are not compiled yet are compiled.
+    """
+    choice = choose(run, 1)
+    if choice.engine is None:
+        return None
+    training = replace(run.training, log_every=_LOG_STEPS, evaluate_every=0.0, keep_steps=())
+    with tempfile.TemporaryDirectory(prefix="cloze-pace-") as folder, join(choice.device) as ranks:
+        tried = replace(run, folder=Path(folder), budget=Budget("epochs", 1e9), training=training, selection=None)
+        session, interrupt = Rehearsal(tried, ranks), Interrupt()
+        try:
+            worker = choice.engine.begin(session)
+            worker.step(interrupt)  # it may compile
+            before, began = Spent(**asdict(session.progress.spent)), time.perf_counter()
+            while time.perf_counter() - began < seconds:
+                worker.step(interrupt)
+            took, after = time.perf_counter() - began, session.progress.spent
+        finally:
+            session.close()
+    epochs = after.epochs - before.epochs
+    spent = {name: (value - getattr(before, name)) / epochs for name, value in after.to_json().items()}
+    return Pace({**spent, "seconds": took / epochs})
