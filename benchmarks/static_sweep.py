@@ -104,6 +104,8 @@ def run(cell: dict[str, Any], data: Path, work: Path) -> dict[str, Any]:
     from cloze.assembly.run import pretrain
 
     values = list(cell["set"]) + (["text.tokenizer.split=whitespace"] if cell["text"] == "zh" else [])
+    if not any("min_count" in value for value in values):  # not the fitted one
+        values.append("text.tokenizer.min_count=5")
     text = text_of(cell["text"], cell["megabytes"], work)
     valid = work / f"text/{text}.valid.txt"
     if not valid.exists():

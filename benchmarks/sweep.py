@@ -110,7 +110,7 @@ def store_of(recipe: str, text: str, values: Sequence[str], work: Path) -> Path:
     source = work / f"text/{text}.txt"
     ours = [value for value in values if value.startswith("text")]
     loaded = load_recipe(recipe, overrides=ours)
-    if not any("tokenizer" in value and "size" in value for value in ours):
+    if not any("tokenizer" in value and ("size" in value or "min_count" in value) for value in ours):
         ours += [change.override for change in fit_vocabulary(loaded, source.stat().st_size)]
         loaded = load_recipe(recipe, overrides=ours)
     spec = loaded.texts["main"]

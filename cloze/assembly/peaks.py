@@ -40,7 +40,7 @@ _ADAM = ("adam", "adamw")
 PEAKS: tuple[PeakLaw, ...] = (
     PeakLaw(_ADAM, "pre", 3e-3, -0.5, 0.05),
     PeakLaw(_ADAM, "post", 1.5e-3, -0.5, 0.1),
-    PeakLaw(_ADAM, "recurrent", None, warmup=0.05),
+    PeakLaw(_ADAM, "recurrent", 5e-3, -0.5, 0.05),
     PeakLaw(("lamb", "adafactor"), "pre", None, warmup=0.05),
     PeakLaw(("lamb", "adafactor"), "post", None, warmup=0.1),
     PeakLaw(("sgd", "adagrad"), "recurrent", None),

@@ -55,7 +55,12 @@ def test_what_a_network_remembers_and_a_row_repeats_shrinks_with_the_row() -> No
     assert not any("reuse" in path or "memory" in path for path in values("awd-lstm"))
 
 
-def test_recurrent_recipes_keep_their_published_peaks_and_look_at_held_out_text_twenty_times() -> None:
+def test_recurrent_networks_bear_a_high_rate_of_adam() -> None:
+    peaks = [values(name)["training.rate.constant.peak"] for name in ("siatl", "context2vec", "skip-thought")]
+    assert peaks == [3.5e-3, 5e-3, 3.5e-3]  # of 256, 128 and 256 numbers
+
+
+def test_descent_keeps_its_published_peaks_on_recurrent_networks_and_looks_at_held_out_text_twenty_times() -> None:
     made = values("awd-lstm")
     assert made["training.evaluate_every"] == 0.05 and not any("rate" in path and "peak" in path for path in made)
     assert {path for path in made if "dropout" in path} == {
