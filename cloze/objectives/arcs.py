@@ -14,7 +14,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.chain import chains_of
 from cloze.objectives.heads import dense
-from cloze.objectives.objective import Answers, Loss
+from cloze.objectives.objective import Answers, Loss, wide
 from cloze.registry import Given, register
 
 _LEAK = 0.1  # of the leaky rectifier
@@ -99,7 +99,7 @@ class Arcs(Answers):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32 or float64; words of weight 0 may be heads, and are not asked."""
-        views = scores if scores.dtype == torch.float64 else scores.float()
+        views = wide(scores)
         places = batch[self.places].long()
         if not len(places):
             return Loss(sum((part.sum() for part in self.parameters()), views.sum()) * 0.0, {"correct": views.sum() * 0.0})

@@ -12,8 +12,8 @@ from cloze.bounds import BelowOne, Positive
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
 from cloze.objectives.heads import Transform, products
-from cloze.objectives.objective import Loss, Objective
-from cloze.objectives.summary import Read, read_texts, reading_of, records_of, summary_head, wide
+from cloze.objectives.objective import Loss, Objective, wide
+from cloze.objectives.summary import Read, read_texts, reading_of, records_of, summary_head
 from cloze.registry import Given, register
 
 

@@ -17,7 +17,7 @@ from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import ClassHead, Transform, VocabularyHead, products
-from cloze.objectives.objective import Answers, Kind, Loss
+from cloze.objectives.objective import Answers, Kind, Loss, wide
 from cloze.registry import Given, register
 
 
@@ -79,7 +79,7 @@ class Classify(Answers):
         if logits.dim() == 2:
             total, correct = cross_entropy_sum(logits, targets, weights, self.smoothing, self._z_loss)
             return Loss(total, {"correct": correct})
-        losses = F.binary_cross_entropy_with_logits(_wide(logits), targets.to(_wide(logits).dtype), reduction="none")
+        losses = F.binary_cross_entropy_with_logits(wide(logits), targets.to(wide(logits).dtype), reduction="none")
         positive = (targets > 0).float()
         correct = ((logits.detach() > 0) == (targets > 0)).float()
         if weights is not None:
@@ -134,10 +134,6 @@ class ClassifyMean(Classify):
     def flops(self, batch: Batch) -> float:
         """Those of the head for every answer."""
         return TRAINED * products(self) * batch[self.places].shape[0]
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
 
 
 @register("objective", "classify")

@@ -12,7 +12,7 @@ from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count, OptionalWidth
 from cloze.networks.clock import Clock
 from cloze.objectives.chain import FORBIDDEN, Moves, best_path, chains_of, log_total, marginals, path_score
-from cloze.objectives.objective import Loss
+from cloze.objectives.objective import Loss, wide
 from cloze.objectives.sequence_labelling import LabellingHead, SequenceLabelling
 from cloze.registry import Given, register
 from cloze.schemes import may_follow
@@ -38,7 +38,7 @@ class CrfLabelling(SequenceLabelling):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32 or float64; answers of weight 0 are in no chain. No metrics."""
         places, labels = batch[self.places].long(), batch[self.targets].long()
-        scores = scores if scores.dtype == torch.float64 else scores.float()
+        scores = wide(scores)
         if self.weights in batch:
             counts = batch[self.weights] > 0
             places, labels, scores = places[counts], labels[counts], scores[counts]

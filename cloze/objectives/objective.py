@@ -25,6 +25,11 @@ class Loss(NamedTuple):
     metrics: Mapping[str, Tensor]
 
 
+def wide(x: Tensor) -> Tensor:
+    """In float32, or in float64 if it is."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 class Objective(nn.Module):
     """A head and a loss.
 

@@ -10,8 +10,8 @@ from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count, Positive
 from cloze.networks.clock import Clock
 from cloze.objectives.heads import Transform
-from cloze.objectives.objective import Loss
-from cloze.objectives.summary import Read, SummaryValues, summary_head, wide
+from cloze.objectives.objective import Loss, wide
+from cloze.objectives.summary import Read, SummaryValues, summary_head
 from cloze.registry import Given, register
 
 

@@ -115,8 +115,3 @@ class SummaryValues(Objective):
 def records_of(owner: Tensor) -> int:
     """How many records rows were made from, by their `owner` (R,)."""
     return int(owner.max()) + 1 if len(owner) else 0
-
-
-def wide(x: Tensor) -> Tensor:
-    """At least in fp32."""
-    return x if x.dtype == torch.float64 else x.float()

@@ -164,3 +164,17 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return made[name]
 
     return export
+
+
+@pytest.fixture
+def cloze(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Run a command line: exit code, standard output, standard error."""
+
+    def run(*arguments: Any) -> Any:
+        from cloze.cli.main import main
+
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
+
+    return run

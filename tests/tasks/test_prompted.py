@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from cloze.assembly.build import load_checkpoint
-from cloze.cli.main import main
 from cloze.decoding.prompting import InGaps, InOrder, Written, prompting_of
 from cloze.decoding.prompts import Template, verbalisers
 from cloze.errors import ClozeError, TaskError
@@ -29,18 +28,6 @@ KINDS = {
     "gpt2": InOrder, "bert": InGaps, "roberta": InGaps, "modern": InGaps, "generator": InGaps, "t5": Written, "bart": Written,
     "mass": Written,
 }  # fmt: skip
-
-
-@pytest.fixture
-def cloze(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Run a command line: exit code, standard output, standard error."""
-
-    def run(*arguments: Any) -> Any:
-        code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ import torch
 
 from cloze.assembly.build import build_feed, build_step, built, load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
-from cloze.cli.main import main
 from cloze.decoding.forms import ByGaps, form_of
 from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.exercises import TokenFacts
@@ -53,18 +52,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rows") / "swap.jsonl"
     path.write_text("".join(json.dumps({"text": a, "target": b}) + "\n" for a, b in ROWS))
     return path
-
-
-@pytest.fixture
-def cloze(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Run a command line: exit code, standard output, standard error."""
-
-    def run(*arguments: Any) -> Any:
-        code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -12,22 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloze.cli.main import main
-
 Folder = Callable[[str], Path]
 TRAIN = ["finetune", "{bert}", "--train", "{dev}", "--dev", "{dev}", "--out", "{here}/o"]
-
-
-@pytest.fixture
-def cloze(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Run a command line: exit code, standard output, standard error."""
-
-    def run(*arguments: Any) -> Any:
-        code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return SimpleNamespace(code=code, out=captured.out, err=captured.err)
-
-    return run
 
 
 def test_fill_prints_words_with_probabilities(cloze: Any, folder: Folder) -> None:
