@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.assignment import Assignment
 from cloze.assembly.binding import check_binds, parse_binds
 from cloze.assembly.build import Loaded, built, load_checkpoint
 from cloze.assembly.check import check_recipe
@@ -23,7 +24,7 @@ from cloze.assembly.origins import bound_checkpoints, checkpoint_names
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Asked, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
-from cloze.assembly.several import FIRST, START, Labelled, after, several
+from cloze.assembly.several import START, Labelled
 from cloze.corpus import RecordStore, Store
 from cloze.corpus.readers.text_files import require_files
 from cloze.decoding.reader import Reader
@@ -117,21 +118,31 @@ def finetune(
     resumes. `from_scratch` begins with random weights in the checkpoint's shape, to compare. Raises a `ClozeError` before
     training for whatever cannot be trained.
     """
+    assignment = Assignment(task, train, dev, tasks or {}, first, recipe, overrides, binds, with_files)
+    return learn(
+        checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend, from_scratch=from_scratch, report=report
+    )
+
+
+def learn(
+    checkpoint: str | Path, assignment: Assignment, *, out: Path, seeds: Sequence[int] = (1,), device: str = "auto",
+    extend: bool = False, from_scratch: bool = False, report: Say | None = None,
+) -> Tuned:
+    """`finetune` with all that is to be learned in one."""
     if not seeds or len(set(seeds)) < len(seeds):
         raise TaskError(f"seeds {','.join(map(str, seeds)) or '(none)'}: expected one or more different numbers.")
     choose_device(device)  # one that is not there is refused before anything is read or printed
     loaded = load_checkpoint(checkpoint)
-    bound = parse_binds([*binds, f"{START}={checkpoint}"])
-    asked = partial(
-        recipe_onto, recipe or written(task, tasks, first, loaded), loaded, overrides=overrides, with_files=with_files,
-        checkpoints={name: Path(given[0]) for name, given in bound.items()},
-    )
+    bound = parse_binds([*assignment.binds, f"{START}={checkpoint}"])
+    asked = asking(assignment, loaded)
     made = asked()
-    shown = str(recipe or made.name)
+    shown = str(assignment.recipe or made.name)
     if made.task is None:
-        raise TaskError(f"{shown}: this recipe has no `task:`. Write what it is measured by: `task: {{type: {task}}}`.")
+        raise TaskError(
+            f"{shown}: this recipe has no `task:`. Write what it is measured by: `task: {{type: {assignment.task}}}`."
+        )
     _check_metrics(made)
-    files = _files(made, task, train, dev, tasks, first)
+    files = _files(made, assignment)
     require_files([file for one in files.values() for file in (*one.train, *one.dev)])
     made = asked(rows=count_rows(made, files), report=report or (lambda line: None))
     made = _from_scratch(made) if from_scratch else made
@@ -144,7 +155,7 @@ def finetune(
         for seed in seeds:
             folder = out if len(seeds) == 1 else out / SEEDS / str(seed)
             request = Request(
-                Asked(shown, out=str(out), overrides=tuple(overrides)), [], checkpoints=checkpoints,
+                Asked(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
                 binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
                 tokenizer=Path(checkpoint) if from_scratch else None, seed=seed, device=device, extend=extend, report=report,
             )
@@ -153,7 +164,7 @@ def finetune(
             outcomes[seed] = _run(made, request, folder)
             if not outcomes[seed].finished:
                 break
-    return _whole(_told(outcomes, out, made, from_scratch=from_scratch), dev)
+    return _whole(_told(outcomes, out, made, from_scratch=from_scratch), assignment.dev)
 
 
 def _check_metrics(recipe: Recipe) -> None:
@@ -192,18 +203,12 @@ def _run(made: Recipe, request: Request, folder: Path) -> Outcome:
     return run_stage(made, request, folder, spend, begin_of(made, request, {}))
 
 
-def written(
-    task: str, tasks: Mapping[str, Labelled] | None, first: Labelled | None, loaded: Loaded
-) -> str | dict[str, Any]:
-    """The recipe of what is asked for: one of cloze's own, or one that is made of several.
-
-    A checkpoint that was trained by a recipe for which the task has one of its own (ulmfit: ulmfit_classification) is trained on
-    by that.
-    """
-    if first is not None:
-        return after(first, tasks or {"main": Labelled(task, (), ())})
-    own = f"{(loaded.recipe or {}).get('name')}_{task.removeprefix('sentence_')}"
-    return several(tasks) if tasks else own if own in task_recipe_names() else task
+def asking(assignment: Assignment, loaded: Loaded) -> Callable[..., Recipe]:
+    """`recipe_onto` of the recipe of an assignment; `rows` and `report` may follow."""
+    return partial(
+        recipe_onto, assignment.recipe_for(loaded), loaded, overrides=assignment.overrides, with_files=assignment.with_files,
+        checkpoints=assignment.checkpoints,
+    )
 
 
 def _wholes(made: Recipe) -> list[Recipe]:
@@ -211,13 +216,10 @@ def _wholes(made: Recipe) -> list[Recipe]:
     return [stage.recipe for stage in made.stages] or [made]
 
 
-def _files(
-    made: Recipe, task: str, train: Sequence[str], dev: Sequence[str], tasks: Mapping[str, Labelled] | None,
-    first: Labelled | None,
-) -> dict[str, Labelled]:
+def _files(made: Recipe, assignment: Assignment) -> dict[str, Labelled]:
     """The files of every source of a recipe; a source that has none, and files of none, are a `TaskError`."""
     sources = _sources(made)
-    files = labelled(made, task, train, dev, tasks, first)
+    files = assignment.files(sources)
     for name in [name for name in files if name not in sources]:
         raise TaskError(f"{made.name}: has no source {name!r} for the task of that name. Its sources: {', '.join(sources)}.")
     for name in sources:
@@ -227,22 +229,13 @@ def _files(
     return files
 
 
-def labelled(
-    made: Recipe, task: str, train: Sequence[str], dev: Sequence[str], tasks: Mapping[str, Labelled] | None,
-    first: Labelled | None,
-) -> dict[str, Labelled]:
-    """The files that were given, by the source that reads them."""
-    alone = "main" if "main" in made.sources else next(iter(made.sources))
-    own = tasks if tasks else {alone: Labelled(task, tuple(map(str, train)), tuple(map(str, dev)))}
-    return {**({} if first is None else {FIRST: first}), **own}
-
-
 def _sources(made: Recipe) -> list[str]:
     return list(dict.fromkeys(name for whole in _wholes(made) for name in whole.sources))
 
 
-def rows_of(made: Recipe, files: Mapping[str, Labelled]) -> dict[str, int] | None:
+def rows_of(made: Recipe, assignment: Assignment) -> dict[str, int] | None:
     """The rows of every source (`count_rows`); None where a source has no files."""
+    files = assignment.files(_sources(made))
     known = all(name in files and files[name].train for name in _sources(made))
     return count_rows(made, files) if known else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,14 +88,12 @@ def command(
         for folder in folders
     ]
     examples = [[one.read(file) for file in files] for one in tasks]
+    how = _How(asked[0] if asked else None, task, batch, device, bootstrap, seed)
     measured = [
-        _measured(
-            folder, one, files, own, prompt=asked[0] if asked else None, name=task, size=batch, device=device,
-            bootstrap=bootstrap, seed=seed,
-        )
+        _measured(folder, one, dict(zip(files, own, strict=True)), how)
         for folder, one, own in zip(folders, tasks, examples, strict=True)
     ]
-    compared = _compared(measured, files, bootstrap=bootstrap, seed=seed) if len(folders) == 2 else {}
+    compared = _compared(measured, files, how) if len(folders) == 2 else {}
     if as_json:
         _print_json(folders, measured, compared)
         return
@@ -104,8 +103,21 @@ def command(
     for file, differences in compared.items():
         print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
         for name, difference in differences.items():
-            told = "" if difference.sure else "  not told apart"
-            print(f"  {name:<11}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{told}")
+            unsure = "" if difference.sure else "  not told apart"
+            print(f"  {name:<11}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{unsure}")
+
+
+@dataclass(frozen=True)
+class _How:
+    """How folders are measured: by a `prompt` or as fine-tuned for the task `name`, in batches of `size`, with intervals over so
+    many draws (`bootstrap`) by `seed`."""
+
+    prompt: Prompt | None
+    name: str | None
+    size: int
+    device: str
+    bootstrap: int | None
+    seed: int
 
 
 def _check(folders: list[Path], files: list[str]) -> None:
@@ -118,10 +130,7 @@ def _check(folders: list[Path], files: list[str]) -> None:
         raise TaskError("no file to measure on. Give labelled text, or for vectors of words --similarity or --analogies.")
 
 
-def _measured(
-    folder: Path, task: Any, files: list[str], examples: list[Any], *, prompt: Prompt | None, name: str | None, size: int,
-    device: str, bootstrap: int | None, seed: int,
-) -> tuple[Learner, dict[str, Evaluation]]:
+def _measured(folder: Path, task: Any, examples: dict[str, Any], how: _How) -> tuple[Learner, dict[str, Evaluation]]:
     """What learned the task, and how it does on each file."""
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.progress import Progress
@@ -129,25 +138,25 @@ def _measured(
     from cloze.tasks.prompted import prompted
     from cloze.tasks.result import load_tuned
 
-    loaded = load_checkpoint(folder, device)
+    loaded = load_checkpoint(folder, how.device)
     learner: Any
     described: dict[str, Any]
-    if prompt is not None:
-        learner, described = prompted(loaded, prompt, task), {}
+    if how.prompt is not None:
+        learner, described = prompted(loaded, how.prompt, task), {}
     else:
-        learner, described = load_tuned(loaded, task, name=name)
+        learner, described = load_tuned(loaded, task, name=how.name)
     always = (described.get("baseline") or {}).get("always")
     found = {}
-    for file, part in zip(files, examples, strict=True):
+    for file, part in examples.items():
         with Progress(len(part), "texts") as progress:
             found[file] = evaluate(
-                learner, part, always=always, size=size, report=progress, bootstrap=bootstrap, seed=seed
+                learner, part, always=always, size=how.size, report=progress, bootstrap=how.bootstrap, seed=how.seed
             )
     return learner, found
 
 
 def _compared(
-    measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str], *, bootstrap: int | None, seed: int
+    measured: list[tuple[Learner, dict[str, Evaluation]]], files: list[str], how: _How
 ) -> dict[str, dict[str, Difference]]:
     """By how much the second of two is better on each file."""
     from cloze.tasks.bootstrap import differences
@@ -155,7 +164,7 @@ def _compared(
     (one, first), (two, second) = measured
     return {
         file: differences(
-            (first[file].judged, one.metrics), (second[file].judged, two.metrics), resamples=bootstrap or 1000, seed=seed
+            (first[file].judged, one.metrics), (second[file].judged, two.metrics), resamples=how.bootstrap or 1000, seed=how.seed
         )
         for file in files
     }

@@ -64,19 +64,20 @@ def command(
     """Fine-tune. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR
 
     Rates, epochs, columns and lengths are values of the task's recipe: --show prints it, --set changes it."""
+    from cloze.assembly.assignment import Assignment
     from cloze.assembly.several import parse_files
     from cloze.cli.tuning import run_recipe, show_recipe
 
     task, several = _asked(tasks or [], train=train, dev=dev, test=test, shows=print_recipe)
     before = None if first is None else parse_files(first, option="--first ")
-    how: dict[str, Any] = {
-        "task": task, "tasks": several, "first": before, "recipe": recipe, "overrides": overrides or [], "binds": binds or [],
-    }  # fmt: skip
+    assignment = Assignment(
+        task, [train] if train else [], [dev] if dev else [], several, before, recipe, overrides or [], binds or []
+    )
     if print_recipe:
-        show_recipe(checkpoint, **how, train=train)
+        show_recipe(checkpoint, assignment)
         return
     run_recipe(
-        checkpoint, **how, train=train, dev=dev, test=test, out=_required(out), extend=extend, seeds=_seeds(seeds), device=device,
+        checkpoint, assignment, test=test, out=_required(out), extend=extend, seeds=_seeds(seeds), device=device,
         as_json=as_json, overwrite=overwrite,
     )
 

@@ -6,45 +6,37 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from cloze.assembly.assignment import Assignment
 
-def show_recipe(
-    checkpoint: Path, *, task: str, tasks: Mapping[str, Any], first: Any, train: str | None, recipe: str | None,
-    overrides: Sequence[str], binds: Sequence[str],
-) -> None:
+
+def show_recipe(checkpoint: Path, assignment: Assignment) -> None:
     """Print the recipe of a task as it is trained onto a checkpoint, fitted to the rows of the files where they are given."""
-    from cloze.assembly.binding import parse_binds
     from cloze.assembly.build import load_checkpoint
     from cloze.assembly.canonical import to_yaml
-    from cloze.assembly.finetune import labelled, recipe_onto, rows_of, written
+    from cloze.assembly.finetune import asking, rows_of
 
-    further = {name: Path(given[0]) for name, given in parse_binds(binds).items()}
-    loaded = load_checkpoint(checkpoint)
-    asked = recipe or written(task, tasks, first, loaded)
-    onto = partial(recipe_onto, asked, loaded, overrides=overrides, checkpoints=further)
-    made = onto()
-    made = onto(rows=rows_of(made, labelled(made, task, [train] if train else [], [], tasks, first)))
+    asked = asking(assignment, load_checkpoint(checkpoint))
+    made = asked(rows=rows_of(asked(), assignment))
     print(to_yaml(made.canonical()), end="")
 
 
 def run_recipe(
-    checkpoint: Path, *, task: str, tasks: Mapping[str, Any], first: Any, train: str | None, dev: str | None, test: str | None,
-    out: Path, recipe: str | None, overrides: Sequence[str], binds: Sequence[str], extend: bool, seeds: Sequence[int],
-    device: str, as_json: bool, overwrite: bool,
+    checkpoint: Path, assignment: Assignment, *, test: str | None, out: Path, extend: bool, seeds: Sequence[int], device: str,
+    as_json: bool, overwrite: bool,
 ) -> None:
     """Train the recipe of a task onto a checkpoint, and print the result."""
-    from cloze.assembly.finetune import finetune, measured_on
+    from cloze.assembly.finetune import learn, measured_on
     from cloze.cli.quiet import silence
 
     with silence(on=as_json, results=True), _replacing(out, overwrite=overwrite):
-        tuned = finetune(
-            checkpoint, task=task, train=[train] if train else [], dev=[dev] if dev else [], tasks=tasks, first=first, out=out,
-            seeds=seeds, recipe=recipe, overrides=overrides, binds=binds, device=device, extend=extend,
+        tuned = learn(
+            checkpoint, assignment, out=out, seeds=seeds, device=device, extend=extend,
             report=lambda line: typer.echo(line, err=True),
         )
         stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
@@ -52,7 +44,7 @@ def run_recipe(
             raise typer.Exit(stopped[0].exit_code)
         if test is not None:
             tuned = measured_on(tuned, [test], "test")
-    told(tuned.described, out, as_json=as_json)
+    show(tuned.described, out, as_json=as_json)
 
 
 @contextmanager
@@ -88,7 +80,7 @@ def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def told(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
+def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
     """Print the result: the dev metrics over all seeds next to those of the usual answer, and the metrics on a test set."""
     if not described:  # the first of several ranks prints it
         return

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.canonical import to_yaml
-from cloze.assembly.finetune import finetune, recipe_onto, written
+from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import load_recipe
 from cloze.errors import RecipeError
 from cloze.interop import Card, Head, Model, Reading, export_folder
@@ -76,8 +77,8 @@ def test_the_published_classifier_of_a_checkpoint_is_the_one_of_its_recipe(lstm:
     loaded = load_checkpoint(lstm)
     for name, recipe in (("ulmfit", "ulmfit_classification"), ("siatl", "siatl_classification"), ("awd-lstm", None)):
         known = replace(loaded, recipe={"name": name})
-        assert written("sentence_classification", None, None, known) == recipe or "sentence_classification"
-        assert written("token_labelling", None, None, known) == "token_labelling"
+        assert Assignment().recipe_for(known) == (recipe or "sentence_classification")
+        assert Assignment("token_labelling").recipe_for(known) == "token_labelling"
 
 
 def test_a_plain_lstm_is_classified_by_all_of_its_tokens(lstm: Path) -> None:

@@ -1,0 +1,58 @@
+"""What a checkpoint is to learn: tasks with their files, and the recipe by which it learns them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cloze.assembly.binding import parse_binds
+from cloze.assembly.build import Loaded
+from cloze.assembly.load import task_recipe_names
+from cloze.assembly.several import FIRST, Labelled, after, several
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The `task` with its `train` and `dev` files, or in place of these several `tasks` by name; `first` is learned before.
+
+    `recipe` replaces the one that cloze has for the task; `overrides` set values in it, `with_files` register parts for it,
+    `binds` are `NAME=FOLDER` for further checkpoints that its networks come from (a teacher).
+    """
+
+    task: str = "sentence_classification"
+    train: Sequence[str] = ()
+    dev: Sequence[str] = ()
+    tasks: Mapping[str, Labelled] = field(default_factory=dict)
+    first: Labelled | None = None
+    recipe: str | Path | None = None
+    overrides: Sequence[str] = ()
+    binds: Sequence[str] = ()
+    with_files: Sequence[Path] = ()
+
+    def recipe_for(self, loaded: Loaded) -> str | Path | dict[str, Any]:
+        """The recipe: the one that is named, one of cloze's own, or one that is made of several.
+
+        A checkpoint that was trained by a recipe for which the task has one of its own (ulmfit: ulmfit_classification) is trained
+        by that.
+        """
+        if self.recipe is not None:
+            return self.recipe
+        if self.first is not None:
+            return after(self.first, self.tasks or {"main": Labelled(self.task, (), ())})
+        if self.tasks:
+            return several(self.tasks)
+        own = f"{(loaded.recipe or {}).get('name')}_{self.task.removeprefix('sentence_')}"
+        return own if own in task_recipe_names() else self.task
+
+    def files(self, sources: Sequence[str]) -> dict[str, Labelled]:
+        """The files that were given, by the source of a recipe that reads them."""
+        alone = "main" if "main" in sources else sources[0]
+        own = self.tasks or {alone: Labelled(self.task, tuple(map(str, self.train)), tuple(map(str, self.dev)))}
+        return {**({} if self.first is None else {FIRST: self.first}), **own}
+
+    @property
+    def checkpoints(self) -> dict[str, Path]:
+        """The folders that are bound, by name."""
+        return {name: Path(given[0]) for name, given in parse_binds(self.binds).items()}
