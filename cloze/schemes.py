@@ -1,7 +1,7 @@
 """Schemes of labels for words: which words belong together by their labels, and where labels break their scheme. No torch.
 
-Labels are of the scheme BIO, BIOES or BILOU, whose U- is S- and whose L- is E-. A network that labels word by word breaks it now
-and then, and files do: a *repair rule* says which spans such labels mean.
+Labels are of the scheme BIO, BIOES, BMES, whose M- is I-, or BILOU, whose U- is S- and whose L- is E-. A network that labels word
+by word breaks it now and then, and files do: a *repair rule* says which spans such labels mean.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Span = tuple[int, int, str]
 #: `begin`: a label that continues nothing begins a span, and a span ends where its labels do, as in the evaluation of CoNLL-2000
 #: (`conlleval`). `drop`: only spans that are written as the scheme has them count; the other labels mean nothing.
 Repair = Literal["begin", "drop"]
-_PREFIXES = {"B": "B", "I": "I", "E": "E", "S": "S", "U": "S", "L": "E"}
+_PREFIXES = {"B": "B", "I": "I", "E": "E", "S": "S", "U": "S", "L": "E", "M": "I"}
 
 
 class _Label(NamedTuple):

@@ -23,11 +23,18 @@ from cloze.text.running import as_text, word_spans
 
 ROOT = "root"
 PUNCTUATION = "punct"
+#: The relations of content words, by the evaluation of the CoNLL 2018 shared task (UniversalDependencies/tools, eval.py).
+CONTENT = frozenset({
+    "nsubj", "obj", "iobj", "csubj", "ccomp", "xcomp", "obl", "vocative", "expl", "dislocated", "advcl", "advmod", "discourse",
+    "nmod", "appos", "nummod", "acl", "amod", "conj", "fixed", "flat", "compound", "list", "parataxis", "orphan", "goeswith",
+    "reparandum", "root", "dep",
+})  # fmt: skip
 #: What is measured; of all of it more is better.
-NAMES = ("las", "uas", "las_without_punct", "uas_without_punct")
+NAMES = ("las", "uas", "clas", "las_with_subtypes", "las_without_punct", "uas_without_punct")
 CONVENTION = (
-    "las and uas count every word, punctuation too, and relations with their subtypes; las_without_punct and uas_without_punct "
-    f"leave out words whose relation in the file is {PUNCTUATION}"
+    "las, uas and clas are those of the CoNLL 2018 shared task: every word counts, punctuation too, in clas content words alone; "
+    "nsubj:pass is nsubj, but in las_with_subtypes; las_without_punct and uas_without_punct leave out words whose relation in "
+    f"the file is {PUNCTUATION}"
 )
 _SHOWN = 8  # of the relations that training never saw, the most frequent
 
@@ -41,14 +48,22 @@ class TreeSaid(NamedTuple):
 
 
 class JudgedTree(NamedTuple):
-    """Of a sentence's words, and of those that are no punctuation: how many, with the right head, with that and the relation."""
+    """Of a sentence's words: how many, with the right head, with that and the relation, with its subtype too.
+
+    `plain_*`: of those that are no punctuation. `content_*`: how many words have the relation of a content word in the file, in
+    the answer, and how many of the former are right.
+    """
 
     words: int
     heads: int
     arcs: int
+    whole_arcs: int
     plain_words: int
     plain_heads: int
     plain_arcs: int
+    content_true: int
+    content_found: int
+    content_right: int
 
 
 @dataclass(frozen=True)
@@ -189,15 +204,28 @@ Arcs = tuple[Sequence[int], Sequence[str]]
 def judged(truth: Arcs, guess: Arcs) -> JudgedTree:
     """What the metrics need of one sentence: the tree of the file against another one."""
     heads = np.array(truth[0]) == np.array(guess[0])
-    both = heads & np.array([a == b for a, b in zip(truth[1], guess[1], strict=True)], bool)
-    plain = np.array([relation.partition(":")[0] != PUNCTUATION for relation in truth[1]], bool)
-    return JudgedTree(*(int(one.sum()) for one in (heads | True, heads, both, plain, heads & plain, both & plain)))
+    whole = heads & np.array([a == b for a, b in zip(truth[1], guess[1], strict=True)], bool)
+    true, said = ([relation.partition(":")[0] for relation in side[1]] for side in (truth, guess))
+    both = heads & np.array([a == b for a, b in zip(true, said, strict=True)], bool)
+    plain = np.array([relation != PUNCTUATION for relation in true], bool)
+    content, claimed = (np.array([relation in CONTENT for relation in side], bool) for side in (true, said))
+    counted = (
+        heads | True, heads, both, whole, plain, heads & plain, both & plain, content, claimed, both & content
+    )  # fmt: skip
+    return JudgedTree(*(int(one.sum()) for one in counted))
 
 
 def figures(judged: Sequence[JudgedTree]) -> dict[str, float]:
-    """Labelled and unlabelled attachment scores: the share of words with the right head, and with the right relation to it."""
-    words, heads, arcs, plain_words, plain_heads, plain_arcs = np.array(judged).reshape(-1, 6).sum(0).tolist()
-    counts = ((arcs, words), (heads, words), (plain_arcs, plain_words), (plain_heads, plain_words))
+    """Labelled and unlabelled attachment scores: the share of words with the right head, and with the right relation to it.
+
+    `clas` is the F1 of the arcs of content words, which are those with such a relation, on either side.
+    """
+    found = JudgedTree(*np.array(judged).reshape(-1, len(JudgedTree._fields)).sum(0).tolist())
+    counts = (
+        (found.arcs, found.words), (found.heads, found.words),
+        (2 * found.content_right, found.content_true + found.content_found), (found.whole_arcs, found.words),
+        (found.plain_arcs, found.plain_words), (found.plain_heads, found.plain_words),
+    )  # fmt: skip
     return {name: right / of if of else 0.0 for name, (right, of) in zip(NAMES, counts, strict=True)}
 
 

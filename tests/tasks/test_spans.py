@@ -19,6 +19,7 @@ from cloze.tasks.spans import f1_of, report, span_counts, span_f1
     ("B-PER I-LOC", {(0, 1, "PER"), (1, 2, "LOC")}),
     ("B-PER I-PER E-PER S-LOC I-LOC", {(0, 3, "PER"), (3, 4, "LOC"), (4, 5, "LOC")}),
     ("B-PER I-PER L-PER U-LOC L-LOC", {(0, 3, "PER"), (3, 4, "LOC"), (4, 5, "LOC")}),  # BILOU
+    ("B-PER M-PER M-PER E-PER S-LOC O", {(0, 4, "PER"), (4, 5, "LOC")}),  # BMES
     ("U-PER U-PER O L-PER L-PER", {(0, 1, "PER"), (1, 2, "PER"), (3, 4, "PER"), (4, 5, "PER")}),
     ("L'avion U -PER", {(0, 1, "L'avion"), (1, 2, "U"), (2, 3, "-PER")}),
     ("NOUN NOUN VERB", {(0, 1, "NOUN"), (1, 2, "NOUN"), (2, 3, "VERB")}),  # without a prefix each stands for itself
@@ -107,3 +108,76 @@ def test_the_report_of_each_kind_is_scikit_learns_over_all_spans_that_occur() ->
         each = [span_counts(a, b, repair=repair) for a, b in zip(truth, guess, strict=True)]
         assert sum(count.true for count in each) == sum(row["support"] for row in report(truth, guess, repair=repair))
         assert f1_of(each) == span_f1(truth, guess, repair=repair)
+
+
+# The rules of conlleval: between which prefixes of one kind a chunk ends, and begins; a change of the kind does both. For B, I and O
+# they are those of the version of 2004-01-26, for E and S those of its port to Python (spyysalo/conlleval.py): the former has no
+# rule for S, nor for B behind E, so that neighbours of one kind are one chunk to it.
+ENDS = {"BB", "BS", "BO", "IB", "IS", "IO", *(f"{end}{any_}" for end in "ES" for any_ in "BIESO")}
+BEGINS = {"EE", "EI", "SE", "SI", "OE", "OI", *(f"{any_}{begin}" for any_ in "BIESO" for begin in "BS")}
+
+
+def conlleval(truth: list[list[str]], guess: list[list[str]]) -> tuple[int, int, int]:
+    """The chunks of the file, those that were found, and the right ones, by a walk over both columns; between texts stands O."""
+    correct = [label for text in truth for label in (*text, "O")]
+    guessed = [label for text in guess for label in (*text, "O")]
+    counts, right, together = [0, 0], 0, False
+    before = [("O", ""), ("O", "")]
+    for labels in [*zip(correct, guessed, strict=True), ("O", "O")]:
+        now = [(label.partition("-")[0], label.partition("-")[2]) for label in labels]
+        changes = [a[1] != b[1] for a, b in zip(before, now, strict=True)]
+        steps = [(a[0] + b[0], a[0], b[0]) for a, b in zip(before, now, strict=True)]
+        ends = [step in ENDS or (first != "O" and new) for (step, first, _), new in zip(steps, changes, strict=True)]
+        begins = [step in BEGINS or (second != "O" and new) for (step, _, second), new in zip(steps, changes, strict=True)]
+        if together:
+            if all(ends) and before[0][1] == before[1][1]:
+                right, together = right + 1, False
+            elif ends[0] != ends[1] or now[0][1] != now[1][1]:
+                together = False
+        if all(begins) and now[0][1] == now[1][1]:
+            together = True
+        counts = [count + begin for count, begin in zip(counts, begins, strict=True)]
+        before = now
+    return counts[0], counts[1], right
+
+
+@pytest.mark.parametrize("prefixes", ["BI", "BIES"])
+def test_spans_are_counted_as_conlleval_counts_them(prefixes: str) -> None:
+    labels = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in "PQ")]
+    short = [list(text) for length in (1, 2) for text in product(labels, repeat=length)]
+    for own in short:
+        for said in short:
+            if len(own) == len(said):
+                assert tuple(span_counts(own, said)) == conlleval([own], [said]), (own, said)
+    chance = random.Random(0)
+    for trial in range(400):
+        truth = [[chance.choice(labels) for _ in range(chance.randint(1, 9))] for _ in range(4)]
+        guess = [[label if chance.random() < 0.7 * (trial % 2) else chance.choice(labels) for label in own] for own in truth]
+        expected = conlleval(truth, guess)
+        found = [span_counts(*both) for both in zip(truth, guess, strict=True)]
+        assert tuple(map(sum, zip(*found, strict=True))) == expected
+        precision, recall = expected[2] / max(expected[1], 1), expected[2] / max(expected[0], 1)
+        f1 = 2 * precision * recall / (precision + recall) if expected[2] else 0.0
+        assert span_f1(truth, guess) == pytest.approx(f1)
+
+
+def test_whole_spans_count_alike_in_every_scheme() -> None:
+    chance = random.Random(1)
+    prefixes = {"BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}
+    for _ in range(200):
+        sides: dict[str, list[list[str]]] = {name: [] for name in ("BIO", *prefixes)}
+        for _side in range(2):
+            pieces = [(chance.choice(["O", "P", "Q"]), chance.randint(1, 4)) for _ in range(8)]
+            flat = ([kind for kind, size in pieces for _ in range(size)] * 2)[:12]
+            starts = [place == 0 or chance.random() < 0.3 or flat[place - 1] != kind for place, kind in enumerate(flat)]
+            sides["BIO"].append([k if k == "O" else f"{'B' if new else 'I'}-{k}" for k, new in zip(flat, starts, strict=True)])
+            last = [*starts[1:], True]
+            for name, (begin, inside, end, single) in prefixes.items():
+                marks = [(single if stop else begin) if new else (end if stop else inside)
+                         for new, stop in zip(starts, last, strict=True)]  # fmt: skip
+                sides[name].append([k if k == "O" else f"{mark}-{k}" for k, mark in zip(flat, marks, strict=True)])
+        expected = conlleval(*([own] for own in sides["BIO"]))
+        for name in prefixes:
+            assert tuple(span_counts(*sides[name], closed=True)) == expected
+            assert tuple(span_counts(*sides[name], repair="drop", closed=True)) == expected
+            assert not any(breaks(own, closed=True) for own in sides[name])

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cloze.tasks.parser import constant, figures, judged
+from cloze.tasks.parser import CONTENT, constant, figures, judged
 from cloze.tasks.trees import best_tree
 
 
@@ -50,9 +50,47 @@ def test_attachment_scores_count_punctuation_or_leave_it_out() -> None:
     truth = ((2, 0, 2, 2), ("nsubj", "root", "obj", "punct"))
     guess = ((2, 0, 1, 3), ("obj", "root", "obj", "punct"))
     found = figures([judged(truth, guess), judged(truth, truth)])
-    assert found == pytest.approx({"las": 5 / 8, "uas": 6 / 8, "las_without_punct": 4 / 6, "uas_without_punct": 5 / 6})
-    subtype = judged(((2, 0), ("nsubj:pass", "root")), ((2, 0), ("nsubj", "root")))
-    assert figures([subtype])["las"] == 0.5 and figures([subtype])["uas"] == 1.0
+    assert found == pytest.approx({
+        "las": 5 / 8, "uas": 6 / 8, "clas": 2 * 4 / (6 + 6), "las_with_subtypes": 5 / 8, "las_without_punct": 4 / 6,
+        "uas_without_punct": 5 / 6,
+    })  # fmt: skip
+    subtype = figures([judged(((2, 0), ("nsubj:pass", "root")), ((2, 0), ("nsubj", "root")))])
+    assert (subtype["las"], subtype["las_with_subtypes"], subtype["uas"]) == (1.0, 0.5, 1.0)
+
+
+def official(gold: list[list[tuple[int, str]]], system: list[list[tuple[int, str]]]) -> dict[str, float]:
+    """LAS, UAS and CLAS as the evaluation of CoNLL 2018 defines them, where both files have the same words."""
+    words = [(g, s) for a, b in zip(gold, system, strict=True) for g, s in zip(a, b, strict=True)]
+    base = [((g[0], g[1].split(":")[0]), (s[0], s[1].split(":")[0])) for g, s in words]
+    own = [g[1] in CONTENT for g, _ in base]
+    right = sum(g == s for (g, s), content in zip(base, own, strict=True) if content)
+    precision = right / max(sum(s[1] in CONTENT for _, s in base), 1)
+    recall = right / max(sum(own), 1)
+    return {
+        "las": sum(g == s for g, s in base) / len(base), "uas": sum(g[0] == s[0] for g, s in base) / len(base),
+        "clas": 2 * precision * recall / (precision + recall) if right else 0.0,
+        "las_with_subtypes": sum(g == s for g, s in words) / len(words),
+    }  # fmt: skip
+
+
+def test_attachment_scores_are_those_of_conll_2018_on_trees_of_every_kind() -> None:
+    chance = np.random.default_rng(0)
+    names = ["nsubj", "nsubj:pass", "obj", "case", "punct", "flat:name", "flat", "root", "det", "unheard:of"]
+    for trial in range(300):
+        sizes = chance.integers(1, 8, int(chance.integers(1, 6)))
+        gold, system = (
+            [[(int(chance.integers(0, size + 1)), str(chance.choice(names))) for _ in range(size)] for size in sizes]
+            for _ in range(2)
+        )
+        if trial % 2:  # mostly right
+            pairs = [list(zip(*both, strict=True)) for both in zip(gold, system, strict=True)]
+            system = [[own if chance.random() < 0.8 else other for own, other in one] for one in pairs]
+        if trial % 10 == 0:
+            system = gold
+        sides = ([tuple(zip(*one, strict=True)) for one in side] for side in (gold, system))
+        found = figures([judged(*both) for both in zip(*sides, strict=True)])
+        expected = official(gold, system)
+        assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
 def test_the_constant_answer_hangs_every_word_on_the_one_behind_it() -> None:
