@@ -7,7 +7,7 @@ are set, and a seed; `megabytes` takes the beginning of the text alone. Vectors 
 times 100) and on analogies among the 30,000 most frequent words. `all` takes a pair with an unknown word as a cosine of zero and
 a question with one as answered wrongly, so that vocabularies can be compared. `cpu` are seconds of the run, by one thread.
 
-Finished cells stand in benchmarks/results/sweep_static.jsonl and are not repeated.
+Finished cells stand in benchmarks/results/static_sweep.jsonl and are not repeated.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--plan", type=Path, required=True, help="a file of cells, one JSON object a line")
     chosen = parser.parse_args()
-    ledger = Ledger(RESULTS / "sweep_static.jsonl")
+    ledger = Ledger(RESULTS / "static_sweep.jsonl")
     for line in chosen.plan.read_text().splitlines():
         cell = {"text": "wiki", "megabytes": 0, "set": [], "seed": 0, **json.loads(line)}
         if not ledger.has(cell):

@@ -15,7 +15,7 @@ from cloze.assembly.recipe import Recipe
 
 WINDOWS = frozenset({"negative_sampling", "hierarchical_softmax"})  # words of windows ask for each other
 CELLS = frozenset({"cooccurrence_regression"})  # counts of words near each other
-PASSES = 50  # over the text, beyond which vectors were no better
+PASSES, CELL_PASSES = 50, 20  # over windows and over counted cells, beyond which vectors were no better
 SMALL_BYTES, LEAST_COUNT = 50_000_000, 2  # a text below which words want a vector that occur so often
 SMALL_TOKENS, THRESHOLD = 10_000_000, 1e-4  # a text below which more of the frequent words are left out
 BUCKETS, LEAST_BUCKETS = 0.2, 10_000  # that n-grams share: for each token of the text; and the fewest
@@ -25,6 +25,11 @@ def learns_words(recipe: Recipe) -> bool:
     """Whether a recipe makes word vectors by passes over a text. A factorisation ends where its values settle."""
     tables = all(network.part is not None and network.part.name == "word_vectors" for network in recipe.networks.values())
     return tables and _objectives(recipe) <= WINDOWS | CELLS
+
+
+def most_passes(recipe: Recipe) -> int:
+    """The passes over a text after which a recipe of word vectors gains nothing."""
+    return PASSES if _objectives(recipe) <= WINDOWS else CELL_PASSES
 
 
 def least_counts(recipe: Recipe, text_bytes: int) -> Iterator[Change]:
@@ -41,9 +46,10 @@ def least_counts(recipe: Recipe, text_bytes: int) -> Iterator[Change]:
 def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
     """The changes that fit a recipe of word vectors to a budget that pays for so many tokens of a text."""
     passes = facts.budget_tokens / max(facts.text_tokens, 1)
-    if passes > PASSES:
-        why = f"the budget pays for {passes:,.0f} passes over the text: after {PASSES} the vectors get no better"
-        yield Change("training.epochs", _plain(recipe.training.epochs), PASSES, why)
+    most = most_passes(recipe)
+    if passes > most:
+        why = f"the budget pays for {passes:,.0f} passes over the text: after {most} the vectors get no better"
+        yield Change("training.epochs", _plain(recipe.training.epochs), most, why)
     for entry in recipe.entries.values():
         for place, edit in enumerate(entry.exercise):
             published = edit.part.arguments.get("threshold") or 0.0

@@ -10,6 +10,7 @@ from cloze.assembly.baselines import label_of
 from cloze.assembly.build import build_step
 from cloze.assembly.expected import Expected, Kind, expected_of, kind_of
 from cloze.assembly.fit import SHORT, fit_vocabulary, per_update, short, worth
+from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Asked
@@ -107,11 +108,18 @@ class Plan:
         if self.fitted is not None and self.fitted.changes:
             fit = [self.fitted.table(self.budget.typed, self.stage)]
         text = f"text: {short(self.text_tokens)} tokens"
+        outlook = self.outlook() or _vectors(self.recipe)
         if self.forecast is None:
-            return "\n".join([head, *fit, f"not forecast: {self.untold}", text, *self.outlook()])
+            return "\n".join([head, *fit, f"not forecast: {self.untold}", text, *outlook])
         told = self.forecast
         read = "" if told.epochs is None else f", read {told.epochs:.3g} times"
-        return "\n".join([head, *fit, str(told), text + read, *self.outlook()])
+        return "\n".join([head, *fit, str(told), text + read, *outlook])
+
+
+def _vectors(recipe: Recipe) -> tuple[str, ...]:
+    """What is said of word vectors, whose losses tell nothing."""
+    told = "quality of the vectors: not known beforehand; `cloze evaluate RUN --similarity FILE` measures it"
+    return (f"  {told}",) if learns_words(recipe) else ()
 
 
 def prospects_of(recipe: Recipe, run: Run, tokens: float | None, *, vocab_size: int) -> Iterator[Prospect]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cloze.assembly.build import build_step
 from cloze.assembly.fit import fits, short
-from cloze.assembly.fit_words import PASSES, learns_words
+from cloze.assembly.fit_words import learns_words, most_passes
 from cloze.assembly.fitted import Fitted, fitted_to, paid, passes_paid
 from cloze.assembly.plan import Plan
 from cloze.assembly.preparing import plan_of, prepare
@@ -135,7 +135,8 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
     run.data.close()
     by = f"for {once}, timed on random text"
     if learns_words(loaded):
-        by += f"; of one with fewer than {short(pays(loaded) / PASSES)} tokens the run ends after {PASSES} passes"
+        most = most_passes(loaded)
+        by += f"; of one with fewer than {short(pays(loaded) / most)} tokens the run ends after {most} passes"
     return made, by
 
 

@@ -29,7 +29,7 @@ def test_a_small_text_is_read_fifty_times_at_most_and_more_of_its_frequent_words
     assert values("word2vec-skipgram", often) == {"training.epochs": 50, "exercise[0].threshold": 1e-4}
     assert values("word2vec-cbow", once) == {"exercise[0].threshold": 1e-4}
     assert values("word2vec-cbow", large) == {}
-    assert values("glove", often) == {"training.epochs": 50}
+    assert values("glove", often) == {"training.epochs": 20}
 
 
 def test_rows_that_n_grams_share_go_by_the_text() -> None:
@@ -65,6 +65,7 @@ def test_the_pace_of_an_engine_tells_what_a_budget_buys(little_text: Path, monke
     told = found.forecast
     assert told is not None and told.updates is None and told.epochs == 3.0 and 0 < told.seconds < 3  # type: ignore[operator]
     assert told.tokens == pytest.approx(3 * found.text_tokens, rel=0.1) and "3 epochs" in str(told)
+    assert "  quality of the vectors: not known beforehand; " in str(found)
 
 
 @pytest.fixture
