@@ -110,7 +110,7 @@ def test_the_report_of_each_kind_is_scikit_learns_over_all_spans_that_occur() ->
         assert f1_of(each) == span_f1(truth, guess, repair=repair)
 
 
-# The rules of conlleval: between which prefixes of one kind a chunk ends, and begins; a change of the kind does both. For B, I and O
+# The rules of conlleval: between which prefixes of one kind a chunk ends, and begins; a change of kind does both. For B, I and O
 # they are those of the version of 2004-01-26, for E and S those of its port to Python (spyysalo/conlleval.py): the former has no
 # rule for S, nor for B behind E, so that neighbours of one kind are one chunk to it.
 ENDS = {"BB", "BS", "BO", "IB", "IS", "IO", *(f"{end}{any_}" for end in "ES" for any_ in "BIESO")}
