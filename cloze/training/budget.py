@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from cloze.errors import BudgetError
@@ -50,7 +50,7 @@ class Budget:
 
     kind: Kind
     amount: float
-    passes: float | None = None
+    passes: float | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -93,10 +93,10 @@ class Budget:
         """Why a run is over; with the `name` of the budget.
 
         >>> Budget("seconds", 600.0, passes=50.0).end(Spent(seconds=90.0, epochs=50.0))
-        'the text was read 50 times, and the rest of 10m would teach no more'
+        'all 50 passes over the text are done (budget 10m)'
         """
         if self.passes is not None and spent.epochs >= self.passes and getattr(spent, self.kind) < self.amount:
-            return f"the text was read {self.passes:g} times, and the rest of {self.typed} would teach no more"
+            return f"all {self.passes:g} passes over the text are done (budget {self.typed})"
         return f"the budget of {self} is spent" if name else "the budget is spent"
 
     def part(self, share: float) -> Budget:
