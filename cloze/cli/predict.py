@@ -62,7 +62,8 @@ def command(
         columns=columns.split(",") if columns else None, format=kind, quoting=as_quoting(quoting)
     ).deciding(beams=beams, length_penalty=length_penalty)
     from cloze.decoding.progress import Progress
-    from cloze.tasks.evaluation import cut_of, predict, write_predictions, write_records
+    from cloze.tasks.evaluation import predict, write_predictions, write_records
+    from cloze.tasks.task import cut_remark
 
     with _examples(chosen, inputs or [], table=kind is not None or columns is not None) as examples:
         from cloze.assembly.build import load_checkpoint
@@ -72,12 +73,14 @@ def command(
         loaded = load_checkpoint(checkpoint, device)
         learner = prompted(loaded, *asked) if asked else load_tuned(loaded, chosen, name=task)[0]
         with Progress(len(examples), "texts") as progress:
-            if scores:
-                write_records(list(learner.scored(examples, size=batch, report=progress)), out)
-                return
-            predictions = predict(learner, examples, size=batch, report=progress)
-    if (remark := cut_of(predictions, learner.length)) is not None:
+            soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
+            predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
+    cut = [row.get("cut", 0) for row in soft] if scores else [getattr(one, "cut", 0) for one in predictions]
+    if (remark := cut_remark(cut, learner.length)) is not None:
         typer.echo(f"note: {remark}", err=True)
+    if scores:
+        write_records(soft, out)
+        return
     if out is None:
         write_predictions(predictions, None)
         return

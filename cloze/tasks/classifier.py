@@ -107,7 +107,9 @@ class Classifier(SummaryLearner):
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
     ) -> Iterator[dict[str, Any]]:
         """Every example with the probabilities of all labels as its label: what the answer `scores` reads."""
-        return scored(examples, self.task, self.names, self.probabilities(self.encode(examples), size=size, report=report))
+        framed = self.encode(examples)
+        found = self.probabilities(framed, size=size, report=report)
+        return scored(examples, self.task, self.names, found, [row.cut for row in framed])
 
 
 def choices(
@@ -124,12 +126,13 @@ def choices(
 
 
 def scored(
-    examples: Examples, task: TableTask, names: Sequence[str], probabilities: NDArray[np.floating]
+    examples: Examples, task: TableTask, names: Sequence[str], probabilities: NDArray[np.floating], cut: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Every example by the names of the task's columns, with the probabilities (N, C) of the labels `names` as its label."""
-    for line, texts, row in zip(examples.lines, examples.rows(), probabilities.tolist(), strict=True):
+    """Every example by the names of the task's columns, with the probabilities (N, C) of the labels `names` as its label; `cut`:
+    how many tokens of it did not fit, if any."""
+    for line, texts, row, lost in zip(examples.lines, examples.rows(), probabilities.tolist(), cut, strict=True):
         named = dict(zip((task.text, str(task.text_b)), texts, strict=False))
-        yield {"line": line, **named, task.label: dict(zip(names, row, strict=True))}
+        yield {"line": line, **({"cut": lost} if lost else {}), **named, task.label: dict(zip(names, row, strict=True))}
 
 
 def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Classifier:

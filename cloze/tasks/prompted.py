@@ -149,9 +149,9 @@ class Prompted(Learner):
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
     ) -> Iterator[dict[str, Any]]:
         """Every example with the probabilities of all labels as its label, to learn from (Schick and Schütze, 2021, §3.3)."""
-        return scored(
-            examples, self.task, self.names, self.probabilities(self.candidates(examples), size=size, report=report)
-        )
+        asked = self.candidates(examples)
+        found = self.probabilities(asked, size=size, report=report)
+        return scored(examples, self.task, self.names, found, [one[0].cut for one in asked])
 
     def predict(self, examples: Examples, *, size: int = 64, report: Report = lambda done: None) -> list[Choice]:
         """The most probable label of every example."""

@@ -181,8 +181,9 @@ class Retriever(Learner):
         """Metrics on queries with their passages: each is looked for among the passages of the file."""
         rows = self.answered(examples)
         judged = self.judge(rows, size=size, report=report)
-        cuts = [row.cut for row in self.passage_reader.encode([row.passage for row in rows], longest=self.length)]
-        remark = cut_remark(cuts, self.length)
+        framed = self.exact.encode([row.query for row in rows], longest=self.length)
+        framed += self.passage_reader.encode([row.passage for row in rows], longest=self.length)
+        remark = cut_remark([one.cut for one in framed], self.length)
         return Evaluation(len(rows), self.metrics(judged), None, () if remark is None else (remark,), judged=judged)
 
     def predict(

@@ -183,7 +183,7 @@ class Learner(nn.Module):
         """All metrics on examples with answers, and those of `always` giving one answer."""
 
     def scored(self, examples: Any, *, size: int, report: Report) -> Iterator[dict[str, Any]]:
-        """Every example with the probabilities of all labels as its label, for soft labels."""
+        """Every example with the probabilities of all labels as its label, for soft labels; with `cut` if it lost tokens."""
         raise TaskError(f"{self.task.name} chooses no class whose probabilities could be written: leave --scores out.")
 
     @abstractmethod

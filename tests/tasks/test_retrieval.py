@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,9 @@ def test_a_network_learns_which_passages_belong_to_queries_and_its_folder_says_t
     before = untuned(load_checkpoint(folder("bert")))
     assert found.metrics["mrr"] > 2 * before.measure(before.answered(examples))["mrr"]
     ranked = predict(learner, examples)
+    long = replace(examples, texts=[examples.texts[0] + " cat" * 30, *examples.texts[1:]])
+    assert f"1 of {2 * len(examples)} texts are longer than 24 tokens" in evaluate(learner, long).remarks[0]
+    assert found.remarks == ()
     assert [one.rank for one in ranked] == learner.judge(learner.answered(examples)).tolist()
     first = ranked[0]
     assert json.loads(json.dumps(first.record()))["line"] == 2

@@ -183,3 +183,14 @@ def test_an_unseen_dev_label_stops_before_training(cloze: Any, folder: Folder, t
     assert shown.code == 2 and "dev.csv:3: the label 'vehicle' does not occur" in shown.err
     assert "animal, weather" in shown.err
     assert not (tmp_path / "out").exists()
+
+
+def test_soft_labels_of_texts_that_are_cut_come_with_a_note(
+    cloze: Callable[..., Any], tuned: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, out = tmp_path / "long.tsv", tmp_path / "soft.jsonl"
+    path.write_text("text\n" + "the cat saw the dog and " * 5 + "\nthe cat\n")
+    done = cloze("predict", tuned(length=8), path, "--scores", "--out", out)
+    assert done.code == 0 and "note: 1 of 2 texts are longer than 8 tokens and lost their end" in done.err
+    first, second = map(json.loads, out.read_text().splitlines())
+    assert first["cut"] > 0 and "cut" not in second and first["label"].keys() == {"animal", "weather"}
