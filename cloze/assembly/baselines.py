@@ -29,13 +29,15 @@ def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
     Answers that a pass makes for a later one are not in the examples (ELECTRA's replaced tokens): their objectives have none, nor
     have those whose loss is no likelihood of the answer.
     The shares of answers are counted on training examples, for a vocabulary with those of the text as a prior, and measured
-    on held-out examples, or on the same ones where nothing is held out.
+    on held-out examples, or on the same ones where nothing is held out. Labelled text is counted for one epoch at most: its
+    answers are the same in the next.
     """
     text: Entropy | None = None
     found: dict[str, Baseline] = {}
     for name, entry in recipe.turns.items():
         asked = [(run, objective) for run in entry.passes for objective in run.objectives if objective.set is not None]
-        counted = _counted(_training(data, name), asked)
+        most = _ROWS if recipe.task is None else min(_ROWS, data.items(name))
+        counted = _counted(_training(data, name, most), asked)
         measured = _counted(data.held_out(name), asked)
         for run, objective in asked:
             counts = counted.get((run.name, objective.name))
@@ -61,10 +63,10 @@ def label_of(recipe: Recipe, entry: str, objective: ObjectiveSpec) -> str:
     return objective.name if len(recipe.turns) == 1 else f"{entry}/{objective.name}"
 
 
-def _training(data: Data, entry: str) -> Iterator[MicroBatch]:
-    """Micro-batches from the beginning of the first epoch; a run that follows begins there again."""
+def _training(data: Data, entry: str, most: int) -> Iterator[MicroBatch]:
+    """Micro-batches of `most` rows from the beginning of the first epoch; a run that follows begins there again."""
     cursor, rows = Cursor(), 0
-    while rows < _ROWS:
+    while rows < most:
         micros, cursor = data.next(entry, cursor)
         rows += sum(micro.examples for micro in micros)
         yield from micros

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from cloze.assembly.given import build, restored, stand_ins, wanted
+from cloze.assembly.given import build, restored, stand_ins, tables_for, wanted
 from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import check_value, describe, slots
@@ -109,10 +109,10 @@ def built(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -
 
 
 def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Module:
-    spec = recipe.networks[name].part
-    if spec is None:
+    spec = recipe.networks[name]
+    if spec.part is None:
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
-    network: nn.Module = built(spec, available)
+    network: nn.Module = built(spec.part, {**available, "tables": tables_for(spec.origin, available["tables"])})
     return network
 
 

@@ -13,7 +13,7 @@ from cloze import fields
 from cloze.assembly import parts
 from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
-from cloze.assembly.given import build, stand_ins
+from cloze.assembly.given import build, stand_ins, tables_for
 from cloze.assembly.load import phase_recipes
 from cloze.assembly.recipe import OWN, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.structure import views
@@ -215,7 +215,8 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
     with torch.device("meta"):
         networks: dict[str, Any] = {}
         for name, spec in recipe.networks.items():
-            networks[name] = None if spec.part is None else _made(spec.part, given, faults)
+            own = {**given, "tables": tables_for(spec.origin, given["tables"])}
+            networks[name] = None if spec.part is None else _made(spec.part, own, faults)
         if all(network is not None for network in networks.values()):
             with faults.catching(Where(recipe.name), ""):
                 tie(networks, recipe.tie)

@@ -67,6 +67,11 @@ def stand_ins(tables: Iterable[str]) -> dict[str, Any]:
     return {name: StandIn() for name in tables}
 
 
+def tables_for(origin: str | None, tables: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The look-up tables that a network is given; None where it has an `origin`, which brings the rows, and there are none."""
+    return tables if tables or origin is None else None
+
+
 def restored(tables: Mapping[str, Any]) -> dict[str, Any]:
     """The look-up tables of a checkpoint, made again."""
     parts: dict[str, Any] = {name: lookup("table", table.part) for name, table in tables.items()}

@@ -21,15 +21,16 @@ from cloze.assembly.new_heads import plain_head
 from cloze.assembly.parts import builder_of
 from cloze.assembly.schema import RESERVED, check_value, expand_part, part_slots
 from cloze.decoding.reader import Reader, heads_by_kind
-from cloze.errors import CheckpointError
+from cloze.errors import CheckpointError, UserError
 from cloze.exercises.answer import Form, Lesson
 from cloze.exercises.frame import OWN
 from cloze.objectives.chosen import Predicts, Start
 from cloze.objectives.heads import VocabularyHead
+from cloze.registry import names
 from cloze.tasks.answerer import writing_form
 
-#: What separates two texts where a network that reads left to right knows no pairs: the first of these that it knows. GPT
-#: has a new token there (Radford et al., 2018, §3.3).
+#: What separates two texts where a network knows no pairs and nothing closes a text: the first of these that it knows. GPT has a
+#: new token there (Radford et al., 2018, §3.3).
 DELIMITERS = ("[SEP]", "[EOS]", "[BOS]")
 #: What of a checkpoint's reading a recipe may say.
 _READING = ("single", "pair", "summary", "start", "shift", "orders", "segments")
@@ -40,7 +41,8 @@ class Origin:
     """A checkpoint as a recipe sees it.
 
     `spells`: it reads how words are spelled. `lookups` are the edits that find what it reads in addition to the tokens, `tables`
-    the parts in which they look it up; `delimiter`: what may separate two texts.
+    the parts in which they look it up; `delimiter`: what may separate two texts. `alone` says in words that no word sees another,
+    where that is so.
     """
 
     folder: str
@@ -54,6 +56,7 @@ class Origin:
     tables: Mapping[str, str] = field(default_factory=dict)
     form: Callable[[], Form] | None = None  # how it writes a text for a text; refuses if it cannot
     delimiter: tuple[str, ...] = ()
+    alone: str | None = None
 
     @classmethod
     def of(cls, loaded: Loaded) -> Origin:
@@ -67,7 +70,7 @@ class Origin:
             narrow=getattr(network, "embedding_width", network.width) != network.width,
             labels_tokens="token_labelling" in heads_by_kind(loaded), plain=_plain(loaded),
             sums_up=any("summary" in head.reads for head in heads),
-            recurrent=getattr(network, "recurrent", False), given=_layers(loaded), predicts=_predicts(loaded),
+            pooled=getattr(network, "pooled", False), given=_layers(loaded), predicts=_predicts(loaded),
         )
         model = loaded.imported.model
         return cls(
@@ -75,24 +78,25 @@ class Origin:
             getattr(loaded.imported, "architecture", None), "characters" in network.takes, tuple(model.beside),
             {name: table.part for name, table in model.tables.items()}, partial(writing_form, loaded),
             tuple(role for role in DELIMITERS if role in loaded.tokenizer.roles)[:1],
+            network.sees["hidden"] if network.gives["hidden"].sees == "itself" else None,
         )
 
     def is_shape_of(self, network: Node) -> bool:
         """Whether a network of a recipe has the shape of the checkpoint's."""
         return all(part in network.value and network.value[part].plain() == said for part, said in self.network.items())
 
-    def template(self, texts: int, reading: Mapping[str, Any]) -> str:
-        """How one text or two are read; a `CheckpointError` if two cannot be."""
-        if texts == 1:
-            return str(reading["single"])
-        if reading.get("pair"):
-            return str(reading["pair"])
-        if self.order == "left_to_right":
-            return str(reading["single"]).replace("{A}", " ".join(["{A}", *self.delimiter, "{B}"]))
-        raise CheckpointError(
-            f"{self.folder}: this checkpoint reads single texts only ({reading['single']!r}); its recipe gives no "
-            "reading.pair.\n  Say how it is to read two texts: --set 'reading.pair=\"{A} {B}\"'"
-        )
+    def pair(self, single: str, recipe: str) -> str:
+        """How two texts are read where only the template of a `single` one is known: what closes one separates two, as in
+        transformers' tokenizer of T5. A `CheckpointError` where no word of one could see the other.
+        """
+        if self.alone is not None:
+            raise CheckpointError(
+                f"{self.folder}: {recipe} reads two texts in one row. In {next(iter(self.network))} {self.alone}.\n"
+                "  Use a checkpoint whose network reads words in context, such as bert or lstm.\n"
+                "  To read both texts as one bag of words: --set 'reading.pair=\"{A} {B}\"'"
+            )
+        between = single.partition("{A}")[2].split()[:1] or self.delimiter
+        return single.replace("{A}", " ".join(["{A}", *between, "{B}"]))
 
 
 def _plain(loaded: Loaded) -> Any:
@@ -121,18 +125,33 @@ def _predicts(loaded: Loaded) -> Predicts | None:
     return None
 
 
-def _change(network: Node) -> None:
-    """Put the arguments of `change: [arguments]` in place of the checkpoint's, and leave out the change."""
+def _change(network: Node, origin: Origin, recipe: str) -> None:
+    """Put the arguments of `change: [arguments]` in place of the checkpoint's, and leave out the change; a `CheckpointError` for
+    a network that does not have them.
+    """
     changes = network.value.get("change")
     for item in list(changes.value) if changes is not None and changes.is_list else ():
         said = item.value.get("arguments") if item.is_mapping else None
         if said is None or not said.is_mapping or "to" not in said.value:
             continue
         own = next((node for key, node in network.items() if key not in NEXT_TO_PART), None)
+        _require_arguments(list(map(str, said.value["to"].value)), origin, recipe)
         for key, value in said.value["to"].items():
             assert own is not None  # `take_up` has written the part
             own.put(key, value.copy())
         changes.value.remove(item)
+
+
+def _require_arguments(wanted: list[str], origin: Origin, recipe: str) -> None:
+    (part,) = origin.network
+    lacks = [key for key in wanted if key not in part_slots("network", part)]
+    if lacks:
+        others = [name for name in names("network") if set(wanted) <= set(part_slots("network", name))]
+        kinds = f"a checkpoint whose network is {' or '.join(others)}" if others else "another checkpoint"
+        raise CheckpointError(
+            f"{origin.folder}: {recipe} changes {', '.join(lacks)} of its network, which {part} does not have.\n"
+            f"  Use {kinds}, or a recipe without this change, such as --task sentence_classification."
+        )
 
 
 def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
@@ -144,7 +163,7 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
         if said is None or said.value not in origins:
             continue
         origin = found[str(name)] = origins[said.value]
-        _change(node)
+        _change(node, origin, str(root.value["name"].value))
         if origin.architecture is not None and "architecture" not in node.value and origin.is_shape_of(node):
             node.put("architecture", Node(origin.architecture, node.where))
     if not found:
@@ -169,9 +188,10 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
 def _read_pairs(root: Node, entries: list[Node], origin: Origin) -> None:
     """Say how two texts are read where records have two and the checkpoint knows no pairs."""
     reading = root.value["reading"]
-    asked = any("exercise" in entry.value and _texts(root, entry) == 2 for entry in entries)
+    asked = any(_shown(root, entry)[-1:] == [2] for entry in entries)
     if asked and not reading.plain().get("pair"):
-        reading.put("pair", from_data(origin.template(2, reading.plain()), root.where))
+        pair = origin.pair(str(reading.plain()["single"]), str(root.value["name"].value))
+        reading.put("pair", from_data(pair, root.where))
 
 
 def _complete_inputs(root: Node, entries: list[Node], origin: Origin, faults: Faults) -> None:
@@ -200,8 +220,7 @@ def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults
     exercise = entry.value.get("exercise")
     order = None
     if exercise is not None and exercise.is_list:
-        apart = [number for number, item in enumerate(exercise.value) if _separates(item)]
-        texts = [1 if apart and number > apart[0] else _texts(root, entry) for number in range(len(exercise.value))]
+        texts = _shown(root, entry)
         found = [_edits(item, root, count, origin, faults) for item, count in zip(exercise.value, texts, strict=True)]
         exercise.value = [made for edits, _ in found for made in edits]
         order = next((lesson.order for _, lesson in found if lesson is not None), None)
@@ -213,6 +232,14 @@ def _complete_entry(root: Node, entry: Node, prefix: str, origin: Origin, faults
         objectives.value = [
             _objective(item, f"{path}[{index}]", origin, faults) for index, item in enumerate(objectives.value)
         ]
+
+
+def _shown(root: Node, entry: Node) -> list[int]:
+    """How many texts a row has at each edit of an entry that a frame can be put around."""
+    exercise = entry.value.get("exercise")
+    items = exercise.value if exercise is not None and exercise.is_list else []
+    apart = [number for number, item in enumerate(items) if _separates(item)]
+    return [1 if apart and number >= apart[0] else _texts(root, entry) for number in range(len(items))]
 
 
 def _separates(item: Node) -> bool:
@@ -247,7 +274,7 @@ def _framed(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) 
     if inner is None or template is None or template.value != OWN:
         return [item]
     reading = root.value["reading"].plain()
-    inner.put("template", Node(origin.template(texts, reading), template.where))
+    inner.put("template", Node(str(reading["single" if texts == 1 else "pair"]), template.where))
     if reading.get("summary", "first") == "first":
         return [item]
     view = {key: node.plain() for key, node in inner.items() if key == "in"}
@@ -285,7 +312,10 @@ def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     common = {key: given.pop(key) for key in RESERVED["objective"] if key in given}
     if not _legal("objective", name, given):
         return item
-    part, arguments = builder(**given).chosen(origin.start)
+    try:
+        part, arguments = builder(**given).chosen(origin.start)
+    except UserError as error:
+        raise type(error)(f"{origin.folder}: {error}") from None
     made = from_data({part: {**arguments, **common}}, item.where)
     expand_part("objective", made, path, faults)
     return made

@@ -163,11 +163,13 @@ class Data:
                 yield MicroBatch(to_batch(part), first, part.tokens, size)
 
     def _fill(self, entry: str, cursor: Cursor, share: float) -> None:
-        """Make the step at `cursor` and a few that follow, in one block; that step alone, and here, if rows follow a schedule."""
+        """Make the step at `cursor` and a few that follow, of no more than an epoch, in one block; that step alone, and here, if
+        rows follow a schedule.
+        """
         self._made.clear()
         feed = self.feeds[entry]
         spans = self.spans()
-        ahead = max(1, BLOCK // max(1, sum(size for _, size in spans)))
+        ahead = max(1, min(BLOCK // max(1, sum(size for _, size in spans)), -(-feed.rows(cursor.epoch) // self.batch)))
         if feed.changes:
             made = make_steps(feed.when(share), cursor, self.batch, spans, 1)
         elif not self.workers:

@@ -90,7 +90,7 @@ class BiLSTM(nn.Module):
     """
 
     carries: ClassVar[bool] = True
-    recurrent: ClassVar[bool] = True
+    pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType({
         "hidden": "every token sees itself and, apart from each other, what stands to its left and what to its right",
         "forward_hidden": "every token sees itself and what stands to its left, in rows read from their end to its right",

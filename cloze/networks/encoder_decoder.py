@@ -220,6 +220,7 @@ class EncoderDecoder(nn.Module):
         self.takes = self.needs | optional
         self.gives: Mapping[str, StateKind] = {
             "hidden": StateKind("B L D", "order"),
+            "layers": StateKind("N B L D", "order"),
             "decoder_hidden": StateKind("B T D", "left_to_right"),
             "summary": StateKind("B D", "order"),
         }
@@ -265,17 +266,20 @@ class EncoderDecoder(nn.Module):
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and decoder_tokens (B, T).
 
-        `hidden` (B, L, D) is the encoder's, `decoder_hidden` (B, T, D) the decoder's (at padding both mean nothing), `summary`
-        (B, D) the decoder's at its last token; without `decoder_tokens` the decoder reads the encoder's tokens with the last
-        one moved to the front
-        (BART §3.1). With `cache` the encoder runs once and `decoder_tokens` continue those of earlier calls.
+        `hidden` (B, L, D) is the encoder's, `layers` (N+1, B, L, D) the words and its layers, `decoder_hidden` (B, T, D) the
+        decoder's (at padding all mean nothing), `summary` (B, D) the decoder's at its last token; without `decoder_tokens` the
+        decoder reads the encoder's tokens with the last one moved to the front (BART §3.1).
+
+        With `cache` the encoder runs once and `decoder_tokens` continue those of earlier calls.
         """
-        encoded = cache.encoded if cache is not None else None
+        encoded, layers = cache.encoded if cache is not None else None, list[Tensor]()
         if encoded is None:
-            encoded = self._encode(tokens, order, block, positions, inputs, vectors)
+            encoded, layers = self._encode(tokens, order, block, positions, inputs, vectors, every="layers" in want)
             if cache is not None:
                 cache.encoded = encoded
         states = {"hidden": encoded} if "hidden" in want else {}
+        if "layers" in want:
+            states["layers"] = torch.stack(layers)
         if not want & {"decoder_hidden", "summary"}:
             return states
         if decoder_tokens is None:
@@ -299,16 +303,23 @@ class EncoderDecoder(nn.Module):
         positions: Tensor | None,
         inputs: Mapping[str, Tensor] | None,
         vectors: Tensor | None,
-    ) -> Tensor:
-        """The encoder's states, (B, L, D)."""
+        *,
+        every: bool,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The encoder's states (B, L, D); with `every` also the words and the states of all layers, these in the place of the
+        last.
+        """
         x = self.encoder.begin(self.embeddings(tokens, inputs, vectors), positions, 0, self.encoder.positions)
         seen = visibility(order, block, length=tokens.shape[1], past=0, device=tokens.device)
         added = self.encoder.added(seen.bias(x.dtype, tokens.shape[1], tokens.device), tokens.shape[1])
         real = self.encoder.real(block)
         x = x if real is None else real.gather(x)
+        passed = []
         for layer in self.encoder.layers:
+            passed += [x if real is None else real.spread(x)] if every else []
             x = layer(x, added, real=real)
-        return self.encoder.end(x if real is None else real.spread(x))
+        hidden: Tensor = self.encoder.end(x if real is None else real.spread(x))
+        return hidden, [*passed, hidden] if every else []
 
     def _decode(
         self,

@@ -45,10 +45,14 @@ class Window(nn.Module):
         }
     )
     gives: ClassVar[Mapping[str, StateKind]] = MappingProxyType(
-        {"hidden": StateKind("B L D", "left_to_right"), "summary": StateKind("E D", "left_to_right")}
+        {
+            "hidden": StateKind("B L D", "left_to_right"), "layers": StateKind("N B L D", "left_to_right"),
+            "summary": StateKind("E D", "left_to_right"),
+        }
     )
     takes: ClassVar[frozenset[str]] = frozenset({"tokens", "block", "positions", "summaries"})
     needs: ClassVar[frozenset[str]] = frozenset({"tokens"})
+    pooled: ClassVar[bool] = True  # the last token sees the end of a text alone
 
     def __init__(
         self,
@@ -103,7 +107,8 @@ class Window(nn.Module):
         cache: Cache | None = None,
         carry: Any = None,
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), the state of each example's first token.
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), `layers` (1, B, L, D), the same, `summary` (E, D), the state of
+        each example's first token.
 
         `block` is not needed: a token reads only what stands before it in its example, which `positions` tell. `cache` keeps the
         embeddings of the tokens read with it.
@@ -124,6 +129,8 @@ class Window(nn.Module):
         made: dict[str, Tensor] = {}
         if "hidden" in want:
             made["hidden"] = hidden
+        if "layers" in want:
+            made["layers"] = hidden[None]
         if "summary" in want:
             made["summary"] = hidden[:, 0] if summaries is None else hidden.flatten(0, 1)[summaries]
         return made

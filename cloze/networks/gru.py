@@ -96,7 +96,8 @@ class GRU(nn.Module):
         self.takes = frozenset({"tokens", "order", "block", *own})
         sees = "order" if both_directions else "left_to_right"
         self.gives: Mapping[str, StateKind] = {
-            "hidden": StateKind("B L D", sees), "summary": StateKind("B D", "all" if both_directions else "left_to_right"),
+            "hidden": StateKind("B L D", sees), "layers": StateKind("N B L D", sees),
+            "summary": StateKind("B D", "all" if both_directions else "left_to_right"),
         }
         self.reset_parameters()
 
@@ -130,7 +131,10 @@ class GRU(nn.Module):
         condition: Tensor | None = None,
         carry: Any = None,
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (B, D). Several texts in a row: a `RecipeError`."""
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), `layers` (1, B, L, D), the same, `summary` (B, D).
+
+        Several texts in a row are a `RecipeError`.
+        """
         if order is not None:
             require_order("gru", order, "open" if self.both_directions else "left_to_right")
         if (condition is None) != (self.condition is None):
@@ -145,8 +149,9 @@ class GRU(nn.Module):
             state = condition
         lengths = lengths_of(block, "gru")
         made = [layer(x, state, lengths) for layer in self.layers]
-        states = {"hidden": [hidden for hidden, _ in made], "summary": [last for _, last in made]}
-        return {name: parts[0] if len(parts) == 1 else torch.cat(parts, -1) for name, parts in states.items() if name in want}
+        hidden, summary = (torch.cat(parts, -1) for parts in zip(*made, strict=True))
+        states = {"hidden": hidden, "layers": hidden[None], "summary": summary}
+        return {name: state for name, state in states.items() if name in want}
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token, heads not counted."""

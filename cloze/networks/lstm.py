@@ -82,7 +82,7 @@ class LSTM(nn.Module):
     """
 
     carries: ClassVar[bool] = True
-    recurrent: ClassVar[bool] = True
+    pooled: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {
             "tiny": {"layers": 2, "width": 128, "inner": 192},
@@ -121,7 +121,10 @@ class LSTM(nn.Module):
         if layers < 1 or reuse < 0:
             raise RecipeError(f"lstm: layers is {layers} and reuse is {reuse}; expected at least one layer and 0 tokens or more.")
         if characters is not None and word_dropout:
-            raise RecipeError("lstm: word_dropout drops rows of a table, and words read by their characters have none; write 0.")
+            raise RecipeError(
+                "lstm: word_dropout drops rows of a table, and words read by their characters have none.\n"
+                "  Leave it at 0: --set network.word_dropout=0"
+            )
         self.width, self.inner, self.reuse, self.bound = width, inner or width, reuse, bound
         self.vocab_size, self.truncate = vocab_size, truncate
         table = None if characters is not None else nn.Embedding(vocab_size, width)
@@ -150,10 +153,9 @@ class LSTM(nn.Module):
         self.gives: Mapping[str, StateKind] = {
             "hidden": StateKind("B L D", "left_to_right"),
             "undropped": StateKind("B L D", "left_to_right"),
+            "layers": StateKind("N B L D", "left_to_right"),
             "summary": StateKind("E D", "left_to_right"),
         }
-        if set(inputs) == {width}:
-            self.gives = {**self.gives, "layers": StateKind("N B L D", "left_to_right")}
         self.reset_parameters()
         name_dropouts(self)
 
@@ -198,8 +200,9 @@ class LSTM(nn.Module):
         carry: Mapping[str, Tensor] | None = None,
         cache: StateCache | None = None,
     ) -> dict[str, Any]:
-        """The wanted states of tokens (B, L): `hidden` and `undropped` (B, L, D), `summary` (E, D), the last token of each row
-        unless `summaries` says otherwise, and `carry`, h and c of every layer, detached, for the rows that follow in the lanes.
+        """The wanted states of tokens (B, L): `hidden` and `undropped` (B, L, D), `layers` (N, B, L, D), the words and the layers
+        that are as wide as the last one, `summary` (E, D), the last token of each row unless `summaries` says otherwise, and
+        `carry`, h and c of every layer, detached, for the rows that follow in the lanes.
 
         `cache`, instead of a carry, remembers the tokens read with it. Rows of several examples are a `RecipeError`.
         """

@@ -130,10 +130,10 @@ class LSTMEncoderDecoder(nn.Module):
     states, and is fed at each step the word before and the attentional state before: α = softmax(H (W₁ h + b₁)),
     h̃ = tanh(W₂ [Hᵀ α; h] + b₂). `attention_biases` has the paper's b₁ and b₂, which the code that trained it leaves out.
 
-    `hidden` (B, L, D) are the states of the encoder's last layer, `summary` (B, D) their mean over a row, `layers` the word
-    vectors twice side by side and the states of every layer, where `embedding_width` is half of `width`. With `decoder: false`
-    there is the encoder alone, and with `words` in it the word vectors stand before the states, [GloVe; CoVe] (§4): what a
-    classifier reads, and then the only one of `layers`.
+    `hidden` (B, L, D) are the states of the encoder's last layer, `summary` (B, D) their mean over a row, `layers` the states of
+    every layer, and before them the word vectors twice side by side where `embedding_width` is half of `width`. With
+    `decoder: false` there is the encoder alone, and with `words` in it the word vectors stand before the states, [GloVe; CoVe]
+    (§4): what a classifier reads, and then the only one of `layers`.
 
     Everything but the word vectors is drawn from ±`bound`. Parameters: `embeddings.tokens.weight`, `encoder.forwards.n.*`,
     `encoder.backwards.n.*`, `decoder.*`; see `LSTMLayer`.
@@ -144,7 +144,7 @@ class LSTMEncoderDecoder(nn.Module):
     (2, 3, 8)
     """
 
-    recurrent: ClassVar[bool] = True
+    pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token of the encoder sees every other; the decoder sees them and what stands to its left"}
     )
@@ -196,9 +196,9 @@ class LSTMEncoderDecoder(nn.Module):
         )  # fmt: skip
         self.needs = frozenset({"tokens"})
         self.takes = frozenset({"tokens", "order", "block"} | ({"decoder_tokens", "decoder_block"} if decoder else set()))
-        gives = {"hidden": StateKind("B L D", "order"), "summary": StateKind("B D", "all")}
-        if 2 * read == width or words:
-            gives["layers"] = StateKind("N B L D", "order")
+        gives = {
+            "hidden": StateKind("B L D", "order"), "layers": StateKind("N B L D", "order"), "summary": StateKind("B D", "all"),
+        }  # fmt: skip
         if decoder:
             gives["decoder_hidden"] = StateKind("B T D", "left_to_right")
         self.gives: Mapping[str, StateKind] = gives
@@ -256,8 +256,8 @@ class LSTMEncoderDecoder(nn.Module):
             hidden = torch.cat([x, encoded.layers[-1]], dim=2) if self.words else encoded.layers[-1]
             states = {"hidden": hidden, "summary": _mean(hidden, lengths)}
             if "layers" in want:
-                passed = [hidden] if self.words else [torch.cat([x, x], dim=2).to(hidden.dtype), *encoded.layers]
-                states["layers"] = torch.stack(passed)
+                twice = [torch.cat([x, x], dim=2).to(hidden.dtype)] if 2 * x.shape[2] == self.width else []
+                states["layers"] = torch.stack([hidden] if self.words else [*twice, *encoded.layers])
         else:
             encoded = None
         if "decoder_hidden" in want:

@@ -24,9 +24,10 @@ class StateKind(NamedTuple):
 class Network(Protocol):
     """An `nn.Module` that turns the fields of a view into the states that are wanted.
 
-    `takes` are all fields it can use, `needs` the ones it cannot do without. A network for which `order` does not say what a
-    token sees has words for people in `sees`, by the state that is read, `hidden` for the others. In a `recurrent` network
-    the state of one token is a poor summary, and texts are classified by all of their tokens.
+    `takes` are all fields it can use, `needs` the ones it cannot do without. One that reads texts gives `layers` (N, B, L, D):
+    the words and every layer, as far as they are as wide as the top one, which is the last of them. A network for which `order`
+    does not say what a token sees has words for people in `sees`, by the state that is read, `hidden` for the others. Where
+    the state of one token is a poor summary, as in an LSTM, a network is `pooled`: texts are classified by all of its tokens.
     """
 
     takes: frozenset[str]
@@ -56,8 +57,9 @@ def reading_states(
 ) -> dict[str, Any]:
     """Of `hidden` (B, L, D), `layers` (N+1, B, L, D) and `summary` (E, D) those that are wanted.
 
-    `passed` is what went into every layer and came out of the last one, in whose place `layers` has `hidden`; `summaries` are
-    the flat places of the tokens that sum texts up, the first of each row if not given.
+    `passed` is what went into every layer and came out of the last one, in whose place `layers` has `hidden`; what is not as wide
+    as that is left out of `layers`. `summaries` are the flat places of the tokens that sum texts up, the first of each row if not
+    given.
     """
     states: dict[str, Any] = {}
     if "hidden" in want:
@@ -65,7 +67,7 @@ def reading_states(
     if "summary" in want:
         states["summary"] = hidden[:, 0] if summaries is None else hidden.flatten(0, 1)[summaries]
     if "layers" in want:
-        states["layers"] = torch.stack([*passed[:-1], hidden])
+        states["layers"] = torch.stack([*(x for x in passed[:-1] if x.shape[-1] == hidden.shape[-1]), hidden])
     return states
 
 

@@ -18,7 +18,7 @@ from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
-from cloze.networks.network import StateKind, require_order
+from cloze.networks.network import StateKind, reading_states, require_order
 from cloze.registry import Given, register
 
 
@@ -39,7 +39,7 @@ class TwoSidedLSTM(nn.Module):
     (1, 3, 6)
     """
 
-    recurrent: ClassVar[bool] = True
+    pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"hidden": "every token sees what stands to its left and what stands to its right, not itself"}
     )
@@ -87,10 +87,12 @@ class TwoSidedLSTM(nn.Module):
         self.out = nn.Linear(self.mix.out_features, width)
         self.dropout = Dropout(dropout, clock)
         self.needs = frozenset({"tokens"})
-        self.takes = frozenset({"tokens", "order", "block"})
+        self.takes = frozenset({"tokens", "order", "block", "summaries"})
         self.gives: Mapping[str, StateKind] = {
             "context": StateKind("B L D", "all_but_itself"),
             "hidden": StateKind("B L D", "all_but_itself"),
+            "layers": StateKind("N B L D", "all_but_itself"),
+            "summary": StateKind("E D", "all_but_itself"),
         }
         self.reset_parameters()
         name_dropouts(self)
@@ -121,16 +123,22 @@ class TwoSidedLSTM(nn.Module):
         tokens: Tensor,
         order: Tensor | str = "open",
         block: Tensor | None = None,
+        summaries: Tensor | None = None,
         carry: Any = None,
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L): `context` (B, L, D). Rows of several examples are a `RecipeError`."""
+        """The wanted states of tokens (B, L): `context` (B, L, D), which is `hidden`, too, `layers` (1, B, L, D), the same, and
+        `summary` (E, D), what is around the first token of each row unless `summaries` says otherwise.
+
+        Rows of several examples are a `RecipeError`.
+        """
         require_order("two_sided_lstm", order, "open")
         lengths = lengths_of(block, "two_sided_lstm")
         left, _ = self.left(self.dropout(self.embeddings(tokens)), None, lengths)
         right, _ = self.right(self.dropout(self.right_embeddings(tokens)), None, lengths)
         around = torch.cat([F.pad(left[:, :-1], (0, 0, 1, 0)), F.pad(right[:, 1:], (0, 0, 0, 1))], dim=2)
         context = self.out(F.relu(self.mix(around)))
-        return dict.fromkeys(want & {"context", "hidden"}, context)
+        states = reading_states(want, context, [context], summaries)
+        return {**states, "context": context} if "context" in want else states
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token, heads not counted."""

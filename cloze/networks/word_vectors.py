@@ -24,10 +24,10 @@ from cloze.registry import Given, register
 class WordVectors(nn.Module):
     """One vector per word, seen as itself, as part of its neighbours' context, and as part of its row.
 
-    **States.** `hidden` (B, L, D): each token's own vector. `context` (B, L, D): the mean of the vectors at the places
-    `contexts` (P,) of each of the `centers` (P,); without those fields, of all other words of the example; zero where there is
-    none. `summary` (E, D): the mean over the words of the example, roles such as [UNK] left out. With `both_sides`
-    `association` (P,): w_i · c_j, plus b_i + c_j's bias with `biases`, for every `cell` (P, 2) (GloVe).
+    **States.** `hidden` (B, L, D): each token's own vector; `layers` (1, B, L, D) has nothing else. `context` (B, L, D): the mean
+    of the vectors at the places `contexts` (P,) of each of the `centers` (P,); without those fields, of all other words of the
+    example; zero where there is none. `summary` (E, D): the mean over the words of the example, roles such as [UNK] left out.
+    With `both_sides` `association` (P,): w_i · c_j, plus b_i + c_j's bias with `biases`, for every `cell` (P, 2) (GloVe).
 
     **Subwords** (Bojanowski et al., 2017, §3.2; fastText's code): the vector of a word is the mean of its own row and those of
     its character n-grams of `subwords: [3, 6]` letters, hashed into `buckets` rows; of an unseen word of its n-grams alone.
@@ -99,6 +99,7 @@ class WordVectors(nn.Module):
         self.takes = self.needs | {"block", "centers", "contexts"} | ({"cell"} if both_sides else frozenset())
         self.gives: Mapping[str, StateKind] = {
             "hidden": StateKind("B L D", "itself"),
+            "layers": StateKind("N B L D", "itself"),
             "context": StateKind("B L D", "all_but_itself"),
             "summary": StateKind("E D", "all"),
             **({"association": StateKind("P", "cell")} if both_sides else {}),
@@ -143,12 +144,13 @@ class WordVectors(nn.Module):
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L)."""
         made: dict[str, Tensor] = {}
-        if want & {"hidden", "context", "summary"}:
+        if want & {"hidden", "layers", "context", "summary"}:
             sums, sizes = self._sums(tokens.flatten())
             hidden = sums if sizes is None else sums / sizes[:, None].to(sums.dtype)
-        if "hidden" in want:
+        if want & {"hidden", "layers"}:
             full = self.gradient == "full" and sizes is not None
-            made["hidden"] = (_Scaled.apply(hidden, sizes) if full else hidden).view(*tokens.shape, self.width)
+            own = (_Scaled.apply(hidden, sizes) if full else hidden).view(*tokens.shape, self.width)
+            made |= {name: state for name, state in (("hidden", own), ("layers", own[None])) if name in want}
         if "context" in want:
             if centers is not None and contexts is not None:
                 context = self._of_pairs(sums, sizes, centers, contexts)

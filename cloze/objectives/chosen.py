@@ -28,7 +28,7 @@ class Start(NamedTuple):
 
     `layers` above the embeddings; `narrow`: its embeddings are narrower than its states; `labels_tokens`: it has a head that
     labels tokens; `plain`: the transform and the norm's epsilon of a head of its own whose dense map has no offsets;
-    `sums_up`: a head of it was trained on the token that sums up a text; `recurrent`: the state of one token is a poor summary.
+    `sums_up`: a head of it was trained on the token that sums up a text; `pooled`: the state of one token is a poor summary.
     `given` layers can be read, the words themselves among them; 0: the top one alone. `predicts`: its head that predicts tokens.
     """
 
@@ -38,7 +38,7 @@ class Start(NamedTuple):
     labels_tokens: bool = False
     plain: tuple[Transform, float] | None = None
     sums_up: bool = False
-    recurrent: bool = False
+    pooled: bool = False
     given: int = 0
     predicts: Predicts | None = None
 
@@ -56,7 +56,7 @@ def head_of(start: Start, pool: Pool) -> dict[str, Any]:
     `TextClassification`. `pool: true` is dense and tanh on the summary, as BERT's pooler."""
     best = "mean" if start.plain is not None and not start.sums_up else "summary"
     read = {"reading": best if pool == "auto" else pool}
-    if start.recurrent:
+    if start.pooled:
         return {"reading": "mean" if pool == "mean" else "concat"}
     if start.order == "left_to_right":
         return {**read, "output_bias": False}
@@ -77,7 +77,7 @@ class TextClassification:
     Left to right: one linear map on the last token, without a bias (GPT-2). Narrow embeddings or a head that labels tokens:
     dense, GELU, linear (ELECTRA). A head with a dense map and a norm without offsets: these two and linear (ModernBERT). Any
     other: dense, tanh, linear (BERT, RoBERTa). Vectors without layers above them get one linear map (fastText). Recurrent
-    networks: one linear map on the last token's state with the maximum and the mean of all of them (concat pooling).
+    networks and windows: one linear map on the last token's state with the maximum and the mean of all of them (concat pooling).
 
     `pool`: what is classified, the token that sums a text up (`summary`) or the `mean` of all. By itself it is the mean where
     transformers' class has one (ModernBERT's `classifier_pooling`) and no head was trained on the summary; for other networks
@@ -96,7 +96,7 @@ class TextClassification:
         if self.soft is not None:
             own = {"set": self.set, "dropout": self.dropout, "loss": self.soft}
             return "soft_classification", {**own, **head_of(start, self.pool)}
-        if start.recurrent:
+        if start.pooled:
             pool = "mean" if self.pool == "mean" else "concat"
             return "pooled_classification", {"set": self.set, "dropout": self.dropout, "pool": pool}
         said, head = {"set": self.set, "dropout": self.dropout}, head_of(start, self.pool)

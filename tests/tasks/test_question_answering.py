@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from cloze.assembly.build import load_checkpoint
-from cloze.assembly.finetune import finetune
+from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.corpus.readers.questions import read_questions
 from cloze.decoding.reader import Reader
-from cloze.errors import CheckpointError, CorpusError, TaskError
+from cloze.errors import CorpusError, TaskError
 from cloze.interop import Reading
 from cloze.networks import Clock
 from cloze.objectives import SpanExtraction
@@ -86,11 +86,15 @@ def test_questions_are_learned_and_the_folder_answers_as_in_training(
     assert np.mean(right) == pytest.approx(standing.metrics["exact_match"])
 
 
-def test_where_two_texts_cannot_be_read_the_way_out_is_told(
-    folder: Callable[[str], Path], writer: Callable[[str], Path], files: tuple[Path, Path], tmp_path: Path
+def test_where_the_checkpoint_knows_no_pairs_what_closes_a_text_separates_them(writer: Callable[[str], Path]) -> None:
+    """As transformers' tokenizers of T5 do: the text, </s>, the second text, </s>."""
+    made = recipe_onto("question_answering", load_checkpoint(writer("t5")))
+    assert made.reading.pair == "{A} [EOS] {B} [EOS]"
+
+
+def test_windows_that_would_not_overlap_are_refused_with_the_way_out(
+    folder: Callable[[str], Path], files: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(CheckpointError, match=r"reads single texts only .*\n.* --set 'reading\.pair=\"\{A\} \{B\}\"'"):
-        tune(writer("t5"), files, tmp_path / "out")
     with pytest.raises(CorpusError, match=r"(?s)windows begin 16 tokens apart, .* --set corpus\.stride=\d"):
         tune(folder("bert"), files, tmp_path / "out", "corpus.stride=16")
 

@@ -13,12 +13,14 @@ import torch
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.build import build_step, load_checkpoint
 from cloze.assembly.canonical import to_yaml
+from cloze.assembly.check import check_recipe
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import load_recipe
-from cloze.errors import RecipeError
+from cloze.errors import CheckpointError, RecipeError
 from cloze.interop import Card, Head, Model, Reading, export_folder
 from cloze.networks import Clock
 from cloze.networks.lstm import LSTM
+from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder
 from cloze.networks.word_vectors import WordVectors
 from cloze.objectives import token_prediction
 from cloze.tasks.evaluation import evaluate
@@ -107,8 +109,20 @@ def test_the_language_model_is_the_checkpoints_and_its_weight_falls_by_epoch(lst
     found = [weight.weight_at((epoch + 0.5) / 15) for epoch in range(15)]
     assert found[0] == pytest.approx(0.2019) and found[-1] == pytest.approx(0.1003)
     assert found == sorted(found, reverse=True) and len(set(found)) == 15
-    with pytest.raises(RecipeError, match="(?s)needs a head that predicts the next token.*leave the objective out"):
+    said = load_recipe("siatl_classification").canonical()
+    del said["networks"]["main"]["change"]
+    with pytest.raises(RecipeError, match="(?s)bert: language_model: needs a head that predicts .*leave the objective out"):
+        recipe_onto(said, load_checkpoint(folder("bert")))
+
+
+def test_arguments_that_a_network_does_not_have_are_one_refusal_that_names_those_that_have_them(folder: Folder) -> None:
+    with pytest.raises(CheckpointError) as caught:
         recipe_onto("siatl_classification", load_checkpoint(folder("bert")))
+    assert str(caught.value) == (
+        f"{folder('bert')}: siatl_classification changes word_dropout, input_dropout, weight_dropout, hidden_dropout, noise, "
+        "locked, locked_between of its network, which transformer does not have.\n"
+        "  Use a checkpoint whose network is lstm, or a recipe without this change, such as --task sentence_classification."
+    )
 
 
 def test_a_recipe_as_it_is_shown_fits_networks_of_every_order(lstm: Path, folder: Folder, tmp_path: Path) -> None:
@@ -175,3 +189,16 @@ def test_vectors_alone_are_classified_by_one_linear_map_on_their_mean(
     assert made.outcomes[1].standing.metrics["accuracy"] >= 0.9
     learner, _ = load_tuned(load_checkpoint(tmp_path / "out"))
     assert {name for name, _ in learner.head.named_parameters()} == {"head.output.weight", "head.output.bias"}
+
+
+def test_a_network_whose_words_came_from_elsewhere_brings_them_and_they_stay_as_they_are(folder: Folder, tmp_path: Path) -> None:
+    """CoVe's GloVe vectors: the table that they were read from is not needed again."""
+    pieces = load_checkpoint(folder("bert")).tokenizer
+    arguments: dict[str, Any] = {"width": 16, "layers": 1, "vectors": "glove"}
+    network = LSTMEncoderDecoder(**arguments, vocab_size=pieces.size, clock=Clock())
+    model = Model(arguments, "open", network.state_dict(), {}, "lstm_encoder_decoder")
+    export_folder(tmp_path / "cove", model=model, tokenizer=pieces, reading=Reading("{A}", None, "last"), card=Card("cove"))
+    made = recipe_onto("sentence_classification", load_checkpoint(tmp_path / "cove"))
+    check_recipe(made)
+    words = build_step(made, vocab_size=pieces.size).networks["main"].get_submodule("embeddings.tokens").weight
+    assert not words.requires_grad

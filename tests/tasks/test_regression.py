@@ -218,7 +218,7 @@ def test_a_second_text_that_is_set_is_read_as_one_of_a_pair(folder: Callable[[st
 def test_recurrent_networks_are_read_at_the_last_token_with_maximum_and_mean() -> None:
     from cloze.objectives.chosen import Start, TextChoice, TextRegression, TextSeveral
 
-    start = Start("left_to_right", 2, recurrent=True)
+    start = Start("left_to_right", 2, pooled=True)
     for chosen, part in ((TextRegression(), "regress"), (TextSeveral(), "several"), (TextChoice(), "choose")):
         assert chosen.chosen(start) == (part, {"set": "label", "dropout": 0.1, "reading": "concat"})
     objective = regress(reading="concat", width=2, clock=Clock())

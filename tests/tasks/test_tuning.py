@@ -424,3 +424,20 @@ def test_a_sequence_of_labels_is_learned_where_single_words_do_not_tell_them(
     (tmp_path / "long.conll").write_text("".join(f"{word}\n" for word in SAID * 30), encoding="utf-8")
     (said,) = learner.predict(learner.task.read(tmp_path / "long.conll", labelled=False), size=4, report=lambda done: None)
     assert len(said.labels) == 150 and not breaks(said.labels) and max(said.probabilities) <= 1.0
+
+
+def test_rows_are_made_for_an_epoch_at_most_before_they_are_trained(
+    folder: Callable[[str], Path], tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 rows in steps of 8: labelled text has the same answers in every epoch, and one epoch makes no rows of others."""
+    from cloze.batching import data
+
+    finished, ahead = data.make_steps, list[int]()
+
+    def counted(feed: Any, cursor: Any, batch: int, spans: Any, steps: int) -> Any:
+        ahead.append(steps)
+        return finished(feed, cursor, batch, spans, steps)
+
+    monkeypatch.setattr(data, "make_steps", counted)
+    tune(folder("bert"), tables, tmp_path / "out", *QUICK, "training.epochs=1")
+    assert set(ahead) == {8} and len(ahead) <= 4

@@ -1,0 +1,277 @@
+"""Every task recipe on every kind of network: it is learned and its folder answers as in training, or it is refused in words."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.finetune import finetune, recipe_onto
+from cloze.assembly.load import load_recipe, recipe_names, task_recipe_names
+from cloze.assembly.publish import Publisher
+from cloze.assembly.recipe import Recipe
+from cloze.assembly.several import Labelled
+from cloze.decoding.reader import Reader
+from cloze.errors import UserError
+from cloze.registry import names
+from cloze.tasks.evaluation import evaluate
+from cloze.tasks.given import columns_of, given_examples
+from cloze.tasks.result import load_tuned
+
+#: Kinds of networks as tasks see them. A network that none of these recipes exports is tested by the first that does.
+SYSTEMS = [
+    "bert", "quick", "modern", "electra-small", "character-bert", "gpt2", "gpt-bert", "unilm", "t5-small", "bart-base", "mass",
+    "xlnet-base", "transformer-xl", "zen", "lstm", "siatl", "lstm-char", "elmo", "context2vec", "cove", "skip-thought", "nnlm",
+    "word2vec-cbow", "fasttext", "glove",
+]  # fmt: skip
+HELPERS = {"pair_attention"}  # beside the network that reads texts (Unicoder)
+BAGS = "word2vec-cbow fasttext glove"
+READERS = f"bert quick modern electra-small character-bert xlnet-base zen elmo context2vec {BAGS}"
+LSTMS = "lstm siatl lstm-char"
+#: What is refused: tasks, systems, what is said, and a value that is a way out, where there is one.
+REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
+    (
+        "pair_classification multiple_choice question_answering mt-dnn", BAGS,
+        r"reads two texts in one row. In word_vectors a word sees nothing but itself.*\n  Use a checkpoint whose network reads",
+        'reading.pair="{A} {B}"',
+    ),
+    ("text_to_text", READERS, r"needs a network that writes; this one only reads \(open\)\.\n  Use a checkpoint", None),
+    ("text_to_text", "skip-thought", r"needs a head that predicts tokens, which .* does not have\.\n  Use a checkpoint", None),
+    (
+        "ulmfit_classification siatl_classification", " ".join(sorted(set(SYSTEMS) - set(LSTMS.split()))),
+        r"changes word_dropout, .* of its network, which \w+ does not have\.\n  Use a checkpoint whose network is lstm, or",
+        None,
+    ),
+    (
+        "ulmfit_classification siatl_classification", "lstm-char",
+        r"word_dropout drops rows of a table, .*\n  Leave it at 0: --set network.word_dropout=0", "network.word_dropout=0",
+    ),
+)  # fmt: skip
+
+TEXTS = ("the cat saw the rain", "the dog saw the night and the river", "rain on the mat", "a garden in the river")
+LABELS = ("x", "y", "y", "x")
+PAIRS = [{"text": a, "text_b": b} for a, b in zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True)]
+WORDS = [{"text": text.split(), "label": ["O", "B-X", "O", "O", *"OOOO"][: len(text.split())]} for text in TEXTS]
+#: Of every type of task the rows of a file.
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "sentence_classification": [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)],
+    "pair_classification": [{**pair, "label": label} for pair, label in zip(PAIRS, LABELS, strict=True)],
+    "multi_label": [{"text": text, "label": labels} for text, labels in zip(TEXTS, ["xy", "y", "x", "yz"], strict=True)],
+    "regression": [{**pair, "label": number} for pair, number in zip(PAIRS, [1.5, 3.0, -1.0, 2.0], strict=True)],
+    "multiple_choice": [
+        {"text": pair["text"], "choices": ["rain", pair["text_b"], "the night"][: 2 + number % 2], "label": number % 2}
+        for number, pair in enumerate(PAIRS)
+    ],
+    "question_answering": [
+        {"question": "who saw", "context": TEXTS[0], "answers": [{"text": "cat", "answer_start": 4}]},
+        {"question": "who saw", "context": TEXTS[1], "answers": [{"text": "the dog", "answer_start": 0}]},
+        {"question": "what is on the mat", "context": TEXTS[2], "answers": [{"text": "rain", "answer_start": 0}]},
+        {"question": "who saw", "context": TEXTS[3], "answers": []},
+    ],
+    "span_classification": [
+        {"text": text, "spans": [[0, 3], [4, 7]], "label": label} for text, label in zip(TEXTS[:2] * 2, LABELS, strict=True)
+    ],
+    "text_to_text": [{"text": pair["text"], "target": pair["text_b"]} for pair in PAIRS],
+    "retrieval": [{"query": pair["text"], "passage": pair["text_b"]} for pair in PAIRS],
+    "token_labelling": WORDS,
+}  # fmt: skip
+ROWS["multi_label"] = [{**row, "label": list(row["label"])} for row in ROWS["multi_label"]]
+TREES = "".join(
+    "".join(
+        f"{place}\t{word}\t_\tX\t_\t_\t{(place - 1) or 0}\t{'dep' if place > 1 else 'root'}\t_\t_\n"
+        for place, word in enumerate(text.split(), start=1)
+    )
+    + "\n"
+    for text in TEXTS
+)
+
+
+@cache
+def exported(name: str) -> str:
+    """The part that a recipe's checkpoint is, in its last stage."""
+    recipe = load_recipe(name)
+    part = (recipe.stages[-1].recipe if recipe.stages else recipe).exported.part
+    return "" if part is None else part.name
+
+
+@cache
+def systems() -> list[str]:
+    """A recipe for every kind of network."""
+    missing = set(names("network")) - HELPERS - {exported(name) for name in SYSTEMS}
+    others: dict[str, str] = {}
+    for name in recipe_names() if missing else ():
+        others.setdefault(exported(name), name)
+    return [*SYSTEMS, *(others[part] for part in sorted(missing & others.keys()))]
+
+
+def refusal(task: str, system: str) -> tuple[str, str | None] | None:
+    """What is said and the way out, where a task is refused."""
+    return next(((said, out) for tasks, ones, said, out in REFUSED if task in tasks.split() and system in ones.split()), None)
+
+
+def covering() -> list[tuple[str, str]]:
+    """Every task on one system that learns it, so that every network has its turn."""
+    found: list[tuple[str, str]] = []
+    turns = dict.fromkeys(systems(), 0)
+    parts = {name: exported(name) for name in turns}
+    had = dict.fromkeys(parts.values(), 0)
+    # what is refused most chooses first
+    for task in sorted(task_recipe_names(), key=lambda task: (-sum(refusal(task, name) is not None for name in turns), task)):
+        able = [name for name in turns if refusal(task, name) is None]
+        chosen = min(able, key=lambda name: (had[parts[name]], turns[name]))
+        found.append((task, chosen))
+        turns[chosen] += 1
+        had[parts[chosen]] += 1
+    return found
+
+
+def types_of(recipe: Recipe) -> dict[str, str]:
+    """The types of a recipe's tasks by name, "" for the only one."""
+    assert recipe.task is not None
+    return {name: one.type for name, one in recipe.tasks.items()} or {"": str(recipe.task.type)}
+
+
+@pytest.fixture(autouse=True)
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory and time of a run, which are a third of it here, are measured by other tests."""
+    monkeypatch.setattr("cloze.assembly.preparing.make_room", lambda *given, **more: None)
+
+
+@pytest.fixture(scope="session")
+def start(system: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`start("bert")`: the folder of that recipe's checkpoint at its smallest, with random weights."""
+    made: dict[str, Path] = {}
+
+    def export(name: str) -> Path:
+        if name not in made:
+            own = system(name)
+            made[name] = tmp_path_factory.mktemp("start") / name
+            Publisher(own.recipe, own.tokenizer, own.tables)(made[name], own.step().state_dict(), 0)
+        return made[name]
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """`file("regression")`: labelled rows of that type of task."""
+    folder = tmp_path_factory.mktemp("rows")
+    for name, rows in ROWS.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "dependency_parsing.conllu").write_text(TREES)
+    return lambda name: str(next(folder.glob(f"{name}.*")))
+
+
+Start = Callable[[str], Path]
+File = Callable[[str], str]
+
+
+def tune(recipe: str, folder: Path, file: File, out: Path, *values: str) -> Mapping[str, float]:
+    """The dev metrics of one epoch."""
+    types = types_of(load_recipe(recipe))
+    given = {name: Labelled(kind, (file(kind),), (file(kind),)) for name, kind in types.items() if name}
+    alone = [] if given else [file(types[""])]
+    made = finetune(
+        folder, recipe=recipe, task=recipe, tasks=given or None, train=alone, dev=alone, out=out,
+        overrides=["training.epochs=1", "training.batch=4", *values], report=lambda line: None,
+    )
+    standing = made.outcomes[1].standing
+    assert standing is not None
+    return standing.metrics
+
+
+def check(recipe: str, system: str, start: Start, file: File, out: Path, *values: str) -> None:
+    """The folder of a run has the metrics that the run told, all of them numbers, and answers every row."""
+    told = tune(recipe, start(system), file, out, *values)
+    assert told and all(math.isfinite(value) for value in told.values()), told
+    for name, kind in types_of(load_recipe(recipe)).items():
+        learner, described = load_tuned(load_checkpoint(out), name=name or None)
+        found = evaluate(learner, learner.task.read(file(kind)), always=described.get("usual")).metrics
+        lead = f"{name}/" if name else ""
+        own = {metric.removeprefix(lead): value for metric, value in told.items() if metric.startswith(lead)}
+        assert own and {metric: found[metric] for metric in own} == pytest.approx(own, abs=1e-6)
+        assert all(math.isfinite(value) for value in found.values()), found
+        columns, _ = columns_of(learner.task)
+        columns += ["choices", "spans"]
+        rows = [{column: row[column] for column in columns if column in row} for row in ROWS.get(kind, [])] or [
+            text.split() for text in TEXTS
+        ]
+        with given_examples(learner.task, rows, labelled=False) as examples:
+            assert len(learner.predict(examples, size=64, report=lambda done: None)) == len(rows)
+
+
+def refused(recipe: str, system: str, start: Start, file: File, out: Path) -> None:
+    """It is refused in words that name the checkpoint or the recipe and the way out, and nothing is written."""
+    found = refusal(recipe, system)
+    assert found is not None
+    with pytest.raises(UserError, match=f"(?s){found[0]}") as caught:
+        tune(recipe, start(system), file, out)
+    assert str(caught.value).startswith((f"{start(system)}: ", f"{recipe}: networks.main.")) and not out.exists()
+
+
+def test_every_network_that_reads_texts_has_a_system_and_all_that_are_refused_are_systems() -> None:
+    own = {exported(name) for name in systems()}
+    assert set(names("network")) - HELPERS == own
+    assert {name for _, ones, _, _ in REFUSED for name in ones.split()} <= set(systems())
+    assert {task for tasks, *_ in REFUSED for task in tasks.split()} <= set(task_recipe_names())
+    assert {task for task, _ in covering()} == set(task_recipe_names())
+    assert {exported(name) for _, name in covering()} == own
+
+
+@pytest.mark.parametrize(("recipe", "system_"), covering())
+def test_a_task_is_learned_and_its_folder_answers_as_in_training(
+    recipe: str, system_: str, start: Start, file: File, tmp_path: Path
+) -> None:
+    check(recipe, system_, start, file, tmp_path / "out")
+
+
+@pytest.mark.parametrize(("recipe", "system_"), [(tasks.split()[0], ones.split()[0]) for tasks, ones, _, _ in REFUSED])
+def test_what_makes_no_sense_is_refused_in_words(recipe: str, system_: str, start: Start, file: File, tmp_path: Path) -> None:
+    refused(recipe, system_, start, file, tmp_path / "out")
+
+
+@pytest.mark.parametrize("part", sorted(set(names("network")) - HELPERS))
+def test_the_last_of_a_networks_layers_is_what_heads_read(part: str, start: Start) -> None:
+    loaded = load_checkpoint(start(next(name for name in systems() if exported(name) == part)))
+    reader = Reader.of(loaded)
+    states = reader.states(reader.batch(reader.encode(TEXTS[:1])), {"hidden", "layers"})
+    torch.testing.assert_close(states["layers"][-1], states["hidden"])
+
+
+def test_a_window_is_classified_by_all_of_its_tokens_and_vectors_retrieve_without_a_pair(start: Start) -> None:
+    window = recipe_onto("sentence_classification", load_checkpoint(start("nnlm")))
+    ((_, head),) = window.entries["main"].objectives()
+    assert (head.part.name, head.part.arguments["pool"]) == ("pooled_classification", "concat")
+    assert recipe_onto("retrieval", load_checkpoint(start("glove"))).reading.pair is None
+
+
+def test_the_page_says_which_networks_learn_which_tasks() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    rows = page.partition("## Which networks")[2].partition("\n## ")[0].split("|---|---|---|\n")[1].partition("\n\n")[0]
+    found = []
+    for row in rows.splitlines():
+        tasks, ones, _ = row.strip("|").split("|")
+        named = set(re.findall("`([^`]+)`", ones))
+        found.append((set(re.findall("`([^`]+)`", tasks)), set(SYSTEMS) - named if " all but " in ones else named))
+    assert found == [(set(tasks.split()), set(ones.split())) for tasks, ones, _, _ in REFUSED]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system_", systems())
+@pytest.mark.parametrize("recipe", task_recipe_names())
+def test_every_task_on_every_network(recipe: str, system_: str, start: Start, file: File, tmp_path: Path) -> None:
+    found = refusal(recipe, system_)
+    if found is None:
+        check(recipe, system_, start, file, tmp_path / "out")
+        return
+    refused(recipe, system_, start, file, tmp_path / "out")
+    if found[1] is not None:
+        check(recipe, system_, start, file, tmp_path / "out", found[1])
