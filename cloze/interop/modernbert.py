@@ -11,11 +11,12 @@ drops what enters the residual. All of these are 0 in the published models.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from cloze.interop import encoder, tagging
+from cloze.interop import encoder, question_answering, tagging
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
-from cloze.interop.classification import AUTO, PIPELINE, ROLE, summary_objections
+from cloze.interop.classification import AUTO, PIPELINE, ROLE, chooser_class, summary_objections
 from cloze.interop.mapping import Line
 from cloze.interop.model import Head
 
@@ -101,6 +102,40 @@ TAGGER = HeadTable(
     },
     by_class=True,
 )
+
+
+def _lines(rows: int) -> tuple[Line, ...]:
+    """A dense map and a norm without offsets, and so many outputs."""
+    return (*CLASSIFIER.lines[:2], Line("head.output.*", "classifier.*", f"{rows} D"))
+
+
+def _answer(head: Head, arguments: Mapping[str, Any]) -> list[str]:
+    same = head.argument("norm_epsilon") == arguments["norm_epsilon"] and head.argument("biases") is False
+    if head.argument("transform") == "gelu" and same:
+        return []
+    return ["it has no dense map with GELU and a norm without offsets, which transformers' ModernBERT has before the two scores"]
+
+
+ANSWER = HeadTable(
+    role=question_answering.ROLE,
+    part="span_extraction",
+    sign=CLASSIFIER.sign,
+    lines=_lines(2),
+    objections=_answer,
+    arguments=lambda config, tensors: {
+        "set": "answer", "transform": "gelu", "norm_epsilon": config.get("norm_eps", 1e-5), "biases": False,
+    },
+    by_class=True,
+)
+
+
+def _choice(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    own = CLASSIFIER.arguments(config, tensors)
+    del own["classes"]
+    return own
+
+
+CHOOSER = replace(CLASSIFIER, role="chooser", part="choose", lines=_lines(1), arguments=_choice, by_class=True)
 
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,11 +238,13 @@ MODERNBERT = add(Architecture(
         Line("norm.weight", "{base}final_norm.weight", "D"),
     ),
     further=_body,
-    heads=(MASKED_LM, CLASSIFIER, TAGGER),
+    heads=(MASKED_LM, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
     classes=(
         ModelClass("ModernBertForMaskedLM", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
         ModelClass("ModernBertForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
         tagging.tagger_class("ModernBert"),
+        question_answering.answers_questions("ModernBertForQuestionAnswering"),
+        chooser_class("ModernBert"),
         ModelClass("ModernBertModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="PreTrainedTokenizerFast",

@@ -10,10 +10,11 @@ through the table of words, which cloze never does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
-from cloze.interop.classification import AUTO, PIPELINE, ROLE, summary_objections
+from cloze.interop.classification import AUTO, PIPELINE, ROLE, chooser, chooser_class, summary_objections
 from cloze.interop.mapping import STACKED, Line
 from cloze.interop.model import Head, Model, Reading
 from cloze.interop.question_answering import ANSWER, answers_questions
@@ -51,6 +52,16 @@ CLASSIFIER = HeadTable(
         "transform": None,
     },
     keys={"summary_type": "first", "summary_use_proj": True, "summary_activation": None, "summary_proj_to_labels": True},
+)
+
+
+#: Its summary has as many numbers as there are labels, here as the states have: a dense map with tanh, and one output.
+CHOOSER = replace(
+    chooser(
+        Line("head.pool.*", "sequence_summary.summary.*", "D D"), "logits_proj.weight", pooler="sequence_summary.summary.weight"
+    ),
+    keys={**CLASSIFIER.keys, "summary_activation": "tanh"},
+    says=lambda head: {"num_labels": len(head.state["head.pool.bias"])},
 )
 
 
@@ -150,12 +161,13 @@ XLM = add(Architecture(
     ),
     further=_tables,
     sizes=lambda arguments: {"G": _languages(arguments)},
-    heads=(PREDICTION, CLASSIFIER, TAGGER, ANSWER),
+    heads=(PREDICTION, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
     classes=(
         ModelClass("XLMWithLMHeadModel", frozenset({"masked_lm"}), "AutoModelForMaskedLM", "fill-mask"),
         ModelClass("XLMForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
         tagger_class("XLM"),
         answers_questions("XLMForQuestionAnsweringSimple"),
+        chooser_class("XLM"),
         ModelClass("XLMModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="XLMTokenizer",

@@ -8,6 +8,7 @@ directions. transformers' `gelu` is the erf form; the authors train with the tan
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
-from cloze.interop.classification import AUTO, PIPELINE, ROLE
+from cloze.interop.classification import AUTO, PIPELINE, ROLE, chooser, chooser_class
 from cloze.interop.mapping import Facts, Line, Move
 from cloze.interop.model import Head, Reading
 from cloze.interop.question_answering import ANSWER, answers_questions
@@ -88,6 +89,14 @@ CLASSIFIER = HeadTable(
 )
 
 
+CHOOSER = replace(
+    chooser(
+        Line("head.pool.*", "sequence_summary.summary.*", "D D"), "logits_proj.weight", pooler="sequence_summary.summary.weight"
+    ),
+    keys=CLASSIFIER.keys,
+)
+
+
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
     width, heads = config.get("d_model", 1024), config.get("n_head", 16)
     clamp = config.get("clamp_len", -1)
@@ -156,12 +165,13 @@ XLNET = add(Architecture(
         Line("layers.{i}.outer.*", _LAYER + "ff.layer_2.*", "D I"),
         Line("layers.{i}.inner_norm.*", _LAYER + "ff.layer_norm.*", "D"),
     ),
-    heads=(PREDICTION, CLASSIFIER, TAGGER, ANSWER),
+    heads=(PREDICTION, CLASSIFIER, TAGGER, ANSWER, CHOOSER),
     classes=(
         ModelClass("XLNetLMHeadModel", frozenset({"causal_lm"}), "AutoModelForCausalLM"),
         ModelClass("XLNetForSequenceClassification", frozenset({ROLE}), AUTO, PIPELINE),
         tagger_class("XLNet"),
         answers_questions("XLNetForQuestionAnsweringSimple"),
+        chooser_class("XLNet"),
         ModelClass("XLNetModel", frozenset(), "AutoModel", "feature-extraction"),
     ),
     tokenizer_class="XLNetTokenizer",

@@ -70,6 +70,14 @@ def head_of(start: Start, pool: Pool) -> dict[str, Any]:
     return {**read, "transform": "tanh"} if pool == "mean" else {"pool": True}
 
 
+def plain_map(start: Start) -> dict[str, Any]:
+    """The arguments of a dense map and a norm without offsets, where the checkpoint has a head with these; else none."""
+    if start.plain is None:
+        return {}
+    transform, epsilon = start.plain
+    return {"transform": transform, "norm_epsilon": epsilon, "biases": False}
+
+
 @register("objective", "text_classification")
 class TextClassification:
     """The class of a text from its summary, by the head that transformers' `…ForSequenceClassification` has for such a network.
@@ -154,7 +162,19 @@ class WordLabelling:
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
         said: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
-        if start.plain is not None and not self.encoder:
-            transform, epsilon = start.plain
-            said |= {"transform": transform, "norm_epsilon": epsilon, "biases": False}
-        return "sequence_labelling", said
+        return "sequence_labelling", said | ({} if self.encoder else plain_map(start))
+
+
+@register("objective", "answer_extraction")
+class AnswerExtraction:
+    """Where the answer to a question begins and ends, by the head that transformers' `…ForQuestionAnswering` has.
+
+    One linear map to two scores; a head with a dense map and a norm without offsets gets these two in front of it (ModernBERT).
+    """
+
+    def __init__(self, *, set: str = "answer", dropout: BelowOne = 0.0) -> None:
+        self.set, self.dropout = set, dropout
+
+    def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
+        """`span_extraction`."""
+        return "span_extraction", {"set": self.set, "dropout": self.dropout, **plain_map(start)}

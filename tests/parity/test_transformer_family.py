@@ -13,10 +13,11 @@ from torch import Tensor
 
 from cloze.assembly.build import load_checkpoint
 from cloze.batch import Batch
-from cloze.interop import Card, Reading, complete, export_folder, import_folder
+from cloze.decoding.reader import Reader
+from cloze.interop import Card, Head, Model, Reading, complete, export_folder, import_folder
 from cloze.interop.choice import Choice, choose
 from cloze.interop.export import tensors_there
-from cloze.networks import Cache
+from cloze.networks import Cache, Clock, TwoStream
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -276,6 +277,67 @@ def test_gpt_with_a_cache_gives_the_logits_of_transformers_whole_pass(systems: M
                 positions=torch.arange(start, stop).expand(3, -1),
             )["hidden"]  # fmt: skip
             torch.testing.assert_close(system.objectives["lm"].head(hidden), whole[:, start:stop], atol=1e-4, rtol=0)
+
+
+MODERN_ARGUMENTS = {"transform": "gelu", "norm_epsilon": 1e-5, "biases": False}
+POOLED = ("choose", {"pool": True})
+TWO_STREAM = {"layers": 2, "width": 16, "heads": 2, "inner": 24, "activation": "gelu"}
+FURTHER: dict[str, tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = {
+    "ModernBertForQuestionAnswering": ("modernbert", MODERN, ("span_extraction", MODERN_ARGUMENTS)),
+    "ModernBertForMultipleChoice": ("modernbert", MODERN, ("choose", {**MODERN_ARGUMENTS, "reading": "mean"})),
+    "XLMForMultipleChoice": ("xlm", XLM, POOLED),
+    "FlaubertForMultipleChoice": ("flaubert", {**XLM, "inputs": None}, POOLED),
+    "XLNetForMultipleChoice": ("xlnet", TWO_STREAM, POOLED),
+}
+
+
+def two_stream(systems: ModuleType, part: tuple[str, dict[str, Any]]) -> tuple[Model, Any]:
+    """An XLNet with random weights and a head, and the tokenizer that it reads with."""
+    pieces, clock = systems.tokenizer("unigram"), Clock()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = TwoStream(**TWO_STREAM, vocab_size=pieces.size, clock=clock)
+        head = systems.objective(*part, {"width": 16, "clock": clock})
+        for parameter in [*network.parameters(), *head.parameters()]:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return Model(TWO_STREAM, "open", network.state_dict(), {"head": Head(*part, head.state_dict())}, "two_stream"), pieces
+
+
+@pytest.mark.parametrize("cls", FURTHER)
+def test_answers_and_choices_are_scored_as_by_the_class_of_transformers(systems: ModuleType, tmp_path: Path, cls: str) -> None:
+    name, arguments, part = FURTHER[cls]
+    if name == "xlnet":
+        model, pieces = two_stream(systems, part)
+        reading = Reading("{A} [SEP] [CLS]", "{A} [SEP] {B} [SEP] [CLS]", "last")
+    else:
+        system = systems.build(arguments, "open", {"head": part}, systems.tokenizer(SYSTEMS[name][3]), ENCODER, name)
+        model, pieces, reading = system.model(), system.tokenizer, ENCODER
+    export_folder(tmp_path / "ours", model=model, tokenizer=pieces, reading=reading, card=Card("test"), architecture=name)
+    auto = "AutoModelForQuestionAnswering" if "Answering" in cls else "AutoModelForMultipleChoice"
+    theirs, info = getattr(transformers, auto).from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert type(theirs).__name__ == cls and not info["missing_keys"] and not info["unexpected_keys"]
+    theirs.eval().save_pretrained(tmp_path / "theirs")
+    pieces.save(tmp_path / "theirs", length=20, frame_single=reading.single, frame_pair=reading.pair)
+    ordinary = torch.from_numpy(pieces.ordinary_ids).long()
+    tokens = ordinary[torch.randint(len(ordinary), (3, 9), generator=torch.Generator().manual_seed(3))]
+    further = {"langs": torch.zeros_like(tokens)} if name == "xlm" else {}
+    given = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), **further}
+    with torch.no_grad():
+        if "Answering" in cls:
+            output = theirs(**given)
+            expected = torch.stack([output.start_logits, output.end_logits])
+        else:
+            expected = theirs(**{key: value[None] for key, value in given.items()}).logits[0]
+    for place in ("ours", "theirs"):
+        loaded = load_checkpoint(tmp_path / place)
+        (head,) = loaded.heads.values()
+        reader = Reader.of(loaded)
+        batch = Batch({"tokens": tokens, "segments": torch.zeros_like(tokens), "places/answer": torch.arange(3)[:, None] * 9,
+                       "summaries": torch.arange(3) * 9 + (8 if reading.summary == "last" else 0)})  # fmt: skip
+        with torch.no_grad():
+            states = reader.states(batch, head.reads)
+            found = head.scores({key: states[key] for key in head.reads}, batch)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
 def test_a_classifier_that_transformers_made_of_a_modernbert_is_read_with_its_pooling(

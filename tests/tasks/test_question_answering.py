@@ -174,6 +174,16 @@ def test_transformers_scores_the_same_tokens(folder: Callable[[str], Path], file
     np.testing.assert_allclose(ours, torch.cat([theirs.start_logits, theirs.end_logits]).numpy(), atol=1e-5)
 
 
+def test_the_head_is_the_one_that_transformers_has_for_the_network(folder: Callable[[str], Path]) -> None:
+    found = {}
+    for system in ("bert", "modern"):
+        recipe = recipe_onto("question_answering", load_checkpoint(folder(system)))
+        (spec,) = [spec for _, spec in recipe.entries["main"].objectives()]
+        assert spec.part.name == "span_extraction"
+        found[system] = (spec.part.arguments["transform"], spec.part.arguments["biases"])
+    assert found == {"bert": (None, True), "modern": ("gelu", False)}
+
+
 def test_answers_are_needed_where_something_is_measured(folder: Callable[[str], Path], tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text('{"question": "who", "context": "the cat"}\n')
