@@ -45,11 +45,25 @@ def claimed(out: Path) -> Iterator[None]:
         raise
 
 
+def is_run(out: Path) -> bool:
+    """Whether a run began in a folder, or runs of several seeds."""
+    return (out / _RUN).is_file() or (out / SEEDS).is_dir()
+
+
+def only_prepared(out: Path) -> bool:
+    """Whether a folder holds nothing but what a run left that was prepared and did not begin."""
+    if is_run(out) or not (out / "cloze").is_dir():
+        return False
+    return all(path.name == "cloze" for path in out.iterdir()) and all(
+        path.name in _BEFORE_RUN for path in (out / "cloze").iterdir()
+    )
+
+
 def require_own(out: Path) -> None:
     """Refuse a folder that holds anything but a run, or what was left where one did not begin."""
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out}: is a file; expected the folder of a run. Choose another --out.")
-    if not out.exists() or (out / _RUN).is_file() or (out / SEEDS).is_dir():
+    if not out.exists() or is_run(out):
         return
     found = sorted(path.name for path in out.iterdir() if path.name != "cloze")
     if (out / "cloze").is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,15 +53,17 @@ def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
     """Keep what `out` holds in a hidden folder next to it until the new run has finished.
 
     A run that is stopped or killed leaves both folders, and the same command resumes it. A run that fails gives the old folder
-    its name back.
+    its name back. Of several processes the first one does this.
     """
-    from cloze.assembly.claim import SEEDS
+    from cloze.assembly.claim import is_run, only_prepared
     from cloze.tasks.result import check_new
 
+    if int(os.environ.get("RANK", 0)) != 0:
+        yield
+        return
     aside = out.with_name(f".{out.name}.replaced")
-    if not aside.exists():  # else a run that was to replace it was stopped, and is now resumed
-        runs = (out / "cloze" / "run.json").is_file() or (out / SEEDS).is_dir()
-        if not runs or overwrite:
+    if not aside.exists() and not only_prepared(out):  # else a run was stopped, perhaps one that replaces, and is now resumed
+        if not is_run(out) or overwrite:
             check_new(out, overwrite=overwrite)
         if overwrite and out.exists():
             out.rename(aside)

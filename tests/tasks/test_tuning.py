@@ -388,6 +388,31 @@ def test_what_a_run_replaces_is_kept_until_it_has_finished(tmp_path: Path, ends:
     assert not kept.exists() and (out / "half").read_text() == "new"
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_that_was_killed_while_it_read_its_text_is_resumed(tmp_path: Path, overwrite: bool) -> None:
+    out = tmp_path / "out"
+    (out / "cloze" / "corpus").mkdir(parents=True)
+    (out / "cloze" / "lock").write_text("")
+    with _replacing(out, overwrite=overwrite):
+        assert (out / "cloze" / "corpus").is_dir()
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(TaskError, match="there is something already"), _replacing(out, overwrite=overwrite):
+        pass
+
+
+def test_only_the_first_of_several_processes_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    (out / "cloze").mkdir(parents=True)
+    (out / "cloze" / "task.json").write_text("old")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(CheckpointError), _replacing(out, overwrite=True):
+        assert (out / "cloze" / "task.json").read_text() == "old"
+        raise CheckpointError("no")
+    with _replacing(out, overwrite=False):
+        pass
+    assert (out / "cloze" / "task.json").read_text() == "old" and list(tmp_path.iterdir()) == [out]
+
+
 def test_a_missing_dev_file_is_found_before_anything_is_written(
     folder: Callable[[str], Path], tables: Path, tmp_path: Path
 ) -> None:
