@@ -164,7 +164,7 @@ def learn(
             outcomes[seed] = _run(made, request, folder)
             if not outcomes[seed].finished:
                 break
-    return _whole(_told(outcomes, out, made, from_scratch=from_scratch), assignment.dev)
+    return _whole(_published(outcomes, out, made, from_scratch=from_scratch), assignment.dev)
 
 
 def _check_metrics(recipe: Recipe) -> None:
@@ -247,7 +247,7 @@ def _from_scratch(made: Recipe) -> Recipe:
     return replace(made, networks=networks, stages=stages)
 
 
-def _told(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool) -> Tuned:
+def _published(outcomes: Mapping[int, Outcome], out: Path, recipe: Recipe, *, from_scratch: bool) -> Tuned:
     """Publish the best of all seeds in `out`, and write into its task.json what is known when they are trained."""
     assert recipe.task is not None  # it is the recipe of a task
     keeps_best = recipe.task.keep == "best"

@@ -280,11 +280,11 @@ class ByGaps(_InOneRow):
         sums = np.zeros(len(rows))
         for index in of_one_length([len(row.source) for row in rows], len(rows)):
             some = [rows[i] for i in index]
-            sums[index] = self._told(self._writer(head, some[0].source, None), some)
+            sums[index] = self._sums(self._writer(head, some[0].source, None), some)
         return sums.tolist()
 
-    def _told(self, writer: Filling, rows: Sequence[Pair]) -> NDArray[np.float64]:
-        """The sums of rows whose sources have one length; the writer is told every token after it was asked for it."""
+    def _sums(self, writer: Filling, rows: Sequence[Pair]) -> NDArray[np.float64]:
+        """The sums of rows whose sources have one length; the writer gets every token after it was asked for it."""
         lengths = torch.tensor([len(row.target) for row in rows])
         told = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
         for number, row in enumerate(rows):

@@ -50,7 +50,7 @@ def pretrain(
     Raises a `ClozeError` for whatever cannot be run, before anything is trained. Ctrl-C stops after a checkpoint; what is
     returned then is the model so far, and its `outcome.finished` is False.
     """
-    with _told(report) as stack:
+    with _reporting(report) as stack:
         folder, temporary = stack.enter_context(_folder(out))
         kept = stack.enter_context(kept_in(folder))
 
@@ -92,7 +92,7 @@ def finetune(
     values = [f"corpus.{kind}={json.dumps(name)}" for kind, name in (columns or {}).items()]
     if isinstance(dev, float):
         train, dev = _divided(train, dev, read, seeds[0])
-    with _told(report) as stack:
+    with _reporting(report) as stack:
         folder, temporary = stack.enter_context(_folder(out))
         kept = stack.enter_context(kept_in(folder))
         parts = {"train": train, "dev": dev} | ({} if test is None else {"test": test})
@@ -118,7 +118,7 @@ def _column(corpus: Corpus, text: str) -> str | None:
 
 
 @contextmanager
-def _told(report: Say | None) -> Iterator[ExitStack]:
+def _reporting(report: Say | None) -> Iterator[ExitStack]:
     """What is entered for the time of a run; where nothing is reported, the line of progress goes, too."""
     with ExitStack() as stack:
         if report is None:

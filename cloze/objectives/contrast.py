@@ -76,7 +76,7 @@ class Contrast(Objective):
 
     def compare(self, kept: Mapping[str, Tensor]) -> Loss:
         """The sum of losses of the examples of which this was kept."""
-        return _told_apart(self._products(kept))
+        return _loss_of(self._products(kept))
 
     def _products(self, kept: Mapping[str, Tensor]) -> Tensor:
         scores = kept["query"] @ kept["key"].t() / self.temperature
@@ -86,7 +86,7 @@ class Contrast(Objective):
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The sum of cross-entropies over the keys."""
-        return _told_apart(scores)
+        return _loss_of(scores)
 
     def _mapped(self, name: str, x: Tensor) -> Tensor:
         if name in self.head:
@@ -94,7 +94,7 @@ class Contrast(Objective):
         return F.normalize(x, dim=-1) if self.normalise else x
 
 
-def _told_apart(scores: Tensor) -> Loss:
+def _loss_of(scores: Tensor) -> Loss:
     total, correct = cross_entropy_sum(scores, torch.arange(len(scores), device=scores.device), None)
     return Loss(total, {"correct": correct})
 
