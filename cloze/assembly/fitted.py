@@ -28,6 +28,7 @@ Prepare = Callable[[Recipe], Run]
 Pays = Callable[[Recipe], float]
 
 _GUESS = Facts(1e7, 10**7)  # a budget, until it is measured what the real one pays for
+_BYTES = 5  # of text for a word, about
 _PACKED = 4  # bytes of text in a byte of a compressed file, about
 _COMPRESSED = (".xz", ".gz", ".bz2", ".zst")
 _ROUNDS = 6  # a batch and the tokens of a budget in steps go by each other
@@ -80,9 +81,10 @@ def fitted(
     if size is not None:
         known = holding(load, fit_vocabulary(recipe, size))[0]
     base = _with(load, known) if known else recipe
-    run = prepare(_with(load, [*known, *fit(base, _GUESS)]))
-    text = sum(_text_tokens(run))
     words = learns_words(recipe)
+    guess = Facts(_GUESS.budget_tokens, size // _BYTES) if words and size is not None else _GUESS
+    run = prepare(_with(load, [*known, *fit(base, guess)]))
+    text = sum(_text_tokens(run))
     engine = pace(run) if budget.timed and words else None
     pays = passes_paid(run, budget, engine) if words else paid(run, budget, trials)
     run.data.close()
