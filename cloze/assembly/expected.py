@@ -69,7 +69,6 @@ _LEDGERS = "sweep_first.jsonl, sweep_quick.jsonl"  # in benchmarks/results
 #: The laws by kind. Printed by `benchmarks/laws.py`; docs/budgets.md shows the runs.
 LAWS: dict[Kind, Law] = {
     Kind("causal", "pre"): Law(6.07e+04, 0.197, 1.97, 0.121, 0.512, 0.354, 3e+05, 1e+06, 2, _LEDGERS),
-    Kind("causal", "recurrent"): Law(1.36e+05, 0.257, 2.32, 0.223, 0.494, 0.224, 1e+05, 2e+05, 5, "sweep_laws.jsonl"),
     Kind("masked", "local"): Law(1.67e+05, 0.205, 1.98, 0.178, 0.317, 0.25, 2e+06, 1.25e+07, 4, _LEDGERS),
     Kind("masked", "post"): Law(1.08e+06, 0.0358, 1, 0.1, 0.325, 0.247, 2.01e+05, 4e+06, 10, _LEDGERS),
     Kind("masked", "pre"): Law(6.01e+05, 0.141, 2.24, 0.266, 0.296, 0.354, 2.04e+05, 1e+06, 2, _LEDGERS),
