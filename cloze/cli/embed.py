@@ -15,7 +15,7 @@ def command(
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
     json_input: Annotated[bool, typer.Option("--jsonl", help="Standard input is JSON lines.")] = False,
     out: Annotated[Path | None, typer.Option(help="A .npy file for the vectors, float32 (texts, width).")] = None,
-    layer: Annotated[int, typer.Option(help="0 is the embeddings, -1 the top layer.")] = -1,
+    layer: Annotated[int, typer.Option(help="-1 is the top layer, 0 the words, where they are as wide as it.")] = -1,
     layers: Annotated[
         str | None, typer.Option(help="all, or 0,1,2: a vector of each token from these; --out F.npz, an array per text.")
     ] = None,

@@ -30,7 +30,7 @@ def chosen_layers(said: str, count: int) -> list[int]:
         raise UserError(f"--layers {said}: expected all, or numbers such as 0,1,2.") from None
     for number in numbers:
         if not -count <= number < count:
-            raise UserError(f"--layers {said}: this network has layers 0 (embeddings) to {count - 1}, or -1 to {-count}.")
+            raise UserError(f"--layers {said}: this network gives the layers 0 to {count - 1}, or -1 to {-count}.")
     return [number % count for number in numbers]
 
 

@@ -147,7 +147,7 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
         (["fill", "{bert}", "no mask"], "no mask to fill"),
         (["generate", "{bert}", "a"], "needs a network of order left_to_right"),
         (["generate", "{gpt2}", "a", "--top-p", "2"], "top-p 2.0: expected a probability"),
-        (["embed", "{bert}", "a", "--layer", "9"], "this network has layers 0 (embeddings) to 2"),
+        (["embed", "{bert}", "a", "--layer", "9"], "this network gives the layers 0 to 2"),
         (["embed", "{bert}", "a", "--out", "{here}/no/v.npy"], "its folder does not exist"),
         (["score", "{bert}", "--pairs", "{here}/missing"], "no such file or folder of minimal pairs"),
         (["evaluate", "{bert}", "{dev}"], "not fine-tuned"),
