@@ -232,7 +232,9 @@ def test_distractors_may_come_from_documents_in_proportion_to_their_sentences(ma
         assert np.abs(found - expected).max() < 0.05
 
 
-def test_the_lead_is_a_sentence_from_the_begin_of_the_document_and_tells_its_place_in_the_passage(make_store: object) -> None:
+def test_the_lead_is_a_sentence_from_the_beginning_of_the_document_and_tells_its_place_in_the_passage(
+    make_store: object,
+) -> None:
     store: Store = make_store([[3, 4, 5, 2], [6], [1, 1, 9]])  # type: ignore[operator]
     bound = Passages(lead=2, overrun=False).bind(store, seed=5, entry="main")
     seen = set()
