@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from cloze.exercises import TokenFacts
 from cloze.exercises.exercise import Placed
 from cloze.exercises.order import CONSTANT, Order
 from cloze.networks.blocks.dropout import name_dropouts
+from cloze.networks.blocks.initial import Undrawn
 from cloze.networks.clock import Clock
 from cloze.networks.network import state_width
 from cloze.registry import lookup
@@ -58,11 +60,14 @@ def build_step(
 ) -> Step:
     """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module.
 
+    A network that comes from a checkpoint is left at zeros: `beginning.py` loads it.
+
     `tables` are the recipe's look-up tables, made; without them networks that read one get a stand-in of a thousand items.
     `store` and `tokenizer` say how often each id occurs and how it is spelled, to the parts that ask for it.
     """
     clock = Clock(seed)
-    with torch.random.fork_rng(devices=[]), torch.device("cpu" if str(device) != "meta" else "meta"):
+    meta = str(device) == "meta"
+    with torch.random.fork_rng(devices=[]), torch.device("meta" if meta else "cpu"), Undrawn() if meta else nullcontext():
         torch.manual_seed(fold(seed, "initial") >> 1)
         available = {
             "vocab_size": vocab_size, "clock": clock, "tables": stand_ins(recipe.tables) if tables is None else tables,
@@ -112,7 +117,8 @@ def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Modu
     spec = recipe.networks[name]
     if spec.part is None:
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
-    network: nn.Module = built(spec.part, {**available, "tables": tables_for(spec.origin, available["tables"])})
+    with nullcontext() if spec.origin is None else Undrawn():
+        network: nn.Module = built(spec.part, {**available, "tables": tables_for(spec.origin, available["tables"])})
     return network
 
 
@@ -381,7 +387,8 @@ def _as_told(kind: str, name: str, arguments: Mapping[str, Any], available: Mapp
     missing = [key for key, slot in accepted.items() if slot.required and key not in arguments]
     if missing:
         raise CheckpointError(f"{folder}: {name} needs {', '.join(missing)}, which the description of this checkpoint lacks.")
-    return build(builder, arguments, available)
+    with Undrawn():
+        return build(builder, arguments, available)
 
 
 def _fill(module: Any, state: Mapping[str, Any], folder: Path) -> None:

@@ -70,9 +70,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
     if recipe.stages:
         return {"stages": {stage.name: _stage(stage, identity(stage.recipe)) for stage in recipe.stages}}
     whole = {key: value for key, value in canonical(recipe).items() if key not in ("name", "paper", "notes")}
-    optimizer, rate = (builder_of(part.kind, part.name) for part in (recipe.training.optimizer, recipe.training.rate))
-    listening = getattr(optimizer, "listens", False) or listens(rate) or recipe.task is not None
-    aside = RECORD_ONLY - {"evaluate_every"} if listening else RECORD_ONLY
+    aside = RECORD_ONLY - {"evaluate_every"} if listening(recipe) or recipe.task is not None else RECORD_ONLY
     inner = [value.arguments for value in recipe.training.rate.arguments.values() if isinstance(value, PartSpec)]
     aside -= {"steps"} if any(arguments.get("warmup_steps") for arguments in inner) else set()
     training = {key: value for key, value in whole["training"].items() if key not in aside}
@@ -81,6 +79,12 @@ def identity(recipe: Recipe) -> dict[str, Any]:
         arguments = {**arguments, "warmup_steps": None, "warmup": arguments["warmup_steps"] / recipe.training.steps}
         training["rate"] = {name: arguments}
     return {**whole, "training": training}
+
+
+def listening(recipe: Recipe) -> bool:
+    """Whether held-out losses change the training itself: by an optimizer or a rate that goes by them."""
+    optimizer, rate = (builder_of(part.kind, part.name) for part in (recipe.training.optimizer, recipe.training.rate))
+    return bool(getattr(optimizer, "listens", False) or listens(rate))
 
 
 def _stage(stage: Stage, form: dict[str, Any]) -> dict[str, Any]:

@@ -205,6 +205,7 @@ def _check_room(recipe: Recipe, faults: Faults) -> None:
 def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checked: Checked, faults: Faults) -> None:
     import torch
 
+    from cloze.networks.blocks.initial import Undrawn
     from cloze.networks.clock import Clock
     from cloze.training.step import tie
 
@@ -212,7 +213,7 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
     given: dict[str, Any] = {
         "vocab_size": size if isinstance(size, int) and size > 0 else 1000, "clock": Clock(), "tables": stand_ins(recipe.tables),
     }
-    with torch.device("meta"):
+    with torch.device("meta"), Undrawn():
         networks: dict[str, Any] = {}
         for name, spec in recipe.networks.items():
             own = {**given, "tables": tables_for(spec.origin, given["tables"])}

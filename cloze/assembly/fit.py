@@ -10,7 +10,7 @@ the budget. The laws are few; docs/budgets.md says what they rest on:
 - weights at the start are drawn wider for a narrow network;
 - dropout is off while the text is read once or twice;
 - a vocabulary grows with the square root of the text;
-- a held-out loss is taken at most twenty times.
+- a held-out loss is taken as often as a twentieth of the budget pays for, three to twenty times.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 
+from cloze.assembly.canonical import listening
 from cloze.assembly.change import Change, Facts
 from cloze.assembly.fit_words import fit_words, learns_words, least_counts
 from cloze.assembly.peaks import RECURRENT, WORDS, network_kind, peak_law
@@ -35,7 +36,8 @@ FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
 READ_OFTEN = 4.0  # times the text is read before dropout is worth its price
 DEVIATION, DEVIATION_WIDTH = 0.02, 768  # of weights at the start, and the width that it is for
 VOCABULARY = 1.6  # ids per square root of a byte of text
-EVALUATIONS = 20  # held-out losses in a run, at most
+EVALUATIONS, FEWEST_EVALUATIONS = 20, 3  # held-out losses in a run: at most, and at least
+HELD_OUT_ROWS, HELD_OUT_SHARE = 256, 0.05  # what one reads, and the share of the budget that all may take
 
 
 def fits(recipe: Recipe) -> bool:
@@ -83,7 +85,7 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
         yield Change("training.micro_batch", recipe.training.micro_batch, batch, "no larger than the batch")
     yield from _rate(recipe, updates)
     yield from _optimizer(recipe, updates)
-    yield from _evaluations(recipe)
+    yield from _evaluations(recipe, facts, length)
     yield from _dropouts(recipe, facts)
     yield from _deviations(recipe)
 
@@ -198,11 +200,18 @@ def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
         yield Change(path, list(betas), [betas[0], BETA], f"{1 / (1 - betas[1]):,.0f} updates of memory are too many")
 
 
-def _evaluations(recipe: Recipe) -> Iterator[Change]:
-    """What is published as once an epoch, of hundreds of epochs, would read the held-out text all the time."""
+def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:
+    """A small budget must not be spent on measuring, nor that of hundreds of epochs on a loss after each.
+
+    Reading forward takes a third of the time of training. A method that goes by these losses gets the most of them.
+    """
     every = recipe.training.evaluate_every
-    if not isinstance(every, str) and 0 < every < 1 / EVALUATIONS:
-        yield Change("training.evaluate_every", every, 1 / EVALUATIONS, f"{EVALUATIONS} held-out losses are enough")
+    if isinstance(every, str) or every == 0:
+        return
+    paid = int(3 * HELD_OUT_SHARE * facts.budget_tokens / (HELD_OUT_ROWS * length))
+    times = EVALUATIONS if listening(recipe) else min(EVALUATIONS, max(FEWEST_EVALUATIONS, paid))
+    if every < 1 / times:
+        yield Change("training.evaluate_every", every, round(1 / times, 4), f"{times} held-out losses are enough")
 
 
 def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:

@@ -142,6 +142,18 @@ def test_asked_places_get_the_states_and_gradients_of_the_full_run(positions: st
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_where_summaries_alone_are_wanted_the_last_layer_is_computed_there_alone(last: bool) -> None:
+    network, tokens = build("rotary"), ids(3, 7)
+    where = {"summaries": torch.tensor([6, 13, 20])} if last else {}
+    rows: list[int] = []
+    network.layers[-1].inner.register_forward_hook(lambda module, given, made: rows.append(made.shape[:-1].numel()))
+    alone = network(want=frozenset({"summary"}), tokens=tokens, **where)["summary"]
+    both = network(want=HIDDEN | {"summary"}, tokens=tokens, **where)
+    torch.testing.assert_close(alone, both["summary"], rtol=0, atol=1e-12)
+    assert rows == [3, 21]
+
+
 def test_fixed_tables_are_neither_trained_nor_drawn_but_saved() -> None:
     network = build("sinusoid").float()
     assert "embeddings.positions.weight" not in dict(network.named_parameters())

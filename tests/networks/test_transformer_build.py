@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cloze.networks import Clock, Network, Transformer
+from cloze.networks.blocks.initial import Undrawn
 from cloze.networks.blocks.visibility import Visibility
 from cloze.objectives import relation_prediction, token_labelling, token_prediction
 from cloze.registry import GivenMark, lookup, mark_of, parameters
@@ -18,6 +19,19 @@ def meta(size: str, **changed: Any) -> Transformer:
     arguments = {**Transformer.sizes[size], "segments": 2, "vocab_size": 30522, **changed}
     with torch.device("meta"):
         return Transformer(**arguments, clock=Clock(0, "cpu"))
+
+
+def test_random_draws_leave_zeros_where_weights_are_loaded_next_and_nothing_else_changes() -> None:
+    def network() -> Transformer:
+        return Transformer(layers=1, width=8, heads=2, vocab_size=30, positions="sinusoid", clock=Clock(0))
+
+    drawn, state = network(), torch.get_rng_state()
+    with Undrawn():
+        zeros = network()
+    assert torch.equal(torch.get_rng_state(), state)
+    changed = {name for name, tensor in drawn.state_dict().items() if not torch.equal(tensor, zeros.state_dict()[name])}
+    assert changed == {name for name, p in drawn.named_parameters() if p.dim() > 1}
+    assert not any(zeros.state_dict()[name].any() for name in changed)
 
 
 def count(*modules: torch.nn.Module) -> int:

@@ -156,6 +156,14 @@ def test_an_old_bert_folder_with_a_word_list_is_read(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path).encode("The cats").ids.tolist() == [2, 7, 8]
 
 
+def test_a_folder_is_read_once_while_its_tokenizer_is_in_use_and_again_when_it_changes(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\ncat\n", encoding="utf-8")
+    first = Tokenizer.load(tmp_path)
+    assert Tokenizer.load(tmp_path) is first
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\nthe\ncats\n", encoding="utf-8")
+    assert (first.id("cats"), Tokenizer.load(tmp_path).id("cats")) == (None, 3)
+
+
 def test_an_old_gpt2_folder_with_merges_is_read(trained: dict[str, Tokenizer], tmp_path: Path) -> None:
     model = json.loads(trained["gpt2"].description)["model"]
     (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 Initial = Literal["truncated", "normal", "uniform"]
 
@@ -37,3 +40,25 @@ def initialise(root: nn.Module, initial: Initial, deviation: float) -> None:
                 nn.init.uniform_(module.bias, -bound, bound) if bound else nn.init.zeros_(module.bias)
         elif isinstance(module, nn.LayerNorm) and module.bias is not None:
             nn.init.zeros_(module.bias)
+
+
+class Undrawn(TorchFunctionMode):
+    """Inside this context, random draws leave zeros.
+
+    For modules whose weights are loaded next, and for those on the meta device, of which only the shapes are wanted. Drawing the
+    weights of BERT-base takes seconds, and on the meta device torch imports its compiler for it.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Zeros instead of draws; everything else as it is."""
+        given = dict(kwargs or {})
+        if func not in _DRAWS:
+            return func(*args, **given)
+        drawn: Tensor = args[0] if args else given["tensor"]
+        with torch.no_grad():
+            return drawn if drawn.is_meta else drawn.zero_()
+
+
+_DRAWS = frozenset({Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_})
