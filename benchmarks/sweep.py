@@ -73,7 +73,22 @@ def regret() -> Iterator[Cell]:
                 yield cell(recipe, size, tokens, f"rows*{rows}", f"rate*{rate}", text=text)
 
 
-PLANS = {"laws": laws, "regret": regret}
+FAMILY = (
+    "bert", "roberta", "gpt2", "t5-small", "bart-base", "electra-small", "xlnet-base", "modern", "quick", "awd-lstm",
+    "albert-base", "transformer-xl", "elmo", "gpt-bert", "spanbert", "mass", "unilm", "structbert", "nezha", "lstm", "xlm-en",
+    "gpt", "gpt3", "t5-v1.1-small", "electra-base", "context2vec", "lstm-char", "nnlm", "character-bert", "bert-wwm", "ernie",
+    "infoword", "camembert", "flaubert", "robbert", "bertje", "roberta-doc-sentences", "roberta-segment-pair",
+    "roberta-sentence-pair", "siatl", "ulmfit", "mbert",
+)  # fmt: skip
+
+
+def family() -> Iterator[Cell]:
+    """Every recipe that predicts tokens of one running text: what a million tokens teach a tiny network as it is fitted."""
+    for recipe in FAMILY:
+        yield cell(recipe, "tiny", 1e6)
+
+
+PLANS = {"laws": laws, "regret": regret, "family": family}
 
 
 def cut(data: Path, work: Path) -> None:
