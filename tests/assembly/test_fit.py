@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from cloze.assembly.build import built, first_length
 from cloze.assembly.change import Facts
-from cloze.assembly.fit import fit, fit_vocabulary, fits
+from cloze.assembly.fit import HELD_OUT_ROWS, fit, fit_vocabulary, fits
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.load import load_recipe, recipe_names
 from cloze.assembly.request import Asked, to_be_fitted
 from cloze.assembly.run import pretrain
+from cloze.batching import Data
 
 SMALL = Facts(budget_tokens=8e6, text_tokens=6_000_000)
 OFTEN = Facts(budget_tokens=6e8, text_tokens=6_000_000)  # a hundred passes over the text
@@ -51,6 +53,7 @@ def test_held_out_losses_take_a_twentieth_of_a_small_budget() -> None:
     """Of 256 rows of 128 tokens, read forward: 65,536 of them cost as much as 21,845 tokens of training."""
     every = [values("bert", Facts(tokens, 6_000_000)).get("training.evaluate_every") for tokens in (4e4, 1e6, 2e6, 3e6)]
     assert every == [0.3333, 0.25, 0.1111, None]  # published: 0.1
+    assert signature(Data).parameters["held_out_rows"].default == HELD_OUT_ROWS
 
 
 def test_what_a_network_remembers_and_a_row_repeats_shrinks_with_the_row() -> None:
