@@ -26,36 +26,36 @@ Format = Annotated[
     str,
     typer.Option(
         "--format",
-        help="blank, book, line, sentence, wiki, jsonl, csv, tsv or parquet (default: detected by file), or pairs: parallel "
-        "text, a table with a header of two languages or aligned files such as news.en and news.fr.",
+        help="blank, book, line, sentence, wiki, jsonl, csv, tsv or parquet (default: detected per file); or pairs: parallel "
+        "text, as a table with two languages in its header or as aligned files such as news.en and news.fr.",
     ),
 ]
 Column = Annotated[
     str | None,
     typer.Option(
-        "--text", help="The column or key with the text, of tables and records; without a header, its number. Default: text."
+        "--text", help="In tables and JSON lines: the column or key with the text; without a header, its number. Default: text."
     ),
 ]
 Encoding = Annotated[
-    str | None, typer.Option("--encoding", help="Of text files: utf-8, gb18030, cp1252, …; default: found out, and told.")
+    str | None, typer.Option("--encoding", help="Encoding of text files: utf-8, gb18030, cp1252, …; default: detected.")
 ]
 
 
-Task = Annotated[str | None, typer.Option(help="The text is labelled, for this task: sentence_classification, …")]
+Task = Annotated[str | None, typer.Option(help="The text is labelled for this task: sentence_classification, …")]
 Values = Annotated[
-    list[str] | None, typer.Option("--set", help="Of labelled text, a value of the task's recipe: corpus.label=NAME.")
+    list[str] | None, typer.Option("--set", help="With --task, change a value of its recipe: corpus.label=NAME.")
 ]
 
 
 @app.command()
 def build(
     paths: Paths,
-    out: Annotated[Path, typer.Option(help="The store to make.")],
+    out: Annotated[Path, typer.Option(help="The store to write.")],
     tokenizer: Annotated[
         Path | None, typer.Option(help="A folder with a tokenizer: a checkpoint, a store's tokenizer/, any HF folder.")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Train a tokenizer as this recipe says; default without --tokenizer: bert.")
+        str | None, typer.Option(help="Train the tokenizer of this recipe; default without --tokenizer: bert.")
     ] = None,
     size: Annotated[int | None, typer.Option(min=8, help="Size of the vocabulary to train; default: the recipe's.")] = None,
     text_format: Format = "auto",
@@ -67,21 +67,21 @@ def build(
         bool, typer.Option("--languages", help="The paths are a folder or file per language, or one folder of these.")
     ] = False,
     smooth: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="With --languages: the tokenizer learns from shares raised to this.")
+        float, typer.Option(min=0.0, max=1.0, help="With --languages: exponent on their shares in the tokenizer's sample.")
     ] = 0.7,
     words: Annotated[
         str | None,
-        typer.Option(help="Whole words: jieba, dictionary, or either with one's own list (jieba:FILE); default: the recipe's."),
+        typer.Option(help="Word segmenter: jieba or dictionary, also with your own list (jieba:FILE); default: the recipe's."),
     ] = None,
     annotate: Annotated[
         list[str] | None,
-        typer.Option(help="A layer of units from a list: NAME=FILE, for example entity=names.txt; default: the recipe's."),
+        typer.Option(help="Mark the units of a list: NAME=FILE, for example entity=names.txt; default: the recipe's."),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print how each of the first files was read.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print how the first files were read.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Encode text into a store that any recipe with the same tokenizer can use."""
@@ -94,7 +94,7 @@ def build(
 
     check_out(out, replace=overwrite)
     if languages and text_format == "pairs":
-        raise CorpusError("--format pairs has its languages from its files: leave out --languages.")
+        raise CorpusError("--format pairs takes the languages from its files: leave out --languages.")
     if task is not None:
         _build_labelled(paths, out, tokenizer, _labelled(task, values or [], column, text_format), quiet=quiet or as_json)
         return
@@ -138,13 +138,13 @@ def check(
     task: Task = None,
     values: Values = None,
     against: Annotated[
-        list[str] | None, typer.Option(help="Labelled text of the training set: count the texts that are in it, too.")
+        list[str] | None, typer.Option(help="With --task, the training set: also count the texts that occur in it.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what is odd in a corpus without building it; of a store, compare every checksum.
+    """Report problems in a text before you build a store; for a store, verify every checksum.
 
-    With --task every row of labelled text that cannot be used, with file, line and why; the exit code is 2 if there is one.
+    With --task, list every labelled row that cannot be used, with file, line and reason, and exit with code 2 if any.
     Example: cloze corpus check dev.tsv --task sentence_classification --against train.tsv
     """
     from cloze.corpus.check import as_json as to_json
@@ -212,7 +212,7 @@ def _only_with_task(**given: Any) -> None:
 
     for name, value in given.items():
         if value:
-            raise CorpusError(f"--{name} is for labelled text: say with --task what it is for.")
+            raise CorpusError(f"--{name} is for labelled text: name the task with --task.")
 
 
 def _trainable(recipe: str) -> Any:

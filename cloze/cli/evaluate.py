@@ -18,45 +18,45 @@ if TYPE_CHECKING:
 
 
 def command(
-    checkpoint: Annotated[Path, typer.Argument(help="A folder that cloze finetune wrote; of words, also a file of vectors.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A folder from cloze finetune, or word vectors (folder or file).")],
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Labelled text: TSV, CSV, JSON lines; of words CoNLL. A second folder before it is compared."),
+        typer.Argument(help="Labelled text: TSV, CSV, JSON lines, Parquet, CoNLL. A second folder before it is compared."),
     ] = None,
-    task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
+    task: Annotated[str | None, typer.Option(help="The task to use, if the folder has several.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column of the answer.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column with the label.")] = None,
     template: Template = None,
     verbalise: Verbalise = None,
     shots: Shots = 0,
     demonstrations: Demonstrations = None,
-    repair: Annotated[str | None, typer.Option(help="Of labels that break BIO: begin a span (as conlleval), or drop.")] = None,
-    bleu: Annotated[str | None, typer.Option(help="Of texts: BLEU by sacrebleu; 13a (English), zh, char, intl.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Of several labels: predict from this probability on.")] = None,
-    beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of files without a header.")] = None,
-    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by the name.")] = None,
-    quoting: Annotated[str, typer.Option(help="auto, none (a quote is a letter) or standard (quotes enclose).")] = "auto",
-    similarity: Annotated[list[str] | None, typer.Option(help="Of words: pairs with scores; files or a folder.")] = None,
-    analogies: Annotated[list[str] | None, typer.Option(help="Of words: questions of four words; files or a folder.")] = None,
-    method: Annotated[str, typer.Option(help="Of analogies: add (3CosAdd) or multiply (3CosMul).")] = "add",
-    restrict: Annotated[int | None, typer.Option(min=1, help="Of analogies: the first N words only.")] = None,
-    unknown: Annotated[str, typer.Option(help="Words without a vector: skip, or zero: count as cosine 0, as wrong.")] = "skip",
-    lower: Annotated[bool, typer.Option("--lower", help="Of words: look them up in lower case.")] = False,
-    bootstrap: Annotated[int | None, typer.Option(help="Intervals of 95 %, by drawing the examples so often; 1000.")] = None,
-    seed: Annotated[int, typer.Option(help="Of --bootstrap and --shots: what is drawn.")] = 0,
+    repair: Annotated[str | None, typer.Option(help="Invalid BIO labels: begin a span (as conlleval), or drop.")] = None,
+    bleu: Annotated[str | None, typer.Option(help="Add BLEU by sacrebleu: 13a (English), zh, char, intl.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Multi-label: the least probability that predicts a label.")] = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Column names, a,b,c, for files without a header.")] = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")] = None,
+    quoting: Annotated[str, typer.Option(help="auto, none (quotes are text) or standard (quotes enclose).")] = "auto",
+    similarity: Annotated[list[str] | None, typer.Option(help="Word vectors: pairs with scores; files or a folder.")] = None,
+    analogies: Annotated[list[str] | None, typer.Option(help="Word vectors: questions of four words; files, a folder.")] = None,
+    method: Annotated[str, typer.Option(help="Analogies: add (3CosAdd) or multiply (3CosMul).")] = "add",
+    restrict: Annotated[int | None, typer.Option(min=1, help="Analogies: use only the first N words.")] = None,
+    unknown: Annotated[str, typer.Option(help="Words without a vector: skip, or zero (cosine 0; wrong).")] = "skip",
+    lower: Annotated[bool, typer.Option("--lower", help="Word vectors: look words up in lower case.")] = False,
+    bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from so many resamples, such as 1000.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed for --bootstrap and --shots.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure accuracy, macro-F1 and the Matthews correlation, or of texts loss, exact match, F1 over words and ROUGE.
+    """Print the metrics of the folder's task on labelled text, next to those of always giving one answer.
 
-    Examples: cloze evaluate SENTIMENT test.tsv --bootstrap 1000; two folders are compared on the same examples:
+    Examples: cloze evaluate SENTIMENT test.tsv --bootstrap 1000; to compare two folders on the same examples:
     cloze evaluate SENTIMENT OTHER test.tsv
 
-    Vectors of words: Spearman's correlation with people's scores, and analogies by section, both with their coverage.
+    Word vectors: Spearman's correlation with human scores, and accuracy on analogies by section, both with coverage.
     Example: cloze evaluate RUN --similarity wordsim/*.txt
     """
     if similarity or analogies:

@@ -22,20 +22,20 @@ _STRUCTURE = {
     "--auxiliary": "objectives: language_model", "--truncate": "networks.main.change: arguments",
 }  # fmt: skip
 
-#: Options that this verb had, and what is written in their place.
+#: Options that this verb once had, and what to write instead.
 FORMER: Mapping[str, str] = {
     **{option: f"is a value of the recipe: --set {path}=…" for option, path in _VALUES.items()},
     **{
-        option: f"is structure, which a recipe says ({path}).\n  cloze finetune CHECKPOINT --show > mine.yaml; change it there; "
-        "then --recipe mine.yaml." for option, path in _STRUCTURE.items()
+        option: f"is now structure of the recipe ({path}).\n  cloze finetune CHECKPOINT --show > mine.yaml; edit that file; "
+        "then use --recipe mine.yaml." for option, path in _STRUCTURE.items()
     },
     "--manner": "is a recipe: --recipe ulmfit_classification, siatl_classification or sentence_classification.",
     "--mix": "is a value of a recipe: --recipe frozen_features (or frozen_labelling) --set passes[1].objectives[0].mix=both",
     "--from-scratch": "is a value of the recipe: --set network.from=null",
-    "--quiet": "is no longer there: the result alone is on standard output; --json prints all of it.",
-    "-q": "is no longer there: the result alone is on standard output; --json prints all of it.",
-    "--verbose": "is no longer there: --show prints the recipe with every value.",
-    "-v": "is no longer there: --show prints the recipe with every value.",
+    "--quiet": "was removed: standard output holds only the result; --json prints all of it.",
+    "-q": "was removed: standard output holds only the result; --json prints all of it.",
+    "--verbose": "was removed: --show prints the recipe with every value.",
+    "-v": "was removed: --show prints the recipe with every value.",
 }  # fmt: skip
 
 
@@ -43,25 +43,25 @@ def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
     out: Annotated[Path | None, typer.Option(help="The folder to write.")] = None,
     train: Annotated[str | None, typer.Option(help="Labelled text: TSV, CSV, JSONL, CoNLL, or a folder per class.")] = None,
-    dev: Annotated[str | None, typer.Option(help="Labelled text to choose the epoch by.")] = None,
+    dev: Annotated[str | None, typer.Option(help="Labelled text that selects the best epoch.")] = None,
     tasks: Annotated[list[str] | None, typer.Option(
-        "--task", show_default=False, help="The task, or of several NAME=TYPE:TRAIN,DEV each."
+        "--task", show_default=False, help="The task; for several tasks, NAME=TYPE:TRAIN,DEV for each."
     )] = None,
-    first: Annotated[str | None, typer.Option(help="TYPE:TRAIN,DEV of a task learned before.")] = None,
-    test: Annotated[str | None, typer.Option(help="Labelled text, measured once at the end.")] = None,
+    first: Annotated[str | None, typer.Option(help="TYPE:TRAIN,DEV of a task to train on first.")] = None,
+    test: Annotated[str | None, typer.Option(help="Labelled text to evaluate once at the end.")] = None,
     recipe: Annotated[str | None, typer.Option(help="A recipe's name or file; default: the task's.")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
-        "--set", help="A value of the recipe: training.epochs=3, corpus.label=stars."
+        "--set", help="Change a value of the recipe: training.epochs=3, corpus.label=stars."
     )] = None,
-    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=FOLDER of a further checkpoint, a teacher.")] = None,
-    print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe, and stop.")] = False,
+    binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=FOLDER of another checkpoint: a teacher.")] = None,
+    print_recipe: Annotated[bool, typer.Option("--show", help="Print the recipe and stop.")] = False,
     extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with more training.epochs.")] = False,
-    seeds: Annotated[str, typer.Option(help="1,2,3: a run each; best kept.")] = "1",
+    seeds: Annotated[str, typer.Option(help="1,2,3: one run per seed; the best is kept.")] = "1",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --out.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Fine-tune. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR
+    """Fine-tune a checkpoint on a task. Example: cloze finetune RUN --train A.tsv --dev B.tsv --out DIR
 
     Rates, epochs, columns and lengths are values of the task's recipe: --show prints it, --set changes it."""
     from cloze.assembly.assignment import Assignment
@@ -92,11 +92,11 @@ def _asked(
     if any("=" in one for one in tasks) or len(tasks) > 1:
         for option, given in (("--train", train), ("--dev", dev), ("--test", test)):
             if given is not None:
-                raise TaskError(f"{option} {given}: of several tasks each names its files: --task NAME=TYPE:TRAIN,DEV.")
+                raise TaskError(f"{option} {given}: with several tasks, each names its files: --task NAME=TYPE:TRAIN,DEV.")
         several = parse_tasks(tasks)
         return next(iter(several.values())).type, several
     if not shows and (train is None or dev is None):
-        raise TaskError("--train FILE and --dev FILE are missing: labelled text to learn from, and to choose the epoch by.")
+        raise TaskError("--train FILE and --dev FILE are missing: labelled text for training, and for selecting the best epoch.")
     return next(iter(tasks), "sentence_classification"), {}
 
 

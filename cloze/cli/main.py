@@ -35,23 +35,23 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "show": Verb("show", "one recipe in full, every default filled in"),
         "diff": Verb("diff", "what two recipes do differently"),
         "check": Verb("check", "is my recipe legal, and what will it do"),
-        "explain": Verb("explain", "what a part does: its keys, types, bounds, defaults, recipes"),
+        "explain": Verb("explain", "what a part does: keys, types, bounds, defaults, recipes that use it"),
     },
     "Text": {
-        "corpus": Verb("corpus", "build: text files into a token store; check: what is odd in them"),
-        "peek": Verb("peek", "built examples in the terminal: what is hidden, shown, asked"),
+        "corpus": Verb("corpus", "build: text files into a token store; check: find problems in them"),
+        "peek": Verb("peek", "show examples: what is hidden, shown and predicted"),
     },
     "Train": {
-        "pretrain": Verb("pretrain", "pre-train a recipe on a corpus, within a budget; resumes by itself"),
-        "finetune": Verb("finetune", "teach a checkpoint a task from a table of labelled text"),
+        "pretrain": Verb("pretrain", "pre-train a recipe on a corpus, within a budget; resumable"),
+        "finetune": Verb("finetune", "fine-tune a checkpoint on labelled text"),
         "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint, or word vectors"),
-        "predict": Verb("predict", "label text, or write a text for each text"),
+        "predict": Verb("predict", "label texts, or generate a text for each"),
     },
     "Use": {
         "fill": Verb("fill", "fill masked words"),
         "generate": Verb("generate", "continue a text"),
-        "embed": Verb("embed", "sentences into vectors"),
-        "retrieve": Verb("retrieve", "the passages of a file that belong to a query"),
+        "embed": Verb("embed", "turn sentences into vectors"),
+        "retrieve": Verb("retrieve", "find the best passages for a query"),
         "score": Verb("score", "how likely a sentence is; minimal pairs"),
         "neighbours": Verb("neighbours", "the nearest words"),
         "analogy": Verb("analogy", "man is to king as woman is to …?"),
@@ -59,8 +59,8 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "export": Verb("export", "a clean folder to publish, or word vectors as files"),
     },
     "Look": {
-        "report": Verb("report", "run folders into one self-contained HTML page"),
-        "demo": Verb("demo", "the whole story in a few minutes, no data needed"),
+        "report": Verb("report", "turn run folders into one self-contained HTML page"),
+        "demo": Verb("demo", "pre-train and fine-tune in a few minutes, no data needed"),
     },
 }
 VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, verb in section.items()}

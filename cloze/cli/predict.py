@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 
 
 def command(
-    checkpoint: Annotated[Path, typer.Argument(help="A folder that cloze finetune wrote.")],
+    checkpoint: Annotated[Path, typer.Argument(help="A folder from cloze finetune; with --template, any checkpoint.")],
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts, or a file: TSV, CSV, JSON lines, Parquet; of words CoNLL; .txt: lines; - or none: stdin."),
+        typer.Argument(help="Texts, or a file: TSV, CSV, JSON lines, Parquet, CoNLL, .txt (a text per line); - or none: stdin."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A JSON-lines file; none: standard output.")] = None,
-    task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A JSON-lines file; default: standard output.")] = None,
+    task: Annotated[str | None, typer.Option(help="The task to use, if the folder has several.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
     text_b: Annotated[str | None, typer.Option("--text-b", help="The column with the second text.")] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="Write the probabilities as labels to learn from.")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="Write probabilities as soft labels for training.")] = False,
     template: Template = None,
     verbalise: Verbalise = None,
     shots: Shots = 0,
     demonstrations: Demonstrations = None,
-    seed: Annotated[int, typer.Option(help="Of --shots: equal seeds draw equal demonstrations.")] = 0,
-    threshold: Annotated[float | None, typer.Option(help="Of several labels: predict from this probability on.")] = None,
-    beams: Annotated[int | None, typer.Option(min=1, help="Write by a search with this many beams.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Of that search: above 0 favours long texts.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Names of the columns, a,b,c, of a file without a header.")] = None,
-    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by the name.")] = None,
-    quoting: Annotated[str, typer.Option(help="auto, none (a quote is a letter) or standard (quotes enclose).")] = "auto",
+    seed: Annotated[int, typer.Option(help="For --shots: equal seeds draw equal demonstrations.")] = 0,
+    threshold: Annotated[float | None, typer.Option(help="Multi-label: the least probability that predicts a label.")] = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="For beam search: above 0 favours long texts.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Column names, a,b,c, if the file has no header.")] = None,
+    file_format: Annotated[str | None, typer.Option("--format", help="tsv, csv, jsonl, parquet; default: by file name.")] = None,
+    quoting: Annotated[str, typer.Option(help="auto, none (quotes are text) or standard (quotes enclose).")] = "auto",
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
 ) -> None:
-    """Answer texts: a JSON object for each with label and probabilities, or with the text that was written.
+    """Predict: one JSON object per text, with label and probabilities or with the generated text.
 
-    With --template any checkpoint that predicts tokens answers by a prompt, without fine-tuning.
-    Examples: cloze predict SENTIMENT "What a film!"; cloze predict SENTIMENT reviews.csv --out labelled.jsonl. A text pair is
-    written with a tab between.
+    With --template, any checkpoint that predicts tokens answers a prompt, without fine-tuning.
+    Examples: cloze predict SENTIMENT "What a film!"; cloze predict SENTIMENT reviews.csv --out labelled.jsonl. In a text pair,
+    separate the two texts with a tab.
     """
     from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.tasks.evaluation import check_predictions

@@ -9,52 +9,52 @@ import typer
 
 
 def command(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name (see `cloze list`) or file.")],
-    corpus: Annotated[list[str], typer.Option("--corpus", help="Text files, folders, globs, - or a token store.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe: a name (see `cloze list`), file or run folder.")],
+    corpus: Annotated[list[str], typer.Option("--corpus", help="Text files, folders, globs, - for stdin, or a token store.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="The run's folder, a Hugging Face folder from the first checkpoint on.")
+        Path | None, typer.Option("--out", help="The run folder. transformers can open it from the first checkpoint on.")
     ] = None,
     budget: Annotated[
         str | None, typer.Option(help="10m, 2h, 2000steps, 50Mtokens, 1e18flops or 3epochs; default: the recipe's own.")
     ] = None,
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base or large.")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a value, such as training.batch=64; may be repeated.")
+        list[str] | None, typer.Option("--set", help="Change a value of the recipe, such as training.batch=64; repeatable.")
     ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the corpus.")] = None,
     held_out: Annotated[
         list[str] | None, typer.Option("--held-out", help="Text or store for the held-out loss; default: a share of the corpus.")
     ] = None,
-    init: Annotated[Path | None, typer.Option(help="Begin with the weights of this checkpoint.")] = None,
+    init: Annotated[Path | None, typer.Option(help="Start from the weights of this checkpoint.")] = None,
     text_format: Annotated[
         str, typer.Option("--format", help="blank, line, sentence, wiki, jsonl, csv, tsv or parquet; default: detected.")
     ] = "auto",
     column: Annotated[
-        str | None, typer.Option("--text", help="The column or key with the text, of tables and records; default: text.")
+        str | None, typer.Option("--text", help="In tables and JSON lines, the column or key with the text; default: text.")
     ] = None,
     encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Of text files: utf-8, gb18030, cp1252, …; default: found out, and told.")
+        str | None, typer.Option("--encoding", help="Encoding of text files: utf-8, gb18030, cp1252, …; default: detected.")
     ] = None,
     binds: Annotated[
         list[str] | None,
-        typer.Option("--bind", help="NAME=PATH for a recipe's other sources, or for a checkpoint that a network comes from."),
+        typer.Option("--bind", help="NAME=PATH for another source of the recipe, or for a checkpoint that it starts from."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    extend: Annotated[bool, typer.Option("--extend", help="Go on with a finished run under a larger budget.")] = False,
+    extend: Annotated[bool, typer.Option("--extend", help="Resume a finished run with a larger budget.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     strategy: Annotated[str, typer.Option(help="Under torchrun: ddp, or fsdp, which shards parameters.")] = "ddp",
     with_files: Annotated[list[Path] | None, typer.Option("--with", help="Python files that register parts.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print every logged step, with rate and gradient, and held-out losses.")
+        bool, typer.Option("--verbose", "-v", help="Print every logged step with rate and gradient norm, and held-out losses.")
     ] = False,
-    as_published: Annotated[bool, typer.Option("--as-published", help="Leave batch, rate and lengths as published.")] = False,
+    as_published: Annotated[bool, typer.Option("--as-published", help="Do not fit the recipe to the budget.")] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print what the budget buys, train nothing and write nothing; --out is not needed.")
+        bool, typer.Option("--plan", help="Print what the budget buys, then stop; needs no --out and writes nothing.")
     ] = False,
 ) -> None:
-    """Pre-train a recipe on a corpus within a budget. A folder that holds a run of the same recipe is resumed.
+    """Pre-train a recipe on a corpus within a budget. If --out holds a run of the same recipe, resume it.
 
     Exit code: 0 when the budget is spent, 130 after Ctrl-C and 143 after SIGTERM, each with a checkpoint."""
     from cloze.assembly.run import pretrain

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from cloze.tasks.classification import Classification
     from cloze.tasks.prompted import Prompt
 
-Template = Annotated[str | None, typer.Option(help="Ask any checkpoint: '{text} It was {answer}.'")]
+Template = Annotated[str | None, typer.Option(help="Prompt any checkpoint: '{text} It was {answer}.'")]
 Verbalise = Annotated[str | None, typer.Option(help="The answer for each label: good=great,bad=terrible.")]
-Shots = Annotated[int, typer.Option(min=0, help="Of a prompt: demonstrations before each text.")]
-Demonstrations = Annotated[str | None, typer.Option(help="Labelled text that --shots are drawn from.")]
+Shots = Annotated[int, typer.Option(min=0, help="For a prompt: demonstrations before each text.")]
+Demonstrations = Annotated[str | None, typer.Option(help="Labelled text from which --shots are drawn.")]
 
 
 def prompt_of(

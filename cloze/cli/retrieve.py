@@ -12,22 +12,22 @@ import typer
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A folder fine-tuned for retrieval, or any checkpoint.")],
     queries: Annotated[
-        list[str] | None, typer.Argument(help="Queries, or a file: a query a line, TSV, CSV, JSON lines or Parquet; none: stdin.")
+        list[str] | None, typer.Argument(help="Queries, or a file: one per line, TSV, CSV, JSON lines or Parquet; none: stdin.")
     ] = None,
-    passages: Annotated[str, typer.Option(help="The file to search: a passage a line, TSV, CSV, JSON lines, Parquet.")] = "",
+    passages: Annotated[str, typer.Option(help="The file to search: one passage per line, TSV, CSV, JSON lines, Parquet.")] = "",
     top: Annotated[int, typer.Option(min=1, help="Passages for each query.")] = 100,
-    out: Annotated[Path | None, typer.Option(help="A JSON-lines file; none: standard output.")] = None,
-    task: Annotated[str | None, typer.Option(help="Which of several tasks that the folder has learned.")] = None,
-    query_column: Annotated[str, typer.Option("--text", help="Of a table, the column with the query.")] = "query",
-    passage_column: Annotated[str, typer.Option("--text-b", help="Of a table, the column with the passage.")] = "passage",
+    out: Annotated[Path | None, typer.Option(help="A JSON-lines file; default: standard output.")] = None,
+    task: Annotated[str | None, typer.Option(help="The task to use, if the folder has several.")] = None,
+    query_column: Annotated[str, typer.Option("--text", help="In tables, the column with the query.")] = "query",
+    passage_column: Annotated[str, typer.Option("--text-b", help="In tables, the column with the passage.")] = "passage",
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",
 ) -> None:
-    """Find the best passages for every query by exact search: a JSON object per query, the best passage first.
+    """Find the best passages for each query by exact search: one JSON object per query, best passage first.
 
     Example: cloze retrieve FINDER "who wrote it?" --passages P.txt
-    Memory grows with the queries and --top, not with the passages. A checkpoint that was not fine-tuned for it compares the means
-    of its tokens.
+    Memory use grows with the number of queries and --top, not with the number of passages. With a checkpoint that was not
+    fine-tuned for retrieval, texts are compared by the mean of their token vectors.
     """
     import json
 

@@ -317,7 +317,7 @@ def test_the_command_shows_the_recipe_of_several_tasks_and_refuses_files_of_one(
     shown = capsys.readouterr().out
     assert "stages:" in shown and "from: first" in shown
     assert main([*command, "--train", str(tables / "train.tsv")]) == 2
-    assert "of several tasks each names its files: --task NAME=TYPE:TRAIN,DEV" in capsys.readouterr().err
+    assert "with several tasks, each names its files: --task NAME=TYPE:TRAIN,DEV" in capsys.readouterr().err
     assert main(["finetune", str(folder("bert")), "--out", str(tmp_path / "out")]) == 2
     assert "--train FILE and --dev FILE are missing" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

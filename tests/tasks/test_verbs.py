@@ -158,7 +158,7 @@ def test_pairs_are_fine_tuned_by_their_columns(cloze: Any, folder: Folder, table
         ([*TRAIN, "--set", "task.metric=f1"], "unknown metric 'f1'"),
         ([*TRAIN, "--set", "training.precision=fp16"], "expected one of auto, fp32, bf16"),
         ([*TRAIN, "--epochs", "3"], "--epochs is a value of the recipe: --set training.epochs="),
-        ([*TRAIN, "--pool=max"], "--pool is structure, which a recipe says (objectives: pooled_classification)"),
+        ([*TRAIN, "--pool=max"], "--pool is now structure of the recipe (objectives: pooled_classification)"),
         ([*TRAIN, "--manner", "ulmfit"], "--manner is a recipe: --recipe ulmfit_classification"),
         (TRAIN[:-2], "--out DIR is missing"),
         (["finetune", "{bert}", "--out", "{here}/o"], "--train FILE and --dev FILE are missing"),
