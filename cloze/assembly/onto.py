@@ -20,10 +20,11 @@ from cloze.assembly.faults import Faults
 from cloze.assembly.new_heads import plain_head
 from cloze.assembly.parts import builder_of
 from cloze.assembly.schema import RESERVED, check_value, expand_part, part_slots
-from cloze.decoding.reader import Reader, heads_by_kind
+from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, UserError
 from cloze.exercises.answer import Form, Lesson
 from cloze.exercises.frame import OWN
+from cloze.interop.architecture import ARCHITECTURES
 from cloze.objectives.chosen import Predicts, Start
 from cloze.objectives.heads import VocabularyHead
 from cloze.registry import names
@@ -67,8 +68,7 @@ class Origin:
         reading = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items() if value is not None}
         start = Start(
             order=loaded.order, layers=len(network.depth_groups()) - 1,
-            narrow=getattr(network, "embedding_width", network.width) != network.width,
-            labels_tokens="token_labelling" in heads_by_kind(loaded), plain=_plain(loaded),
+            heads=_heads(getattr(loaded.imported, "architecture", None)), plain=_plain(loaded),
             sums_up=any("summary" in head.reads for head in heads),
             pooled=getattr(network, "pooled", False), given=_layers(loaded), predicts=_predicts(loaded),
         )
@@ -97,6 +97,12 @@ class Origin:
             )
         between = single.partition("{A}")[2].split()[:1] or self.delimiter
         return single.replace("{A}", " ".join(["{A}", *between, "{B}"]))
+
+
+def _heads(architecture: str | None) -> dict[str, Mapping[str, Any]]:
+    """The heads for a text that transformers' classes of an architecture have, by role; see `Start`."""
+    known = ARCHITECTURES.get(architecture or "")
+    return {table.role: table.made() for table in known.heads if table.role in ("classifier", "chooser")} if known else {}
 
 
 def _plain(loaded: Loaded) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from cloze.interop.mapping import Facts, Line
 from cloze.interop.model import DERIVED, Head, Model, Reading, defaults
 
@@ -79,6 +81,11 @@ class HeadTable:
     def rows(self, tie: bool) -> tuple[Line, ...]:
         """The lines in force."""
         return self.lines + (self.tied if tie else self.untied)
+
+    def made(self) -> dict[str, Any]:
+        """The arguments of a new head of this kind that are its own: what stands between the states and the outputs."""
+        found = self.arguments({}, {name: torch.empty(1, 1, device="meta") for name in self.sign})
+        return {name: value for name, value in found.items() if name not in ("classes", "set", "reading")}
 
 
 #: Roles of heads whose outputs are classes with names (`id2label`).

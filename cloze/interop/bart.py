@@ -84,7 +84,7 @@ PREDICTION = HeadTable(
 CLASSIFIER = HeadTable(
     role="classifier",
     part="relation_prediction",
-    sign=("classification_head.dense.weight",),
+    sign=("classification_head.dense.weight", "classification_head.out_proj.weight"),
     lines=(
         Line("head.pool.*", "classification_head.dense.*", "D D"),
         Line("head.output.*", "classification_head.out_proj.*", "C D"),

@@ -26,16 +26,16 @@ class Predicts(NamedTuple):
 class Start(NamedTuple):
     """What is known of the checkpoint that a network begins with.
 
-    `layers` above the embeddings; `narrow`: its embeddings are narrower than its states; `labels_tokens`: it has a head that
-    labels tokens; `plain`: the transform and the norm's epsilon of a head of its own whose dense map has no offsets;
-    `sums_up`: a head of it was trained on the token that sums up a text; `pooled`: the state of one token is a poor summary.
-    `given` layers can be read, the words themselves among them; 0: the top one alone. `predicts`: its head that predicts tokens.
+    `layers` above the embeddings; `heads`: what transformers' classes of its architecture have between the summary and the
+    outputs, by role (`classifier`, `chooser`), as arguments; `plain`: the transform and the norm's epsilon of a head of its own
+    whose dense map has no offsets; `sums_up`: a head of it was trained on the token that sums up a text; `pooled`: the state of
+    one token is a poor summary. `given` layers can be read, the words themselves among them; 0: the top one alone. `predicts`:
+    its head that predicts tokens.
     """
 
     order: str
     layers: int
-    narrow: bool = False
-    labels_tokens: bool = False
+    heads: Mapping[str, Mapping[str, Any]] = {}
     plain: tuple[Transform, float] | None = None
     sums_up: bool = False
     pooled: bool = False
@@ -51,9 +51,9 @@ class Chosen(Protocol):
         ...
 
 
-def head_of(start: Start, pool: Pool) -> dict[str, Any]:
-    """The arguments of the head for a text that transformers' `…ForSequenceClassification` has for such a network; see
-    `TextClassification`. `pool: true` is dense and tanh on the summary, as BERT's pooler."""
+def head_of(start: Start, pool: Pool, role: str = "classifier") -> dict[str, Any]:
+    """The arguments of the head for a text that transformers' `…ForSequenceClassification`, or its class of another `role`, has
+    for such a network; see `TextClassification`. `pool: true` is dense and tanh on the summary, as BERT's pooler."""
     best = "mean" if start.plain is not None and not start.sums_up else "summary"
     read = {"reading": best if pool == "auto" else pool}
     if start.pooled:
@@ -62,11 +62,12 @@ def head_of(start: Start, pool: Pool) -> dict[str, Any]:
         return {**read, "output_bias": False}
     if not start.layers:
         return read
-    if start.narrow or start.labels_tokens:
-        return {**read, "transform": "gelu"}
     if start.plain is not None:
         transform, epsilon = start.plain
         return {**read, "transform": transform, "norm_epsilon": epsilon, "biases": False}
+    said = start.heads.get(role, {"pool": True})
+    if "pool" not in said:
+        return {**read, **said}
     return {**read, "transform": "tanh"} if pool == "mean" else {"pool": True}
 
 
@@ -82,10 +83,11 @@ def plain_map(start: Start) -> dict[str, Any]:
 class TextClassification:
     """The class of a text from its summary, by the head that transformers' `…ForSequenceClassification` has for such a network.
 
-    Left to right: one linear map on the last token, without a bias (GPT-2). Narrow embeddings or a head that labels tokens:
-    dense, GELU, linear (ELECTRA). A head with a dense map and a norm without offsets: these two and linear (ModernBERT). Any
-    other: dense, tanh, linear (BERT, RoBERTa). Vectors without layers above them get one linear map (fastText). Recurrent
-    networks and windows: one linear map on the last token's state with the maximum and the mean of all of them (concat pooling).
+    Left to right: one linear map on the last token, without a bias (GPT-2). A head with a dense map and a norm without offsets:
+    these two and linear (ModernBERT). Else as in the class of the checkpoint's architecture: dense, GELU, linear (ELECTRA); one
+    linear map (XLM, FlauBERT); dense, tanh, linear (BERT, RoBERTa, ALBERT), which a network without such a class gets, too.
+    Vectors without layers above them get one linear map (fastText). Recurrent networks and windows: one linear map on the last
+    token's state with the maximum and the mean of all of them (concat pooling).
 
     `pool`: what is classified, the token that sums a text up (`summary`) or the `mean` of all. By itself it is the mean where
     transformers' class has one (ModernBERT's `classifier_pooling`) and no head was trained on the summary; for other networks
@@ -137,15 +139,15 @@ class TextSeveral:
 
 @register("objective", "text_choice")
 class TextChoice:
-    """The right one of the rows of a record (see the edit `spread`), by a head of one output that is otherwise that of
-    `text_classification`."""
+    """The right one of the rows of a record (see the edit `spread`), by the head of one output that transformers'
+    `…ForMultipleChoice` has for such a network."""
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`choose` with the head of such a network."""
-        return "choose", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool)}
+        return "choose", {"set": self.set, "dropout": self.dropout, **head_of(start, self.pool, "chooser")}
 
 
 @register("objective", "word_labelling")
