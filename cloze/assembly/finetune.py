@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly import measuring
 from cloze.assembly.assignment import Assignment
 from cloze.assembly.binding import check_binds, parse_binds
 from cloze.assembly.build import Loaded, built, load_checkpoint
@@ -164,7 +165,7 @@ def learn(
             outcomes[seed] = _run(made, request, folder)
             if not outcomes[seed].finished:
                 break
-    return _whole(_published(outcomes, out, made, from_scratch=from_scratch), assignment.dev)
+    return _whole(_published(outcomes, out, made, from_scratch=from_scratch), made, files)
 
 
 def _check_metrics(recipe: Recipe) -> None:
@@ -175,14 +176,24 @@ def _check_metrics(recipe: Recipe) -> None:
                 chosen_metric(make_task(spec.type), spec.metric)
 
 
-def _whole(tuned: Tuned, dev: Sequence[str]) -> Tuned:
+def _whole(tuned: Tuned, made: Recipe, files: Mapping[str, Labelled]) -> Tuned:
     """The same with the dev metrics that the choice of a checkpoint did not need, because they have a price, of the result."""
-    described = tuned.described
-    if "task" not in described or described["dev"].keys() >= task_of(tuned.folder).metrics.keys():
+    if not tuned.described:
         return tuned
-    learner, _ = load_tuned(load_checkpoint(tuned.folder))
-    rows = [row for file in texts_of(dev) for row in learner.answered(learner.task.read(file))]
-    described = {**described, "dev": {**learner.measure(rows), **described["dev"]}}
+    dev = tuned.described["dev"]
+    lacking = {}
+    for name, one in measuring.asked(_wholes(made)[-1]).items():
+        prefix = f"{name}/" if name else ""
+        if any(prefix + metric not in dev for metric in task_of(tuned.folder, name or None).metrics):
+            lacking[name] = prefix, files[one.source].dev
+    if not lacking:
+        return tuned
+    loaded = load_checkpoint(tuned.folder)
+    for name, (prefix, own) in lacking.items():
+        learner, _ = load_tuned(loaded, name=name or None)
+        rows = [row for file in texts_of(own) for row in learner.answered(learner.task.read(file))]
+        dev = {**{prefix + metric: value for metric, value in learner.measure(rows).items()}, **dev}
+    described = {**tuned.described, "dev": dev}
     write_description(tuned.folder / "cloze" / "task.json", described)
     return replace(tuned, described=described)
 

@@ -15,6 +15,7 @@ import torch
 
 from cloze.assembly.build import build_feed, build_step, built, load_checkpoint
 from cloze.assembly.finetune import finetune, recipe_onto
+from cloze.assembly.several import Labelled
 from cloze.decoding.forms import ByGaps, form_of
 from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.exercises import TokenFacts
@@ -106,6 +107,20 @@ def tuned(start: Folder, rows: Path, tmp_path_factory: pytest.TempPathFactory) -
         return made[name]
 
     return train
+
+
+def test_of_several_tasks_the_dev_metrics_that_have_a_price_are_those_of_the_result(
+    writer: Folder, rows: Path, tmp_path: Path
+) -> None:
+    own = Labelled("text_to_text", (str(rows),), (str(rows),))
+    values = ["training.batch=6", "training.epochs=1", "length=32", "network.dropout=0"]
+    made = finetune(writer("t5"), tasks={"one": own, "two": own}, out=tmp_path / "out", overrides=values, report=quiet)
+    loaded = load_checkpoint(made.folder)
+    for name in ("one", "two"):
+        learner, told = load_tuned(loaded, name=name)
+        assert told["dev"].keys() == learner.task.metrics.keys() > {"loss", "rougeL"}
+        assert told["dev"] == pytest.approx(learner.measure(learner.answered(learner.task.read(rows))))
+    assert made.described["spread"].keys() == {"mean", "one/loss", "two/loss"}
 
 
 @pytest.mark.parametrize("name", KINDS)
