@@ -206,7 +206,7 @@ class Extractor(Learner):
         ]
 
     def metrics(self, judged: Sequence[JudgedQuestion]) -> dict[str, float]:
-        """Exact match and F1 at the threshold, where there is one."""
+        """Exact match and F1 at the stored threshold, where there is one."""
         if not judged:
             raise TaskError("no questions with answers to measure on.")
         return figures(judged, self.threshold)
@@ -220,9 +220,10 @@ class Extractor(Learner):
             raise TaskError("no questions with answers to measure on.")
         if all(one.answerable for one in judged):
             return figures(judged, None)
-        return figures(judged, best_threshold(
+        best = best_threshold(
             [one.margin for one in judged], [one.silent.f1 for one in judged], [one.answered.f1 for one in judged]
-        ))  # fmt: skip
+        )
+        return {**figures(judged, best), "threshold": best}
 
     def evaluate(
         self, examples: Questions, always: str | None, *, size: int = 64, report: Report = lambda done: None
@@ -259,10 +260,9 @@ class Extractor(Learner):
 
 
 def figures(judged: Sequence[JudgedQuestion], threshold: float | None) -> dict[str, float]:
-    """Exact match and F1 where questions whose margin is above the threshold are not answered, and the threshold."""
+    """Exact match and F1 where questions whose margin is above the threshold are not answered."""
     given = [one.silent if threshold is not None and one.margin > threshold else one.answered for one in judged]
-    found = means(given, [one.answerable for one in judged])
-    return found if threshold is None else {**found, "threshold": threshold}
+    return means(given, [one.answerable for one in judged])
 
 
 def _logsumexp(scores: NDArray[np.float32]) -> float:
