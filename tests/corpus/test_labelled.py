@@ -56,6 +56,21 @@ def test_tsv_written_by_a_spreadsheet_is_unquoted(tmp_path: Path) -> None:
     assert read_table(path).rows == (("two\nlines", "1"), ("a\ttab", "0"))
 
 
+def test_the_fields_of_json_lines_are_looked_for_once_however_many_rows_lack_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloze.corpus.readers import labelled
+
+    path = write(tmp_path, "a.jsonl", '{"text": "a"}\n' * 50 + '{"text": "b", "label": "1"}\n')
+    looked: list[str] = []
+    fields_of = labelled.fields_of
+    monkeypatch.setattr(labelled, "fields_of", lambda path, **how: looked.append(str(path)) or fields_of(path, **how))
+    faults: list[int] = []
+    wanted = {"text": "--text NAME", "label": "--label NAME"}
+    found = list(labelled.read_rows(path, wanted, fault=lambda line, why: faults.append(line)))
+    assert (found, faults, looked) == ([(51, ("b", "1"))], list(range(1, 51)), [str(path)])
+
+
 CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=12)
 
 

@@ -144,13 +144,14 @@ def read_rows(
 def _object_rows(
     path: Path | str, wanted: Mapping[str, str], format: Format, fault: Fault | None
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
-    empty = True
+    empty, fields = True, None
     for number, record in objects(path, fault, format=format, only=wanted):
         cells = tuple(_cell(record.get(name)) for name in wanted)
         if None in cells:
             name, option = list(wanted.items())[cells.index(None)]
             if empty:  # is it missing here, or everywhere?
-                place_of(str(path), fields_of(path, format=format), name, option)
+                fields = fields_of(path, format=format) if fields is None else fields
+                place_of(str(path), fields, name, option)
             unusable(path, number, _no_value(name), fault)
             continue
         empty = False
