@@ -17,8 +17,10 @@ from cloze.corpus.readers.questions import each_question
 from cloze.corpus.readers.tagged import each_tagged
 from cloze.corpus.records import check_records
 from cloze.corpus.records.answer import Columns
+from cloze.corpus.records.choice import ChoiceAnswer
 from cloze.corpus.records.classes import ClassAnswer
 from cloze.errors import MissingExtra, TaskError
+from cloze.tasks import task
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -80,6 +82,20 @@ def test_classes_of_datasets_are_their_names(tmp_path: Path) -> None:
     faults: list[tuple[int, str]] = []
     assert list(read_rows(file, {"label": "--label NAME"}, fault=lambda *one: faults.append(one))) == [(1, ("yes",))]
     assert [line for line, _ in faults] == [2]
+
+
+def test_classes_with_names_are_choices_by_their_numbers(tmp_path: Path) -> None:
+    named = {"names": ["choice1", "choice2", "choice3"], "_type": "ClassLabel"}
+    table = pa.table({"text": ["I fell", "I ran"], "choices": [["ice", "sun"], ["late", "early"]], "label": [1, 2]})
+    parquet.write_table(declared(table, {"label": named}), tmp_path / "a.parquet")
+    columns, faults = Columns("text", "choices", "label", None, None, "auto"), list[tuple[int, str]]()
+    (record,) = ChoiceAnswer().read(tmp_path / "a.parquet", columns, lambda *one: faults.append(one))
+    assert (record.line, record.answer) == (1, 1)
+    assert faults == [(2, "'label' is 'choice3', the class 2; expected a class from 0 to 1.")]
+    with pytest.raises(TaskError, match=r"a\.parquet:2: 'label' is 'choice3', the class 2"):
+        task("multiple_choice").read(tmp_path / "a.parquet")
+    parquet.write_table(declared(table.slice(0, 1), {"label": named}), tmp_path / "b.parquet")
+    assert task("multiple_choice").read(tmp_path / "b.parquet").answers == [1]
 
 
 def test_questions_and_marked_spans_are_columns_too(tmp_path: Path) -> None:

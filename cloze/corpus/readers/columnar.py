@@ -21,6 +21,12 @@ _TOGETHER = 1024  # rows turned into objects together
 _Naming = Callable[[Any], Any]
 
 
+class ClassName(str):
+    """The name of a class, with the `number` that `datasets` stored for it, from 0."""
+
+    number: int
+
+
 def is_columnar(path: Path | str) -> bool:
     """Whether a path is a Parquet or an Arrow file by its name, or a folder that `datasets` wrote."""
     path = Path(path)
@@ -37,7 +43,7 @@ def columnar_rows(path: Path | str, only: Collection[str] | None = None) -> Iter
     """The rows as objects with their numbers, from 1 and on through all files of a folder; a part of a row group at a time.
 
     `only`: the columns that are needed; where one of them is missing, and without it, all that can be text are read. A label that
-    `datasets` stored as the number of a name is the name, -1 is none. What cannot be read is a `TaskError`.
+    `datasets` stored as the number of a name is the name (`ClassName`), -1 is none. What cannot be read is a `TaskError`.
     """
     number = 0
     with _understood(path):
@@ -156,12 +162,16 @@ def _class_names(feature: Any) -> list[str] | None:
 
 
 def _naming(names: Sequence[str]) -> _Naming:
+    classes = [ClassName(name) for name in names]
+    for number, name in enumerate(classes):
+        name.number = number
+
     def named(value: Any) -> Any:
         if isinstance(value, list):
             return list(map(named, value))
         if not isinstance(value, int):
             return _plain(value)
-        return None if value == -1 else names[value] if 0 <= value < len(names) else value
+        return None if value == -1 else classes[value] if 0 <= value < len(classes) else value
 
     return named
 

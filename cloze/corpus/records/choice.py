@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.corpus.readers.columnar import ClassName
 from cloze.corpus.readers.unusable import Fault, unusable
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.table import table_rows
@@ -81,7 +82,14 @@ def choices_of(cell: str, name: str) -> list[str]:
 
 
 def number_among(cell: str, count: int, name: str) -> int:
-    """A cell as the number of one of `count` texts; a cell that is none is a `ValueError` that says so."""
+    """A cell as the number of one of `count` texts; a cell that is none is a `ValueError` that says so.
+
+    A class with a name, such as "choice1", stands for its number.
+    """
+    if isinstance(cell, ClassName) and cell.number < count:
+        return cell.number
+    if isinstance(cell, ClassName):
+        raise ValueError(f"{name!r} is {cell[:40]!r}, the class {cell.number}; expected a class from 0 to {count - 1}.")
     if not _NUMBER.fullmatch(cell.strip()) or int(cell) >= count:
         raise ValueError(f"{name!r} is {cell[:40]!r}; expected the number of the right text, from 0 to {count - 1}.")
     return int(cell)
