@@ -103,7 +103,7 @@ def command(
     for file, differences in compared.items():
         print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
         for name, difference in differences.items():
-            unsure = "" if difference.sure else "  not told apart"
+            unsure = "" if difference.sure else "  not significant"
             print(f"  {name:<11}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{unsure}")
 
 
@@ -127,7 +127,7 @@ def _check(folders: list[Path], files: list[str]) -> None:
     if len(folders) > 2:
         raise TaskError(f"{len(folders)} fine-tuned folders: expected one, or two to compare.")
     if not files:
-        raise TaskError("no file to measure on. Give labelled text, or for vectors of words --similarity or --analogies.")
+        raise TaskError("no file to evaluate on. Give labelled text or, for word vectors, --similarity or --analogies.")
 
 
 def _measured(folder: Path, task: Any, examples: dict[str, Any], how: _How) -> tuple[Learner, dict[str, Evaluation]]:

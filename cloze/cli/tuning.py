@@ -72,7 +72,7 @@ def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
         yield
     except (typer.Exit, KeyboardInterrupt):
         if replaces:
-            typer.echo(f"{aside}: holds what this run replaces until it has finished.", err=True)
+            typer.echo(f"{aside}: keeps what was in --out until this run has finished.", err=True)
         raise
     except BaseException:
         if replaces:
@@ -102,11 +102,11 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
             print(f"{metric:<11}  {described['dev'][metric]:<8.4f}" + ("" if usual is None else f"  {usual:.4f}"))
         for part, cut in one["cut"].items():
             if cut:
-                print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows have a text that is too long and lost its end "
+                print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows have a text that was too long and was cut "
                       "(--set length=N reads more)")  # fmt: skip
         for part, lost in one.get("lost", {}).items():
             if lost:
-                print(f"note: {lead}{part}: {lost} of {one['examples'][part]} rows lose a span in the cut and are not asked")
+                print(f"note: {lead}{part}: {lost} of {one['examples'][part]} rows lose a span by truncation and are left out")
     for name, value in described.get("test", {}).items():
         print(f"test {name}: {value:.4f}")
     for remark in described.get("remarks", ()):

@@ -217,7 +217,7 @@ class SpanClassifier(Learner):
         baseline = None if always is None else {"always": always, **self.task.constant(always, examples, self.names)}
         lost = [row.marked.line for row in rows if not row.read]
         remarks = [] if not lost else [
-            f"{len(lost)} of {len(rows)} texts lose a span in the cut, the first in line {lost[0]}, and got the label "
+            f"{len(lost)} of {len(rows)} texts lose a span by truncation, the first in line {lost[0]}, and got the label "
             f"{self.usual!r} (fine-tune with --set length=N to read more)"
         ]  # fmt: skip
         return Evaluation(len(rows), self.metrics(judged), baseline, tuple(remarks), judged=judged)

@@ -138,7 +138,7 @@ def test_offsets_can_be_found(tmp_path: Path, tokenizer: Tokenizer) -> None:
     assert [r.answer for r in finding.answer.read(path, finding.columns)] == [Stretch("cat", 40), Stretch("cat", 4), UNKNOWN]
     told: list[str] = []
     store = finding.build_store([path], tokenizer, tmp_path / "store", known=None, report=told.append)
-    assert told[1:] == ["1 questions are not asked: their context has none of their answers"]
+    assert told[1:] == ["1 questions are left out: their context contains none of their answers"]
     assert store.about["usual"] == "cat" and store.columns["first"][2] == UNKNOWN
 
 

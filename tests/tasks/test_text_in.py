@@ -110,7 +110,7 @@ def test_evaluate_gives_intervals_and_compares_two_folders_on_the_same_draws(
     assert f"[{low:.4f}, {high:.4f}]" in shown and "95 % interval" in shown
 
     itself = cloze("evaluate", tuned(), tuned(), dev, "--bootstrap", 200)
-    assert itself.out.count("+0.0000   [+0.0000, +0.0000]  not told apart") == 3
+    assert itself.out.count("+0.0000   [+0.0000, +0.0000]  not significant") == 3
     other = json.loads(cloze("evaluate", tuned(), tuned(seed=2), dev, "--bootstrap", 200, "--json").out)
     one, two = other[str(tuned())][str(dev)], other[str(tuned(seed=2))][str(dev)]
     difference = other["difference"][str(dev)]["accuracy"]
@@ -121,7 +121,7 @@ def test_evaluate_gives_intervals_and_compares_two_folders_on_the_same_draws(
 def test_a_third_folder_and_a_missing_file_are_refused(cloze: Any, tuned: Tuned, tables: Path) -> None:
     refused = cloze("evaluate", tuned(), tuned(), tuned(), tables / "dev.tsv")
     assert refused.code == 2 and "3 fine-tuned folders: expected one, or two to compare" in refused.err
-    assert "no file to measure on" in cloze("evaluate", tuned(), tuned()).err
+    assert "no file to evaluate on" in cloze("evaluate", tuned(), tuned()).err
     assert "expected at least 100 draws" in cloze("evaluate", tuned(), tables / "dev.tsv", "--bootstrap", 5).err
 
 

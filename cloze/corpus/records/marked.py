@@ -78,7 +78,7 @@ class _MarkedEncoder(Encoder):
     @property
     def remarks(self) -> list[str]:
         """How many records are not asked."""
-        return [f"{self.unknown:,} records are not asked: no token covers a span of theirs"] if self.unknown else []
+        return [f"{self.unknown:,} records are left out: no token covers one of their spans"] if self.unknown else []
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([record.texts[0] for record in records])

@@ -123,7 +123,7 @@ class _SpanEncoder(Encoder):
     @property
     def remarks(self) -> list[str]:
         """How many questions are not asked."""
-        return [f"{self.unknown:,} questions are not asked: their context has none of their answers"] if self.unknown else []
+        return [f"{self.unknown:,} questions are left out: their context contains none of their answers"] if self.unknown else []
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:
         spelled = self.tokenizer.encode_spelled([text for record in records for text in record.texts])
