@@ -12,7 +12,7 @@ def command(
     recipe: Annotated[str, typer.Argument(help="A recipe: a name (see `cloze list`), file or run folder.")],
     corpus: Annotated[list[str], typer.Option("--corpus", help="Text files, folders, globs, - for stdin, or a token store.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="The run folder. transformers can open it from the first checkpoint on.")
+        Path | None, typer.Option("--out", help="The run folder, in Hugging Face format from the first checkpoint on.")
     ] = None,
     budget: Annotated[
         str | None, typer.Option(help="10m, 2h, 2000steps, 50Mtokens, 1e18flops or 3epochs; default: the recipe's own.")
