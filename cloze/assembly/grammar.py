@@ -76,7 +76,7 @@ def read(root: Node, faults: Faults) -> Recipe | None:
     begins = _begins_with_checkpoint(root)
     written = _optional(root, "texts") if begins else _section(root, "texts", faults)
     texts = {name: _text(node, f"texts.{name}", faults) for name, node in written}
-    sources = {name: _part(node, f"sources.{name}", faults) for name, node in _section(root, "sources", faults)}
+    sources = read_sources(root, faults)
     tables = {name: _part(node, f"tables.{name}", faults) for name, node in _optional(root, "tables")}
     networks = {
         name: _network_spec(name, node, f"networks.{name}", faults) for name, node in _section(root, "networks", faults)
@@ -106,6 +106,11 @@ def read(root: Node, faults: Faults) -> Recipe | None:
         tie=tuple(tuple(group) for group in head["tie"]), reading=reading, entries=entries, mixing=head["mixing"],  # type: ignore[arg-type]
         schedule=schedule, training=training, export=export, task=task,
     )
+
+
+def read_sources(root: Node, faults: Faults) -> dict[str, PartSpec | None]:
+    """The sources of an expanded recipe by name; None where there are faults."""
+    return {name: _part(node, f"sources.{name}", faults) for name, node in _section(root, "sources", faults)}
 
 
 def _only(node: Node, keys: Slots) -> Node:

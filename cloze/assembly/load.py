@@ -16,15 +16,16 @@ from cloze.assembly import parts, paths
 from cloze.assembly.document import Node, Where, from_data, read_yaml
 from cloze.assembly.expand import SECTIONS, check_keys, expand
 from cloze.assembly.faults import Faults
-from cloze.assembly.grammar import read
+from cloze.assembly.grammar import read, read_sources
 from cloze.assembly.origins import Written, take_up
-from cloze.assembly.recipe import Recipe
+from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.stages import assemble_stages
 from cloze.assembly.structure import check_length, check_structure
 from cloze.errors import RecipeError, nearest
 from cloze.training.phases import MAY_SET, may_set
 
 IN_RUN = Path("cloze") / "recipe.yaml"
+_OF_SOURCES = ("corpus.", "sources.", "length=")  # how the paths of their values begin
 Complete = Callable[[Node, Faults], None]
 
 
@@ -62,6 +63,26 @@ def load_recipe(
     parts.import_files(with_files)
     complete = complete or (lambda root, faults: _by_checkpoints(root, checkpoints or {}, faults))
     return _assemble(read_tree(name_or_path), size, overrides, checkpoints, complete)
+
+
+def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> Mapping[str, PartSpec]:
+    """The sources of a recipe alone; the networks and objectives of the recipe, whose modules import torch, are not looked at.
+
+    Of a recipe with stages, or where `overrides` set values of other sections, the whole recipe is read. Raises a `RecipeError`
+    with every fault, as `load_recipe` does.
+    """
+    tree, elsewhere = read_tree(name_or_path), [one for one in overrides if not one.startswith(_OF_SOURCES)]
+    if not tree.is_mapping or "stages" in tree.value or elsewhere:
+        return load_recipe(name_or_path, overrides=overrides).sources
+    written = {key: tree.value[key] for key in ("corpus", "sources") if key in tree.value}
+    root, faults = Node(written, tree.where, tree.keys), Faults()
+    expand(root, faults)
+    faults.raise_if_any()
+    for override in overrides:
+        _override(root, override, faults)
+    found = read_sources(root, faults)
+    faults.raise_if_any()
+    return {name: source for name, source in found.items() if source is not None}
 
 
 def _by_checkpoints(root: Node, checkpoints: Mapping[str, Path], faults: Faults) -> None:

@@ -194,7 +194,7 @@ def _labelled(task: str, values: list[str], column: str | None, text_format: str
     """The source of labelled text of a task's recipe."""
     from cloze.assembly.canonical import plain
     from cloze.assembly.given import build
-    from cloze.assembly.load import load_recipe, task_recipe_names
+    from cloze.assembly.load import load_sources, task_recipe_names
     from cloze.assembly.parts import builder_of
     from cloze.errors import TaskError, nearest
 
@@ -202,7 +202,7 @@ def _labelled(task: str, values: list[str], column: str | None, text_format: str
         raise TaskError(f"--task {task}: unknown task. {nearest(task, task_recipe_names())}")
     own = [f"corpus.text={column}"] if column is not None else []
     own += [f"corpus.format={text_format}"] if text_format != "auto" else []
-    sources = load_recipe(task, overrides=[*own, *values]).sources
+    sources = load_sources(task, overrides=[*own, *values])
     spec = sources["main" if "main" in sources else next(iter(sources))]
     return build(builder_of(spec.kind, spec.name), plain(spec.arguments), {})
 

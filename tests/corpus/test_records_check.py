@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import lzma
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,17 @@ def test_every_row_that_cannot_be_used_is_listed_to_the_end_of_the_file(
     assert main(["corpus", "check", path, "--task", "sentence_classification", "--json"]) == 2
     found = json.loads(capsys.readouterr().out)
     assert [one["line"] for one in found["unusable"]] == [3, 4, 6] and found["rows"] == {path: 2}
+
+
+def test_the_check_of_labelled_text_needs_no_torch(tmp_path: Path) -> None:
+    path = written(tmp_path / "dev.tsv", "text\tclass\ngood\tyes\nfine\tno\n")
+    code = (
+        "import sys; from cloze.cli.main import main\n"
+        f"asked = ['corpus', 'check', {path!r}, '--task', 'sentence_classification', '--set', 'corpus.label=class']\n"
+        "assert main(asked) == 0 and 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_texts_of_two_splits_and_answers_that_training_lacks_are_counted(tmp_path: Path) -> None:
