@@ -127,8 +127,9 @@ def _towers(recipe: Recipe, one: Asked) -> dict[str, Any]:
         for run, _ in towers.values():
             if run.network in borrowed(recipe):
                 raise RecipeError(
-                    f"{recipe.name}: networks.{run.network}: never moves, so the run keeps no head for it, and the task "
-                    f"{one.spec.type} could not use it.\n  Leave `train: none` out."
+                    f"{recipe.name}: networks.{run.network}: only passes with `grad: false` use it, so the run keeps no head for "
+                    f"it, which the task {one.spec.type} needs.\n"
+                    "  Leave `grad: false` out. `train: none` keeps the network as it is."
                 )
         return {"towers": {
             name: {"network": None if run.network == recipe.export else run.network, "head": own.state}

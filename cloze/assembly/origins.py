@@ -161,11 +161,19 @@ def network_folder(folder: Path, label: str) -> Path:
 
 
 def borrowed(recipe: Recipe) -> frozenset[str]:
-    """The networks that come from elsewhere, unchanged and untied, and never move."""
+    """The networks that come from elsewhere, unchanged and untied, and never move.
+
+    The exported one may have heads that are trained. Any other with such heads is none: its folder has to hold them.
+    """
     tied = {member.partition(".")[0] for group in recipe.tie for member in group}
+    frozen = frozen_heads(recipe)
+    taught = {
+        run.network for entry in recipe.entries.values() for run, spec in entry.objectives()
+        if run.network != recipe.export and recipe.head_name(run, spec) not in frozen
+    }
     return frozenset(
         label for label, network in recipe.networks.items()
-        if network.origin is not None and not network.change and label not in tied and never_moves(recipe, label)
+        if network.origin is not None and not network.change and label not in tied | taught and never_moves(recipe, label)
     )
 
 

@@ -147,6 +147,18 @@ def test_a_frozen_network_is_kept_by_reference_and_not_in_every_checkpoint(disti
         assert network_folder(place, "teacher") == teacher.resolve()
 
 
+def test_a_frozen_network_with_a_head_that_is_trained_is_kept_with_it(train: Train, teacher: Path, tmp_path: Path) -> None:
+    start = shutil.copytree(teacher, tmp_path / "start")
+    text = DISTILLED.replace("network: teacher, grad: false", "network: teacher").replace("tie: true, weight: 0}", "tie: true}")
+    train(tmp_path / "run", text, budget="2steps", binds=[f"big={start}"])
+    shutil.rmtree(start)
+    before, after = load_checkpoint(teacher), load_checkpoint(network_folder(tmp_path / "run", "teacher"))
+    own = after.network.state_dict()
+    assert all(torch.equal(own[name], tensor) for name, tensor in before.network.state_dict().items())
+    (head,), (old,) = after.heads.values(), before.heads.values()
+    assert not torch.equal(head.state_dict()["head.dense.weight"], old.state_dict()["head.dense.weight"])
+
+
 def test_the_reference_to_a_stage_holds_where_the_run_is_moved_to(train: Train, tmp_path: Path) -> None:
     train(tmp_path / "run", STAGED, budget="4steps")
     shutil.move(tmp_path / "run", tmp_path / "moved")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,11 @@ def learnt(folder: Path, tables: Path, out: Path, *values: str, recipe: str = "f
 
 def test_it_learns_and_leaves_the_network_as_it_is(elmo: Path, tables: Path, tmp_path: Path) -> None:
     values = ["training.epochs=10", "training.rate.peak=1e-2", "passes[1].objectives[0].mix=both"]
-    learner, told, made, _ = learnt(elmo, tables, tmp_path / "out", *values)
+    start = shutil.copytree(elmo, tmp_path / "start")
+    _, told, made, _ = learnt(start, tables, tmp_path / "out", *values)
+    shutil.rmtree(start)  # the folder holds the network, too
+    assert main(["export", str(tmp_path / "out"), str(tmp_path / "export"), "--to", "huggingface"]) == 0
+    learner, _ = load_tuned(load_checkpoint(tmp_path / "export"))
     standing = made.outcomes[1].standing
     assert standing.metrics["accuracy"] > 0.9 and told["dev"] == standing.metrics
     measured = evaluate(learner, learner.task.read(tables / "dev.tsv"), always=told["usual"])

@@ -123,12 +123,25 @@ def test_both_networks_are_exported_and_a_folder_that_lacks_one_is_refused(
     assert "the network 'passage' is missing" in capsys.readouterr().err
 
 
-def test_a_tower_that_never_moves_is_refused(folder: Callable[[str], Path], pairs: Path, tmp_path: Path) -> None:
+def test_a_tower_that_never_moves_is_kept_with_its_head(folder: Callable[[str], Path], pairs: Path, tmp_path: Path) -> None:
     text = (resources.files("cloze") / "recipes" / "tasks" / "dpr.yaml").read_text()
-    (tmp_path / "still.yaml").write_text(text.replace("passage: {from: start}", "passage: {from: start, train: none}"))
-    with pytest.raises(RecipeError, match=r"networks\.passage: never moves.*\n.*Leave `train: none` out"):
-        finetune(folder("bert"), recipe=tmp_path / "still.yaml", train=[str(pairs)], dev=[str(pairs)], out=tmp_path / "out",
-                 report=quiet, overrides=["length=24"])  # fmt: skip
+    still = text.replace("passage: {from: start}", "passage: {from: start, train: none}")
+    start = shutil.copytree(folder("bert"), tmp_path / "start")
+
+    def tune(recipe: str) -> Any:
+        (tmp_path / "still.yaml").write_text(recipe)
+        return finetune(start, recipe=tmp_path / "still.yaml", train=[str(pairs)], dev=[str(pairs)], out=tmp_path / "out",
+                        report=quiet, overrides=["length=24", "training.epochs=1"])  # fmt: skip
+
+    with pytest.raises(RecipeError, match=r"networks\.passage: only passes with `grad: false`.*\n.*Leave `grad: false` out"):
+        tune(still.replace("view: passage\n    objectives", "view: passage\n    grad: false\n    objectives"))
+    made = tune(still)
+    before = load_checkpoint(start).network.state_dict()
+    shutil.rmtree(start)
+    learner, _ = load_tuned(load_checkpoint(tmp_path / "out"))
+    assert evaluate(learner, learner.task.read(pairs)).metrics == pytest.approx(made.outcomes[1].standing.metrics)
+    after = learner.passage_network.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
 
 
 def test_a_row_with_one_text_that_is_too_long_is_counted_as_cut(
