@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"\d{1,9}")
 class ChoiceAnswer(Answer):
     """The number of the right text, from 0, in the list that the second text column holds.
 
-    Records may offer lists of different lengths.
+    Records may offer lists of different lengths. A class that `datasets` stored is the number that it has there.
     """
 
     columns: ClassVar[Mapping[str, Any]] = {"label": np.int32}
