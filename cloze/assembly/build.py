@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,10 +57,11 @@ def objective_key(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> st
 def build_step(
     recipe: Recipe, *, vocab_size: int, seed: int = 0, device: torch.device | str = "cpu",
     tables: Mapping[str, Any] | None = None, store: Store | None = None, tokenizer: Tokenizer | None = None,
+    filled: Collection[str] = (),
 ) -> Step:
     """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module.
 
-    A network that comes from a checkpoint is left at zeros: `beginning.py` loads it.
+    The networks `filled` are left at zeros: their weights are loaded next.
 
     `tables` are the recipe's look-up tables, made; without them networks that read one get a stand-in of a thousand items.
     `store` and `tokenizer` say how often each id occurs and how it is spelled, to the parts that ask for it.
@@ -73,7 +74,10 @@ def build_step(
             "vocab_size": vocab_size, "clock": clock, "tables": stand_ins(recipe.tables) if tables is None else tables,
             **facts_of(recipe, store, tokenizer),
         }
-        networks = {name: _network(recipe, name, available) for name in recipe.networks}
+        networks: dict[str, nn.Module] = {}
+        for name in recipe.networks:
+            with Undrawn() if name in filled else nullcontext():
+                networks[name] = _network(recipe, name, available)
         tie(networks, recipe.tie)
         objectives: dict[str, nn.Module] = {}
         rewriters: dict[str, nn.Module] = {}
@@ -117,8 +121,7 @@ def _network(recipe: Recipe, name: str, available: Mapping[str, Any]) -> nn.Modu
     spec = recipe.networks[name]
     if spec.part is None:
         raise RecipeError(f"networks.{name}: names no part to build; write its builder, such as `transformer`.")
-    with nullcontext() if spec.origin is None else Undrawn():
-        network: nn.Module = built(spec.part, {**available, "tables": tables_for(spec.origin, available["tables"])})
+    network: nn.Module = built(spec.part, {**available, "tables": tables_for(spec.origin, available["tables"])})
     return network
 
 

@@ -67,7 +67,7 @@ def prepare(
     tables = make_tables(loaded, stores, begin)
     given: dict[str, Any] = {"tables": tables, "store": next(iter(stores.values())), "tokenizer": chosen}
     require_room(loaded, vocab_size=chosen.size, tables=tables, device=place)
-    step = build_step(loaded, vocab_size=chosen.size, seed=seed, **given)
+    step = build_step(loaded, vocab_size=chosen.size, seed=seed, filled=frozenset(begin), **given)
     rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     require_one_process(loaded, step, ranks)
     phases = with_dropouts(phases, loaded, step, vocab_size=chosen.size, **given)

@@ -271,6 +271,9 @@ class Reader:
         by the batch, else by `order`, else by the reader's.
         """
         fields = routed(self.network, batch, order or self.order)
+        want = frozenset(want)
+        if want == {"summary"} and cache is None:
+            asked = torch.zeros(0, dtype=torch.long, device=batch["tokens"].device)
         if asked is not None and takes_asked(self.network) and few(asked, batch):
             fields["asked"] = asked
         if cache is not None:
@@ -278,7 +281,7 @@ class Reader:
         if carry is not None:
             fields["carry"] = carry
         with self.autocast():
-            return dict(self.network(want=frozenset(want), **fields))
+            return dict(self.network(want=want, **fields))
 
     def autocast(self) -> torch.autocast:
         """Automatic casting to `precision`; none where that is None or fp32."""

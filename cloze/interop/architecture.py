@@ -57,9 +57,9 @@ class HeadTable:
     untied tensors that transformers takes from the token table where a file lacks them.
     `objections(head, network arguments)` says in plain words why a head of that part does not fit. `read` binds its readings to
     states, as in `Head`. `keys` are those of config.json that belong to the head, with the value that is meant, which is also
-    transformers' default; with another value the head is a different one, which cloze does not have. `says(head)` are
-    further ones, which tell an argument of it. `by_class`: another head has tensors of the same names, so only a folder that
-    names a class with this role holds it.
+    transformers' default but for those in `absent`; with another value the head is a different one, which cloze does not have.
+    `says(head)` are further ones, which tell an argument of it. `by_class`: another head has tensors of the same names, so only
+    a folder that names a class with this role holds it.
     """
 
     role: str
@@ -75,6 +75,7 @@ class HeadTable:
     shares: tuple[str, ...] = ()
     read: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
+    absent: Mapping[str, Any] = field(default_factory=dict)
     says: Callable[[Head], Mapping[str, Any]] = lambda head: {}
     by_class: bool = False
 

@@ -98,10 +98,11 @@ def _class_predicts(table: HeadTable, architecture: Architecture, config: Mappin
 
 def _other_head(table: HeadTable, config: Mapping[str, Any]) -> str:
     """What of config.json makes the head another one than ours, in words; empty when it is ours."""
+    found = {key: config.get(key, table.absent.get(key, meant)) for key, meant in table.keys.items()}
     wrong = [
-        f"{key} is {config[key]!r}, where cloze has {meant!r}"
+        f"{key} is {found[key]!r}, where cloze has {meant!r}"
         for key, meant in table.keys.items()
-        if config.get(key, meant) != meant and (config[key] or meant)
+        if found[key] != meant and (found[key] or meant)
     ]
     return f"config.json: {'; '.join(wrong)} in the head {table.role}" if wrong else ""
 

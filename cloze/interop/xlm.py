@@ -61,6 +61,7 @@ CHOOSER = replace(
         Line("head.pool.*", "sequence_summary.summary.*", "D D"), "logits_proj.weight", pooler="sequence_summary.summary.weight"
     ),
     keys={**CLASSIFIER.keys, "summary_activation": "tanh"},
+    absent={"summary_activation": None},
     says=lambda head: {"num_labels": len(head.state["head.pool.bias"])},
 )
 

@@ -234,9 +234,8 @@ class Transformer(nn.Module):
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D).
 
         `asked` (M,) names the flat places of `hidden` that will be read, where the caller knows them: the last layer is
-        then computed only there and `hidden` is zero elsewhere (on a CPU; other devices compute all of it). Where `summary` alone
-        is wanted, that is where the summaries stand. With `cache` the keys and values of earlier calls are seen too; the caller
-        gives `positions` that continue.
+        then computed only there and at the summaries, and `hidden` is zero elsewhere (on a CPU; other devices compute all of it).
+        With `cache` the keys and values of earlier calls are seen too; the caller gives `positions` that continue.
         """
         batch, length = tokens.shape
         past = cache.length if cache is not None else 0
@@ -246,8 +245,6 @@ class Transformer(nn.Module):
         if x.is_floating_point() and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # the residual stream in the dtype of the products
         x = x if self.project is None else self.project(x)
-        if want == {"summary"} and cache is None and batch < length:
-            asked = torch.arange(0, device=tokens.device)
         few = asked is not None and "layers" not in want and tokens.device.type == "cpu" and len(self.layers) > 0
         passed = [self._silenced(x, block)]
         for number, layer in enumerate(self.layers[:-1] if few else self.layers):

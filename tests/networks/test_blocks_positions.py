@@ -143,12 +143,12 @@ def test_asked_places_get_the_states_and_gradients_of_the_full_run(positions: st
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_where_summaries_alone_are_wanted_the_last_layer_is_computed_there_alone(last: bool) -> None:
+def test_where_summaries_alone_are_read_the_last_layer_is_computed_there_alone(last: bool) -> None:
     network, tokens = build("rotary"), ids(3, 7)
     where = {"summaries": torch.tensor([6, 13, 20])} if last else {}
     rows: list[int] = []
     network.layers[-1].inner.register_forward_hook(lambda module, given, made: rows.append(made.shape[:-1].numel()))
-    alone = network(want=frozenset({"summary"}), tokens=tokens, **where)["summary"]
+    alone = network(want=frozenset({"summary"}), tokens=tokens, asked=torch.arange(0), **where)["summary"]
     both = network(want=HIDDEN | {"summary"}, tokens=tokens, **where)
     torch.testing.assert_close(alone, both["summary"], rtol=0, atol=1e-12)
     assert rows == [3, 21]

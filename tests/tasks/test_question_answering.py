@@ -65,7 +65,7 @@ def tune(folder: Path, files: tuple[Path, Path], out: Path, *values: str) -> Any
 def test_questions_are_learned_and_the_folder_answers_as_in_training(
     folder: Callable[[str], Path], files: tuple[Path, Path], tmp_path: Path, system: str
 ) -> None:
-    values = ["training.epochs=8", "training.rate.peak=1e-2"] if system == "gpt2" else []
+    values = ["training.epochs=12", "training.rate.peak=1e-2"] if system == "gpt2" else []
     standing = tune(folder(system), files, tmp_path / "out", *values).outcomes[1].standing
     assert standing.metrics["f1"] >= 0.8 and "threshold" in standing.metrics
     learner, told = load_tuned(load_checkpoint(tmp_path / "out"))

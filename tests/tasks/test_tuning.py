@@ -29,7 +29,7 @@ from cloze.training.checkpoint import Checkpoints
 
 QUICK = ["training.batch=8", "training.epochs=3", "training.rate.peak=2e-3", "corpus.length=24", "task.patience=0"]
 SAID = ["the", "cat", "dog", "saw", "rain"]
-LEARN = [*QUICK, "training.epochs=10", "training.rate.peak=1e-2", "objectives[0].dropout=0", "network.dropout=0"]
+LEARN = [*QUICK, "training.epochs=10", "training.rate.peak=5e-3", "objectives[0].dropout=0", "network.dropout=0"]
 
 
 def quiet(line: str) -> None:
