@@ -39,7 +39,7 @@ class PeakLaw(NamedTuple):
 _ADAM = ("adam", "adamw")
 PEAKS: tuple[PeakLaw, ...] = (
     PeakLaw(_ADAM, "pre", 3e-3, -0.5, 0.05),
-    PeakLaw(_ADAM, "post", 1.5e-3, -0.5, 0.1),
+    PeakLaw(_ADAM, "post", 1.2e-3, -1.0, 0.1),
     PeakLaw(_ADAM, "recurrent", 5e-3, -0.5, 0.05),
     PeakLaw(("lamb", "adafactor"), "pre", None, warmup=0.05),
     PeakLaw(("lamb", "adafactor"), "post", None, warmup=0.1),
