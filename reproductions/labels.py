@@ -31,6 +31,7 @@ from ledger import RESULTS, Ledger
 
 TASKS = {"tags": ("token_labelling", "accuracy"), "trees": ("dependency_parsing", "las"),
          "subjective": ("sentence_classification", "accuracy")}  # fmt: skip
+COLUMNS = {"tags": ["corpus.text=form", "corpus.label=upos"]}
 STARTS = ("pre-trained", "random")
 SEEDS, RATES = (1, 2, 3, 4, 5), (0.5, 1.0, 2.0)
 TRAIN, TEST = 500, 1000
@@ -63,8 +64,9 @@ def share(chosen: argparse.Namespace) -> None:
     """A process for each start, two at once."""
     common = ["--data", str(chosen.data), "--model", str(chosen.model), "--work", str(chosen.work), "--tasks", *chosen.tasks]
     commands = [[sys.executable, __file__, *common, "--starts", start] for start in chosen.starts]
-    for process in [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]:
-        process.wait()
+    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
+    if sum(process.wait() for process in processes):
+        raise SystemExit("a run failed: see above. Rerun the command, it resumes.")
 
 
 def cut(data: Path, work: Path) -> None:
@@ -108,7 +110,8 @@ def run(task: str, start: str, rate: float, seed: int, model: Path, work: Path, 
         shutil.rmtree(out, ignore_errors=True)
         made = finetune(
             model, task=TASKS[task][0], train=[train], dev=[dev], out=out, seeds=(seed,), from_scratch=start == "random",
-            overrides=[f"training.rate.peak={rate * fitted_peak(task, model):.3g}"], report=lambda line: None,
+            overrides=[*COLUMNS.get(task, ()), f"training.rate.peak={rate * fitted_peak(task, model):.3g}"],
+            report=lambda line: None,
         )
         made = measured_on(made, [test], "test")
         ledger.add(wanted, {part: made.described[part] for part in ("dev", "test")})
