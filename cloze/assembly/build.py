@@ -280,7 +280,8 @@ class Loaded:
     """A checkpoint, ready for use: the network in eval mode, its heads by name, its tokenizer and how it reads text.
 
     `reads` binds readings of heads to states, by the head's name; `beside` are edits that find what the network reads
-    beside the tokens; `tables` is what they look up. `others` opens a further network of the same run, see `other`.
+    in addition to the tokens; `tables` is what they look up. `others` opens
+    another network of the same run.
     """
 
     recipe: Mapping[str, Any] | None
@@ -300,9 +301,9 @@ class Loaded:
     others: Callable[[str], Loaded] | None = None
 
     def other(self, name: str) -> Loaded:
-        """Another network of the run that this checkpoint is of, by name; a `CheckpointError` if there is none."""
+        """Another network of the same run, by name; a `CheckpointError` if there is none."""
         if self.others is None:
-            raise CheckpointError(f"{self.folder}: has one network, and none called {name!r}.")
+            raise CheckpointError(f"{self.folder}: holds one network; there is no other one called {name!r}.")
         return self.others(name)
 
     @property
@@ -362,7 +363,7 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
 
 
 def _further(folder: Path, name: str, device: str) -> Loaded:
-    """A network other than the exported one of the run that a folder is of."""
+    """A network of the run in `folder` other than the exported one."""
     inner = network_folder(folder, name)
     if inner == folder:
         raise CheckpointError(

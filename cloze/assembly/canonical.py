@@ -82,7 +82,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 
 
 def listening(recipe: Recipe) -> bool:
-    """Whether held-out losses change the training itself: by an optimizer or a rate that goes by them."""
+    """Whether held-out losses change the training itself: an optimizer or a rate reads them."""
     optimizer, rate = (builder_of(part.kind, part.name) for part in (recipe.training.optimizer, recipe.training.rate))
     return bool(getattr(optimizer, "listens", False) or listens(rate))
 

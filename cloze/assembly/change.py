@@ -1,4 +1,4 @@
-"""What fits a recipe to a budget: the facts that a fit goes by, and the values that it changes."""
+"""What a fit to a budget depends on, and the values that it changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Facts(NamedTuple):
-    """What a fit goes by: tokens that the budget pays for, and tokens of the training text."""
+    """What a fit depends on: the tokens that the budget pays for, and those of the training text."""
 
     budget_tokens: float
     text_tokens: int

@@ -81,7 +81,7 @@ def recipe_onto(
     facts = facts_of(loaded.recipe, rows=rows, width=width)
     wanted = [*lengths, *fit_task(plain, facts)]
     held, made = holding(load, wanted)
-    if undone := [change.path for change in wanted if change not in held]:  # by the user's own values: the others go by those
+    if undone := [change.path for change in wanted if change not in held]:  # by the user's values: the others are fitted to those
         held, made = holding(load, [*lengths, *fit_task(plain, facts, kept=undone)])
     changes = held
     if changes:

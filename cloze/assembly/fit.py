@@ -62,7 +62,7 @@ def fit(recipe: Recipe, facts: Facts, *, kept: Collection[str] = ()) -> list[Cha
     """The changes that fit a recipe, as sized, to a budget; none where it already fits or the laws do not apply.
 
     They are values only, so that `--set` of every change gives the same run. The values at the paths `kept` stay, and the
-    others go by them.
+    other values are fitted to them.
     """
     if not fits(recipe):
         return []
@@ -203,7 +203,7 @@ def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
 def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:
     """A small budget must not be spent on measuring, nor that of hundreds of epochs on a loss after each.
 
-    Reading forward takes a third of the time of training. A method that goes by these losses gets the most of them.
+    Reading forward takes a third of the time of training. A method that reads these losses gets the largest number of them.
     """
     every = recipe.training.evaluate_every
     if isinstance(every, str) or every == 0:

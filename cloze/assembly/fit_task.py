@@ -53,7 +53,7 @@ def facts_of(recipe: Mapping[str, Any] | None, *, rows: Mapping[str, int] | None
 def fit_task(recipe: Recipe, facts: TaskFacts, *, kept: Collection[str] = ()) -> list[Change]:
     """The changes that fit a task recipe, stage by stage; values only, so that `--set` of every change gives the same run.
 
-    The values at the paths `kept` stay, and the others go by them.
+    The values at the paths `kept` stay, and the others are fitted to them.
     """
     found = [change for at, one in _stages(recipe) for change in _changes(one, facts, at, kept)]
     return [change for change in found if change.published != change.here and change.path not in kept]

@@ -97,7 +97,7 @@ def fitted_to(
 ) -> Fitted:
     """Fit a recipe that has the changes `known` to a budget; `pays(recipe)` are its tokens where the recipe is trained with it.
 
-    A change that the user's own values undo is left out, and the others go by those values; so are those at the paths `stays`.
+    A change that the user's own values undo is left out, as is one at the paths `stays`; the others are fitted to those values.
     """
     kept = list(stays)
     held, made, tokens = list(known), base, pays(base)
@@ -127,7 +127,7 @@ def paid(run: Run, budget: Budget, trials: Trials | None = None) -> Pays:
 def passes_paid(run: Run, budget: Budget, engine: Pace | None) -> Pays:
     """The same of word vectors, whose unit is a pass over the text: what a time pays for, by an engine or by the loop.
 
-    A budget that says how much to read is taken for one pass: nothing goes by it.
+    A budget of tokens, steps or epochs counts as one pass: nothing depends on it.
     """
     epochs = 1.0 if not budget.timed else engine.epochs(budget) if engine is not None else forecast(run).epochs or 1.0
     tokens = epochs * sum(_text_tokens(run))

@@ -117,9 +117,9 @@ class Plan:
 
 
 def _vectors(recipe: Recipe) -> tuple[str, ...]:
-    """What is said of word vectors, whose losses tell nothing."""
-    told = "quality of the vectors: not known beforehand; `cloze evaluate RUN --similarity FILE` measures it"
-    return (f"  {told}",) if learns_words(recipe) else ()
+    """The line for word vectors, whose loss does not show their quality."""
+    line = "  quality of the vectors: not predicted; `cloze evaluate RUN --similarity FILE` measures it"
+    return (line,) if learns_words(recipe) else ()
 
 
 def prospects_of(recipe: Recipe, run: Run, tokens: float | None, *, vocab_size: int) -> Iterator[Prospect]:

@@ -91,7 +91,7 @@ _in_use: WeakValueDictionary[tuple[Any, ...], Tokenizer] = WeakValueDictionary()
 
 def read_folder(folder: Path, make: Make) -> Tokenizer:
     """The tokenizer of a folder, made of its description, its literals and its segmenter: tokenizer.json, else BERT's vocab.txt,
-    else vocab.json with merges.txt. One that is in use already, of unchanged files, is returned again: a tokenizer never changes.
+    else vocab.json with merges.txt. A tokenizer in use, of the same unchanged files, is shared: tokenizers never change.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; expected a folder with tokenizer.json or vocab.txt.")

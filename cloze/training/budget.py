@@ -46,7 +46,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount of one kind. `passes`: it ends after so many passes over the text, if they are done before it is spent."""
+    """An amount of one kind. `passes`: the most passes over the text; they may end a run before the amount is spent."""
 
     kind: Kind
     amount: float
@@ -90,7 +90,7 @@ class Budget:
         return share if self.passes is None else max(share, spent.epochs / self.passes)
 
     def end(self, spent: Spent, *, name: bool = False) -> str:
-        """Why a run is over; with the `name` of the budget.
+        """Why a run has ended, with the amount of the budget if `name` is set.
 
         >>> Budget("seconds", 600.0, passes=50.0).end(Spent(seconds=90.0, epochs=50.0))
         'all 50 passes over the text are done (budget 10m)'
@@ -106,7 +106,7 @@ class Budget:
 
     @property
     def timed(self) -> bool:
-        """Whether it says for how long to train, and not how much to read."""
+        """Whether it limits time or operations, and not the text to read."""
         return self.kind in ("seconds", "flops")
 
     @property

@@ -27,11 +27,11 @@ class Pace(NamedTuple):
     epoch: dict[str, float]
 
     def epochs(self, budget: Budget) -> float:
-        """The epochs that a budget pays for, its own limit apart."""
+        """The epochs that a budget pays for, without its limit on passes."""
         return budget.amount / max(self.epoch[budget.kind], 1e-12)
 
     def forecast(self, run: Run) -> Forecast:
-        """What the run will take. Engines tell no updates, since their steps are none, and no memory."""
+        """What the run will take. Compiled engines forecast neither updates nor memory."""
         data: Any = run.data
         epochs = min(self.epochs(run.budget), run.budget.passes or math.inf)
         return Forecast(
@@ -60,7 +60,7 @@ class Rehearsal(Session):
 def pace(run: Run, *, seconds: float = _SECONDS) -> Pace | None:
     """What an epoch of a run costs that a compiled engine trains; None where none does.
 
-    The run's weights are moved: it is good for nothing else afterwards. Kernels that are not compiled yet are compiled.
+    This trains the run's weights, so the run cannot be used afterwards. It also compiles kernels that are not compiled yet.
     """
     choice = choose(run, 1)
     if choice.engine is None:

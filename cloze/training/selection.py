@@ -17,7 +17,7 @@ Metrics = Mapping[str, float]
 class Standing:
     """The best evaluation so far: its number from 1, its step and metrics, and how many there were in all.
 
-    `last` is the latest one, of which the same is said; None where that is the best.
+    `last` is the latest evaluation; None if that is the best.
     """
 
     evaluation: int
@@ -65,7 +65,7 @@ class Selection:
         return replace(standing, evaluations=number, last=made)
 
     def loss(self, metrics: Metrics) -> float:
-        """The metric as a number of which less is better; one that is none (NaN) is the worst."""
+        """The metric as a loss: lower is better, and NaN counts as the worst."""
         found = -metrics[self.metric] if self.more else metrics[self.metric]
         return math.inf if math.isnan(found) else found
 

@@ -104,8 +104,8 @@ class Session:
         if resumed and self.over and self.share < 1:
             self.say(f"{run.folder}: finished at step {self.step}: no improvement in {run.selection.patience} evaluations.")  # type: ignore[union-attr]
         elif resumed and self.share >= 1:
-            larger = "A larger --budget" if run.budget.passes is None else f"--budget {2 * run.budget.passes:g}epochs"
-            self.say(f"{run.folder}: {run.budget.end(self.progress.spent, name=True)}. {larger} with --extend goes on.")
+            larger = "a larger --budget" if run.budget.passes is None else f"--budget {2 * run.budget.passes:g}epochs"
+            self.say(f"{run.folder}: {run.budget.end(self.progress.spent, name=True)}. To continue, give {larger} and --extend.")
         elif resumed:
             self.say(f"{run.folder}: continues from step {self.step} ({self.share:.1%} of {run.budget} spent).")
         elif hint is not None:

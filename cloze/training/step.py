@@ -280,7 +280,7 @@ class Step(nn.Module):
         """The flat places of the asked state that the objectives read, where they are few enough for it to pay."""
         state = _asked_state(self._network(turn))
         names = {name for w in turn.objectives if self._reads(w, state) for name in self._objective(w).at}
-        if not any(self._reads(w, state) for w in turn.objectives):  # of the last layer only summaries are read, or nothing
+        if not any(self._reads(w, state) for w in turn.objectives):  # the last layer is read at summaries alone
             return torch.zeros(0, dtype=torch.long, device=fields["tokens"].device) if "tokens" in fields else None
         if not names or any(name not in fields for name in names):
             return None

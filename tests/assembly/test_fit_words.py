@@ -65,7 +65,7 @@ def test_the_pace_of_an_engine_tells_what_a_budget_buys(little_text: Path, monke
     told = found.forecast
     assert told is not None and told.updates is None and told.epochs == 3.0 and 0 < told.seconds < 3  # type: ignore[operator]
     assert told.tokens == pytest.approx(3 * found.text_tokens, rel=0.1) and "3 epochs" in str(told)
-    assert "  quality of the vectors: not known beforehand; " in str(found)
+    assert "  quality of the vectors: not predicted; " in str(found)
 
 
 @pytest.fixture
@@ -89,7 +89,8 @@ def test_a_run_in_time_ends_after_the_passes_of_its_fit_and_says_so_and_resumes_
     assert "training.epochs=50" in record["fitted"] and record["budget"] == "60seconds"
     steps = pretrain("word2vec-skipgram", **given).step  # type: ignore[arg-type]
     assert steps == json.loads((tmp_path / "run/cloze/log.jsonl").read_text().splitlines()[-1])["step"]
-    assert said[-1].endswith("all 50 passes over the text are done (budget 60s). --budget 100epochs with --extend goes on.")
+    end = "all 50 passes over the text are done (budget 60s). To continue, give --budget 100epochs and --extend."
+    assert said[-1].endswith(end)
     more = pretrain("word2vec-skipgram", **{**given, "budget": "52epochs", "extend": True})  # type: ignore[arg-type]
     assert more.finished and steps < more.step < 1.1 * steps
 

@@ -188,15 +188,15 @@ def tune(recipe: str, folder: Path, file: File, out: Path, *values: str) -> Mapp
     return standing.metrics
 
 
-def check(recipe: str, system: str, start: Start, file: File, out: Path, *values: str) -> None:
-    """The folder of a run has the metrics that the run told, all of them numbers, and answers every row."""
-    told = tune(recipe, start(system), file, out, *values)
-    assert told and all(math.isfinite(value) for value in told.values()), told
+def assert_learned(recipe: str, system: str, start: Start, file: File, out: Path, *values: str) -> None:
+    """The folder of a run has the metrics that the run reported, all of them finite, and answers every row."""
+    reported = tune(recipe, start(system), file, out, *values)
+    assert reported and all(math.isfinite(value) for value in reported.values()), reported
     for name, kind in types_of(load_recipe(recipe)).items():
         learner, described = load_tuned(load_checkpoint(out), name=name or None)
         found = evaluate(learner, learner.task.read(file(kind)), always=described.get("usual")).metrics
         lead = f"{name}/" if name else ""
-        own = {metric.removeprefix(lead): value for metric, value in told.items() if metric.startswith(lead)}
+        own = {metric.removeprefix(lead): value for metric, value in reported.items() if metric.startswith(lead)}
         own = {metric: value for metric, value in own.items() if metric != "threshold"}  # chosen on the dev rows, not measured
         assert own and {metric: found[metric] for metric in own} == pytest.approx(own, abs=1e-6)
         assert all(math.isfinite(value) for value in found.values()), found
@@ -209,7 +209,7 @@ def check(recipe: str, system: str, start: Start, file: File, out: Path, *values
             assert len(learner.predict(examples, size=64, report=lambda done: None)) == len(rows)
 
 
-def refused(recipe: str, system: str, start: Start, file: File, out: Path) -> None:
+def assert_refused(recipe: str, system: str, start: Start, file: File, out: Path) -> None:
     """It is refused in words that name the checkpoint or the recipe and the way out, and nothing is written."""
     found = refusal(recipe, system)
     assert found is not None
@@ -231,12 +231,12 @@ def test_every_network_that_reads_texts_has_a_system_and_all_that_are_refused_ar
 def test_a_task_is_learned_and_its_folder_answers_as_in_training(
     recipe: str, system_: str, start: Start, file: File, tmp_path: Path
 ) -> None:
-    check(recipe, system_, start, file, tmp_path / "out")
+    assert_learned(recipe, system_, start, file, tmp_path / "out")
 
 
 @pytest.mark.parametrize(("recipe", "system_"), [(tasks.split()[0], ones.split()[0]) for tasks, ones, _, _ in REFUSED])
 def test_what_makes_no_sense_is_refused_in_words(recipe: str, system_: str, start: Start, file: File, tmp_path: Path) -> None:
-    refused(recipe, system_, start, file, tmp_path / "out")
+    assert_refused(recipe, system_, start, file, tmp_path / "out")
 
 
 @pytest.mark.parametrize("part", sorted(set(names("network")) - HELPERS))
@@ -271,8 +271,8 @@ def test_the_page_says_which_networks_learn_which_tasks() -> None:
 def test_every_task_on_every_network(recipe: str, system_: str, start: Start, file: File, tmp_path: Path) -> None:
     found = refusal(recipe, system_)
     if found is None:
-        check(recipe, system_, start, file, tmp_path / "out")
+        assert_learned(recipe, system_, start, file, tmp_path / "out")
         return
-    refused(recipe, system_, start, file, tmp_path / "out")
+    assert_refused(recipe, system_, start, file, tmp_path / "out")
     if found[1] is not None:
-        check(recipe, system_, start, file, tmp_path / "out", found[1])
+        assert_learned(recipe, system_, start, file, tmp_path / "out", found[1])
