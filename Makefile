@@ -10,8 +10,8 @@ INDEX  := https://download.pytorch.org/whl/cpu
 # Test workers: one per core, one thread each.
 JOBS   ?= auto
 
-# What runs again with registers of eight numbers, and what runs again as if there were no compiler.
-LANES  := tests/networks/test_lanes.py tests/networks/test_softmax.py tests/networks/test_blocks_fused.py tests/objectives/test_cross_entropy.py
+# Tests that run again with vector registers of eight floats, and tests that run again without the compiler.
+SIMD   := tests/networks/test_simd.py tests/networks/test_softmax.py tests/networks/test_blocks_fused.py tests/objectives/test_cross_entropy.py
 PLAIN  := tests/training/test_engine.py tests/networks/test_softmax.py tests/networks/test_blocks_fused.py tests/networks/test_blocks_dropout.py \
 	tests/objectives/test_cross_entropy.py tests/corpus/test_cooccurrences.py tests/text/test_words.py tests/text/test_apart.py
 
@@ -21,7 +21,7 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
-	OMP_NUM_THREADS=1 CLOZE_LANES=8 $(BIN)/python -m pytest -n $(JOBS) $(LANES)
+	OMP_NUM_THREADS=1 CLOZE_SIMD=8 $(BIN)/python -m pytest -n $(JOBS) $(SIMD)
 	OMP_NUM_THREADS=1 CLOZE_NUMBA=off $(BIN)/python -m pytest -n $(JOBS) $(PLAIN)
 
 slow: $(VENV)/.dev

@@ -1,8 +1,8 @@
-"""How every kernel is compiled, and where its machine code is kept for later processes. Importing this imports numba.
+"""Compiles every kernel and caches its machine code for later processes. Importing this imports numba.
 
-numba looks only at the file of the function it is asked for. But a kernel is made of functions and constants of several
-files, and of registers whose width depends on the processor: code that was compiled before one of them changed, or for another
-processor, would be loaded and compute something else. So the files of machine code carry `key()` in their names.
+numba's own cache checks only the file of the compiled function. But a kernel uses functions and constants from several files,
+and vector registers whose width depends on the processor. After a change in one of them, or on another processor, numba would
+load stale code that computes something else. So the names of our cache files contain `key()`.
 """
 
 from __future__ import annotations
@@ -24,34 +24,40 @@ from numba.core.registry import cpu_target
 from cloze.errors import UserError
 
 _ROOT = Path(__file__).parent
-_SOURCES = ("kernel.py", "lanes.py", "**/*_kernels.py", "**/kernels/*.py")
-_OLD = 30 * 24 * 3600.0  # seconds after which code under another key is removed
+_SOURCES = ("kernel.py", "simd.py", "**/*_kernels.py", "**/kernels/*.py")
+_OLD = 30 * 24 * 3600.0  # seconds after which code under another key is deleted
 
 
-def _lanes() -> int:
-    asked = os.environ.get("CLOZE_LANES", "")
+def _simd_width() -> int:
+    asked = os.environ.get("CLOZE_SIMD", "")
+    if "CLOZE_LANES" in os.environ:
+        raise UserError(
+            "CLOZE_LANES is now called CLOZE_SIMD: the number of floats in a vector register, 8 or 16. Unset CLOZE_LANES."
+        )
     if asked not in ("", "8", "16"):
-        raise UserError(f"CLOZE_LANES={asked}: expected 8 or 16, the floats of a register. Unset it to let the processor decide.")
+        raise UserError(
+            f"CLOZE_SIMD={asked}: expected 8 or 16, the number of floats in a vector register. Unset it to use the default."
+        )
     features: str = cpu_target.target_context.codegen().magic_tuple()[2]
     return int(asked) if asked else 16 if "+avx512f" in features.split(",") else 8
 
 
-#: Floats per register in the kernels of networks: what CLOZE_LANES says, else 16 where numba compiles for AVX-512, else 8.
-LANES = _lanes()
+#: Floats per vector register in the kernels of networks: CLOZE_SIMD, or else 16 if numba compiles for AVX-512 and 8 if not.
+SIMD_WIDTH = _simd_width()
 
 
 def sources() -> list[Path]:
-    """The files that kernels are made of."""
+    """The source files of all kernels."""
     return sorted(path for pattern in _SOURCES for path in _ROOT.glob(pattern))
 
 
 @cache
 def key() -> str:
-    """What machine code depends on, but for numba's own part (function, argument types, processor): a digest in hex.
+    """A hex digest of what machine code depends on beyond numba's own key (function, argument types, processor).
 
-    The content of `sources()`, the lanes, and the versions of numba and llvmlite.
+    That is the content of `sources()`, the width of vector registers, and the versions of numba and llvmlite.
     """
-    digest = sha256(f"{LANES} {numba.__version__} {llvmlite.__version__}".encode())
+    digest = sha256(f"{SIMD_WIDTH} {numba.__version__} {llvmlite.__version__}".encode())
     for path in sources():
         content = path.read_bytes()
         digest.update(f"\n{path.relative_to(_ROOT).as_posix()} {len(content)}\n".encode() + content)
@@ -61,12 +67,12 @@ def key() -> str:
 def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """A decorator: `numba.njit` with `options`, without the interpreter's lock and without bounds checks.
 
-    The machine code is kept, unless numba finds no folder that can be written to.
+    The machine code is cached unless numba finds no writable folder.
     """
 
     def compiled(function: Callable[..., Any]) -> Any:
         made = numba.njit(nogil=True, boundscheck=False, **options)(function)
-        with suppress(RuntimeError):  # neither the package's folder nor the user's can be written to
+        with suppress(RuntimeError):  # neither the package's folder nor the user's is writable
             made._cache = _Kept(function)
         return made
 
@@ -74,19 +80,19 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def is_kept(*made: Any) -> bool:
-    """Whether there is machine code of all of these kernels for some types of arguments."""
+    """Whether the cache holds machine code of all of these kernels, for any argument types."""
     return all(isinstance(one._cache, _Kept) and one._cache.exists() for one in made)
 
 
 class _Names(CompileResultCacheImpl):
-    """Names of files that differ where keys differ, so that hosts which share a folder never read each other's code."""
+    """File names that contain the key, so that hosts that share a folder never load each other's code."""
 
     def get_filename_base(self, fullname: str, abiflags: str) -> str:
         return f"{super().get_filename_base(fullname, abiflags)}-{key()}"
 
 
 class _Kept(FunctionCache):
-    """numba's cache of one function under our names."""
+    """numba's cache of one function under our file names."""
 
     _impl_class = _Names
 
@@ -94,7 +100,7 @@ class _Kept(FunctionCache):
         return Path(self._cache_path, f"{self._impl.filename_base}.nbi").is_file()
 
     def _load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Code of these argument types. Processes that compile at the same time may have written over each other's files."""
+        """Code for these argument types. Processes that compile at the same time may have overwritten each other's files."""
         found = super()._load_overload(sig, target_context)
         return found if found is None or found.signature.args == tuple(sig) else None
 
@@ -106,4 +112,4 @@ class _Kept(FunctionCache):
                 if key() not in path.name and time.time() - path.stat().st_mtime > _OLD:
                     path.unlink()
             except OSError:
-                continue  # another process was faster
+                continue  # another process deleted it first

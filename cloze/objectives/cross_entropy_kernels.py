@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cloze.kernel import LANES, kernel
-from cloze.lanes import (
+from cloze.kernel import SIMD_WIDTH, kernel
+from cloze.simd import (
     STRICT,
     add,
     add_product,
@@ -41,7 +41,7 @@ def take_losses(
     classes = scores.shape[1]
     for row in range(first, last):
         top, sum_ = spread(_LOWEST), spread(_ZERO)
-        for at in range(0, classes, LANES):
+        for at in range(0, classes, SIMD_WIDTH):
             x = load_half(scores, row, at, classes - at, _LOWEST)
             top = larger(x, top)
             if smoothing > 0.0:
@@ -52,11 +52,11 @@ def take_losses(
         right[row] = 0.0
         if chosen == best:
             like = spread(_ZERO)
-            for at in range(0, classes, LANES):
+            for at in range(0, classes, SIMD_WIDTH):
                 like = add(like, equal(load_half(scores, row, at, classes - at, _LOWEST), top))
             right[row] = weights[row] * (total_of(like) < 1.5)
         total = spread(_ZERO)
-        for at in range(0, classes, LANES):
+        for at in range(0, classes, SIMD_WIDTH):
             total = add(total, exponential(subtract(load_half(scores, row, at, classes - at, _LOWEST), top)))
         mass = np.float64(total_of(total))
         meant = chosen * (1.0 - smoothing) + total_of(sum_) / classes * smoothing
@@ -65,7 +65,7 @@ def take_losses(
         if len(into):
             held = (1.0 + 2.0 * z_loss * log_sum) / mass
             share, even = spread(np.float32(weights[row] * held)), spread(np.float32(-weights[row] * smoothing / classes))
-            for at in range(0, classes, LANES):
+            for at in range(0, classes, SIMD_WIDTH):
                 x = exponential(subtract(load_half(scores, row, at, classes - at, _LOWEST), top))
                 store_half(into, row, at, classes - at, add_product(even, x, share))
             whole = math.exp(np.float64(chosen - best)) * held + smoothing - 1.0 - smoothing / classes

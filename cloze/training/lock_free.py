@@ -294,11 +294,11 @@ class _Table:
     """
 
     def __init__(self, parameter: Tensor) -> None:
-        from cloze.training.kernels.parts import LANES
+        from cloze.training.kernels.parts import SIMD_WIDTH
 
         self.parameter = parameter
         self.width = parameter.shape[1]
-        self.padded = -(-self.width // LANES) * LANES
+        self.padded = -(-self.width // SIMD_WIDTH) * SIMD_WIDTH
         self.taken = False
         self.rows: NDArray[np.float32] = np.zeros((0, self.padded), np.float32)
 

@@ -43,7 +43,7 @@ def module_of(path: Path) -> str:
 def test_every_file_that_kernels_are_made_of_is_in_the_key() -> None:
     found = set(kernel.sources())
     asking = {ROOT / "training" / "engine.py"}  # only asks whether kernels are compiled
-    compiling = {path for path in ROOT.rglob("*.py") if imports(path) & {"numba", "cloze.kernel", "cloze.lanes"}} - asking
+    compiling = {path for path in ROOT.rglob("*.py") if imports(path) & {"numba", "cloze.kernel", "cloze.simd"}} - asking
     assert compiling <= found and len(compiling) > 10
     allowed = {module_of(path) for path in found} | {"cloze.errors"}
     for path in found:
@@ -69,7 +69,7 @@ def fresh_key() -> str:
     return kernel.key()
 
 
-def test_the_key_changes_with_every_source_with_the_lanes_and_with_the_compiler(
+def test_the_key_changes_with_every_source_with_the_vector_width_and_with_the_compiler(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [fresh_key()]
@@ -77,7 +77,7 @@ def test_the_key_changes_with_every_source_with_the_lanes_and_with_the_compiler(
     for path in kernel.sources():
         path.write_text(path.read_text() + "\n")
         keys.append(fresh_key())
-    monkeypatch.setattr(kernel, "LANES", 8 if kernel.LANES == 16 else 16)
+    monkeypatch.setattr(kernel, "SIMD_WIDTH", 8 if kernel.SIMD_WIDTH == 16 else 16)
     keys.append(fresh_key())
     monkeypatch.setattr(numba, "__version__", "0.0")
     keys.append(fresh_key())
@@ -142,21 +142,26 @@ def test_where_nothing_can_be_written_kernels_are_compiled_every_time(monkeypatc
     assert made(3) == 6 and not kernel.is_kept(made)
 
 
-def test_the_environment_sets_the_lanes_and_hides_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    for given, lanes in (("8", 8), ("16", 16)):
-        monkeypatch.setenv("CLOZE_LANES", given)
-        assert kernel._lanes() == lanes
-    monkeypatch.setenv("CLOZE_LANES", "12")
-    with pytest.raises(UserError, match=r"CLOZE_LANES=12: expected 8 or 16"):
-        kernel._lanes()
+def test_the_environment_sets_the_vector_width_and_hides_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, width in (("8", 8), ("16", 16)):
+        monkeypatch.setenv("CLOZE_SIMD", given)
+        assert kernel._simd_width() == width
+    monkeypatch.setenv("CLOZE_SIMD", "12")
+    with pytest.raises(UserError, match=r"CLOZE_SIMD=12: expected 8 or 16"):
+        kernel._simd_width()
+    monkeypatch.delenv("CLOZE_SIMD")
+    monkeypatch.setenv("CLOZE_LANES", "8")
+    with pytest.raises(UserError, match="CLOZE_LANES is now called CLOZE_SIMD"):
+        kernel._simd_width()
+    monkeypatch.delenv("CLOZE_LANES")
     monkeypatch.setenv("CLOZE_NUMBA", "off")
     assert not has_numba.__wrapped__()
     monkeypatch.setenv("CLOZE_NUMBA", "")
     assert has_numba.__wrapped__()
 
 
-def test_the_lanes_follow_what_numba_compiles_for_and_not_the_processor() -> None:
-    script = "from cloze.kernel import LANES; print(LANES)"
-    given = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma", "CLOZE_LANES": ""}
+def test_the_vector_width_follows_what_numba_compiles_for_and_not_the_processor() -> None:
+    script = "from cloze.kernel import SIMD_WIDTH; print(SIMD_WIDTH)"
+    given = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma", "CLOZE_SIMD": ""}
     assert subprocess.run([sys.executable, "-c", script], env=given, capture_output=True, text=True).stdout == "8\n"
 

@@ -80,7 +80,7 @@ numbers.scan(b"one two twentylettersatleast exactlyfifteen" + bytes([10]), 0, 10
 print(numbers.chunks(0, numbers.used))
 """
 CHANGES = [
-    ("lanes.py", "1.0000000716548716", "1.5", GELU),
+    ("simd.py", "1.0000000716548716", "1.5", GELU),
     ("training/kernels/rows.py", "10395.0", "10399.0", SHARED),
     ("training/kernels/draws.py", "0x94D049BB133111EB", "0x94D049BB133111ED", SHARED),
     ("training/kernels/lines.py", "LOSS_EVERY = 64", "LOSS_EVERY = 8", SHARED),
@@ -150,10 +150,10 @@ def test_hosts_of_other_registers_share_a_folder_and_both_are_right(
         "assert torch.allclose(made, rows.float().softmax(1), rtol=.01, atol=1e-6)\n"
         "wanted = torch.nn.functional.cross_entropy(rows.float(), torch.arange(6), reduction='none')\n"
         "assert np.allclose(losses, wanted, rtol=1e-4)\n"
-        "from cloze.kernel import LANES; print(LANES)\n"
+        "from cloze.kernel import SIMD_WIDTH; print(SIMD_WIDTH)\n"
     )
     same = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma", "NUMBA_CACHE_DIR": str(tmp_path)}
-    for lanes in (*order, *order):
-        assert run(check, package, CLOZE_LANES=lanes, **same).split() == [lanes]
-    words = [run(EXACT, package, CLOZE_LANES=lanes, **same) for lanes in order]
+    for width in (*order, *order):
+        assert run(check, package, CLOZE_SIMD=width, **same).split() == [width]
+    words = [run(EXACT, package, CLOZE_SIMD=width, **same) for width in order]
     assert words[0] == words[1]

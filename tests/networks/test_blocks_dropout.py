@@ -34,12 +34,12 @@ def correlation(a: Tensor, b: Tensor) -> float:
 
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("scores", [False, True])
-def test_the_rate_is_met_in_every_lane(rate: float, scores: bool) -> None:
+def test_the_rate_is_met_in_every_field(rate: float, scores: bool) -> None:
     module = dropout(rate)
     share = 1 - kept(module, (16, 4, 64, 64) if scores else (16, 256, 64), scores).float()
-    lanes = share.reshape(-1, 4).mean(0)
+    fields = share.reshape(-1, 4).mean(0)
     spread = (rate * (1 - rate) / (share.numel() / 4)) ** 0.5
-    assert (lanes - rate).abs().max() < 4.5 * spread
+    assert (fields - rate).abs().max() < 4.5 * spread
     assert share.mean().item() == pytest.approx(rate, abs=4.5 * spread / 2)
 
 
@@ -51,7 +51,7 @@ def test_seeds_steps_modules_and_rows_are_independent_at_every_shift(other: dict
         assert abs(correlation(first, second.roll(shift))) < bound, shift
 
 
-def test_rows_and_lanes_of_one_mask_are_independent() -> None:
+def test_rows_and_fields_of_one_mask_are_independent() -> None:
     words = kept(dropout(0.5), (32, 64, 64)).view(32, -1, 4)
     bound = 5 / words[0, :, 0].numel() ** 0.5
     for a, b in itertools.combinations(range(4), 2):

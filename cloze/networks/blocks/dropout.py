@@ -22,8 +22,8 @@ from cloze import rng
 from cloze.compiled import has_numba
 from cloze.networks.clock import Clock
 
-LANES = 4  # 16-bit lanes in a 64-bit word
-LEVELS = 1 << 15  # a lane decides with 15 bits: rates are multiples of 1/32768
+FIELDS = 4  # 16-bit fields in a 64-bit word
+LEVELS = 1 << 15  # a field decides with 15 bits: rates are multiples of 1/32768
 _KEYS_ACROSS = 1 << 14  # room for one row of attention scores in the address of a place
 _PIECE = 1 << 17  # words that are made at a time on a CPU
 _MANY = 1 << 14  # words from which on compiled code pays
@@ -45,7 +45,7 @@ _GOLDEN = _signed(0x9E3779B97F4A7C15)
 _MIX1 = _signed(0xBF58476D1CE4E5B9)
 _MIX2 = _signed(0x94D049BB133111EB)
 _FACTOR = _signed(0xD6E8FEB86659FD93)
-_TOPS, _EACH = _signed(0x8000800080008000), 0x0001000100010001  # of the four lanes of a word
+_TOPS, _EACH = _signed(0x8000800080008000), 0x0001000100010001  # of the four fields of a word
 _GOLDEN32, _MIX32 = 0x9E3779B1 - (1 << 32), 0x846CA68B - (1 << 32)
 
 
@@ -57,7 +57,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def _words(numbers: int) -> int:
-    return (numbers + LANES - 1) // LANES
+    return (numbers + FIELDS - 1) // FIELDS
 
 
 def _hidden_places(length: int, width: int, device: torch.device) -> Tensor:
@@ -81,7 +81,7 @@ def _kept_table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tens
 
 
 def _table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    if torch.compiler.is_compiling() or prod(sizes) > _SMALL_TABLE * LANES:
+    if torch.compiler.is_compiling() or prod(sizes) > _SMALL_TABLE * FIELDS:
         return _kept_table.__wrapped__(kind, sizes, device)
     return _kept_table(kind, sizes, device)
 
@@ -126,12 +126,12 @@ class Dropout(nn.Module):
             length = shape[1] if len(shape) == 3 else 1
             table = _table("hidden", (length, width), device)
             first, second = (key.view(-1, 1, 1) for key in self._row_keys(shape[0], device))
-            return self._lanes(table, first, second, width).view(shape)
+            return self._fields(table, first, second, width).view(shape)
         if len(places.row) == 0:
             return torch.empty(shape, dtype=torch.int16, device=device)
         table = _table("hidden", (int(places.position.max()) + 1, width), device)
         first, second = (key[places.row, None] for key in self._row_keys(int(places.row.max()) + 1, device))
-        return self._lanes(table, first, second, width, places.position)
+        return self._fields(table, first, second, width, places.position)
 
     def keep_scores(
         self, batch: int, heads: int, queries: int, keys: int, device: torch.device, positions: Tensor | None = None
@@ -141,7 +141,7 @@ class Dropout(nn.Module):
         if positions is not None:
             table = table.transpose(0, 1)[positions].transpose(1, 2).contiguous()
         first, second = (key.view(-1, 1, 1, 1) for key in self._row_keys(batch, device))
-        return self._lanes(table, first, second, keys)
+        return self._fields(table, first, second, keys)
 
     def _by_element(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
         """One 32-bit hash per number, true where it stays: simple arithmetic that a compiler fuses into its neighbours."""
@@ -170,7 +170,7 @@ class Dropout(nn.Module):
         """Where the rows that are drawn for stand in the step."""
         return self.clock.first_row
 
-    def _lanes(
+    def _fields(
         self, table: Tensor, first: Tensor, second: Tensor, numbers: int, picked: Tensor | None = None
     ) -> Tensor:
         """-1 where a number stays, by the words of a table and the keys of rows; large ones in pieces that a cache holds.
@@ -204,18 +204,18 @@ class Dropout(nn.Module):
         table = table.reshape(1 if shared else len(table), -1)
         arrays = (x.reshape(-1).numpy() for x in (picked, first, second))
         decide(table.numpy(), *arrays, _FACTOR, _TOPS, self.threshold * _EACH, words.view(rows, -1).numpy())
-        lanes = words.view(torch.int16)
-        return lanes if lanes.shape[-1] == numbers else lanes[..., :numbers].contiguous()
+        fields = words.view(torch.int16)
+        return fields if fields.shape[-1] == numbers else fields[..., :numbers].contiguous()
 
     def _decide(self, words: Tensor, second: Tensor, numbers: int, into: Tensor | None = None) -> Tensor:
         words.mul_(_FACTOR)
         words ^= words >> 32
         words *= second
         words ^= words >> 32
-        words |= _TOPS  # a lane keeps its top bit where it is not below the threshold, and borrows from no other
+        words |= _TOPS  # a field keeps its top bit where it is not below the threshold, and borrows from no other
         words -= self.threshold * _EACH
-        lanes = words.view(torch.int16)
-        return torch.bitwise_right_shift(lanes if lanes.shape[-1] == numbers else lanes[..., :numbers], 15, out=into)
+        fields = words.view(torch.int16)
+        return torch.bitwise_right_shift(fields if fields.shape[-1] == numbers else fields[..., :numbers], 15, out=into)
 
     def extra_repr(self) -> str:
         """The rate, for `print(network)`."""

@@ -9,7 +9,6 @@ import numpy as np
 from cloze.kernel import kernel
 
 _HALF = np.int64(32)
-_LANE = np.int64(16)
 _LAST = np.int64(15)
 _BITS = np.int64(0x0001000100010001)
 _FULL = np.int64(0xFFFF)
@@ -17,9 +16,9 @@ _FULL = np.int64(0xFFFF)
 
 @kernel()
 def decide(table: Any, picked: Any, first: Any, second: Any, factor: Any, tops: Any, below: Any, made: Any) -> None:
-    """made[r] of the words table[picked[r]] and the keys of row r; four lanes a word.
+    """made[r] of the words table[picked[r]] and the keys of row r; four 16-bit fields to a word.
 
-    `table` (T, W), `picked`, `first` and `second` (R,), `made` (R, W): int64. `below`: the threshold in every lane.
+    `table` (T, W), `picked`, `first` and `second` (R,), `made` (R, W): int64. `below`: the threshold in every field.
     """
     for row in range(len(made)):
         words = table[picked[row]]
@@ -29,5 +28,5 @@ def decide(table: Any, picked: Any, first: Any, second: Any, factor: Any, tops: 
             word ^= word >> _HALF
             word *= two
             word ^= word >> _HALF
-            word = (((word | tops) - below) >> _LAST) & _BITS  # one bit for each lane that stays
-            out[at] = word * _FULL  # which fills the lane: no bit reaches the next one
+            word = (((word | tops) - below) >> _LAST) & _BITS  # one bit for each field that stays
+            out[at] = word * _FULL  # which fills the field: no bit reaches the next one

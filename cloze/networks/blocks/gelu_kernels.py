@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from cloze.kernel import LANES, kernel
-from cloze.lanes import (
+from cloze.kernel import SIMD_WIDTH, kernel
+from cloze.simd import (
     INNER,
     STRICT,
     add,
@@ -49,7 +49,7 @@ def _near(x: Any) -> Any:
 def gelu_tanh(numbers: Any, out: Any) -> None:
     """out = GELU(numbers), bits of bfloat16 (1, N) as int16."""
     count = numbers.shape[1]
-    for at in range(0, count, LANES):
+    for at in range(0, count, SIMD_WIDTH):
         x = load_half(numbers, 0, at, count - at, _ZERO)
         near = _near(x)
         made = multiply(x, _share(near, multiply(near, near)))
@@ -60,7 +60,7 @@ def gelu_tanh(numbers: Any, out: Any) -> None:
 def gelu_tanh_back(numbers: Any, gradient: Any) -> None:
     """The gradient of GELU's output becomes that of its input, both (1, N)."""
     count, one = numbers.shape[1], spread(_ONE)
-    for at in range(0, count, LANES):
+    for at in range(0, count, SIMD_WIDTH):
         x = load_half(numbers, 0, at, count - at, _ZERO)
         near = _near(x)
         square = multiply(near, near)

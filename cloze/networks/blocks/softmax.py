@@ -16,7 +16,7 @@ from torch import Tensor
 from cloze.networks.blocks.dropout import kept
 from cloze.networks.blocks.handing import bits, pays
 
-_LANES = 16  # the most that compiled code reads at once
+_SIMD_WIDTH = 16  # the widest register of compiled code, in floats
 
 
 def soften(scores: Tensor, added: Tensor | None, keep: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:
@@ -30,7 +30,7 @@ def soften(scores: Tensor, added: Tensor | None, keep: Tensor | None, heads: int
         from cloze.networks.blocks.softmax_kernels import soften as soften_rows
 
         used = scores if keep is None else torch.empty_like(scores)
-        wide = np.empty((1, keys + _LANES), dtype=np.float32)
+        wide = np.empty((1, keys + _SIMD_WIDTH), dtype=np.float32)
         whole = None if added is None else _whole_rows(added, keys)
         steps = (0, 0, 0) if whole is None else _steps(whole)
         nothing = np.empty((0, keys), dtype=np.int16)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cloze.kernel import kernel
-from cloze.lanes import OPTIONS
+from cloze.simd import OPTIONS
 from cloze.training.kernels.draws import GOLDEN, mix
 from cloze.training.kernels.lines import (
     LOSS_EVERY,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.kernel import kernel
-from cloze.lanes import INNER, OPTIONS, fetch
+from cloze.simd import INNER, OPTIONS, fetch
 from cloze.training.kernels.draws import GOLDEN, below, draw, high, mix
 from cloze.training.kernels.parts import GROUP, LINE
 

@@ -12,8 +12,8 @@ from cloze.training.kernels.draws import alias_table, coarse_table, thresholds
 #: Output rows that stay in registers together; those of an answer are padded to a multiple.
 GROUP = 6
 
-#: Floats per register. Eight are as fast as sixteen where there are sixteen: rows come from memory, and are padded to fewer.
-LANES = 8
+#: Floats per register of these kernels. Sixteen are no faster, since rows come from memory, and would need more padding.
+SIMD_WIDTH = 8
 
 #: Floats of a cache line.
 LINE = 16
@@ -109,7 +109,7 @@ class Curve(NamedTuple):
 class Work(NamedTuple):
     """The buffers of one thread; `rows` and `labels` twice, for an answer and the one after it."""
 
-    products: NDArray[np.float32]  # (words of a window + 1, cells of an answer: LANES to a group of rows)
+    products: NDArray[np.float32]  # (words of a window + 1, cells of an answer: SIMD_WIDTH to a group of rows)
     ends: NDArray[np.float32]      # (2, cells of an answer): labels and rates
     copies: NDArray[np.float32]    # (words of a window + 1, width)
     count_up: NDArray[np.int64]    # 0, 1, 2, …
@@ -127,7 +127,7 @@ class Work(NamedTuple):
         groups, pairs = -(-answers.most_rows // GROUP), 2 * windows.radius + 1
         each = int(np.diff(subwords.starts).max(initial=1)) if subwords is not None else 1
         return cls(
-            aligned(pairs, groups * LANES), aligned(2, groups * LANES), aligned(pairs, width), np.arange(pairs),
+            aligned(pairs, groups * SIMD_WIDTH), aligned(2, groups * SIMD_WIDTH), aligned(pairs, width), np.arange(pairs),
             np.zeros((2, groups * GROUP), np.int64), np.zeros((2, groups * GROUP), np.float32), np.zeros(pairs, np.int64),
             np.zeros(pairs * each, np.int64), aligned(1, width), aligned(1, width), aligned(1, width),
         )

@@ -12,28 +12,28 @@ import numba
 import numpy as np
 
 from cloze.kernel import kernel
-from cloze.lanes import INNER, OPTIONS, add_product, divide, multiply, store, totals, where_below
-from cloze.lanes import load_eight as load
-from cloze.lanes import spread_eight as spread
+from cloze.simd import INNER, OPTIONS, add_product, divide, multiply, store, totals, where_below
+from cloze.simd import load_eight as load
+from cloze.simd import spread_eight as spread
 from cloze.training.kernels.draws import BORDER, squash
-from cloze.training.kernels.parts import GROUP, LANES
+from cloze.training.kernels.parts import GROUP, SIMD_WIDTH
 
 
 @kernel(**INNER)
 def take_products(outputs: Any, rows: Any, group: Any, reads: Any, at: Any, count: Any, products: Any) -> None:
     """The cells of a group in products[j] = reads[at[j]] · outputs[the group's rows], for j < count.
 
-    A group has LANES cells in a row of products, of which the first GROUP mean something.
+    A group has SIMD_WIDTH cells in a row of products, of which the first GROUP mean something.
     """
-    first, cell = group * GROUP, group * LANES
+    first, cell = group * GROUP, group * SIMD_WIDTH
     r0, r1, r2, r3, r4, r5 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3], rows[first + 4], rows[first + 5]
     zero = spread(np.float32(0.0))
     for j in range(0, count - 1, 2):
         u, v = at[j], at[j + 1]
         a0, a1, a2, a3, a4, a5 = zero, zero, zero, zero, zero, zero
         b0, b1, b2, b3, b4, b5 = zero, zero, zero, zero, zero, zero
-        for block in range(reads.shape[1] // LANES):
-            d = block * LANES
+        for block in range(reads.shape[1] // SIMD_WIDTH):
+            d = block * SIMD_WIDTH
             x, y = load(reads, u, d), load(reads, v, d)
             row = load(outputs, r0, d)
             a0, b0 = add_product(a0, row, x), add_product(b0, row, y)
@@ -52,8 +52,8 @@ def take_products(outputs: Any, rows: Any, group: Any, reads: Any, at: Any, coun
     if count % 2:
         u = at[count - 1]
         a0, a1, a2, a3, a4, a5 = zero, zero, zero, zero, zero, zero
-        for block in range(reads.shape[1] // LANES):
-            d = block * LANES
+        for block in range(reads.shape[1] // SIMD_WIDTH):
+            d = block * SIMD_WIDTH
             x = load(reads, u, d)
             a0, a1 = add_product(a0, load(outputs, r0, d), x), add_product(a1, load(outputs, r1, d), x)
             a2, a3 = add_product(a2, load(outputs, r2, d), x), add_product(a3, load(outputs, r3, d), x)
@@ -66,11 +66,11 @@ def add_steps(
     outputs: Any, rows: Any, group: Any, reads: Any, at: Any, count: Any, steps: Any, changes: Any, into: Any
 ) -> None:
     """changes[into[j]] += Σ_r steps[j, r] · outputs[rows[r]], outputs[rows[r]] += Σ_j steps[j, r] · reads[at[j]]."""
-    first, cell = group * GROUP, group * LANES
+    first, cell = group * GROUP, group * SIMD_WIDTH
     r0, r1, r2, r3, r4, r5 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3], rows[first + 4], rows[first + 5]
     zero, one = spread(np.float32(0.0)), spread(np.float32(1.0))
-    for block in range(reads.shape[1] // LANES):
-        d = block * LANES
+    for block in range(reads.shape[1] // SIMD_WIDTH):
+        d = block * SIMD_WIDTH
         h0, h1, h2 = load(outputs, r0, d), load(outputs, r1, d), load(outputs, r2, d)
         h3, h4, h5 = load(outputs, r3, d), load(outputs, r4, d), load(outputs, r5, d)
         c0, c1, c2, c3, c4, c5 = zero, zero, zero, zero, zero, zero
@@ -100,7 +100,10 @@ def add_steps(
 
 @numba.njit(inline="always")
 def sigmoid(x: Any) -> Any:
-    """σ of every lane to within 1.3e-5, 0 or 1 beyond ±6: 1/2 + tanh(x/2)/2 by Lambert's continued fraction, six terms of it."""
+    """σ of every element to within 1.3e-5, and exactly 0 or 1 beyond ±6.
+
+    σ(x) = 1/2 + tanh(x/2)/2, with six terms of Lambert's continued fraction.
+    """
     y = multiply(x, spread(np.float32(0.5)))
     square = multiply(y, y)
     upper = add_product(spread(np.float32(1260.0)), square, spread(np.float32(21.0)))
@@ -122,7 +125,7 @@ def products_to_steps(products: Any, count: Any, rows: Any, asked: Any, labels: 
     """
     border, zero, minus = spread(np.float32(BORDER)), spread(np.float32(0.0)), spread(np.float32(-1.0))
     for group in range(-(-asked // GROUP)):
-        cell = group * LANES
+        cell = group * SIMD_WIDTH
         for place in range(GROUP):
             r = group * GROUP + place
             live = r < asked and (r == 0 or rows[r] != rows[0])
@@ -150,7 +153,7 @@ def loss_of(products: Any, count: Any, rows: Any, asked: Any, labels: Any) -> An
     loss = 0.0
     for j in range(count):
         for r in range(asked):
-            x = np.float64(products[j, r // GROUP * LANES + r % GROUP])
+            x = np.float64(products[j, r // GROUP * SIMD_WIDTH + r % GROUP])
             if r == 0 or rows[r] != rows[0]:
                 against = -x if labels[r] > 0.5 else x
                 loss += max(against, 0.0) + np.log1p(np.exp(-abs(against)))
@@ -178,8 +181,8 @@ def learn(
         add_steps(outputs, rows, 0, inputs, words, count, work.products, inputs, words)
     else:  # the second group must not see what the first one changed
         for j in range(count):
-            for block in range(inputs.shape[1] // LANES):
-                store(work.copies, j, block * LANES, load(inputs, words[j], block * LANES))
+            for block in range(inputs.shape[1] // SIMD_WIDTH):
+                store(work.copies, j, block * SIMD_WIDTH, load(inputs, words[j], block * SIMD_WIDTH))
         for group in range(groups):
             add_steps(outputs, rows, group, work.copies, work.count_up, count, work.products, inputs, words)
 
@@ -189,12 +192,12 @@ def take_mean(inputs: Any, spots: Any, number: Any, mean: Any) -> None:
     """mean (1, width) = the mean of inputs[spots[:number]], of two rows at a time: long loops are foretold, short ones not."""
     share = spread(np.float32(1.0) / np.float32(max(number, 1)))
     zero = spread(np.float32(0.0))
-    for block in range(inputs.shape[1] // LANES):
-        store(mean, 0, block * LANES, multiply(share, load(inputs, spots[0], block * LANES)) if number % 2 else zero)
+    for block in range(inputs.shape[1] // SIMD_WIDTH):
+        store(mean, 0, block * SIMD_WIDTH, multiply(share, load(inputs, spots[0], block * SIMD_WIDTH)) if number % 2 else zero)
     for j in range(number % 2, number, 2):
         one, other = spots[j], spots[j + 1]
-        for block in range(inputs.shape[1] // LANES):
-            d = block * LANES
+        for block in range(inputs.shape[1] // SIMD_WIDTH):
+            d = block * SIMD_WIDTH
             found = add_product(load(mean, 0, d), share, load(inputs, one, d))
             store(mean, 0, d, add_product(found, share, load(inputs, other, d)))
 
@@ -204,8 +207,8 @@ def move_rows(inputs: Any, spots: Any, number: Any, change: Any, part: Any) -> N
     """inputs[spots[:number]] += part · change (1, width), row by row."""
     factor = spread(part)
     for j in range(number):
-        for block in range(inputs.shape[1] // LANES):
-            d = block * LANES
+        for block in range(inputs.shape[1] // SIMD_WIDTH):
+            d = block * SIMD_WIDTH
             store(inputs, spots[j], d, add_product(load(inputs, spots[j], d), factor, load(change, 0, d)))
 
 
@@ -213,6 +216,6 @@ def move_rows(inputs: Any, spots: Any, number: Any, change: Any, part: Any) -> N
 def add_row(rows: Any, change: Any, part: Any) -> None:
     """rows[0] += part · change[0]."""
     factor = spread(part)
-    for block in range(rows.shape[1] // LANES):
-        d = block * LANES
+    for block in range(rows.shape[1] // SIMD_WIDTH):
+        d = block * SIMD_WIDTH
         store(rows, 0, d, add_product(load(rows, 0, d), factor, load(change, 0, d)))

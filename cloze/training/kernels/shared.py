@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cloze.kernel import kernel
-from cloze.lanes import OPTIONS
+from cloze.simd import OPTIONS
 from cloze.training.kernels.draws import GOLDEN, mix
 from cloze.training.kernels.lines import LOSS_EVERY, fetch_words, keep_words, prepare, room_for, words_around
 from cloze.training.kernels.parts import Job
@@ -24,7 +24,7 @@ from cloze.training.kernels.rows import learn
 def train_shared(job: Job, windows: Any, answers: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any) -> None:
     """Train on the lines of a job, in place.
 
-    `inputs` and `outputs` (V, width) float32, the width a multiple of LANES. `totals` (4,) float64 gains words read, pairs
+    `inputs` and `outputs` (V, width) float32, the width a multiple of SIMD_WIDTH. `totals` (4,) float64 gains words read, pairs
     trained, and loss and number of the pairs whose loss was taken.
     """
     train_lines(room_for(job.lengths), job, windows, answers, inputs, outputs, work, curve, totals)

@@ -1,10 +1,11 @@
-"""Vector registers in compiled code: a numba type that holds some floats, and the few operations the kernels need.
+"""Vector registers in compiled code: a numba type for one register of floats, and the operations that the kernels need.
 
-The compiler vectorises plain loops over one row by itself. It does not where several rows must stay in registers while a
-loop over other rows runs, nor the last numbers of a row, which in a short row are most of it; there the kernels say so with
-these. `load` and `store` take a row of a contiguous float32 matrix and a column that is a multiple of `LANES`, `load_half`
-and `store_half` the bits of a bfloat16 matrix, as int16, and how many of its numbers are left. `load_eight` and
-`spread_eight` make registers of eight on every processor; what takes registers takes both. Importing this imports numba.
+The compiler vectorises a plain loop over one row by itself. It fails in two cases: when several rows must stay in registers
+while a loop runs over other rows, and at the end of a row, which is most of a short one. There the kernels use these
+intrinsics. `load` and `store` address a row of a contiguous float32 matrix at a column that is a multiple of `SIMD_WIDTH`.
+`load_half` and `store_half` address a bfloat16 matrix through its bits (int16) and take the number of elements left in the row.
+`load_eight` and `spread_eight` make registers of eight on every processor; operations on registers accept both sizes.
+Importing this module imports numba.
 """
 
 from __future__ import annotations
@@ -16,41 +17,41 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-from cloze.kernel import LANES
+from cloze.kernel import SIMD_WIDTH
 
-#: How kernels are compiled. `fastmath` lets sums be reordered, without which no dot product is vectorised. `_nrt` off: no
-#: references are counted, which took half the time of a window; so compiled code may allocate nothing, nor copy slices.
+#: How kernels are compiled. `fastmath` allows sums to be reordered; without it no dot product is vectorised. `_nrt` off
+#: disables reference counting, which took half the time of a window; compiled code may therefore not allocate or copy slices.
 OPTIONS: dict[str, Any] = {"fastmath": True, "error_model": "numpy", "_nrt": False}
-#: And what kernels are made of: a call would hand over every array field by field, half the time of a small window.
+#: For functions that kernels call: inlined, because a call passes every array field by field, half the time of a small window.
 INNER = {**OPTIONS, "forceinline": True}
-#: Where a kernel meets infinities on purpose: masked scores.
+#: For kernels that meet infinities on purpose, such as masked scores.
 STRICT = {**OPTIONS, "fastmath": {"reassoc", "contract"}}
 
 _WORD, _HALF = ir.IntType(32), ir.IntType(16)
-_VECTOR, _WORDS, _HALVES = (ir.VectorType(kind, LANES) for kind in (ir.FloatType(), _WORD, _HALF))
+_VECTOR, _WORDS, _HALVES = (ir.VectorType(kind, SIMD_WIDTH) for kind in (ir.FloatType(), _WORD, _HALF))
 _FLAGS = ("fast",)
 _EXACT = ("contract",)
 
 
-class Lanes(types.Type):
+class Register(types.Type):
     """One register of `count` floats."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        super().__init__(name=f"Lanes({count})")
+        super().__init__(name=f"Register({count})")
 
 
-_LANES, _EIGHT = Lanes(LANES), Lanes(8)
+_FULL_REGISTER, _REGISTER_OF_EIGHT = Register(SIMD_WIDTH), Register(8)
 
 
-@register_model(Lanes)
+@register_model(Register)
 class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, _vector(kind))
 
 
-def _vector(kind: Lanes) -> Any:
-    """The vector that a register is."""
+def _vector(kind: Register) -> Any:
+    """The LLVM vector of a register."""
     return ir.VectorType(ir.FloatType(), kind.count)
 
 
@@ -65,24 +66,24 @@ def _address(context: Any, builder: Any, matrix: Any, array: Any, row: Any, colu
 
 
 def _same(kind: Any, value: Any) -> Any:
-    """A constant with one number in every lane."""
+    """A constant with the same number in every element."""
     return ir.Constant(kind, [value] * kind.count)
 
 
 def _everywhere(builder: Any, kind: Any, value: Any) -> Any:
-    """A register with one number in every lane."""
+    """A register with the same number in every element."""
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(_WORD, 0))
     return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), _same(ir.VectorType(_WORD, kind.count), 0))
 
 
 def _within(builder: Any, count: Any) -> Any:
-    """Which lanes are among the first `count`."""
+    """Mask of the first `count` elements."""
     wanted = _everywhere(builder, _WORDS, builder.trunc(count, _WORD))
-    return builder.icmp_signed("<", ir.Constant(_WORDS, list(range(LANES))), wanted)
+    return builder.icmp_signed("<", ir.Constant(_WORDS, list(range(SIMD_WIDTH))), wanted)
 
 
 def _load_bits(context: Any, builder: Any, matrix: Any, place: Any, count: Any) -> Any:
-    """The first `count` int16 from there on, zero in the other lanes; memory behind the last is not touched."""
+    """The first `count` int16 from that address, zero in the other elements; memory past the last is not touched."""
     pointer, within = _address(context, builder, matrix, *place), _within(builder, count)
     with builder.if_else(_full(builder, count), likely=True) as (then, otherwise):
         with then:
@@ -91,7 +92,7 @@ def _load_bits(context: Any, builder: Any, matrix: Any, place: Any, count: Any) 
         with otherwise:
             kinds = [pointer.type, _WORD, within.type, _HALVES]
             read = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(_HALVES, kinds), f"llvm.masked.load.v{LANES}i16.p0"
+                builder.module, ir.FunctionType(_HALVES, kinds), f"llvm.masked.load.v{SIMD_WIDTH}i16.p0"
             )
             some = builder.call(read, [pointer, _WORD(2), within, _same(_HALVES, 0)])
             some_from = builder.block
@@ -102,11 +103,11 @@ def _load_bits(context: Any, builder: Any, matrix: Any, place: Any, count: Any) 
 
 
 def _full(builder: Any, count: Any) -> Any:
-    """Whether every lane is among the first `count`: masked reads and writes are slow, and only a row's last wants them."""
-    return builder.icmp_signed(">=", count, ir.Constant(count.type, LANES))
+    """Whether `count` covers the whole register. Masked reads and writes are slow, and only the end of a row needs them."""
+    return builder.icmp_signed(">=", count, ir.Constant(count.type, SIMD_WIDTH))
 
 
-def _loading(kind: Lanes) -> Any:
+def _loading(kind: Register) -> Any:
     @intrinsic
     def load(typing: Any, matrix: Any, row: Any, column: Any) -> Any:
         """matrix[row, column : column + the floats of a register]."""
@@ -119,10 +120,10 @@ def _loading(kind: Lanes) -> Any:
     return load
 
 
-def _spreading(kind: Lanes) -> Any:
+def _spreading(kind: Register) -> Any:
     @intrinsic
     def spread(typing: Any, value: Any) -> Any:
-        """A register with one number in every lane."""
+        """A register with the same number in every element."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             return _everywhere(builder, _vector(kind), arguments[0])
@@ -132,8 +133,8 @@ def _spreading(kind: Lanes) -> Any:
     return spread
 
 
-load, load_eight = _loading(_LANES), _loading(_EIGHT)
-spread, spread_eight = _spreading(_LANES), _spreading(_EIGHT)
+load, load_eight = _loading(_FULL_REGISTER), _loading(_REGISTER_OF_EIGHT)
+spread, spread_eight = _spreading(_FULL_REGISTER), _spreading(_REGISTER_OF_EIGHT)
 
 
 @intrinsic
@@ -150,7 +151,7 @@ def store(typing: Any, matrix: Any, row: Any, column: Any, value: Any) -> Any:
 
 @intrinsic
 def add_product(typing: Any, sum_: Any, left: Any, right: Any) -> Any:
-    """sum + left · right, lane by lane, in one instruction."""
+    """sum + left · right, element by element, in one instruction."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fadd(arguments[0], builder.fmul(arguments[1], arguments[2], flags=_FLAGS), flags=_FLAGS)
@@ -160,7 +161,7 @@ def add_product(typing: Any, sum_: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def multiply(typing: Any, left: Any, right: Any) -> Any:
-    """left · right, lane by lane."""
+    """left · right, element by element."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fmul(*arguments, flags=_FLAGS)
@@ -170,7 +171,7 @@ def multiply(typing: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def divide(typing: Any, left: Any, right: Any) -> Any:
-    """left / right, lane by lane."""
+    """left / right, element by element."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fdiv(*arguments, flags=_FLAGS)
@@ -180,7 +181,7 @@ def divide(typing: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def where_below(typing: Any, left: Any, right: Any, below: Any, otherwise: Any) -> Any:
-    """`below` in the lanes where left < right, `otherwise` in the others."""
+    """`below` in the elements where left < right, `otherwise` in the others."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.select(builder.fcmp_ordered("<", *arguments[:2]), *arguments[2:])
@@ -190,9 +191,9 @@ def where_below(typing: Any, left: Any, right: Any, below: Any, otherwise: Any) 
 
 @intrinsic
 def totals(typing: Any, v0: Any, v1: Any, v2: Any, v3: Any, v4: Any, v5: Any) -> Any:
-    """A register of eight whose first six lanes are the sums over the lanes of six; the others hold some of the same sums.
+    """The sums of six registers of eight, in the first six elements of one; the last two repeat some of these sums.
 
-    By a tree of pairs, which takes 15 instructions where six sums by themselves take 42.
+    A tree of pairs takes 15 instructions; six separate sums take 42.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -201,19 +202,19 @@ def totals(typing: Any, v0: Any, v1: Any, v2: Any, v3: Any, v4: Any, v5: Any) ->
             parts = (builder.shuffle_vector(left, right, ir.Constant(kind, places)) for places in (first, second))
             return builder.fadd(*parts, flags=_FLAGS)
 
-        quarters = (0, 4)  # what the processor shuffles within
+        quarters = (0, 4)  # halves within which the processor shuffles
         near = [[q + place for q in quarters for place in (a, 8 + a, a + 1, 9 + a)] for a in (0, 2)]
         far = [[q + place for q in quarters for place in (a, a + 1, 8 + a, 9 + a)] for a in (0, 2)]
         first, second, third = (folded(*arguments[i : i + 2], *near) for i in (0, 2, 4))
         four, two = folded(first, second, *far), folded(third, third, *far)
         return folded(four, two, [*range(4), *range(8, 12)], [*range(4, 8), *range(12, 16)])
 
-    return _EIGHT(*[_EIGHT] * 6), generate
+    return _REGISTER_OF_EIGHT(*[_REGISTER_OF_EIGHT] * 6), generate
 
 
 @intrinsic
 def fetch(typing: Any, matrix: Any, row: Any, column: Any) -> Any:
-    """Ask for the cache line of matrix[row, column] ahead of its use."""
+    """Prefetch the cache line of matrix[row, column]."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
@@ -230,7 +231,7 @@ def fetch(typing: Any, matrix: Any, row: Any, column: Any) -> Any:
 
 
 def _rounded(builder: Any, value: Any, words: Any, halves: Any, constant: Any) -> Any:
-    """The bits of the nearest bfloat16; a tie goes to the even one."""
+    """The bits of the nearest bfloat16, ties to even."""
     bits = builder.bitcast(value, words)
     odd = builder.and_(builder.lshr(bits, constant(words, 16)), constant(words, 1))
     bits = builder.add(builder.add(bits, constant(words, 0x7FFF)), odd)
@@ -239,7 +240,7 @@ def _rounded(builder: Any, value: Any, words: Any, halves: Any, constant: Any) -
 
 @intrinsic
 def load_half(typing: Any, matrix: Any, row: Any, column: Any, count: Any, otherwise: Any) -> Any:
-    """The first `count` numbers from matrix[row, column] on, widened, and `otherwise` in the lanes behind them."""
+    """The first `count` numbers from matrix[row, column], as float32, and `otherwise` in the elements after them."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         *place, count, otherwise = arguments
@@ -247,12 +248,12 @@ def load_half(typing: Any, matrix: Any, row: Any, column: Any, count: Any, other
         wide = builder.bitcast(builder.shl(bits, _same(_WORDS, 16)), _VECTOR)
         return builder.select(_within(builder, count), wide, _everywhere(builder, _VECTOR, otherwise))
 
-    return _LANES(matrix, types.int64, types.int64, types.int64, types.float32), generate
+    return _FULL_REGISTER(matrix, types.int64, types.int64, types.int64, types.float32), generate
 
 
 @intrinsic
 def store_half(typing: Any, matrix: Any, row: Any, column: Any, count: Any, value: Any) -> Any:
-    """The first `count` lanes, rounded to the nearest, to matrix[row, column] and behind."""
+    """Write the first `count` elements, rounded to nearest, from matrix[row, column] on."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         *place, count, value = arguments
@@ -264,17 +265,17 @@ def store_half(typing: Any, matrix: Any, row: Any, column: Any, count: Any, valu
             with otherwise:
                 kinds = [_HALVES, pointer.type, _WORD, within.type]
                 write = cgutils.get_or_insert_function(
-                    builder.module, ir.FunctionType(ir.VoidType(), kinds), f"llvm.masked.store.v{LANES}i16.p0"
+                    builder.module, ir.FunctionType(ir.VoidType(), kinds), f"llvm.masked.store.v{SIMD_WIDTH}i16.p0"
                 )
                 builder.call(write, [halves, pointer, _WORD(2), within])
         return context.get_dummy_value()
 
-    return types.void(matrix, types.int64, types.int64, types.int64, _LANES), generate
+    return types.void(matrix, types.int64, types.int64, types.int64, _FULL_REGISTER), generate
 
 
 @intrinsic
 def load_one(typing: Any, matrix: Any, row: Any, column: Any) -> Any:
-    """matrix[row, column], widened."""
+    """matrix[row, column] as float32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.bitcast(_address(context, builder, signature.args[0], *arguments), _HALF.as_pointer())
@@ -286,7 +287,7 @@ def load_one(typing: Any, matrix: Any, row: Any, column: Any) -> Any:
 
 @intrinsic
 def store_one(typing: Any, matrix: Any, row: Any, column: Any, value: Any) -> Any:
-    """matrix[row, column] = value, rounded. Not `store_half` of one: LLVM 22 writes two numbers for a constant mask of one."""
+    """matrix[row, column] = value, rounded. `store_half` with a count of 1 is wrong here: LLVM 22 then writes two numbers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         *place, value = arguments
@@ -298,76 +299,76 @@ def store_one(typing: Any, matrix: Any, row: Any, column: Any, value: Any) -> An
 
 
 @intrinsic
-def keep_lanes(typing: Any, value: Any, keep: Any, row: Any, column: Any, count: Any) -> Any:
-    """`value` where keep[row, column + lane] is -1, zero where it is 0, in the first `count` lanes."""
+def keep_elements(typing: Any, value: Any, keep: Any, row: Any, column: Any, count: Any) -> Any:
+    """`value` where keep[row, column + i] is -1 and zero where it is 0, in the first `count` elements i."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, *place, count = arguments
         kept = builder.sext(_load_bits(context, builder, signature.args[1], place, count), _WORDS)
         return builder.bitcast(builder.and_(builder.bitcast(value, _WORDS), kept), _VECTOR)
 
-    return _LANES(_LANES, keep, types.int64, types.int64, types.int64), generate
+    return _FULL_REGISTER(_FULL_REGISTER, keep, types.int64, types.int64, types.int64), generate
 
 
 @intrinsic
 def add(typing: Any, left: Any, right: Any) -> Any:
-    """left + right, lane by lane."""
+    """left + right, element by element."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fadd(*arguments)
 
-    return _LANES(_LANES, _LANES), generate
+    return _FULL_REGISTER(_FULL_REGISTER, _FULL_REGISTER), generate
 
 
 @intrinsic
 def subtract(typing: Any, left: Any, right: Any) -> Any:
-    """left - right, lane by lane."""
+    """left - right, element by element."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.fsub(*arguments)
 
-    return _LANES(_LANES, _LANES), generate
+    return _FULL_REGISTER(_FULL_REGISTER, _FULL_REGISTER), generate
 
 
 @intrinsic
 def unless_nan(typing: Any, value: Any, made: Any) -> Any:
-    """`made`, but `value` in the lanes where that is not a number: products are compiled as if there were none such."""
+    """`made`, but `value` in the elements where that is NaN: `multiply` is compiled as if there were no NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, made = arguments
         return builder.select(builder.fcmp_unordered("uno", value, value), value, made)
 
-    return _LANES(_LANES, _LANES), generate
+    return _FULL_REGISTER(_FULL_REGISTER, _FULL_REGISTER), generate
 
 
 @intrinsic
 def larger(typing: Any, left: Any, right: Any) -> Any:
-    """The larger of both, lane by lane; right where one of them is not a number."""
+    """The larger of the two, element by element; `right` where either is NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
 
-    return _LANES(_LANES, _LANES), generate
+    return _FULL_REGISTER(_FULL_REGISTER, _FULL_REGISTER), generate
 
 
 @intrinsic
 def equal(typing: Any, left: Any, right: Any) -> Any:
-    """1 in the lanes where both are the same, 0 elsewhere."""
+    """1 in the elements where both are equal, 0 elsewhere."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.uitofp(builder.fcmp_ordered("==", *arguments), _VECTOR)
 
-    return _LANES(_LANES, _LANES), generate
+    return _FULL_REGISTER(_FULL_REGISTER, _FULL_REGISTER), generate
 
 
-#: 2^x on [-1/2, 1/2]: the polynomial of degree 5 with the smallest relative error, 7.5e-8, found by reweighted least squares.
+#: 2^x on [-1/2, 1/2]: the polynomial of degree 5 with the smallest relative error (7.5e-8), by reweighted least squares.
 _POWERS = (0.0013276472047340393, 0.009675541384669528, 0.05550713273764735, 0.2402211972291482, 0.6931469670643249,
            1.0000000716548716)  # fmt: skip
 
 
 @intrinsic
 def exponential(typing: Any, value: Any) -> Any:
-    """e to the power of numbers up to 80, lane by lane; exactly zero from -87.3 down."""
+    """e to the power of each element, for values up to 80; exactly zero from -87.3 down."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lowest = _same(_VECTOR, -126.0)
@@ -375,7 +376,7 @@ def exponential(typing: Any, value: Any) -> Any:
         too_low = builder.fcmp_ordered("<", power, lowest)
         power = builder.select(too_low, lowest, power)
         round_ = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(_VECTOR, [_VECTOR]), f"llvm.rint.v{LANES}f32"
+            builder.module, ir.FunctionType(_VECTOR, [_VECTOR]), f"llvm.rint.v{SIMD_WIDTH}f32"
         )
         whole = builder.call(round_, [power])
         rest = builder.fsub(power, whole)
@@ -386,13 +387,13 @@ def exponential(typing: Any, value: Any) -> Any:
         made = builder.bitcast(builder.add(builder.bitcast(made, _WORDS), shifted), _VECTOR)
         return builder.select(too_low, _same(_VECTOR, 0.0), made)
 
-    return _LANES(_LANES), generate
+    return _FULL_REGISTER(_FULL_REGISTER), generate
 
 
 def _folded(builder: Any, vector: Any, join: Any) -> Any:
-    """One number from all lanes: halves are joined until one lane is left."""
-    for half in (8, 4, 2, 1)[0 if LANES == 16 else 1 :]:
-        places = [(lane + half) % LANES for lane in range(LANES)]
+    """Reduce a register to one number: fold it in half until one element is left."""
+    for half in (8, 4, 2, 1)[0 if SIMD_WIDTH == 16 else 1 :]:
+        places = [(element + half) % SIMD_WIDTH for element in range(SIMD_WIDTH)]
         moved = builder.shuffle_vector(vector, ir.Constant(_VECTOR, ir.Undefined), ir.Constant(_WORDS, places))
         vector = join(vector, moved)
     return builder.extract_element(vector, ir.Constant(_WORD, 0))
@@ -400,17 +401,17 @@ def _folded(builder: Any, vector: Any, join: Any) -> Any:
 
 @intrinsic
 def total_of(typing: Any, value: Any) -> Any:
-    """The sum over the lanes."""
+    """The sum of the elements."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _folded(builder, arguments[0], builder.fadd)
 
-    return types.float32(_LANES), generate
+    return types.float32(_FULL_REGISTER), generate
 
 
 @intrinsic
 def largest_of(typing: Any, value: Any) -> Any:
-    """The largest of the lanes."""
+    """The largest element."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _folded(
@@ -418,4 +419,4 @@ def largest_of(typing: Any, value: Any) -> Any:
             lambda left, right: builder.select(builder.fcmp_ordered(">", left, right), left, right),
         )
 
-    return types.float32(_LANES), generate
+    return types.float32(_FULL_REGISTER), generate

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba")
 
-from cloze.kernel import LANES, kernel
-from cloze.lanes import (
+from cloze.kernel import SIMD_WIDTH, kernel
+from cloze.simd import (
     STRICT,
     exponential,
-    keep_lanes,
+    keep_elements,
     largest_of,
     load,
     load_half,
@@ -31,8 +31,8 @@ from cloze.lanes import (
 
 @kernel(**STRICT)
 def copy(source: Any, out: Any, keep: Any, count: Any) -> None:
-    for at in range(0, count, LANES):
-        x = keep_lanes(load_half(source, 1, at, count - at, np.float32(0)), keep, 1, at, count - at)
+    for at in range(0, count, SIMD_WIDTH):
+        x = keep_elements(load_half(source, 1, at, count - at, np.float32(0)), keep, 1, at, count - at)
         store_half(out, 1, at, count - at, x)
 
 
@@ -43,7 +43,7 @@ def one(source: Any, out: Any, column: Any) -> None:
 
 @kernel(**STRICT)
 def powers(numbers: Any) -> None:
-    for at in range(0, numbers.shape[1], LANES):
+    for at in range(0, numbers.shape[1], SIMD_WIDTH):
         store(numbers, 0, at, exponential(load(numbers, 0, at)))
 
 
@@ -59,7 +59,7 @@ def rounded(number: Any, out: Any) -> None:
     store_one(out, 0, out.shape[1] - 1, number)
 
 
-@given(count=st.integers(0, 3 * LANES + 1), seed=st.integers(0, 99))
+@given(count=st.integers(0, 3 * SIMD_WIDTH + 1), seed=st.integers(0, 99))
 @settings(deadline=None)
 def test_a_row_is_read_and_written_to_its_end_and_no_further(count: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
@@ -90,15 +90,15 @@ def test_numbers_are_rounded_as_torch_rounds_them(number: float) -> None:
 
 def test_the_exponential_is_right_to_float32_and_zero_far_down() -> None:
     x = np.concatenate([np.linspace(-87.3, 80, 1 << 14), [0.0, -0.0, -1e-30]]).astype(np.float32)
-    x = np.resize(x, (1, -(-len(x) // LANES) * LANES))
+    x = np.resize(x, (1, -(-len(x) // SIMD_WIDTH) * SIMD_WIDTH))
     made = x.copy()
     powers(made)
     assert np.abs(made / np.exp(x.astype(np.float64)) - 1).max() < 1e-5  # of the argument's rounding, at 80 most of it
-    near = np.linspace(-2, 0, 4 * LANES, dtype=np.float32)[None]
+    near = np.linspace(-2, 0, 4 * SIMD_WIDTH, dtype=np.float32)[None]
     made = near.copy()
     powers(made)
     assert np.abs(made / np.exp(near.astype(np.float64)) - 1).max() < 3e-7
-    low = np.resize(np.array([-87.4, -1e4, -np.inf], dtype=np.float32), (1, LANES))
+    low = np.resize(np.array([-87.4, -1e4, -np.inf], dtype=np.float32), (1, SIMD_WIDTH))
     powers(low)
     assert (low == 0).all()
 
@@ -106,4 +106,4 @@ def test_the_exponential_is_right_to_float32_and_zero_far_down() -> None:
 def test_sums_and_largest_take_what_stands_behind_the_end() -> None:
     source, out = torch.arange(60.0).bfloat16().view(1, -1).view(torch.int16).numpy(), np.zeros(2)
     summary(source, 5, out)
-    assert out.tolist() == [10 - 7 * (LANES - 5), 4]
+    assert out.tolist() == [10 - 7 * (SIMD_WIDTH - 5), 4]
