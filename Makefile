@@ -56,11 +56,15 @@ format: $(VENV)/.dev
 bench: $(VENV)/.bench
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
-docs: $(VENV)/.core
+# Renews the generated pages, then builds the site: open site/index.html. A broken link or anchor is an error.
+docs: $(VENV)/.docs
 	$(BIN)/python -m cloze.assembly.pages
+	$(BIN)/python docs/site/stage.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 clean:
-	rm -rf $(VENV) $(OLD) build dist *.egg-info
+	rm -rf $(VENV) $(OLD) build dist site *.egg-info
 
 # torch goes first and alone: the other packages then find it installed and never choose another build.
 $(VENV)/.torch: constraints.txt
@@ -79,6 +83,10 @@ $(VENV)/.core: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.core
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	@$(PIP) --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.core

@@ -131,8 +131,8 @@ def system_page(system: str) -> str:
     text = f"# {system}\n\n{_generated}\n" + "\n\n".join(dict.fromkeys(o.paper for o in mine)) + "\n"
     for o in mine:
         source = (resources.files("cloze") / "recipes" / f"{o.name}.yaml").read_text(encoding="utf-8")
-        text += f"\n<details><summary>cloze show {o.name}</summary>\n\n```yaml\n{source}```\n\n</details>\n"
-        text += f"\n<details><summary>figures of {o.name} and their sources</summary>\n\n{system_figures(o.name)}\n\n</details>\n"
+        text += f"\n<details markdown><summary>cloze show {o.name}</summary>\n\n```yaml\n{source}```\n\n</details>\n"
+        text += f"\n<details markdown><summary>figures of {o.name} and their sources</summary>\n\n{system_figures(o.name)}\n\n</details>\n"
     return text + "\n" + _end + by_hand
 
 

@@ -1,0 +1,108 @@
+"""The documents as a site: links and anchors lead somewhere, the navigation has every page, the API every public name."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+import cloze
+
+ROOT = Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location("stage", ROOT / "docs" / "site" / "stage.py")
+assert _spec is not None and _spec.loader is not None
+stage = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(stage)
+
+PAGES = [name for name in stage.sources() if name.endswith(".md")]
+
+
+def prose(name: str) -> str:
+    """A page without its code, which may hold brackets and number signs of its own."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    text = re.sub(r"^( *)(```+|~~~+).*?^\1\2 *$", "", text, flags=re.M | re.S)
+    return re.sub(r"(`+)[^`].*?\1", "code", text)
+
+
+def anchors(name: str) -> set[str]:
+    """The anchors of a page's headings as GitHub makes them, and those of its own tags."""
+    text = re.sub(r"^( *)(```+|~~~+).*?^\1\2 *$", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.M | re.S)
+    found: list[str] = re.findall(r'<a (?:id|name)="([^"]+)"', text)
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", text, flags=re.M):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        found.append(slug if slug not in found else f"{slug}-{found.count(slug)}")
+    return set(found)
+
+
+def links(name: str) -> Iterator[tuple[str, str]]:
+    """What a page of the repository links to inside it: file, as a path from the root, and anchor."""
+    for target in re.findall(r"\]\(<?([^)>\s]+)>?(?: +\"[^\"]*\")?\)", prose(name)):
+        if not re.match(r"[a-z]+:", target):
+            path, _, anchor = target.partition("#")
+            file = ((ROOT / name).parent / path).resolve() if path else ROOT / name
+            yield file.relative_to(ROOT).as_posix(), anchor
+
+
+def broken(name: str) -> list[str]:
+    """The links of a page that lead nowhere, or to a file that the site does not have."""
+    staged = set(stage.sources())
+    return [
+        f"{name}: {file}#{anchor}" if anchor else f"{name}: {file}"
+        for file, anchor in links(name)
+        if file not in staged or (anchor and anchor not in anchors(file))
+    ]
+
+
+def test_every_link_and_anchor_of_the_documents_leads_somewhere() -> None:
+    assert [link for name in PAGES for link in broken(name)] == []
+
+
+def test_a_link_without_a_page_and_one_without_a_heading_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.md").write_text(
+        "# A `b`\n[c](#a-b) [d](#x) [e](f.md) [g](https://h.example/i) `[j](k.md)`\n\n```\n[l](m.md)\n```\n", encoding="utf-8"
+    )
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    monkeypatch.setattr(stage, "ROOT", tmp_path)
+    monkeypatch.setattr(stage, "PATTERNS", ("*.md",))
+    assert broken("a.md") == ["a.md: a.md#x", "a.md: f.md"]
+
+
+def navigation(entry: Any) -> Iterator[str]:
+    """The pages that `nav` of mkdocs.yml names, in its order."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for one in entry.values() if isinstance(entry, dict) else entry:
+            yield from navigation(one)
+
+
+def test_the_navigation_names_every_page_once() -> None:
+    settings = YAML(typ="rt").load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert sorted(navigation(settings["nav"])) == sorted([*PAGES, *stage.api_pages()])
+
+
+def test_the_pages_of_the_python_api_show_every_public_name() -> None:
+    shown = [name for _, _, names in stage.API.values() for name in names]
+    assert len(shown) == len(set(shown))
+    assert {name for name in shown if "." not in name} == set(cloze.__all__) - {"__version__"}
+    for page in stage.api_pages().values():
+        for path in re.findall(r"^::: (\S+)$", page, flags=re.M):
+            module, _, name = path.rpartition(".")
+            tree = ast.parse((ROOT / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8"))
+            defined = {getattr(node, "name", None) for node in tree.body}
+            assigned = {node.id for top in tree.body for node in ast.walk(top) if isinstance(node, ast.Name)}
+            assert name in defined | assigned, f"{path} is not defined there"
+
+
+def test_figures_take_their_colours_from_light_and_from_dark_pages() -> None:
+    for figure in sorted((ROOT / "docs" / "figures").glob("*.svg")):
+        text = figure.read_text(encoding="utf-8")
+        assert "prefers-color-scheme: dark" in text, figure.name
+        assert "fill: #ffffff" not in text, f"{figure.name} paints a background"
