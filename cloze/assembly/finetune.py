@@ -27,6 +27,7 @@ from cloze.assembly.request import Asked, Request, begin_of, the_budget
 from cloze.assembly.run import run_stage, run_stages
 from cloze.assembly.several import START, Labelled
 from cloze.corpus import RecordStore, Store
+from cloze.corpus.readers.not_text import require_apart
 from cloze.corpus.readers.text_files import require_files
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
@@ -144,7 +145,9 @@ def learn(
         )
     _check_metrics(made)
     files = _files(made, assignment)
-    require_files([file for one in files.values() for file in (*one.train, *one.dev)])
+    named = [file for one in files.values() for file in (*one.train, *one.dev)]
+    require_files(named)
+    require_apart(named, out)
     made = asked(rows=count_rows(made, files), report=report or (lambda line: None))
     made = _from_scratch(made) if from_scratch else made
     from_scratch = START not in {n.origin for whole in _wholes(made) for n in whole.networks.values()}

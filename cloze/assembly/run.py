@@ -14,6 +14,7 @@ from cloze.assembly.fitted import Fitted, fitted
 from cloze.assembly.preparing import prepare
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Request, asked_for, begin_of, bound_to, requested, the_budget
+from cloze.corpus.readers.not_text import require_apart
 from cloze.training.budget import Budget
 from cloze.training.distribution import Strategy
 from cloze.training.forecast import Trials
@@ -53,6 +54,7 @@ def pretrain(
         text_format=text_format, seed=seed, device=device, extend=extend, tensorboard=tensorboard, strategy=strategy,
         report=report, verbose=verbose,
     )
+    require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], Path(out))
     if init is None and Path(recipe).is_dir():
         request.say(
             f"{recipe}: its recipe is trained from a random start. To begin with its weights and its tokenizer: --init {recipe}"

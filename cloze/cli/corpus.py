@@ -88,11 +88,13 @@ def build(
     from cloze.corpus.build import build_store, train_tokenizer_from
     from cloze.corpus.check import as_json as to_json
     from cloze.corpus.readers.formats import with_column
+    from cloze.corpus.readers.not_text import require_apart
     from cloze.corpus.writer import check_out
     from cloze.errors import CorpusError
     from cloze.text import Tokenizer
 
     check_out(out, replace=overwrite)
+    require_apart(paths, out)
     if languages and text_format == "pairs":
         raise CorpusError("--format pairs takes the languages from its files: leave out --languages.")
     if task is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from cloze.corpus.readers.not_text import refuse_made
 from cloze.corpus.readers.text_files import read_all
 from cloze.errors import TaskError
 
@@ -24,8 +25,10 @@ def read_class_folders(folder: Path | str) -> Iterator[Filed]:
     """The texts of every sub-folder, in the order of their names. Hidden files and folders are passed over.
 
     A class without a text, a file that is no .txt and an empty text are `TaskError`s: left out silently, they would be missed.
+    A folder that cloze or transformers wrote is a `CorpusError`.
     """
     number = 0
+    refuse_made(Path(folder), Path(folder).glob("*/*"))
     classes = sorted(p for p in Path(folder).iterdir() if p.is_dir() and not p.name.startswith("."))
     if not classes:
         raise TaskError(

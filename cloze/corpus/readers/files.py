@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, cast
 
+from cloze.corpus.readers.not_text import refuse_made
 from cloze.corpus.report import Oddities
 from cloze.errors import CorpusError, MissingExtra, beside
 
@@ -77,7 +78,8 @@ def find_files(paths: Sequence[str | Path], odd: Oddities) -> list[TextFile]:
     """The files named by paths, folders, globs, "-" and "python-docs", folders in the order of their names.
 
     From a folder are left out, and noted: hidden files, files that by name or ending are no text, and where a file is
-    called train (train.txt, train.jsonl.xz …) its siblings called valid, dev, test: name those to read them too.
+    called train (train.txt, train.jsonl.xz …) its siblings called valid, dev, test: name those to read them too. A folder with a
+    token store, a run, a checkpoint or a tokenizer in it is a `CorpusError` that names it.
     """
     if not paths:
         raise CorpusError("no corpus given; expected files, folders, globs or - for standard input.")
@@ -110,12 +112,15 @@ def _expand(given: str, odd: Oddities) -> list[str]:
         files = [m for m in matches if Path(m).is_file()]
         if not files:
             raise CorpusError(f"{given}: no file matches this pattern.")
+        for folder in sorted({Path(file).parent for file in files}):
+            refuse_made(folder, ())
         return files
     raise CorpusError(f"{given}: no such file or folder. {beside(path)}".rstrip())
 
 
 def _folder(folder: Path, odd: Oddities) -> list[str]:
     inside = sorted(p for p in folder.rglob("*") if p.is_file() and not _hidden(p.relative_to(folder)))
+    refuse_made(folder, inside)
     with_train = {p.parent for p in inside if _stem(p) == "train" and _is_text(p)}
     taken = []
     for path in inside:
