@@ -26,7 +26,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def cell(recipe: str, size: str, tokens: float, *values: str, text: str = "wiki"
     return {"recipe": recipe, "size": size, "text": text, "tokens": int(tokens), "set": list(values), "seed": seed}
 
 
-def laws() -> Iterator[Cell]:
+def laws(ledger: Ledger) -> Iterator[Cell]:
     """Batch × rate around the fit, for systems that span the family; then tokens and sizes, along the fit."""
     for recipe in SYSTEMS:
         for tokens in (1e6, 3e6):
@@ -58,19 +58,66 @@ def laws() -> Iterator[Cell]:
         yield cell(recipe, "mini", 3e6)
 
 
-def regret() -> Iterator[Cell]:
-    """Recipes, sizes, budgets and texts that the laws were not made from: the fit, and its neighbours in batch and rate."""
-    combinations = [
-        ("albert-base", "tiny", 1e6, "books"), ("spanbert", "tiny", 1e6, "wiki"), ("nezha", "tiny", 2e6, "books"),
-        ("mass", "tiny", 1e6, "wiki"), ("unilm", "tiny", 1e6, "books"), ("gpt", "tiny", 2e6, "books"),
-        ("structbert", "tiny", 1e6, "wiki"), ("electra-base", "tiny", 2e6, "books"), ("t5-v1.1-small", "tiny", 1e6, "books"),
-        ("bert-wwm", "tiny", 2e6, "books"), ("xlm-en", "tiny", 1e6, "books"), ("gpt3", "tiny", 1e6, "wiki"),
-    ]
-    for recipe, size, tokens, text in combinations:
-        yield cell(recipe, size, tokens, text=text)
-        for rows, rate in itertools.product((0.25, 0.5, 1, 2, 4), repeat=2):
-            if (rows, rate) != (1, 1):
-                yield cell(recipe, size, tokens, f"rows*{rows}", f"rate*{rate}", text=text)
+COMBINATIONS = (
+    ("albert-base", "books", 4e5), ("spanbert", "wiki", 3e5), ("nezha", "books", 4e5), ("mass", "wiki", 4e5),
+    ("unilm", "books", 3e5), ("gpt", "books", 4e5), ("structbert", "wiki", 3e5), ("electra-base", "books", 3e5),
+    ("t5-v1.1-small", "books", 4e5), ("bert-wwm", "books", 6e5), ("xlm-en", "books", 4e5), ("gpt3", "wiki", 4e5),
+    ("bert", "zh", 4e5), ("roberta", "zh", 6e5), ("gpt2", "zh", 4e5), ("electra-small", "zh", 3e5),
+    ("t5-small", "books", 6e5), ("bart-base", "zh", 4e5), ("quick", "zh", 4e5), ("quick", "books", 8e5),
+    ("modern", "books", 3e5), ("gpt2", "books", 8e5), ("bertje", "wiki", 6e5), ("robbert", "books", 3e5),
+)  # fmt: skip
+STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)
+Point = tuple[float, float]
+
+
+def point_of(run: Mapping[str, Any]) -> Point:
+    """The multiples of the fit's rows and rate that a run was made with."""
+    times = dict(value.split("*") for value in run["set"])
+    return float(times.get("rows", 1)), float(times.get("rate", 1))
+
+
+def losses_of(ledger: Ledger, recipe: str, text: str, tokens: float) -> dict[Point, float]:
+    """The held-out loss of the tokens at every point of the grid that has been run; a run that diverged counts as infinite."""
+    found = {}
+    for run in ledger.results(recipe=recipe, text=text, tokens=int(tokens), size="tiny"):
+        loss = run["curve"][-1][2]["token_prediction"]
+        found[point_of(run)] = loss if math.isfinite(loss) else math.inf
+    return found
+
+
+def regret(ledger: Ledger) -> Iterator[Cell]:
+    """Recipes, texts and budgets that the laws were not made from: the fit, then a descent over a 5×5 grid of batch and rate.
+
+    From the best point so far its neighbours are run: half and twice the rows, half and twice the rate, and both together. The
+    descent ends at a point with no better neighbour.
+    """
+    for recipe, text, tokens in COMBINATIONS:
+        losses = losses_of(ledger, recipe, text, tokens)
+        rows, rate = min(losses, key=lambda point: losses[point], default=(1.0, 1.0))
+        around = [(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1)] if losses else [(0, 0)]
+        for more_rows, more_rate in around:
+            point = rows * 2.0**more_rows, rate * 2.0**more_rate
+            if point not in losses and set(point) <= set(STEPS):
+                yield cell(recipe, "tiny", tokens, f"rows*{point[0]:g}", f"rate*{point[1]:g}", text=text)
+
+
+def regrets(ledger: Ledger) -> Iterator[str]:
+    """The table of what the fit loses against the best point of its grid."""
+    yield "| recipe | text | tokens | fit | best | rows and rate of the best, as multiples of the fit | regret | runs |"
+    yield "|---|---|---|---|---|---|---|---|"
+    found = []
+    for recipe, text, tokens in COMBINATIONS:
+        losses = losses_of(ledger, recipe, text, tokens)
+        if (1.0, 1.0) not in losses or len(losses) < 4:
+            continue
+        best = min(losses, key=lambda point: losses[point])
+        found.append(losses[1.0, 1.0] - losses[best])
+        yield (
+            f"| {recipe} | {text} | {tokens:,.0f} | {losses[1.0, 1.0]:.3f} | {losses[best]:.3f} | {best[0]:g}, {best[1]:g} | "
+            f"{found[-1]:.3f} | {len(losses)} |"
+        )
+    if found:
+        yield f"\n{sum(one <= 0.05 for one in found)} of {len(found)} within 0.05 nats; the largest regret is {max(found):.3f}."
 
 
 FAMILY = (
@@ -82,12 +129,33 @@ FAMILY = (
 )  # fmt: skip
 
 
-def family() -> Iterator[Cell]:
+def family(ledger: Ledger) -> Iterator[Cell]:
     """Every recipe that predicts tokens of one running text: what a million tokens teach a tiny network as it is fitted."""
     for recipe in FAMILY:
         yield cell(recipe, "tiny", 1e6)
 
 
+def learned(ledger: Ledger) -> Iterator[str]:
+    """The table of what every recipe learned in its budget, most first."""
+    yield "| recipe | tokens | updates | single tokens | pairs | held-out loss | under single tokens | seconds |"
+    yield "|---|---|---|---|---|---|---|---|"
+    rows = []
+    for run in ledger.results():
+        known = (run["baselines"] or {}).get("token_prediction")
+        loss = run["curve"][-1][2].get("token_prediction")
+        if known is None or loss is None:
+            continue
+        under, tokens = known["single"] - loss, run["curve"][-1][1]
+        pairs = f"{known['pairs']:.2f}" if "pairs" in known else "–"
+        rows.append((under, f"| {run['recipe']} | {tokens:,} | {run['steps']:,} | {known['single']:.2f} | {pairs} | {loss:.2f} | "
+                            f"{under:.2f} | {run['cpu']:.0f} |"))  # fmt: skip
+    for _, row in sorted(rows, reverse=True):
+        yield row
+    if rows:
+        yield f"\n{sum(under >= 0.3 for under, _ in rows)} of {len(rows)} end at least 0.3 nats under the entropy of single tokens."
+
+
+TABLES = {"regret": regrets, "family": learned}
 PLANS = {"laws": laws, "regret": regret, "family": family}
 
 
@@ -222,10 +290,10 @@ def claim(wanted: Cell, work: Path) -> Path | None:
     return path
 
 
-def cells_of(name: str, plan: Path | None) -> list[Cell]:
-    """The cells of a plan: its own, or the lines of a file, which is read again before every cell."""
+def cells_of(name: str, plan: Path | None, ledger: Ledger) -> list[Cell]:
+    """The cells of a plan, read again before every cell: its own, which may depend on the ledger, or the lines of a file."""
     if plan is None:
-        return list(PLANS[name]())
+        return list(PLANS[name](ledger))
     lines = [json.loads(line) for line in plan.read_text().splitlines() if line.strip() and not line.startswith("#")]
     return [cell(**{name: value for name, value in one.items() if name != "set"}) | {"set": one.get("set", [])} for one in lines]
 
@@ -234,7 +302,7 @@ def work_on(name: str, plan: Path | None, work: Path, ledger: Ledger) -> None:
     """Do cells until none is left."""
     failed: list[Cell] = []
     while True:
-        todo = (one for one in cells_of(name, plan) if one not in failed and not ledger.has(one))
+        todo = (one for one in cells_of(name, plan, ledger) if one not in failed and not ledger.has(one))
         claimed = next(((one, path) for one in todo if (path := claim(one, work)) is not None), None)
         if claimed is None:
             return
@@ -255,13 +323,19 @@ def main() -> None:
     """Work on the cells of a plan, by one process or several."""
     parser = argparse.ArgumentParser(description="Run a plan of small pre-training runs into a ledger.")
     parser.add_argument("name", help=f"the ledger's name; also the plan's, one of {', '.join(PLANS)}, unless --plan is given")
-    parser.add_argument("--data", type=Path, required=True, help="the folder of text_en_wiki, text_en_books and text_zh_wiki")
-    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="the folder of text_en_wiki, text_en_books and text_zh_wiki")
+    parser.add_argument("--work", type=Path, help="where texts, stores and unfinished runs are kept")
+    parser.add_argument("--table", action="store_true", help="print the table of regret or family and do nothing else")
     parser.add_argument("--plan", type=Path, help="a file of cells, one JSON object a line")
     parser.add_argument("--workers", type=int, default=1)
     chosen = parser.parse_args()
     if chosen.plan is None and chosen.name not in PLANS:
         parser.error(f"no plan {chosen.name!r}: give one of {', '.join(PLANS)}, or --plan FILE")
+    if chosen.table:
+        print("\n".join(TABLES[chosen.name](Ledger(RESULTS / f"sweep_{chosen.name}.jsonl"))))
+        return
+    if chosen.data is None or chosen.work is None:
+        parser.error("give --data and --work")
     cut(chosen.data, chosen.work)
     if chosen.workers > 1:
         plan = [] if chosen.plan is None else ["--plan", str(chosen.plan)]
