@@ -7,8 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
-from cloze.assembly.canonical import flow, plain
-from cloze.assembly.recipe import EditSpec, EntrySpec, NetworkSpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
+from cloze.assembly.canonical import flow
+from cloze.assembly.recipe import (
+    EditSpec,
+    EntrySpec,
+    NetworkSpec,
+    ObjectiveSpec,
+    PartSpec,
+    PassSpec,
+    Recipe,
+    RewriterSpec,
+    plain,
+)
 from cloze.assembly.schema import part_slots
 
 ABSENT = "—"

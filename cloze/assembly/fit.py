@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 
-from cloze.assembly.canonical import listening
 from cloze.assembly.change import Change, Facts
 from cloze.assembly.fit_words import fit_words, learns_words, least_counts
 from cloze.assembly.peaks import RECURRENT, WORDS, network_kind, peak_law
@@ -209,7 +208,7 @@ def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:
     if isinstance(every, str) or every == 0:
         return
     paid = int(3 * HELD_OUT_SHARE * facts.budget_tokens / (HELD_OUT_ROWS * length))
-    times = EVALUATIONS if listening(recipe) else min(EVALUATIONS, max(FEWEST_EVALUATIONS, paid))
+    times = EVALUATIONS if recipe.listens else min(EVALUATIONS, max(FEWEST_EVALUATIONS, paid))
     if every < 1 / times:
         yield Change("training.evaluate_every", every, round(1 / times, 4), f"{times} held-out losses are enough")
 

@@ -5,14 +5,19 @@ Every `arguments` mapping is complete: defaults are filled in, values are checke
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
 
+from cloze.assembly.canonical import to_json
 from cloze.assembly.document import Where
+from cloze.assembly.parts import builder_of
 from cloze.bounds import BelowOne, Count, Natural, Positive
+from cloze.errors import RecipeError
 from cloze.registry import Part
+from cloze.training.rates import listens
 
 #: For a template: that of the checkpoint which the recipe begins with.
 OWN = "reading"
@@ -242,7 +247,7 @@ class TaskSpec:
 
 
 # What may change without changing a single weight of the result, or belongs to the run's record: not part of the hash.
-# `evaluate_every` changes weights where an optimizer or rate listens to held-out losses: see `canonical.identity`.
+# `evaluate_every` changes weights where an optimizer or rate listens to held-out losses: see `_identity`.
 RECORD_ONLY = frozenset(
     {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}
 )
@@ -301,16 +306,18 @@ class Recipe:
 
     def canonical(self) -> dict[str, Any]:
         """The full form with every default filled in, as plain data that is itself a legal recipe."""
-        from cloze.assembly.canonical import canonical
-
-        return canonical(self)
+        return _canonical(self)
 
     @property
     def hash(self) -> str:
         """sha256 of what decides the result: the canonical form without name, paper, notes, budget and book-keeping."""
-        from cloze.assembly.canonical import identity, to_json
+        return sha256(to_json(_identity(self)).encode()).hexdigest()
 
-        return sha256(to_json(identity(self)).encode()).hexdigest()
+    @property
+    def listens(self) -> bool:
+        """Whether held-out losses change the training itself: the optimizer or the rate reads them."""
+        optimizer, rate = (builder_of(part.kind, part.name) for part in (self.training.optimizer, self.training.rate))
+        return bool(getattr(optimizer, "listens", False) or listens(rate))
 
     @property
     def turns(self) -> Mapping[str, EntrySpec]:
@@ -338,3 +345,142 @@ class Recipe:
             if o.head is None and o.part.name == objective.part.name
         }
         return objective.part.name if len(owners) == 1 else f"{run.network}.{objective.part.name}"
+
+
+# ---- the canonical form ------------------------------------------------------------------------------------------------
+
+
+def _canonical(recipe: Recipe) -> dict[str, Any]:
+    """The full form as plain data, keys in a fixed order; reading it gives the same recipe."""
+    whole: dict[str, Any] = {"name": recipe.name, "paper": recipe.paper, "notes": recipe.notes}
+    if recipe.stages:
+        return whole | {"stages": {stage.name: _stage(stage, _canonical(stage.recipe)) for stage in recipe.stages}}
+    if recipe.texts:
+        whole["texts"] = {name: _text(text) for name, text in recipe.texts.items()}
+    whole["sources"] = {name: _part(source) for name, source in recipe.sources.items()}
+    if recipe.tables:
+        whole["tables"] = {name: _part(table) for name, table in recipe.tables.items()}
+    whole["networks"] = {name: _network(network) for name, network in recipe.networks.items()}
+    whole["tie"] = plain(recipe.tie)
+    if recipe.reading.single != OWN:
+        whole["reading"] = plain(dataclasses.asdict(recipe.reading))
+    entries = {name: _entry(entry) for name, entry in recipe.entries.items()}
+    if list(entries) == ["main"] and len(recipe.sources) == 1 and not recipe.tasks:
+        alone = entries["main"]
+        whole |= {key: alone[key] for key in ("order", "exercise", "passes")}
+    else:
+        whole |= {"mixture": entries, "mixing": recipe.mixing}
+    if not recipe.bound and whole.get("order") == "open":
+        del whole["order"]  # it is the checkpoint's
+    whole["schedule"] = [_dropping_nulls(dataclasses.asdict(phase)) for phase in recipe.schedule]
+    fields = dataclasses.fields(recipe.training)
+    whole["training"] = {field.name: plain(getattr(recipe.training, field.name)) for field in fields}
+    if recipe.task is not None:
+        whole["task"] = plain(dataclasses.asdict(recipe.task))
+    whole["export"] = recipe.export
+    return whole
+
+
+def _identity(recipe: Recipe) -> dict[str, Any]:
+    """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
+
+    A warm-up in steps is a share of the published steps, so it enters as that share. When the held-out loss is taken counts only
+    where the optimizer (`listens`) or the rate (`hear`) looks at it, and where it decides which checkpoint is kept (`task`).
+    """
+    if recipe.stages:
+        return {"stages": {stage.name: _stage(stage, _identity(stage.recipe)) for stage in recipe.stages}}
+    whole = {key: value for key, value in _canonical(recipe).items() if key not in ("name", "paper", "notes")}
+    aside = RECORD_ONLY - {"evaluate_every"} if recipe.listens or recipe.task is not None else RECORD_ONLY
+    inner = [value.arguments for value in recipe.training.rate.arguments.values() if isinstance(value, PartSpec)]
+    aside -= {"steps"} if any(arguments.get("warmup_steps") for arguments in inner) else set()
+    training = {key: value for key, value in whole["training"].items() if key not in aside}
+    name, arguments = next(iter(training["rate"].items()))
+    if recipe.training.steps and arguments.get("warmup_steps"):
+        arguments = {**arguments, "warmup_steps": None, "warmup": arguments["warmup_steps"] / recipe.training.steps}
+        training["rate"] = {name: arguments}
+    return {**whole, "training": training}
+
+
+def _stage(stage: Stage, form: dict[str, Any]) -> dict[str, Any]:
+    return {"share": stage.share, **{key: value for key, value in form.items() if key not in ("name", "paper", "notes")}}
+
+
+def _text(text: TextSpec) -> dict[str, Any]:
+    made = {"normalise": plain(text.normalise), "tokenizer": _part(text.tokenizer)}
+    if text.words is not None:
+        made["words"] = _part(text.words)
+    if text.annotate:
+        made["annotate"] = {name: _part(layer) for name, layer in text.annotate.items()}
+    return made
+
+
+def _part(part: PartSpec, **reserved: Any) -> dict[str, Any]:
+    return {part.name: {**plain(part.arguments), **reserved}}
+
+
+def _network(network: NetworkSpec) -> dict[str, Any]:
+    made: dict[str, Any] = {} if network.part is None else _part(network.part)
+    if network.origin is not None:
+        made["from"] = network.origin
+    if network.change:
+        made["change"] = [_part(change) for change in network.change]
+    if network.architecture is not None:
+        made["architecture"] = network.architecture
+    return {**made, "train": plain(network.train)}
+
+
+def _entry(entry: EntrySpec) -> dict[str, Any]:
+    asked = {} if entry.task is None else {"task": dataclasses.asdict(entry.task)}
+    return {
+        "odds": plain(entry.odds),
+        **asked,
+        "source": entry.source,
+        "order": plain(entry.order),
+        "exercise": [_part(edit.part, **{"in": edit.view}) for edit in entry.exercise],
+        "passes": [_pass(run) for run in entry.passes],
+    }
+
+
+def _pass(run: PassSpec) -> dict[str, Any]:
+    take = {
+        field: _part(origin.part, **{"from": _read(origin.read)})[origin.part.name]
+        if isinstance(origin, RewriterSpec) else origin
+        for field, origin in run.take.items()
+    }
+    objectives = [_objective(objective) for objective in run.objectives]
+    return {
+        "name": run.name,
+        "network": run.network,
+        "view": run.view,
+        "take": take,
+        "objectives": objectives,
+        "grad": run.grad,
+    }
+
+
+def _objective(objective: ObjectiveSpec) -> dict[str, Any]:
+    wiring = {"read": _read(objective.read), "head": objective.head, "weight": plain(objective.weight)}
+    return _part(objective.part, **wiring)
+
+
+def _read(bindings: Mapping[str, str]) -> str | dict[str, str] | None:
+    return bindings[""] if set(bindings) == {""} else dict(bindings) or None
+
+
+def plain(value: Any) -> Any:
+    """A value of a recipe as plain data: mappings, lists, scalars."""
+    if isinstance(value, PartSpec):
+        return _part(value)
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise RecipeError(f"a default of type {type(value).__name__} cannot be written in a recipe; make it Given[…].")
+
+
+def _dropping_nulls(phase: dict[str, Any]) -> dict[str, Any]:
+    return {key: plain(value) for key, value in phase.items() if value is not None}

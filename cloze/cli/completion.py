@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from cloze.cli.verbs import VERBS, load_verb
 from cloze.errors import UserError, nearest
 
 _SHELLS = ("bash", "zsh")
@@ -39,7 +40,6 @@ def script(shell: str) -> str:
             f"--show-completion {shell}: {nearest(shell, _SHELLS)}\n  For example: eval \"$(cloze --show-completion bash)\""
         )
     from cloze.assembly.load import recipe_names
-    from cloze.cli.main import VERBS
 
     cases = "\n".join(f"        {verb}) names={shlex.quote(' '.join(_options(verb)))};;" for verb in VERBS)
     made = _BASH.format(
@@ -52,8 +52,6 @@ def script(shell: str) -> str:
 def _options(verb: str) -> list[str]:
     """What may follow a verb: its options, or its own verbs and all their options."""
     from typer.main import get_command
-
-    from cloze.cli.main import load_verb
 
     command = get_command(load_verb(verb))
     inner: dict[str, Any] = getattr(command, "commands", {})

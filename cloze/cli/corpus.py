@@ -194,10 +194,10 @@ def _build_labelled(paths: list[str], out: Path, tokenizer: Path | None, source:
 
 def _labelled(task: str, values: list[str], column: str | None, text_format: str) -> Any:
     """The source of labelled text of a task's recipe."""
-    from cloze.assembly.canonical import plain
     from cloze.assembly.given import build
     from cloze.assembly.load import load_sources, task_recipe_names
     from cloze.assembly.parts import builder_of
+    from cloze.assembly.recipe import plain
     from cloze.errors import TaskError, nearest
 
     if task not in task_recipe_names() and not Path(task).is_file():

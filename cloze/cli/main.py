@@ -11,96 +11,12 @@ import os
 import sys
 import traceback
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
 
-from cloze.errors import ClozeError, UserError, nearest
+from cloze.cli.verbs import VERBS, load_verb, overview
+from cloze.errors import ClozeError, UserError
 from cloze.untrusted import guard_terminal, visible
 
-if TYPE_CHECKING:
-    import typer
-
-
-class Verb(NamedTuple):
-    """Where a verb lives and what the overview says of it."""
-
-    module: str
-    help: str
-
-
 USER_MODULE = "cloze_user_"  # how the modules of --with are called
-
-SECTIONS: dict[str, dict[str, Verb]] = {
-    "Recipes": {
-        "list": Verb("list_", "every recipe in one table"),
-        "show": Verb("show", "one recipe in full, every default filled in"),
-        "diff": Verb("diff", "what two recipes do differently"),
-        "check": Verb("check", "is my recipe legal, and what will it do"),
-        "explain": Verb("explain", "what a part does: keys, types, bounds, defaults, recipes that use it"),
-    },
-    "Text": {
-        "corpus": Verb("corpus", "build: text files into a token store; check: find problems in them"),
-        "peek": Verb("peek", "show examples: what is hidden, shown and predicted"),
-    },
-    "Train": {
-        "pretrain": Verb("pretrain", "pre-train a recipe on a corpus, within a budget; resumable"),
-        "finetune": Verb("finetune", "fine-tune a checkpoint on labelled text"),
-        "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint, or word vectors"),
-        "predict": Verb("predict", "label texts, or generate a text for each"),
-    },
-    "Use": {
-        "fill": Verb("fill", "fill masked words"),
-        "generate": Verb("generate", "continue a text"),
-        "embed": Verb("embed", "turn sentences into vectors"),
-        "retrieve": Verb("retrieve", "find the best passages for a query"),
-        "score": Verb("score", "how likely a sentence is; minimal pairs"),
-        "neighbours": Verb("neighbours", "the nearest words"),
-        "analogy": Verb("analogy", "man is to king as woman is to …?"),
-        "import": Verb("import_", "read a Hugging Face folder or a file of word vectors"),
-        "export": Verb("export", "a clean folder to publish, or word vectors as files"),
-    },
-    "Look": {
-        "report": Verb("report", "turn run folders into one self-contained HTML page"),
-        "demo": Verb("demo", "pre-train and fine-tune in a few minutes, no data needed"),
-    },
-}
-VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, verb in section.items()}
-
-
-def overview() -> str:
-    """The text of `cloze --help`: every verb in one screen, written without loading any of them."""
-    lines = [
-        "cloze: pre-train language models from a corpus, a budget and a recipe.",
-        "",
-        "Usage: cloze VERB [ARGUMENTS]      cloze VERB --help explains one verb",
-    ]
-    for title, verbs in SECTIONS.items():
-        lines += ["", f"{title}:"]
-        lines += [f"  {name:<12}{verb.help}" for name, verb in verbs.items()]
-    lines += [
-        "",
-        "Start here:  cloze demo",
-        "Then:        cloze pretrain quick --corpus TEXT --budget 10m --out RUN",
-        "Completion:  eval \"$(cloze --show-completion bash)\"      (or zsh) in the shell's start-up file",
-    ]
-    return "\n".join(lines)
-
-
-def load_verb(name: str) -> typer.Typer:
-    """The typer application of one verb; an unknown verb is a `UserError` naming the nearest."""
-    import typer
-
-    if name not in VERBS:
-        raise UserError(f"unknown verb {name!r}. {nearest(name, VERBS)}\n  cloze --help lists every verb.")
-    module = import_module(f"cloze.cli.{VERBS[name].module}")
-    app = getattr(module, "app", None)
-    if app is None:
-        # plain help: one line per option instead of boxes, and no need to load rich
-        app = typer.Typer(
-            add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
-        )
-        app.command()(module.command)
-    made: typer.Typer = app
-    return made
 
 
 def run(arguments: list[str]) -> None:

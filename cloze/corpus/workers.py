@@ -21,7 +21,6 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-import cloze
 from cloze.corpus.readers.blocks import Block
 from cloze.errors import ClozeError, RunError
 
@@ -116,7 +115,7 @@ def serve(pipe: Connection) -> None:
 
 
 def _start(theirs: socket.socket) -> subprocess.Popen[bytes]:
-    packages = str(Path(cloze.__file__).resolve().parent.parent)
+    packages = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(p for p in (packages, os.environ.get("PYTHONPATH", "")) if p)
     # One thread per process, and few malloc arenas with early returns, so that memory does not grow with time.
     environment = {

@@ -9,9 +9,9 @@ file as it is, otherwise.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import tokenizers
@@ -20,15 +20,27 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from cloze.errors import CheckpointError, ClozeError, RecipeError
 from cloze.text.apart import read_segmenter, write_segmenter
 from cloze.text.roles import CONFIG_KEYS, XLM_LITERALS, guess_literals
+from cloze.text.segment import Segmenter
 from cloze.untrusted import parse_json, read_small
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+T = TypeVar("T", bound="Described")
 
-    from cloze.text.segment import Segmenter
-    from cloze.text.tokenizer import Tokenizer
 
-    Make = Callable[[str, Mapping[str, str], Segmenter | None], Tokenizer]
+class Described(Protocol):
+    """What a folder says of a tokenizer, a `cloze.text.Tokenizer`."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def roles(self) -> Mapping[str, int]: ...
+    @property
+    def literals(self) -> Mapping[str, str]: ...
+    @property
+    def segmenter(self) -> Segmenter | None: ...
+    def role(self, name: str) -> int: ...
+
 
 BERT_LIKE = ("BertTokenizer", "ElectraTokenizer")
 FILE_AS_IT_IS = "PreTrainedTokenizerFast"
@@ -39,7 +51,7 @@ _ROBERTA_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]")
 
 
 def write_folder(
-    tokenizer: Tokenizer,
+    tokenizer: Described,
     folder: Path,
     length: int,
     frame_single: str,
@@ -86,10 +98,10 @@ _FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt",
     "segmenter.json", "segmenter.txt",
 )  # fmt: skip
-_in_use: WeakValueDictionary[tuple[Any, ...], Tokenizer] = WeakValueDictionary()
+_in_use: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
-def read_folder(folder: Path, make: Make) -> Tokenizer:
+def read_folder(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None], T]) -> T:
     """The tokenizer of a folder, made of its description, its literals and its segmenter: tokenizer.json, else BERT's vocab.txt,
     else vocab.json with merges.txt. A tokenizer in use, of the same unchanged files, is shared: tokenizers never change.
     """
@@ -97,13 +109,13 @@ def read_folder(folder: Path, make: Make) -> Tokenizer:
         raise CheckpointError(f"{folder}: no such folder; expected a folder with tokenizer.json or vocab.txt.")
     stats = [path.stat() for name in _FILES if (path := folder / name).exists()]
     key = (folder.resolve(), make, *((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats))
-    found = _in_use.get(key)
+    found: T | None = _in_use.get(key)
     if found is None:
         found = _in_use[key] = _read(folder, make)
     return found
 
 
-def _read(folder: Path, make: Make) -> Tokenizer:
+def _read(folder: Path, make: Callable[[str, Mapping[str, str], Segmenter | None], T]) -> T:
     config = _read_json(folder / "tokenizer_config.json")
     if (folder / "tokenizer.json").is_file():
         data = _read_json(folder / "tokenizer.json")
@@ -126,7 +138,7 @@ def _read(folder: Path, make: Make) -> Tokenizer:
         ) from None
 
 
-def frame_parts(tokenizer: Tokenizer, frame: str) -> list[str]:
+def frame_parts(tokenizer: Described, frame: str) -> list[str]:
     """The parts of a frame in order: roles, `{A}` and `{B}`. Anything else is a `RecipeError`."""
     parts = frame.split()
     for part in parts:
@@ -140,7 +152,7 @@ def frame_parts(tokenizer: Tokenizer, frame: str) -> list[str]:
     return parts
 
 
-def _post_processor(tokenizer: Tokenizer, single: str, pair: str | None, segments: bool) -> dict[str, Any]:
+def _post_processor(tokenizer: Described, single: str, pair: str | None, segments: bool) -> dict[str, Any]:
     """TemplateProcessing for the frames. What stands before `{B}` has type 0, the rest type 1, where there are segments."""
     used: dict[str, Any] = {}
 
@@ -163,7 +175,7 @@ def _post_processor(tokenizer: Tokenizer, single: str, pair: str | None, segment
     return {"type": "TemplateProcessing", "single": one, "pair": two, "special_tokens": used}
 
 
-def _rebuilds(name: str, tokenizer: Tokenizer, data: Mapping[str, Any], single: str, pair: str | None) -> bool:
+def _rebuilds(name: str, tokenizer: Described, data: Mapping[str, Any], single: str, pair: str | None) -> bool:
     """Would transformers' class of that name, rebuilt from its switches, be this tokenizer?"""
     normaliser = data.get("normalizer") or {}
     before = data.get("pre_tokenizer") or {}
@@ -183,7 +195,7 @@ def _rebuilds(name: str, tokenizer: Tokenizer, data: Mapping[str, Any], single: 
     return name == "GPT2Tokenizer" and plain and single.strip() == "{A}" and pair is None
 
 
-def _is_gpt(tokenizer: Tokenizer, data: Mapping[str, Any]) -> bool:
+def _is_gpt(tokenizer: Described, data: Mapping[str, Any]) -> bool:
     """Is it BPE with BERT's cuts and lower-casing, as `OpenAIGPTTokenizer` always has it?"""
     normaliser = data.get("normalizer") or {}
     usual = normaliser.get("type") == "BertNormalizer" and normaliser.get("strip_accents") in (None, True)

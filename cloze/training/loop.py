@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import torch
 
-from cloze.batching import Cursor, MicroBatch
+from cloze.batching import Cursor
 from cloze.training.distribution import Ranks, join, processes
 from cloze.training.engines import Choice, choose
 from cloze.training.interrupt import Interrupt, interrupts
@@ -24,17 +23,8 @@ from cloze.training.movement import set_rate
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
 from cloze.training.run import Outcome, Run
-from cloze.training.session import Session, token_fields
+from cloze.training.session import Piece, Session, token_fields
 from cloze.training.together import together
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A micro-batch of an entry, and where its rows stand in the step."""
-
-    entry: str
-    micro: MicroBatch
-    first_row: int
 
 
 def train(run: Run) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,6 +40,15 @@ from cloze.training.state import (
 )
 
 _LOG_SHARE, _CHECKPOINT_SHARE = 1 / 500, 1 / 10
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A micro-batch of an entry, and where its rows stand in the step."""
+
+    entry: str
+    micro: MicroBatch
+    first_row: int
 
 
 class Session:

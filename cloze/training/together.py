@@ -21,8 +21,7 @@ from cloze.objectives import Loss
 from cloze.training.precision import casting
 
 if TYPE_CHECKING:
-    from cloze.training.loop import Piece
-    from cloze.training.session import Session
+    from cloze.training.session import Piece, Session
 
 Kept = Mapping[str, Tensor]
 

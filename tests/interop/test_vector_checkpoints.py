@@ -14,7 +14,7 @@ from cloze.assembly.build import load_checkpoint
 from cloze.cli.main import main
 from cloze.errors import CheckpointError
 from cloze.interop import Card, Head, Model, Reading, export_folder
-from cloze.interop.vectors import Vectors, open_fasttext, open_vectors
+from cloze.interop.vectors import open_fasttext, open_vectors
 from cloze.interop.vectors.fasttext import FastText, Settings, write_fasttext
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
@@ -48,7 +48,7 @@ def test_a_file_becomes_a_checkpoint_that_is_open_to_all_verbs(
     assert main(["import", str(text), "--out", str(out), "--name", "mine"]) == 0
     printed = capsys.readouterr().out
     assert "word_vectors: 8 words, width 3" in printed and "</s> of the file stand for roles" in printed
-    found = Vectors.of(out)
+    found = open_vectors(out)
     assert list(found.words) == ["</s>", "the", "where", "naïve", "cat"]
     assert {word: found.vector(word).tolist() for word in WORDS} == {
         word: open_vectors(text).vector(word).tolist() for word in WORDS
@@ -65,7 +65,7 @@ def test_words_in_a_file_that_spell_roles_become_them(tmp_path: Path) -> None:
     assert main(["import", str(tmp_path / "g.txt"), "--out", str(tmp_path / "out")]) == 0
     tokenizer = load_checkpoint(tmp_path / "out").tokenizer
     assert dict(tokenizer.roles) == {"[PAD]": 0, "[UNK]": 1, "[BOS]": 2, "[EOS]": 3} and tokenizer.piece(1) == "<unk>"
-    found = Vectors.of(tmp_path / "out")
+    found = open_vectors(tmp_path / "out")
     assert list(found.words) == ["<unk>", "a"] and found.own.tolist() == [[5, 6], [1, 2]]
 
 
@@ -75,13 +75,13 @@ def test_repeated_words_are_refused_or_kept_once(tmp_path: Path, capsys: pytest.
     assert main(arguments) == 2
     assert "'a' (lines 1 and 2)" in capsys.readouterr().err and not (tmp_path / "out").exists()
     assert main([*arguments, "--repeated", "first"]) == 0
-    assert Vectors.of(tmp_path / "out").own.tolist() == [[1, 2], [5, 6]]
+    assert open_vectors(tmp_path / "out").own.tolist() == [[1, 2], [5, 6]]
 
 
 def test_a_model_of_fasttext_keeps_n_grams_counts_and_answers(binary: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["import", str(binary), "--out", str(out)]) == 0
-    before, after, loaded = open_vectors(binary), Vectors.of(out), load_checkpoint(out)
+    before, after, loaded = open_vectors(binary), open_vectors(out), load_checkpoint(out)
     for word in [*WORDS, "nowhere", "cats"]:
         assert np.allclose(before.vector(word), after.vector(word), atol=1e-6)
         assert np.allclose(loaded.network.vector_of(word).numpy(), before.vector(word), atol=1e-6)  # type: ignore[operator]
@@ -99,7 +99,7 @@ def test_a_model_of_fasttext_keeps_n_grams_counts_and_answers(binary: Path, tmp_
 
 def test_a_matrix_of_a_checkpoint_is_mapped_and_not_copied(text: Path, tmp_path: Path) -> None:
     assert main(["import", str(text), "--out", str(tmp_path / "out")]) == 0
-    own = Vectors.of(tmp_path / "out").own
+    own = open_vectors(tmp_path / "out").own
     assert not own.flags.owndata and own.base is not None
 
 
@@ -109,7 +109,7 @@ def test_both_sides_are_added(tmp_path: Path) -> None:
     state = {**sides, "bias": torch.zeros(6), "context_bias": torch.zeros(6)}
     model = Model({"width": 2, "both_sides": True, "biases": True}, "open", state, {}, "word_vectors")
     export_folder(tmp_path / "g", model=model, tokenizer=tokenizer, reading=Reading("{A}", None, "first"), card=Card("g"))
-    found = Vectors.of(tmp_path / "g")
+    found = open_vectors(tmp_path / "g")
     assert np.array_equal(found.own, (sides["embeddings.weight"] + sides["contexts.weight"])[4:].numpy())
     assert found.row("B") == 1 and found.row("c") is None  # its tokenizer lower-cases
 
@@ -122,7 +122,7 @@ def test_any_network_with_a_table_has_neighbours(
         export_folder(
             tmp_path / name, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card(name)
         )
-        found = Vectors.of(tmp_path / name)
+        found = open_vectors(tmp_path / name)
         table = made.network.state_dict()["embeddings.tokens.weight"].numpy()
         assert len(found) == len(made.tokenizer.ordinary_ids) and not set(made.tokenizer.literals.values()) & set(found.words)
         word = "cat" if name == "bert" else next(w[1:] for w in found.words if w.startswith("Ġ") and len(w) > 1)
@@ -140,18 +140,18 @@ def test_a_folder_that_is_damaged_is_told(text: Path, tmp_path: Path) -> None:
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-5])
     with pytest.raises(CheckpointError, match="damaged or copied only in part"):
-        Vectors.of(out)
+        open_vectors(out)
     weights.unlink()
     with pytest.raises(CheckpointError, match="no such file"):
-        Vectors.of(out)
+        open_vectors(out)
     from safetensors.torch import save_file
 
     save_file({"embeddings.weight": torch.zeros(3, 3)}, weights)
     with pytest.raises(CheckpointError, match="a table of 3 rows for 8 ids"):
-        Vectors.of(out)
+        open_vectors(out)
     save_file({"embeddings.weight": torch.full((8, 3), torch.nan)}, weights)
     with pytest.raises(CheckpointError, match="number 1 of '</s>'.*is nan"):
-        Vectors.of(out)
+        open_vectors(out)
 
 
 def test_a_network_without_a_table_says_so(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_network_without_a_table_says_so(tmp_path: Path) -> None:
     path = tmp_path / "g" / "cloze" / "network.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "part": "another"}))
     with pytest.raises(CheckpointError, match="another has no table with a vector for every token"):
-        Vectors.of(tmp_path / "g")
+        open_vectors(tmp_path / "g")
 
 
 def test_other_heads_have_no_answers_for_fasttext(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,20 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.exercises.units.lengths import LengthLaw
 from cloze.rng import Draw, UInt32
 from cloze.rows import Rows, before, counted, where
-
-if TYPE_CHECKING:
-    from cloze.exercises.mask import Mask
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 NEVER = np.uint32(0xFFFFFFFF)
+
+
+class Options(Protocol):
+    """What units read of the arguments of `mask`."""
+
+    @property
+    def unit(self) -> str | list[str]: ...
+    @property
+    def rate(self) -> float: ...
+    @property
+    def of(self) -> str: ...
+    @property
+    def rounding(self) -> str: ...
+    @property
+    def lengths(self) -> LengthLaw | None: ...
+    @property
+    def words(self) -> bool: ...
+    @property
+    def count(self) -> int | None: ...
+    @property
+    def one_in(self) -> int | None: ...
+    @property
+    def mean(self) -> float: ...
+    @property
+    def start(self) -> dict[str, float] | None: ...
+    @property
+    def power(self) -> float: ...
+    @property
+    def counts(self) -> Ints | None: ...
 
 
 class Words(NamedTuple):
@@ -39,7 +66,7 @@ class Words(NamedTuple):
 class Question:
     """Choose `number` (B,) of the `free` tokens (B, L) of these rows, as `mask` says."""
 
-    mask: Mask
+    mask: Options
     rows: Rows
     draw: Draw
     free: Bools

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +33,6 @@ class Vectors:
     counts: NDArray[np.int64] | None = None
     lower: bool = False
     marks: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, path: Path | str, *, repeated: str = "refuse") -> Vectors:
-        """Open a file of vectors or a checkpoint; see `open_vectors`."""
-        from cloze.interop.vectors.opening import open_vectors
-
-        return open_vectors(path, repeated=repeated)
 
     def __len__(self) -> int:
         return len(self.words)
