@@ -131,9 +131,14 @@ def system_page(system: str) -> str:
     text = f"# {system}\n\n{_generated}\n" + "\n\n".join(dict.fromkeys(o.paper for o in mine)) + "\n"
     for o in mine:
         source = (resources.files("cloze") / "recipes" / f"{o.name}.yaml").read_text(encoding="utf-8")
-        text += f"\n<details markdown><summary>cloze show {o.name}</summary>\n\n```yaml\n{source}```\n\n</details>\n"
-        text += f"\n<details markdown><summary>figures of {o.name} and their sources</summary>\n\n{system_figures(o.name)}\n\n</details>\n"
+        text += _folded(f"cloze show {o.name}", f"```yaml\n{source}```")
+        text += _folded(f"figures of {o.name} and their sources", system_figures(o.name))
     return text + "\n" + _end + by_hand
+
+
+def _folded(summary: str, text: str) -> str:
+    """Text that opens at a click. `markdown` is for the site; without it the text would be taken for HTML."""
+    return f"\n<details markdown><summary>{summary}</summary>\n\n{text}\n\n</details>\n"
 
 
 def fields_page() -> str:
