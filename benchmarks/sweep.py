@@ -152,7 +152,8 @@ def learned(ledger: Ledger) -> Iterator[str]:
     for _, row in sorted(rows, reverse=True):
         yield row
     if rows:
-        yield f"\n{sum(under >= 0.3 for under, _ in rows)} of {len(rows)} end at least 0.3 nats under the entropy of single tokens."
+        yield ""
+        yield f"{sum(under >= 0.3 for under, _ in rows)} of {len(rows)} end at least 0.3 nats under the entropy of single tokens."
 
 
 TABLES = {"regret": regrets, "family": learned}
