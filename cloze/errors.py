@@ -20,7 +20,7 @@ from pathlib import Path
 
 
 class ClozeError(Exception):
-    """An error whose text is written for a person. `exit_code` is what the command line returns."""
+    """An error that a user can fix: its message says what is wrong and what to do. The command line exits with `exit_code`."""
 
     exit_code = 1
 

@@ -37,10 +37,10 @@ class PartMark:
         self.kind = kind
 
 
-#: `Given[int]` annotates a parameter that assembly fills in.
+#: `Given[int]` annotates a parameter that cloze fills in; a recipe cannot set it.
 Given = Annotated[T, GivenMark()]
 
-#: `Live[float]` annotates a number that a recipe may give as a schedule.
+#: `Live[float]` annotates a number that a recipe may also give as a schedule.
 Live = Annotated[T, LiveMark()]
 
 
@@ -55,7 +55,13 @@ _builders: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
 def register(kind: str, name: str) -> Callable[[Builder], Builder]:
-    """Bind `name` to a builder of `kind`. Binding a name twice to different code is an error."""
+    """A decorator that makes a class or function the part `name` of a kind: an edit, a network, an objective, …
+
+    Its keyword parameters become the keys that a recipe may write.
+
+    Raises:
+        RecipeError: Other code is registered under this name.
+    """
 
     def bind(builder: Builder) -> Builder:
         known = _builders.setdefault(kind, {})

@@ -52,13 +52,19 @@ def load_recipe(
     checkpoints: Mapping[str, Path] | None = None,
     complete: Complete | None = None,
 ) -> Recipe:
-    """A recipe by name (`bert`), file (`mine.yaml`), run folder or as plain data, rescaled (`--size`), with values set (`--set`).
+    """Load a recipe and fill in every default.
 
-    `checkpoints` are the folders that names of checkpoints (`from: NAME`) are bound to; None: that is not known yet. `complete`
-    adds to the expanded tree, before values are set, what the checkpoints say of themselves; None: they are opened for it if the
-    recipe does not say how text is read.
+    Args:
+        name_or_path: A name (`bert`), a file (`mine.yaml`), a run folder, or the recipe as plain data.
+        size: tiny, mini, small, medium, base or large: rescales the networks (`--size`).
+        overrides: Values to set, `["training.batch=64"]` (`--set`).
+        with_files: Python files that register parts (`--with`).
+        checkpoints: The folders that names of checkpoints (`from: NAME`) are bound to. None: not known yet.
+        complete: Adds what the checkpoints state about themselves to the expanded tree, before values are set. None: they are
+            opened for it if the recipe does not state how text is read.
 
-    Raises one `RecipeError` that holds every fault, each with file, line and value path.
+    Raises:
+        RecipeError: Holds every fault of the recipe, each with file, line and value path.
     """
     parts.import_files(with_files)
     complete = complete or (lambda root, faults: _by_checkpoints(root, checkpoints or {}, faults))

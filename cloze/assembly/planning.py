@@ -36,10 +36,15 @@ def plan(
     init: Path | None = None, text_format: str = "auto", binds: Sequence[str] = (), seed: int = 0, device: str = "auto",
     with_files: Sequence[Path] = (), as_published: bool = False,
 ) -> list[Plan]:
-    """What a `pretrain` with these arguments would buy, one plan for each stage of the recipe. Nothing is written.
+    """What `pretrain` with these arguments would buy. Nothing is trained, and nothing is written to `out`.
 
-    Text is read into a temporary folder. `str(plan)` is what `cloze pretrain --plan` prints. A stage that begins with the
-    weights of another is planned from a random start. Raises what `pretrain` would raise.
+    Text is encoded into a temporary folder. A stage that starts from the weights of another is planned from random weights.
+
+    Returns:
+        One plan per stage of the recipe. `str(plan)` is what `cloze pretrain --plan` prints.
+
+    Raises:
+        ClozeError: As `pretrain`.
     """
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise UserError("--plan is for one process: leave torchrun out.")

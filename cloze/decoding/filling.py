@@ -17,7 +17,7 @@ from cloze.errors import UserError
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that may stand at a mask. `word` is its text; `text` the whole text with this token at this mask."""
+    """A candidate for a mask: `word` is its text, `text` the whole text with the mask replaced by it."""
 
     id: int
     piece: str
@@ -28,7 +28,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Filled:
-    """A text and, for each of its masks in order, the candidates, the most probable first."""
+    """A text and the candidates for each of its masks, the most probable first; `best` is the text with the masks filled."""
 
     given: str
     masks: tuple[tuple[Candidate, ...], ...]

@@ -25,9 +25,14 @@ Stopped = Literal["end", "count", "longest"]
 
 @dataclass(frozen=True)
 class Generated:
-    """A continuation. `stopped`: at the end token, at the number of tokens asked for, or at the network's longest.
+    """A generated text.
 
-    `score`: of a beam search, the log probability divided by the length as the search does it.
+    Attributes:
+        prompt: What the model read.
+        text: What it generated.
+        ids: The token ids of the text.
+        stopped: Why it ends: the end token, the number of tokens, or the limit of the network.
+        score: The log-probability of a beam search, divided by the length penalty.
     """
 
     prompt: str

@@ -18,7 +18,7 @@ _Scores = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 class Neighbour(NamedTuple):
-    """A word and how near it is: a cosine, or the score of an analogy."""
+    """A word and its score: a cosine, or the score of an analogy."""
 
     word: str
     score: float

@@ -29,9 +29,13 @@ Method = Literal["log_probability", "pseudo_log_likelihood", "originality"]
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a text, the number of tokens it is the sum over, how many of those are [UNK], and how many were cut off.
+    """The score of a text.
 
-    Texts are never cut; `cut` counts what did not fit of an answer and of the text it answers.
+    Attributes:
+        score: A sum of natural logarithms.
+        tokens: How many tokens the sum is over.
+        cut: How many tokens of an answer and its text did not fit; other texts are never cut.
+        unknown: How many of the tokens are [UNK].
     """
 
     score: float

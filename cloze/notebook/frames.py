@@ -12,11 +12,14 @@ from cloze.tasks.task import Evaluation
 
 
 def frame(results: Any) -> Any:
-    """A pandas `DataFrame` of what a method of a model returned: a row for each result.
+    """A pandas `DataFrame` of the results of a model's method, with one row per result.
 
-    Of `fill` it is a row for each candidate (text, mask, rank, word, probability), of `evaluate` one for each metric, of lists
-    of neighbours one for each neighbour with the number of the word that was asked for (`item`). Probabilities by label
-    become columns `probabilities.LABEL`.
+    Results of `fill` have one row per candidate (text, mask, rank, word, probability), those of `evaluate` one per metric, and
+    lists of neighbours one per neighbour, with the number of the word (`item`). Probabilities of labels become the columns
+    `probabilities.LABEL`.
+
+    Raises:
+        UserError: pandas is not installed.
     """
     try:
         import pandas  # type: ignore[import-untyped]

@@ -42,11 +42,13 @@ Texts = Iterable[str]
 class Model:
     """A checkpoint ready for use: `cloze.load(folder)` opens one, `cloze.pretrain` and `cloze.finetune` return one.
 
-    A method takes one string or any number of them: one gives one result, a list gives a list (or an array) in the same order.
-    `can` names the methods that this checkpoint has what they need for; another refuses with a `CheckpointError` that names
-    them. `cloze.frame(results)` makes a data frame of what a method returned.
+    Every method takes one string or a list. A string gives one result; a list gives a list, or an array, in the same order.
+    `can` names the methods that this checkpoint supports; any other raises a `CheckpointError` that names them.
+    `cloze.frame(results)` turns the results of a method into a data frame.
 
-    checkpoint: network, heads, tokenizer and reading as they were loaded. outcome: how training ended, None of a loaded one.
+    Attributes:
+        checkpoint: The network, its heads, the tokenizer and the input templates.
+        outcome: How the training ended. None if the model was loaded.
     """
 
     def __init__(self, checkpoint: Loaded, *, outcome: Outcome | None = None, temporary: Path | None = None) -> None:
@@ -57,7 +59,7 @@ class Model:
 
     @property
     def folder(self) -> Path:
-        """Where it was loaded from."""
+        """The folder that the model was loaded from."""
         return Path(self.checkpoint.folder)
 
     @property
@@ -67,12 +69,12 @@ class Model:
 
     @property
     def tokenizer(self) -> Any:
-        """Its tokenizer: `encode`, `decode`, `size`."""
+        """The tokenizer: `encode`, `decode`, `size`."""
         return self.checkpoint.tokenizer
 
     @cached_property
     def described(self) -> Mapping[str, Any]:
-        """What was written down when it was fine-tuned (`cloze/task.json`); empty of a model that was not."""
+        """The record of fine-tuning (`cloze/task.json`); empty if the model was not fine-tuned."""
         try:
             return contents_of(self.folder)
         except CheckpointError:
@@ -80,27 +82,27 @@ class Model:
 
     @property
     def task(self) -> str | None:
-        """The task it was fine-tuned for, None if it was not, or for several."""
+        """The task that the model was fine-tuned for. None if there is none, or several."""
         return self.described.get("task")
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The names of its tasks, where it was fine-tuned for several: `predict` and `evaluate` ask for one of them."""
+        """The names of the tasks of a model that was fine-tuned for several; `predict` and `evaluate` take one of them."""
         return tuple(self.described.get("tasks") or ())
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels it chooses among."""
+        """The labels that the model chooses among."""
         return tuple(self.described.get("labels") or ())
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """The metrics on its dev set when it was fine-tuned."""
+        """The metrics on the dev set of fine-tuning."""
         return dict(self.described.get("dev") or {})
 
     @cached_property
     def can(self) -> tuple[str, ...]:
-        """The methods that this checkpoint has what they need for."""
+        """The names of the methods that this checkpoint supports."""
         needs: dict[str, Callable[[], Any]] = {
             "fill": lambda: to_fill(self.checkpoint), "generate": lambda: to_generate(self.checkpoint),
             "embed": self._require_states, "score": lambda: to_score(self.checkpoint),
@@ -110,7 +112,7 @@ class Model:
         return tuple(name for name, need in needs.items() if _works(need))
 
     def __repr__(self) -> str:
-        """One line: what it is, how large, what it can do."""
+        """One line: the kind of model, its size, its methods."""
         loaded = self.checkpoint
         sizes = [f"{name} {loaded.network_arguments[name]}" for name in ("layers", "width") if name in loaded.network_arguments]
         what = ", ".join([loaded.imported.model.part, *sizes])
@@ -130,9 +132,13 @@ class Model:
     @overload
     def fill(self, texts: Texts, *, top: int = 5, language: str | None = None, batch: int = 32) -> list[Filled]: ...
     def fill(self, texts: str | Texts, *, top: int = 5, language: str | None = None, batch: int = 32) -> Any:
-        """The `top` most probable words at every [MASK]: a `Filled` with `best`, the text, and `masks`, candidates of each mask.
+        """The `top` most probable words for every [MASK].
 
-        A text without a mask, or longer than the network reads, is a `UserError`.
+        Returns:
+            A `Filled` per text: `best` is the completed text, `masks` holds the candidates for each mask.
+
+        Raises:
+            UserError: A text has no mask, or is longer than the network can read.
         """
         self._require("fill", lambda: to_fill(self.checkpoint))
         ready = to_fill(self.checkpoint, language=language)
@@ -155,9 +161,24 @@ class Model:
         top_p: float | None = None, beams: int | None = None, length_penalty: float = 1.0, no_repeat: int = 0,
         min_tokens: int = 0, seed: int = 0, language: str | None = None, batch: int = 32,
     ) -> Any:
-        """Up to `tokens` new tokens behind every text, or the answer of an encoder-decoder: a `Generated` with `text`.
+        """Continue every text by up to `tokens` tokens. An encoder-decoder generates its output for the text.
 
-        `temperature` 0 takes the most probable token, `beams` searches; equal seeds give equal texts. See `cloze generate`.
+        Args:
+            texts: What the model reads.
+            tokens: The most tokens to generate.
+            temperature: 0 takes the most probable token; 1 samples from the model's distribution.
+            top_k: Sample from the k most probable tokens only.
+            top_p: Sample from the most probable tokens whose probabilities sum to p.
+            beams: Beam search with this many beams instead of sampling.
+            length_penalty: The power of the length by which beam search divides a score.
+            no_repeat: No n-gram of this length occurs twice. 0: no limit.
+            min_tokens: The fewest tokens before the text may end.
+            seed: Equal seeds give equal texts.
+            language: The language of the texts, for networks that read one.
+            batch: Texts at once.
+
+        Returns:
+            A `Generated` per text.
         """
         self._require("generate", lambda: to_generate(self.checkpoint))
         ready = to_generate(self.checkpoint, language=language)
@@ -172,10 +193,19 @@ class Model:
         self, texts: str | Texts, *, layer: int = -1, pooling: Pooling = "mean", normalise: bool = False,
         length: int | None = None, language: str | None = None, batch: int = 64,
     ) -> NDArray[np.float32]:
-        """A vector of every text: (N, D) float32, of one string (D,). Texts that are too long are cut, with a warning.
+        """One vector per text. Texts that are too long are cut, with a warning.
 
-        `layer` counts from 0, the embeddings, or from the top with negative numbers; `pooling` is mean, max, first or summary;
-        `normalise` gives length 1, so that products are cosines.
+        Args:
+            texts: One string or several.
+            layer: 0 is the embeddings; negative numbers count from the last layer.
+            pooling: mean, max, first or summary.
+            normalise: Divide each vector by its length, so that dot products are cosines.
+            length: The most tokens to read of a text.
+            language: The language of the texts, for networks that read one.
+            batch: Texts at once.
+
+        Returns:
+            An array (texts, width) of float32; (width,) for one string.
         """
         self._require("embed", self._require_states)
         reader = Reader.of(self.checkpoint, language=language)
@@ -201,10 +231,22 @@ class Model:
         self, texts: str | Texts, answers: str | Texts | None = None, *, order: str | None = None,
         stride: int | None = None, truncate: bool = False, language: str | None = None,
     ) -> Any:
-        """How probable every text is: a `Score` with `score`, a natural logarithm, `tokens` and `per_token`.
+        """The log-probability of every text (natural logarithm).
 
-        Left to right a log-probability, else a pseudo-log-likelihood, each token masked alone; of a discriminator the
-        log-probability that all tokens are original. An encoder-decoder scores `answers` to the texts.
+        A network that reads from left to right gives log P(text). A network that fills gaps gives the pseudo-log-likelihood:
+        each token is masked alone. A discriminator gives the log-probability that all tokens are original. An encoder-decoder
+        scores `answers`, one per text.
+
+        Args:
+            texts: One string or several.
+            answers: The outputs of an encoder-decoder.
+            order: Read in this order, if the network has several.
+            stride: Split long texts into windows that start this many tokens apart. None: half a window.
+            truncate: Cut an answer or its text if they are too long, instead of raising an error.
+            language: The language of the texts, for networks that read one.
+
+        Returns:
+            A `Score` per text: `score`, `tokens` and `per_token`.
         """
         self._require("score", lambda: to_score(self.checkpoint))
         ready = to_score(self.checkpoint, order=order, language=language)
@@ -225,11 +267,16 @@ class Model:
     @overload
     def predict(self, texts: Path | Iterable[Any], *, task: str | None = None, batch: int = 64) -> list[Any]: ...
     def predict(self, texts: str | Path | Iterable[Any], *, task: str | None = None, batch: int = 64) -> Any:
-        """What it was fine-tuned for, of every text: of a classifier a `Choice` with `label`, `probability`, `probabilities`.
+        """The predictions of a fine-tuned model. Texts that are too long are cut, with a warning.
 
-        Texts are strings, for a task with several texts tuples of them, or rows by column: dictionaries, a data frame, a
-        data set; a `Path` is read as `cloze predict` reads it. Texts that are too long are cut, with a warning. `task`: the
-        name of one of several `tasks`.
+        Args:
+            texts: Strings; for a task with several texts, tuples of strings; or dictionaries, a data frame or a data set. A
+                `Path` is read as `cloze predict` reads it.
+            task: The name of the task, if the model has several `tasks`.
+            batch: Texts at once.
+
+        Returns:
+            A prediction per text. A classifier's is a `Choice` with `label`, `probability` and `probabilities`.
         """
         self._require("predict", lambda: contents_of(self.folder))
         learner, _ = self._learned(task)
@@ -246,9 +293,14 @@ class Model:
         self, rows: str | Path | Iterable[Any], *, task: str | None = None, bootstrap: int | None = None, seed: int = 0,
         batch: int = 64,
     ) -> Evaluation:
-        """Its metrics on rows with answers: tuples (text, label), rows by column, or a file.
+        """The metrics of a fine-tuned model on labelled rows.
 
-        `bootstrap`: with 95 % intervals over so many draws of the examples (`intervals`).
+        Args:
+            rows: Tuples `(text, label)`, dictionaries, a data frame, a data set, or a file.
+            task: The name of the task, if the model has several `tasks`.
+            bootstrap: Resample the examples this many times and return 95 % confidence intervals.
+            seed: The seed of the resampling.
+            batch: Rows at once.
         """
         self._require("evaluate", lambda: contents_of(self.folder))
         learner, described = self._learned(task)
@@ -264,9 +316,9 @@ class Model:
     @overload
     def neighbours(self, words: Texts, *, count: int = 10, restrict: int | None = None) -> list[list[Neighbour]]: ...
     def neighbours(self, words: str | Texts, *, count: int = 10, restrict: int | None = None) -> Any:
-        """The `count` words whose vectors have the highest cosine with a word's, best first: `Neighbour(word, score)`.
+        """The `count` words whose vectors have the highest cosine with the vector of a word, best first.
 
-        Of a Transformer these are the vectors of its token table. `restrict` looks among the first so many words alone.
+        For a Transformer these are the rows of its token embeddings. `restrict` searches the first so many words only.
         """
         self._require("neighbours", self._require_vectors)
         return _each(words, lambda some: neighbours(self.vectors, some, count=count, restrict=restrict))
@@ -280,11 +332,11 @@ class Model:
 
     @cached_property
     def vectors(self) -> Vectors:
-        """The vectors of its words: `words`, `matrix` (N, D), `vector(word)`."""
+        """The word vectors: `words`, `matrix` (N, D), `vector(word)`."""
         return open_vectors(self.folder)
 
     def save(self, folder: str | Path) -> Path:
-        """Write it to a new folder that `cloze.load` and transformers open; of a run's text and checkpoints nothing is copied."""
+        """Write the model to a new folder that `cloze.load` and transformers open, without training text or checkpoints."""
         from cloze.assembly.share import share
 
         share(self.folder, Path(folder))
@@ -296,7 +348,7 @@ class Model:
         return self._learners[task]
 
     def _require(self, name: str, need: Callable[[], Any]) -> None:
-        """Refuse a method that the checkpoint cannot do, in words that name those it can."""
+        """Refuse a method that the checkpoint does not support; the message names those that it does."""
         try:
             need()
         except ClozeError as error:
@@ -314,9 +366,14 @@ class Model:
 
 
 def load(folder: str | Path, *, device: str = "auto") -> Model:
-    """Open a run, a fine-tuned folder, or a Hugging Face folder of a kind that `cloze import` reads.
+    """Open a run folder, a fine-tuned folder, or a Hugging Face folder of a kind that `cloze import` reads.
 
-    `device` is auto, cpu, cuda or cuda:N. What is missing, damaged or of an unknown kind is a `CheckpointError`.
+    Args:
+        folder: The folder.
+        device: auto, cpu, cuda or cuda:N.
+
+    Raises:
+        CheckpointError: The folder is missing, damaged or of an unknown kind.
     """
     return Model(load_checkpoint(folder, device))
 

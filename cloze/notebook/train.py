@@ -38,17 +38,34 @@ def pretrain(
     extend: bool = False, text_format: str = "auto", with_files: Sequence[str | Path] = (), as_published: bool = False,
     report: Say | None = print,
 ) -> Model:
-    """Pre-train a recipe on texts within a budget; returns the model.
+    """Pre-train a recipe on text within a budget.
 
-    recipe: a name (`cloze.load_recipe` knows them all) or a file. corpus: a path or paths, or texts: any iterable of strings,
-    each a document; of rows, of a data frame or of a data set the column `text`. budget: "10m", "2000steps", "50Mtokens".
-    out: the run's folder, in which a run that was stopped resumes when the same is given again; None: a temporary folder that
-    is removed with the model (`model.save` keeps it). held_out: texts for the held-out loss in place of a share of the corpus.
-    overrides: values of the recipe, {"training.batch": 64} or ["training.batch=64"]. init: a model to begin with. binds: by
-    name paths, texts or models for what else the recipe reads. report: where lines go, None for nowhere.
+    Args:
+        recipe: The name of a recipe (`cloze list` prints them) or a file.
+        corpus: A path or several; or an iterable of strings, each a document; or rows, a data frame or a data set.
+        out: The run folder. The same call resumes a run that was stopped. None: a temporary folder, which is deleted together
+            with the model; `model.save` keeps the model.
+        budget: For example "10m", "2000steps" or "50Mtokens". None: the published budget.
+        size: tiny, mini, small, medium, base or large: rescales the networks.
+        held_out: Texts for the held-out loss. None: a fraction of the corpus.
+        text: The column that holds the text of a row.
+        overrides: Values of the recipe, `{"training.batch": 64}` or `["training.batch=64"]`.
+        init: A model to start from.
+        tokenizer: The folder of a tokenizer. None: one is trained on the corpus.
+        binds: Paths, texts or models for the other inputs that the recipe names.
+        seed: The seed of the run.
+        device: auto, cpu, cuda or cuda:N.
+        extend: Resume a finished run with a larger budget.
+        text_format: How to read the files, if their names do not show it.
+        with_files: Python files that register parts.
+        as_published: Do not fit the recipe to the budget.
+        report: Called with every line that a run prints. None prints nothing.
 
-    Raises a `ClozeError` for whatever cannot be run, before anything is trained. Ctrl-C stops after a checkpoint; what is
-    returned then is the model so far, and its `outcome.finished` is False.
+    Returns:
+        The model. After Ctrl-C it is the model at that step, and `model.outcome.finished` is False.
+
+    Raises:
+        ClozeError: The run cannot start. Nothing has been trained.
     """
     with _reporting(report) as stack:
         folder, temporary = stack.enter_context(_folder(out))
@@ -78,14 +95,27 @@ def finetune(
     binds: Mapping[str, Any] | None = None, device: str = "auto", extend: bool = False, from_scratch: bool = False,
     report: Say | None = print,
 ) -> Model:
-    """Fine-tune a model on labelled text, chosen by its metric on `dev`; returns the model of the best epoch and seed.
+    """Fine-tune a model on labelled text. The metric on `dev` selects the best epoch and seed.
 
-    train, dev, test: a file, or rows: tuples of the task's columns, [(text, label), …], [(text, text_b, label), …]; or rows by
-    column: dictionaries, a data frame, a data set. dev may be a share of the training rows, drawn by the first seed. columns:
-    where rows name their columns otherwise: {"text": "review", "label": "stars"}. The rest is as in `pretrain`.
+    Arguments that are not listed are as in `pretrain`.
 
-    `model.metrics` of the result are those on dev, `model.described["test"]` those on test, `model.described["spread"]` mean
-    and deviation over the seeds. What the model was read from is not changed.
+    Args:
+        model: A model or its folder, which is not changed.
+        train: A file; or tuples in the order of the task's columns, `[(text, label), …]` or `[(text, text_b, label), …]`; or
+            dictionaries, a data frame or a data set.
+        dev: As `train`, or the fraction of the training rows to hold out; the first seed draws them.
+        task: The name of a task (`cloze list` prints them).
+        test: As `train`. Its metrics are in `described["test"]` of the result.
+        columns: Your names of the task's columns, `{"text": "review", "label": "stars"}`.
+        seeds: One run for each. `described["spread"]` of the result has the mean and the standard deviation.
+        recipe: A recipe to use instead of the task's own.
+        from_scratch: Start from random weights instead of the model's.
+
+    Returns:
+        The best model. Its `metrics` are those on `dev`.
+
+    Raises:
+        ClozeError: The run cannot start, or a row cannot be used; the message names the row.
     """
     source = model.folder if isinstance(model, Model) else Path(model)
     read = make_task(task, **(columns or {}))

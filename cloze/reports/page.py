@@ -55,10 +55,17 @@ def unique_names(folders: Sequence[Path]) -> list[str]:
 
 
 def write_report(folders: Sequence[Path | str] | Path | str, out: Path | str | None = None) -> Path:
-    """Write the report of one or several run folders; returns the file.
+    """Write the report of one or several run folders.
 
-    `out` is an HTML file; without it a single run gets `report.html` inside its folder, several get `report.html` in
-    the current folder. Raises `CheckpointError` where a folder holds no run.
+    Args:
+        folders: One run folder or several.
+        out: The HTML file. None: `report.html` in the folder of a single run, in the current folder for several.
+
+    Returns:
+        The file.
+
+    Raises:
+        CheckpointError: A folder holds no run.
     """
     given = [folders] if isinstance(folders, (str, Path)) else folders
     found = find_runs([Path(folder) for folder in given])

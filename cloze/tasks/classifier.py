@@ -28,8 +28,17 @@ class Labelled(FramedRow):
 
 @dataclass(frozen=True)
 class Choice:
-    """The label of one row: the file's line it comes from, its texts, the probability of every label, and how many tokens did not
-    fit."""
+    """The predicted label of a row.
+
+    Attributes:
+        line: The line of the file that the row comes from.
+        text: The text.
+        text_b: The second text, if the task has one.
+        label: The most probable label.
+        probability: Its probability.
+        probabilities: The probability of every label.
+        cut: How many tokens of the text did not fit.
+    """
 
     line: int
     text: str

@@ -55,10 +55,16 @@ class Written(Prediction, Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics on some examples; `baseline` are those of always giving the training text's most frequent answer.
+    """The metrics of a model on labelled examples.
 
-    `intervals`: of each metric where 95 % of it lie when the examples are drawn again, if that was asked for.
-    `report` has a row for each kind of answer, all with the same keys, of which the first names the kind.
+    Attributes:
+        examples: How many examples.
+        metrics: Each metric by name.
+        baseline: The metrics of always giving the most frequent answer of the training rows.
+        remarks: What to know about the figures, such as texts that were cut.
+        intervals: The 95 % confidence interval of each metric, with `bootstrap`.
+        judged: What the metrics need of each example.
+        report: One row per kind of answer, all with the same keys; the first names the kind.
     """
 
     examples: int

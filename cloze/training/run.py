@@ -137,10 +137,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call of `train` ended. `finished`: the budget is spent; otherwise `reason` names the signal that came.
+    """How a run ended.
 
-    `compiled`: an engine did the work and not the loop, so that steps are no updates. `standing` is the best evaluation of a run
-    that chooses among its checkpoints.
+    Attributes:
+        folder: The run folder.
+        step: The last step.
+        finished: The budget is spent.
+        reason: Why the run ended: for example the name of a signal.
+        held_out: The last held-out loss.
+        compiled: A compiled engine trained, so steps are not updates.
+        standing: The best evaluation of a run that chooses among its checkpoints.
     """
 
     folder: Path

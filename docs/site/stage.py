@@ -8,7 +8,6 @@ mkdocstrings shows; it reads docstrings without importing cloze, so building the
 
 from __future__ import annotations
 
-import ast
 import shutil
 from pathlib import Path
 
@@ -21,15 +20,15 @@ PATTERNS = (
     "benchmarks/README.md", "reproductions/*.md", "reproductions/results/*.jsonl",
 )  # fmt: skip
 
-#: The pages of the Python API: title, opening, and names: public ones of `cloze`, or full paths.
+#: The pages of the Python API: title, opening, and the full names of what is shown.
 API: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "train": (
         "Training and loading",
         "Functions that train a model, open one, forecast a run or write a report. "
         "[cloze from Python](../../python.md) shows them in use.",
-        ("pretrain", "finetune", "load", "plan", "load_recipe", "report", "frame"),
+        ("cloze.pretrain", "cloze.finetune", "cloze.load", "cloze.plan", "cloze.load_recipe", "cloze.report", "cloze.frame"),
     ),
-    "model": ("Models", "What `cloze.load`, `cloze.pretrain` and `cloze.finetune` return.", ("Model",)),
+    "model": ("Models", "What `cloze.load`, `cloze.pretrain` and `cloze.finetune` return.", ("cloze.Model",)),
     "results": (
         "Results",
         "What the methods of a model return.",
@@ -42,9 +41,12 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "extend": (
         "Parts of your own",
         "What a file for `--with` imports. [The recipe language](../../language.md#parts-of-your-own) has complete examples.",
-        ("register", "Given", "Live", "Part", "cloze.objectives.objective.Objective", "cloze.objectives.objective.Loss"),
+        (
+            "cloze.register", "cloze.Given", "cloze.Live", "cloze.Part", "cloze.objectives.objective.Objective",
+            "cloze.objectives.objective.Loss",
+        ),
     ),
-    "errors": ("Errors", "Every error that a user can fix is a `cloze.ClozeError`.", ("ClozeError",)),
+    "errors": ("Errors", "Every error that a user can fix is a `cloze.ClozeError`.", ("cloze.ClozeError",)),
 }  # fmt: skip
 
 
@@ -55,20 +57,11 @@ def sources() -> list[str]:
 
 def api_pages() -> dict[str, str]:
     """The pages of the Python API: path → text."""
-    public = public_names()
     pages = {}
     for page, (title, opening, names) in API.items():
-        shown = "\n\n".join(f"::: {public.get(name, name)}" for name in names)
+        shown = "\n\n".join(f"::: {name}" for name in names)
         pages[f"docs/reference/api/{page}.md"] = f"# {title}\n\n{opening}\n\n{shown}\n"
     return pages
-
-
-def public_names() -> dict[str, str]:
-    """The public names of `cloze` and where each is defined: `_PUBLIC` of its `__init__.py`, read without importing it."""
-    for node in ast.parse((ROOT / "cloze" / "__init__.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "_PUBLIC" and node.value:
-            return {name: ".".join(place) for name, place in ast.literal_eval(node.value).items()}
-    raise ValueError("cloze/__init__.py has no table _PUBLIC")
 
 
 def main() -> None:

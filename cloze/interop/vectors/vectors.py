@@ -18,12 +18,16 @@ _CHECKED = 1 << 22  # numbers looked at together
 
 @dataclass(frozen=True)
 class Vectors:
-    """The vectors of some words, most frequent word first where the source says.
+    """Word vectors, the most frequent word first if the source states frequencies.
 
-    words: (N); own: the row of each word (N, D) float32, perhaps mapped from a file and read-only; place: where they come
-    from, for messages; subwords: how words are put together from n-grams (fastText), None: a word is its row; counts: how
-    often each word occurred (N,), None where the source does not say; lower: the words are lower-case because the
-    tokenizer lower-cases; marks: what may stand before a word's spelling (`Ġ`, `▁`), tried when looking it up.
+    Attributes:
+        words: The words (N).
+        own: The row of each word (N, D), float32; it may be mapped from a file and read-only.
+        place: Where the vectors come from, for messages.
+        subwords: How words are composed of n-grams (fastText). None: the vector of a word is its row.
+        counts: How often each word occurred (N,). None: the source does not state it.
+        lower: The words are lower-case, because the tokenizer lower-cases.
+        marks: Prefixes of a word's spelling (`Ġ`, `▁`) that a look-up tries.
     """
 
     words: Sequence[str]
