@@ -23,24 +23,27 @@ _end = "<!-- What follows is written by hand. -->\n"
 
 def family_page() -> str:
     """Every recipe and its ingredients."""
-    found = outlines()
     table = _table(
-        ("recipe", "tokenizer", "source", "networks", "order", "exercise", "objectives", "paper"),
-        ([f"[{o.name}](family/{page_of(o.name)}.md)", o.tokenizer, o.source, ", ".join(o.networks), o.order,
-          " · ".join(o.exercise), " · ".join(o.objectives), o.authors] for o in found),
+        ("recipe", "network", "text", "exercise → objectives", "paper"),
+        ([f"[{o.name}](family/{page_of(o.name)}.md)", _present("; ", ", ".join(o.networks), o.order),
+          _present("; ", o.tokenizer, o.source), _present(" → ", " · ".join(o.exercise), " · ".join(o.objectives)), o.authors]
+         for o in outlines()),
     )
     return f"""# The family
 
 {_generated}
-Every recipe that comes with cloze. `cloze show NAME` prints one in full, `cloze diff A B` what two of them do differently;
-[language.md](language.md) explains the words. Each name leads to a page on its system.
+Every recipe that comes with cloze. `cloze show NAME` prints one in full; `cloze diff A B` prints how two of them differ. Each
+name links to a page on its system. [The recipe language](language.md) explains the terms.
+
+The columns: the network with its layers and width, and its order; the tokenizer and the source of rows; the edits of the exercise
+and the objectives that learn from it.
 
 {table}
 
 ## How each was trained
 
-The figures of the published systems, which the recipes use and the tests compare. A system's page gives all of them with their
-sources. *Italics*: the authors do not state it, or it is not known; the choice is ours.
+The values that the authors published. The recipes use them, and the tests compare the two. The page of a system lists all of them
+with their sources. *Italics*: the authors do not state the value, or it is not known; the choice is ours.
 
 {figures_table()}
 """
@@ -105,7 +108,7 @@ def _shown(value: Any) -> str:
 def system_figures(recipe: str) -> str:
     """Every figure of a recipe with its source, as a table, and what the sources are."""
     groups = published()[recipe]
-    words = {**groups["sources"], OURS: "the authors do not state it, or it is not known; the choice is ours"}
+    words = {**groups["sources"], OURS: "the authors do not state the value, or it is not known; the choice is ours"}
     told = stated(groups)
     used = dict.fromkeys(source for _, source in told.values())
     table = _table(("figure", "value", "source"), ([f"`{f}`", _shown(value), source] for f, (value, source) in told.items()))
@@ -154,9 +157,11 @@ def fields_page() -> str:
     return f"""# The ledger of fields
 
 {_generated}
-Data and model meet only at named fields. A full name is `[view.]field[/set]`: `tokens`, `hole.tokens`, `targets/next`.
-Fields are few and typed by shape and kind; sets are free names, chosen by the edit that gives them and matched by the
-objective that takes them. Shapes: B rows, L positions, M answers, T decoder positions, D width, C characters, R items,
+Data and model exchange named fields and nothing else. A full name is `[view.]field[/set]`: `tokens`, `hole.tokens`,
+`targets/next`. There are few fields, each with a shape and a kind. The name of a set is free: the edit that gives a field chooses
+it, and the objective that takes the field uses the same one.
+
+Shapes: B rows, L positions, M answers, T decoder positions, D width, C characters, R items,
 P pairs or parts, E examples.
 
 ## In a batch
@@ -183,14 +188,18 @@ def parts_page() -> str:
             text = f"```text\n{told.text}\n```" if told.text else ""
             sections += [f"### {name}", *([text] if text else []), *([keys] if told.keys else []), used]
     body = "\n\n".join(sections)
-    return f"""# The parts of the language
+    return f"""# Parts of the recipe language
 
 {_generated}
-Every part that a recipe may name, with its keys, what they accept, and their defaults: what `cloze explain NAME` prints.
-[language.md](../language.md) explains how parts are put together.
+Every part that a recipe may name, with its keys, the values that they accept, and their defaults. `cloze explain NAME` prints the
+same. [The recipe language](../language.md) explains how to combine parts.
 
 {body}
 """
+
+
+def _present(between: str, *texts: str) -> str:
+    return between.join(text for text in texts if text)
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
