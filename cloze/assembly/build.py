@@ -26,6 +26,7 @@ from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.initial import Undrawn
 from cloze.networks.clock import Clock
 from cloze.networks.network import state_width
+from cloze.reading import Reading
 from cloze.registry import lookup
 from cloze.rng import fold
 from cloze.text import Tokenizer
@@ -288,7 +289,7 @@ class Loaded:
     network: nn.Module
     heads: Mapping[str, nn.Module]
     tokenizer: Tokenizer
-    reading: Any
+    reading: Reading
     order: str
     folder: Any
     network_arguments: Mapping[str, Any]

@@ -16,11 +16,9 @@ from cloze.assembly.recipe import (
     Mixing,
     NetworkSpec,
     ObjectiveSpec,
-    OrderName,
     PartSpec,
     PassSpec,
     Phase,
-    Reading,
     Recipe,
     RewriterSpec,
     TaskSpec,
@@ -29,6 +27,7 @@ from cloze.assembly.recipe import (
 )
 from cloze.assembly.schema import Slot, Slots, read_arguments, read_part, slots
 from cloze.bounds import Count, NonNegative, Positive, Share
+from cloze.reading import OrderName, Reading
 
 _head: Slots = {
     "name": Slot(str),

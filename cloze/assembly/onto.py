@@ -6,6 +6,7 @@ checkpoint's, as its shape is (`origins.take_up`). What comes out is an ordinary
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,8 +34,6 @@ from cloze.tasks.answerer import writing_form
 #: What separates two texts where a network knows no pairs and nothing closes a text: the first of these that it knows. GPT has a
 #: new token there (Radford et al., 2018, §3.3).
 DELIMITERS = ("[SEP]", "[EOS]", "[BOS]")
-#: What of a checkpoint's reading a recipe may say.
-_READING = ("single", "pair", "summary", "start", "shift", "orders", "segments")
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Origin:
         """What a loaded checkpoint says."""
         network: Any = loaded.network
         heads: list[Any] = list(loaded.heads.values())
-        said = {name: getattr(loaded.reading, name, None) for name in _READING}
+        said = dataclasses.asdict(loaded.reading)
         reading = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items() if value is not None}
         start = Start(
             order=loaded.order, layers=len(network.depth_groups()) - 1,

@@ -16,12 +16,12 @@ from cloze.assembly.document import Where
 from cloze.assembly.parts import builder_of
 from cloze.bounds import BelowOne, Count, Natural, Positive
 from cloze.errors import RecipeError
+from cloze.reading import Reading
 from cloze.registry import Part
 from cloze.training.rates import listens
 
 #: For a template: that of the checkpoint which the recipe begins with.
 OWN = "reading"
-OrderName = Literal["open", "left_to_right", "right_to_left", "source_to_target"]
 Mixing = Literal["step", "row", "all"]
 
 
@@ -75,26 +75,6 @@ class NetworkSpec:
     change: tuple[PartSpec, ...] = ()
     train: str | tuple[str | int, ...] | PartSpec = "all"
     architecture: str | None = None
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the system reads text once trained: templates for one text and for a pair, and which place sums a text up.
-
-    `start` is the role of the token that a decoder begins with; None: what its architecture begins with. `shift`: a masked
-    token is asked that many places to the left of where it stands, as it was in training (GPT-BERT: 1). `orders` in which it
-    reads, the usual one first; none: the one it was trained in. With `left_to_right` it continues texts, its answer at a token
-    being the next one; with `source_to_target` it writes the second text of `pair` behind the first, one [MASK] after the
-    other (UniLM), which then have the `segments` given here.
-    """
-
-    single: str
-    pair: str | None = None
-    summary: Literal["first", "last"] = "first"
-    start: str | None = None
-    shift: int = 0
-    orders: tuple[OrderName, ...] = ()
-    segments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,7 @@ class ByContinuing(_InOneRow, _AtOnce):
         """All of one segment, every token of the companion asked at the one before it."""
         asked: Edits = [("mask", {"rate": 1.0}), ("predict", {"what": "masked", "shift": 1, "set": set})]
         said = self.reader.reading
-        reading = {"pair": said.pair, "orders": list(getattr(said, "orders", ()))}
+        reading = {"pair": said.pair, "orders": list(said.orders)}
         return Lesson([*self._laid_out(of, longest, [0, 0]), *asked], "left_to_right", reading)
 
     def joined(self, rows: Iterable[Pair]) -> list[Framed]:
@@ -264,7 +264,7 @@ class ByGaps(_InOneRow):
 
     def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
         """Hidden tokens of the companion, asked where they stand."""
-        segments = list(getattr(self.reader.reading, "segments", ())) or None
+        segments = list(self.reader.reading.segments) or None
         asked: Edits = [("mask", {"rate": self.share}), ("corrupt", {}), ("predict", {"what": "masked", "set": set})]
         return Lesson([*self._laid_out(of, longest, segments), *asked], "source_to_target")
 
@@ -311,7 +311,7 @@ def form_of(reader: Reader) -> Form:
         return ByDecoder(reader)
     if reader.order != "source_to_target":
         raise UserError(f"this network reads {reader.order} and does not answer a text by another.")
-    return ByContinuing(reader) if "left_to_right" in getattr(reader.reading, "orders", ()) else ByGaps(reader)
+    return ByContinuing(reader) if "left_to_right" in reader.reading.orders else ByGaps(reader)
 
 
 def least(*bounds: int | None) -> int | None:

@@ -21,21 +21,9 @@ from cloze.errors import CheckpointError, UserError
 from cloze.networks import Cache
 from cloze.networks.blocks.characters import Characters
 from cloze.networks.routing import few, routed, takes_asked
+from cloze.reading import Reading
 from cloze.rng import Draw
 from cloze.rows import Rows
-
-
-class Reading(Protocol):
-    """How a system reads text once trained (`reading:` of its recipe)."""
-
-    @property
-    def single(self) -> str: ...
-
-    @property
-    def pair(self) -> str | None: ...
-
-    @property
-    def summary(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -92,7 +80,7 @@ class Checkpoint(Protocol):
     def tokenizer(self) -> Any: ...
 
     @property
-    def reading(self) -> Any: ...
+    def reading(self) -> Reading: ...
 
     @property
     def order(self) -> str: ...
@@ -102,6 +90,15 @@ class Checkpoint(Protocol):
 
     @property
     def network_arguments(self) -> Mapping[str, Any]: ...
+
+    @property
+    def reads(self) -> Mapping[str, Mapping[str, str]]: ...
+
+    @property
+    def beside(self) -> tuple[Any, ...]: ...
+
+    @property
+    def languages(self) -> tuple[str, ...]: ...
 
     def other(self, name: str) -> Checkpoint: ...
 
@@ -132,7 +129,7 @@ class Reader:
         """
         return cls(
             loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
-            tuple(getattr(loaded, "beside", ())), {} if language is None else {"language": language_id(loaded, language)},
+            loaded.beside, {} if language is None else {"language": language_id(loaded, language)},
         )
 
     @cached_property
@@ -152,12 +149,12 @@ class Reader:
     @cached_property
     def writing(self) -> Layout:
         """The layout of a text and of what is written behind it, from source to target; see `pair`."""
-        return Layout(self.pair.template, self.tokenizer, getattr(self.reading, "segments", ()))
+        return Layout(self.pair.template, self.tokenizer, self.reading.segments)
 
     @property
     def shift(self) -> int:
         """How many places to the left of where it stands a masked token is asked."""
-        return int(getattr(self.reading, "shift", 0))
+        return self.reading.shift
 
     @property
     def longest(self) -> int | None:
@@ -324,9 +321,8 @@ def heads_by_kind(loaded: Checkpoint) -> dict[str, Any]:
     A head that tells words from noise by a state that does not see the word (context2vec) predicts tokens, too.
     """
     found: dict[str, Any] = {}
-    reads = getattr(loaded, "reads", {})
     for name, objective in loaded.heads.items():
-        head = bound(objective, reads.get(name))
+        head = bound(objective, loaded.reads.get(name))
         if completes(head, loaded.network):
             kind, head = "token_prediction", Completing(head)
         else:
@@ -338,7 +334,7 @@ def heads_by_kind(loaded: Checkpoint) -> dict[str, Any]:
 def language_id(loaded: Checkpoint, language: str) -> int:
     """The number of a language by its name, or as it is given; a `UserError` if the network does not know it."""
     count = (loaded.network_arguments.get("inputs") or {}).get("language", 0)
-    names = list(getattr(loaded, "languages", ()))[:count]
+    names = list(loaded.languages)[:count]
     if not count:
         raise UserError(f"{loaded.folder}: this network knows no languages.\n  Leave --language out.")
     if language in names:
@@ -351,7 +347,7 @@ def language_id(loaded: Checkpoint, language: str) -> int:
 
 def orders_of(loaded: Checkpoint) -> tuple[str, ...]:
     """The orders that a checkpoint reads in, the usual one first."""
-    return tuple(getattr(loaded.reading, "orders", ())) or (loaded.order,)
+    return tuple(loaded.reading.orders) or (loaded.order,)
 
 
 def prediction_head(loaded: Checkpoint, *, verb: str) -> Any:

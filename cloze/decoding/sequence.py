@@ -100,7 +100,7 @@ def answer_text(reader: Reader, ids: Sequence[int]) -> str:
 def start_role(reader: Reader) -> str:
     """The role of the token that the decoder begins with: what the reading says, else the end token."""
     roles = reader.tokenizer.roles
-    given = getattr(reader.reading, "start", None)
+    given = reader.reading.start
     name = given or next((role for role in _STARTS if role in roles), None)
     if name is None or name not in roles:
         raise CheckpointError(f"the decoder starts with {given or ' or '.join(_STARTS)}, which the tokenizer does not have.")

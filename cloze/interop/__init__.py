@@ -23,8 +23,9 @@ from cloze.interop import (  # noqa: F401  the imports make the architectures kn
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.interop.card import Card
 from cloze.interop.export import export_folder
-from cloze.interop.model import Head, Model, Reading, Table, complete
+from cloze.interop.model import Head, Model, Table, complete
 from cloze.interop.read import Imported, import_folder
+from cloze.reading import Reading
 
 __all__ = [
     "ARCHITECTURES", "Card", "Head", "Imported", "Model", "Reading", "Table", "complete", "export_folder", "import_folder",

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from cloze.interop.mapping import Facts, Line
-from cloze.interop.model import DERIVED, Head, Model, Reading, defaults
+from cloze.interop.model import DERIVED, Head, Model, defaults
+from cloze.reading import Reading
 
 #: Our activation → the name in config.json. Several of theirs mean one of ours: see `ACTIVATIONS_BACK`.
 ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}

@@ -15,7 +15,7 @@ from torch import Tensor
 from cloze.interop import encoder, seq2seq
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.mapping import Facts, Line, Move
-from cloze.interop.model import Reading
+from cloze.reading import Reading
 
 _NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Setting
 from cloze.interop.mapping import SAME, STACKED, Line, Move
-from cloze.interop.model import Head, Reading
+from cloze.interop.model import Head
+from cloze.reading import Reading
 
 SEGMENTS = Line("embeddings.segments.weight", "{base}embeddings.token_type_embeddings.weight", "S E")
 

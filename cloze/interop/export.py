@@ -16,8 +16,9 @@ from cloze.interop.card import Card, write_card
 from cloze.interop.choice import Choice, against_hint, choose, usual
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import Line, to_theirs
-from cloze.interop.model import PROBLEMS, Head, Model, ReadsText, as_classifier, complete
+from cloze.interop.model import PROBLEMS, Head, Model, as_classifier, complete
 from cloze.interop.sentences import gives_sentences, write_sentences
+from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
 
 DESCRIPTION = "cloze/network.json"
@@ -31,7 +32,7 @@ def export_folder(
     *,
     model: Model,
     tokenizer: Tokenizer,
-    reading: ReadsText,
+    reading: Reading,
     card: Card,
     architecture: str | None = None,
     labels: Sequence[str] | None = None,
@@ -137,7 +138,7 @@ def config_of(
     return config
 
 
-def remarks_of(model: Model, choice: Choice | list[str], reading: ReadsText | None = None) -> list[str]:
+def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> list[str]:
     """What the folder cannot say in transformers' own files, one sentence each."""
     if not isinstance(choice, Choice):
         return [
@@ -154,12 +155,12 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: ReadsText | No
             remarks.append(f"{setting.ours} follows a schedule; config.json says 0.0.")
     remarks += choice.architecture.beware(model.arguments)
     title = choice.architecture.title
-    others = [order for order in getattr(reading, "orders", ()) if order not in choice.architecture.orders]
+    others = [order for order in reading.orders if order not in choice.architecture.orders]
     if others:
         remarks.append(f"transformers' {title} does not read in the order {' or '.join(others)}; cloze does.")
-    if getattr(reading, "shift", 0) and choice.placed:
+    if reading.shift and choice.placed:
         remarks.append(
-            f"a masked token is asked {reading.shift} place to the left of where it stands; "  # type: ignore[union-attr]
+            f"a masked token is asked {reading.shift} place to the left of where it stands; "
             f"transformers' pipelines ask at the mask itself."
         )
     if choice.architecture.pooled and not choice.cls.roles and "pooler.dense.weight" not in model.spare:
@@ -223,7 +224,7 @@ def _own_heads(model: Model, choice: Choice | list[str]) -> dict[str, Tensor]:
 
 
 def _write_tokenizer(
-    stage: Path, tokenizer: Tokenizer, reading: ReadsText, model: Model, choice: Choice | list[str]
+    stage: Path, tokenizer: Tokenizer, reading: Reading, model: Model, choice: Choice | list[str]
 ) -> None:
     segments = bool(model.arguments.get("segments"))
     usual = "BertTokenizer" if segments else None
@@ -241,20 +242,20 @@ def _write_tokenizer(
     write_json(path, {**settings, "model_input_names": names})
 
 
-def _reading(reading: ReadsText, choice: Choice | list[str]) -> dict[str, Any]:
+def _reading(reading: Reading, choice: Choice | list[str]) -> dict[str, Any]:
     """How the system reads text; what a decoder starts with is the architecture's own where the recipe does not say."""
     known: dict[str, Any] = {"single": reading.single, "pair": reading.pair, "summary": reading.summary}
-    start = getattr(reading, "start", None)
+    start = reading.start
     if start is None and isinstance(choice, Choice):
         start = choice.architecture.reading.start
-    rest = {"start": start, **{name: getattr(reading, name, None) for name in ("shift", "orders", "segments")}}
+    rest = {"start": start, "shift": reading.shift, "orders": reading.orders, "segments": reading.segments}
     return known | {name: list(value) if isinstance(value, tuple) else value for name, value in rest.items() if value}
 
 
 def _description(
     model: Model,
     choice: Choice | list[str],
-    reading: ReadsText,
+    reading: Reading,
     card: Card,
     labels: Sequence[str] | None,
     remarks: list[str],

@@ -13,7 +13,7 @@ from cloze.interop.architecture import Architecture, ModelClass, Setting, add
 from cloze.interop.classification import AUTO, GPT2_CLASSIFIER, PIPELINE, ROLE
 from cloze.interop.gpt2 import next_token
 from cloze.interop.mapping import TURNED, Line
-from cloze.interop.model import Reading
+from cloze.reading import Reading
 
 CAUSAL_LM = next_token("GPT", "tokens_embed.weight")
 

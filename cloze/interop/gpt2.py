@@ -9,9 +9,10 @@ from __future__ import annotations
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import GPT2_CLASS, GPT2_CLASSIFIER
 from cloze.interop.mapping import TURNED, Line
-from cloze.interop.model import Head, Reading
+from cloze.interop.model import Head
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
+from cloze.reading import Reading
 
 
 def next_token_objections(head: Head, title: str) -> list[str]:

@@ -5,44 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
 from cloze.registry import lookup, mark_of, parameters
-
-
-class ReadsText(Protocol):
-    """How a trained system reads text: `Reading` of a recipe fits, and so does `Reading` below."""
-
-    @property
-    def single(self) -> str: ...
-    @property
-    def pair(self) -> str | None: ...
-    @property
-    def summary(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Templates for one text and for a pair, which token sums up the row (`first` or `last`), what a decoder starts with.
-
-    `start` is a role; None where there is no decoder. `shift`, `orders` and `segments` as in a recipe's `reading:`.
-    """
-
-    single: str
-    pair: str | None
-    summary: str
-    start: str | None = None
-    shift: int = 0
-    orders: tuple[str, ...] = ()
-    segments: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Reading:
-        """A reading from plain data; what it does not tell is the default."""
-        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-        return cls(**values)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from cloze.errors import CheckpointError
 from cloze.interop.export import DESCRIPTION
 from cloze.interop.files import read_json
-from cloze.interop.model import Reading
+from cloze.reading import Reading
 
 
 def own_description(folder: Path) -> dict[str, Any] | None:

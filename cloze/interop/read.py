@@ -19,8 +19,9 @@ from cloze.interop.export import DESCRIPTION, OWN_NETWORK, OWN_TABLES
 from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
 from cloze.interop.heads import own_names, read_heads
 from cloze.interop.mapping import to_ours
-from cloze.interop.model import Model, Reading, Table, complete
+from cloze.interop.model import Model, Table, complete
 from cloze.interop.own import own_description
+from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
 
 

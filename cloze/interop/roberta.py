@@ -14,9 +14,9 @@ from cloze.interop import encoder
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, add
 from cloze.interop.classification import CHOOSER, chooser_class
 from cloze.interop.mapping import SHIFTED, Line
-from cloze.interop.model import Reading
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
+from cloze.reading import Reading
 
 MASKED_LM = HeadTable(
     role="masked_lm",

@@ -14,7 +14,8 @@ from typing import Any
 from cloze.interop import seq2seq
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.mapping import Line
-from cloze.interop.model import Head, Reading
+from cloze.interop.model import Head
+from cloze.reading import Reading
 
 _NAMES = ("q", "k", "v", "o")
 

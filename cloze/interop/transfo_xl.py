@@ -17,7 +17,8 @@ from torch import Tensor
 
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.mapping import Facts, Line, Move
-from cloze.interop.model import Head, Reading
+from cloze.interop.model import Head
+from cloze.reading import Reading
 
 
 class Repeated(Move):

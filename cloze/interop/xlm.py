@@ -16,9 +16,10 @@ from typing import Any
 from cloze.interop.architecture import Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import AUTO, PIPELINE, ROLE, chooser, chooser_class, summary_objections
 from cloze.interop.mapping import STACKED, Line
-from cloze.interop.model import Head, Model, Reading
+from cloze.interop.model import Head, Model
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
+from cloze.reading import Reading
 
 
 def _prediction(head: Head) -> list[str]:

@@ -18,9 +18,10 @@ from cloze.interop import encoder
 from cloze.interop.architecture import ACTIVATIONS, ACTIVATIONS_BACK, Architecture, HeadTable, ModelClass, Setting, add
 from cloze.interop.classification import AUTO, PIPELINE, ROLE, chooser, chooser_class
 from cloze.interop.mapping import Facts, Line, Move
-from cloze.interop.model import Head, Reading
+from cloze.interop.model import Head
 from cloze.interop.question_answering import ANSWER, answers_questions
 from cloze.interop.tagging import TAGGER, tagger_class
+from cloze.reading import Reading
 
 
 class Kernels(Move):

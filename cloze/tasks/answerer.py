@@ -199,7 +199,7 @@ def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision:
             f"{', '.join(loaded.heads) or 'none'}.\n  Use a checkpoint that was trained with token_prediction."
         )
     reader = answering(loaded, Reader.of(loaded, precision=precision))
-    read = None if has_decoder(reader) else getattr(loaded, "reads", {}).get(name)
+    read = None if has_decoder(reader) else loaded.reads.get(name)
     head = bound(loaded.heads[name], read)
     longest = int(described.get("target_length") or USUAL_LENGTH)
     return Answerer(reader, head, task, length=described.get("length"), target_length=longest)
@@ -223,7 +223,7 @@ def answering(loaded: Checkpoint, reader: Reader) -> Reader:
         return replace(reader, order="source_to_target")
     if "left_to_right" in orders:
         pair = reader.reading.pair or _continued(reader)
-        reading = replace(reader.reading, pair=pair, orders=(*orders, "source_to_target"))  # type: ignore[type-var]
+        reading = replace(reader.reading, pair=pair, orders=(*orders, "source_to_target"))
         return replace(reader, order="source_to_target", reading=reading)
     raise CheckpointError(
         f"{loaded.folder}: text_to_text needs a network that writes; this one only reads ({' and '.join(orders)}).\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from cloze.errors import UserError
 from cloze.networks import BiLSTM, Clock
 from cloze.networks.blocks.characters import CharCNN
 from cloze.networks.spelling import spell
+from cloze.reading import Reading
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 
@@ -29,7 +29,7 @@ def reader(request: Any) -> Reader:
     torch.manual_seed(0)
     part = CharCNN(filters=[(1, 4), (2, 8)], per_word=10, vocab_size=tokenizer.size, spellings=tokenizer.spellings)
     network = BiLSTM(layers=2, width=8, inner=6, characters=part, vocab_size=tokenizer.size, clock=Clock()).eval()
-    reading = SimpleNamespace(single="[EOS] {A} [EOS]", pair="[EOS] {A} [EOS] {B} [EOS]", summary="last")
+    reading = Reading(single="[EOS] {A} [EOS]", pair="[EOS] {A} [EOS] {B} [EOS]", summary="last")
     return Reader(network, tokenizer, reading)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from cloze.decoding.stream_scoring import Recall, score_stream
 from cloze.errors import UserError
 from cloze.networks import LSTM, Clock
 from cloze.objectives.token_prediction import token_prediction
+from cloze.reading import Reading
 
 STATES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 TOKENS = torch.tensor([7, 8, 7, 9])
@@ -106,7 +106,7 @@ def test_an_lstm_carries_its_state_through_texts_and_a_pointer_mixes_as_the_auth
         torch.manual_seed(0)
         network = LSTM(layers=2, width=12, inner=16, reuse=1, bound=0.5, vocab_size=pieces.size, clock=Clock()).eval()
         head = token_prediction(tie=True, width=12, vocab_size=pieces.size, table=network.tables["tokens"]).eval()
-    reader = Reader(network, pieces, SimpleNamespace(single="[EOS] {A}", pair=None, summary="last"), "left_to_right")
+    reader = Reader(network, pieces, Reading(single="[EOS] {A}", pair=None, summary="last"), "left_to_right")
     texts, end = ["the cat sleeps", "a dog barks; the cat wakes", "rain"], pieces.role("[EOS]")
     ids = [token for text in texts for token in (end, *pieces.encode(text).ids.tolist())]
     for window, ends in ((6, False), (6, True), (100, True)):

@@ -48,10 +48,11 @@ def loaded(
         for module in (network, head):
             for name, parameter in module.named_parameters():
                 parameter.normal_(mean=float("norm.weight" in name), std=0.3, generator=generator)
-    return SimpleNamespace(
-        network=network.eval(), heads={"lm": head.eval()}, reads={"lm": read} if read else {}, tokenizer=pieces,
-        reading=reading, order=order, folder="nowhere", clock=network.clock if hasattr(network, "clock") else Clock(), **more,
-    )
+    return SimpleNamespace(**{
+        "network": network.eval(), "heads": {"lm": head.eval()}, "reads": {"lm": read} if read else {}, "tokenizer": pieces,
+        "reading": reading, "order": order, "folder": "nowhere", "beside": (), "languages": (),
+        "clock": network.clock if hasattr(network, "clock") else Clock(), **more,
+    })
 
 
 def head_of(checkpoint: Any) -> Any:

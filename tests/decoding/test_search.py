@@ -19,6 +19,7 @@ from cloze.decoding.search import Beams, Limits, beam_search, sample
 from cloze.errors import CheckpointError, UserError
 from cloze.networks import Clock, EncoderDecoder
 from cloze.objectives.token_prediction import token_prediction
+from cloze.reading import Reading
 
 Make = Callable[..., Any]
 END = 0
@@ -95,7 +96,7 @@ def answering(checkpoint: Make) -> Any:
     clock = Clock()
     network = EncoderDecoder(layers=2, width=16, heads=2, longest=48, deviation=0.4, vocab_size=pieces.size, clock=clock)
     head = token_prediction(tie=True, bias=False, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
-    reading = SimpleNamespace(single="[CLS] {A} [SEP]", pair=None, summary="last", start="[SEP]")
+    reading = Reading(single="[CLS] {A} [SEP]", pair=None, summary="last", start="[SEP]")
     return Reader(network.eval(), pieces, reading), head.eval()
 
 
@@ -136,7 +137,7 @@ def test_beams_never_find_less_than_greedy(answering: Any) -> None:
 
 def test_a_decoder_without_a_start_is_an_error(answering: Any) -> None:
     reader, head = answering
-    reading = SimpleNamespace(single="{A}", pair=None, summary="last", start="[EOD]")
+    reading = Reading(single="{A}", pair=None, summary="last", start="[EOD]")
     with pytest.raises(CheckpointError, match=r"starts with \[EOD\]"):
         generate(Reader(reader.network, reader.tokenizer, reading), head, ["x"])
 
@@ -184,7 +185,7 @@ def test_verbs_that_predict_tokens_of_the_text_itself_refuse_an_encoder_decoder(
     from cloze.decoding.scoring import method_of
 
     reader, head = answering
-    loaded: Any = SimpleNamespace(network=reader.network, heads={"lm": head}, order="open", folder=Path("run"))
+    loaded: Any = SimpleNamespace(network=reader.network, heads={"lm": head}, reads={}, order="open", folder=Path("run"))
     for refused in (lambda: prediction_head(loaded, verb="fill"), lambda: method_of(loaded)):
         with pytest.raises(UserError, match="cloze generate run TEXT"):
             refused()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from math import exp
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +16,10 @@ from cloze.decoding.stream_scoring import Recall, score_stream
 from cloze.errors import UserError
 from cloze.networks import Clock, TransformerXL, TwoStream
 from cloze.objectives.token_prediction import token_prediction
+from cloze.reading import Reading
 
 Make = Callable[..., Any]
-READING = SimpleNamespace(single="{A}", pair=None, summary="last")
+READING = Reading(single="{A}", pair=None, summary="last")
 SEGMENT = 8
 
 
@@ -124,7 +124,7 @@ def two_stream(checkpoint: Make) -> tuple[Reader, Any]:
         )
         head = token_prediction(tie=True, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
     head.reads = ("query",)
-    return Reader(network.eval(), pieces, SimpleNamespace(single="{A} [SEP]", pair=None, summary="last")), head.eval()
+    return Reader(network.eval(), pieces, Reading(single="{A} [SEP]", pair=None, summary="last")), head.eval()
 
 
 SENTENCES = ["the cat sleeps", "", "a dog barks", "rain"]

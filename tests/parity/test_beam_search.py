@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, beam_search, sample
 from cloze.decoding.writing import Answering, Continuing
 from cloze.interop import Card, export_folder
+from cloze.reading import Reading
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -62,7 +63,7 @@ def test_beam_search_over_an_encoder_decoder(systems: ModuleType, tmp_path: Path
     start, end, pad = 1, 9, 0
     config = wanted(beams, limits, 12, decoder_start_token_id=start, eos_token_id=end, pad_token_id=pad)
     out = model.generate(input_ids=fields["tokens"], attention_mask=fields["block"], generation_config=config)
-    reader = Reader(made.network, made.tokenizer, SimpleNamespace(single="{A}", pair=None, summary="last"))
+    reader = Reader(made.network, made.tokenizer, Reading(single="{A}", pair=None, summary="last"))
     source = Batch({"tokens": fields["tokens"], "block": fields["block"]})
     first = torch.full((3, 1), start)
     with torch.inference_mode():

@@ -15,6 +15,7 @@ from cloze.interop import Card, Head, Model, complete, export_folder, import_fol
 from cloze.interop.choice import Choice, choose
 from cloze.interop.export import tensors_there
 from cloze.networks import Clock, EncoderDecoder
+from cloze.reading import Reading
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -73,9 +74,7 @@ def shake(module: nn.Module, generator: torch.Generator) -> None:
 
 
 def write(folder: Path, made: Any, systems: ModuleType, name: str) -> list[str]:
-    reading = SimpleNamespace(single="[CLS] {A} [SEP]", pair=None, summary="last")
-    if name.startswith("t5"):
-        reading.single = "{A} [EOS]"
+    reading = Reading("{A} [EOS]" if name.startswith("t5") else "[CLS] {A} [SEP]", None, "last")
     return export_folder(
         folder, model=made.model, tokenizer=made.tokenizer, reading=reading, card=Card("test"),
         architecture=name.partition("-")[0],

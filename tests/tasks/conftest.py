@@ -48,7 +48,8 @@ def checkpoint() -> Callable[..., Any]:
         made = load_systems().system(name, **{"longest": 40, **changes})
         return SimpleNamespace(
             network=made.network, heads=made.objectives, tokenizer=made.tokenizer, reading=made.reading, order=made.order,
-            network_arguments=made.arguments, folder=Path("nowhere"), clock=made.network.clock,
+            network_arguments=made.arguments, folder=Path("nowhere"), clock=made.network.clock, reads={}, beside=(),
+            languages=(),
         )
 
     return make

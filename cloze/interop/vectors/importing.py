@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.interop.model import Head, Model, Reading, complete
+from cloze.interop.model import Head, Model, complete
 from cloze.interop.read import Imported
 from cloze.interop.vectors.checkpoint import PART, TABLE
 from cloze.interop.vectors.fasttext import FastText
 from cloze.interop.vectors.opening import kind_of, open_fasttext, open_vectors
 from cloze.interop.vectors.subwords import END_OF_LINE
 from cloze.interop.vectors.vectors import Vectors
+from cloze.reading import Reading
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
 

@@ -1,0 +1,34 @@
+"""How a trained system reads text. Recipes say it, checkpoints keep it, and the verbs follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+OrderName = Literal["open", "left_to_right", "right_to_left", "source_to_target"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a system reads text once trained: templates for one text and for a pair, and which token summarises a text.
+
+    `start` is the role of the token that a decoder starts with; None: what its architecture starts with. `shift`: the prediction
+    for a masked token is read so many positions to its left, as in training (GPT-BERT: 1). `orders` are those in which the system
+    reads, the usual one first; none: the one that it was trained in. With `left_to_right` it continues texts: at each token it
+    predicts the next one. With `source_to_target` it writes the second text of `pair` after the first, one [MASK] at a time
+    (UniLM); the two texts then have the `segments` given here.
+    """
+
+    single: str
+    pair: str | None = None
+    summary: Literal["first", "last"] = "first"
+    start: str | None = None
+    shift: int = 0
+    orders: tuple[OrderName, ...] = ()
+    segments: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> Reading:
+        """A reading from plain data; what is absent has its default."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in described.items()})
