@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from cloze.errors import RecipeError, nearest
 
@@ -103,7 +103,9 @@ def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def mark_of(parameter: inspect.Parameter) -> GivenMark | LiveMark | PartMark | None:
     """The mark of a parameter's annotation, if it carries one."""
-    for mark in getattr(parameter.annotation, "__metadata__", ()):
-        if isinstance(mark, (GivenMark, LiveMark, PartMark)):
-            return mark
-    return None
+    return next((mark for mark in marks(parameter.annotation) if isinstance(mark, (GivenMark, LiveMark, PartMark))), None)
+
+
+def marks(annotation: Any) -> tuple[Any, ...]:
+    """What an annotation carries beside its type: the marks of this module, and bounds."""
+    return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()

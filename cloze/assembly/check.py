@@ -93,7 +93,7 @@ def _check_text(recipe: Recipe, faults: Faults) -> None:
     for text in recipe.texts.values():
         _made(text.tokenizer, {}, faults)
     where = next((text.tokenizer.where for text in recipe.texts.values()), Where(recipe.name))
-    templates = [(where, f"reading.{key}", getattr(recipe.reading, key)) for key in ("single", "pair")]
+    templates = [(where, f"reading.{key}", vars(recipe.reading)[key]) for key in ("single", "pair")]
     for entry in recipe.entries.values():
         for edit in entry.exercise:
             if "template" in edit.part.arguments:

@@ -43,13 +43,13 @@ def diff(left: Recipe, right: Recipe) -> list[Change]:
     """
     found: list[Change] = []
     for name in ("texts", "sources", "networks", "tie", "reading"):
-        found += _compare(name, getattr(left, name), getattr(right, name))
+        found += _compare(name, vars(left)[name], vars(right)[name])
     if list(left.entries) == list(right.entries) == ["main"]:
         found += _entry("", left.entries["main"], right.entries["main"])
     else:
         found += _compare("mixture", left.entries, right.entries)
     for name in ("mixing", "schedule", "training", "export"):
-        found += _compare(name, getattr(left, name), getattr(right, name))
+        found += _compare(name, vars(left)[name], vars(right)[name])
     return found
 
 
@@ -65,13 +65,13 @@ def _compare(path: str, left: Any, right: Any) -> Iterator[Change]:
         yield from _compare(path, left.part, right.part)
         for own in ("origin", "change", "train", "architecture"):
             key = {"origin": "from"}.get(own, own)
-            yield from _compare(f"{path}.{key}", getattr(left, own), getattr(right, own))
+            yield from _compare(f"{path}.{key}", vars(left)[own], vars(right)[own])
     elif isinstance(left, Mapping) and isinstance(right, Mapping):
         for key in dict.fromkeys([*left, *right]):
             yield from _compare(f"{path}.{key}", left.get(key, ABSENT), right.get(key, ABSENT))
     elif _record(left) and type(left) is type(right):
         for key in (field.name for field in dataclasses.fields(left)):
-            yield from _compare(f"{path}.{key}", getattr(left, key), getattr(right, key))
+            yield from _compare(f"{path}.{key}", vars(left)[key], vars(right)[key])
     else:
         yield Change(path, _bare(left), _bare(right))
 
@@ -97,7 +97,7 @@ def _parts(path: str, left: PartSpec, right: PartSpec) -> Iterator[Change]:
 
 def _entry(prefix: str, left: EntrySpec, right: EntrySpec) -> Iterator[Change]:
     for name in ("odds", "source", "order", "task"):
-        yield from _compare(f"{prefix}{name}", getattr(left, name), getattr(right, name))
+        yield from _compare(f"{prefix}{name}", vars(left)[name], vars(right)[name])
     yield from _lists(f"{prefix}exercise", left.exercise, right.exercise)
     if len(left.passes) == len(right.passes) == 1:
         yield from _pass(prefix, left.passes[0], right.passes[0])
@@ -107,7 +107,7 @@ def _entry(prefix: str, left: EntrySpec, right: EntrySpec) -> Iterator[Change]:
 
 def _pass(prefix: str, left: PassSpec, right: PassSpec) -> Iterator[Change]:
     for name in ("network", "view", "take", "grad"):
-        yield from _compare(f"{prefix}{name}", getattr(left, name), getattr(right, name))
+        yield from _compare(f"{prefix}{name}", vars(left)[name], vars(right)[name])
     yield from _lists(f"{prefix}objectives", left.objectives, right.objectives)
 
 
@@ -131,7 +131,7 @@ def _item(path: str, left: Any, right: Any) -> Iterator[Change]:
     reserved = ("view",) if isinstance(left, EditSpec) else ("read", "head", "weight")
     for name in reserved:
         key = "in" if name == "view" else name
-        yield from _compare(f"{path}.{key}", getattr(left, name), getattr(right, name))
+        yield from _compare(f"{path}.{key}", vars(left)[name], vars(right)[name])
 
 
 def _name(item: Any) -> str:
@@ -172,7 +172,7 @@ def _bare(value: Any) -> Any:
         edits, runs = [_bare(edit) for edit in value.exercise], [_bare(run) for run in value.passes]
         return {"order": value.order, "exercise": edits, "passes": runs}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        found = vars(value)
         return {key: _bare(inner) for key, inner in found.items() if inner is not None}
     if isinstance(value, Mapping):
         return {key: _bare(inner) for key, inner in value.items()}

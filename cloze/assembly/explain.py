@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 from collections.abc import Iterator, Mapping
@@ -52,7 +53,7 @@ def explain_part(kind: str, name: str) -> Explanation:
     """One part."""
     builder = parts.builder_of(kind, name)
     own = vars(builder).get("__doc__") if inspect.isclass(builder) else builder.__doc__
-    text = inspect.cleandoc(own) if own and not own.startswith(f"{getattr(builder, '__name__', '')}(") else ""
+    text = inspect.cleandoc(own) if own and not own.startswith(f"{builder.__name__}(") else ""
     keys = tuple(Key(key, _accepts(slot), _default(slot)) for key, slot in part_slots(kind, name).items())
     return Explanation(kind, name, text, keys, _users().get((kind, name), ()))
 
@@ -90,6 +91,5 @@ def _parts_in(value: Any) -> Iterator[PartSpec]:
     elif isinstance(value, (list, tuple)):
         for inner in value:
             yield from _parts_in(inner)
-    elif hasattr(value, "__dataclass_fields__"):
-        for field in value.__dataclass_fields__:
-            yield from _parts_in(getattr(value, field))
+    elif dataclasses.is_dataclass(value):
+        yield from _parts_in(vars(value))

@@ -356,7 +356,7 @@ def _schedule(root: Node, faults: Faults) -> tuple[Phase, ...]:
             faults.add(item.where, path, f"a phase has one of steps, share, epochs; this one has {len(written)}.")
             continue
         phases.append(Phase(**values))
-    units = {key for phase in phases for key in _phase if getattr(phase, key) is not None}
+    units = {key for phase in phases for key in _phase if vars(phase)[key] is not None}
     if len(units) > 1:
         faults.add(node.where, "schedule", f"the phases mix {' and '.join(sorted(units))}; all of them use one unit.")
     shares = [phase.share for phase in phases if phase.share is not None]

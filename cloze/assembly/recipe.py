@@ -353,8 +353,7 @@ def _canonical(recipe: Recipe) -> dict[str, Any]:
     if not recipe.bound and whole.get("order") == "open":
         del whole["order"]  # it is the checkpoint's
     whole["schedule"] = [_dropping_nulls(dataclasses.asdict(phase)) for phase in recipe.schedule]
-    fields = dataclasses.fields(recipe.training)
-    whole["training"] = {field.name: plain(getattr(recipe.training, field.name)) for field in fields}
+    whole["training"] = plain(vars(recipe.training))
     if recipe.task is not None:
         whole["task"] = plain(dataclasses.asdict(recipe.task))
     whole["export"] = recipe.export

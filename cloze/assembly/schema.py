@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import types
@@ -10,13 +11,15 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
+from annotated_types import Ge, Gt, Le, Lt
+
 from cloze.assembly import parts
 from cloze.assembly.document import Node
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import PartSpec
 from cloze.bounds import NonNegative
 from cloze.errors import RecipeError, nearest
-from cloze.registry import GivenMark, LiveMark, PartMark, parameters
+from cloze.registry import GivenMark, LiveMark, PartMark, marks, parameters
 
 _REQUIRED: Any = inspect.Parameter.empty
 
@@ -48,7 +51,7 @@ class Slot(NamedTuple):
         return any(isinstance(mark, GivenMark) for mark in self._marks())
 
     def _marks(self) -> tuple[Any, ...]:
-        return getattr(self.annotation, "__metadata__", ())
+        return marks(self.annotation)
 
 
 Slots = Mapping[str, Slot]
@@ -227,11 +230,13 @@ def _adapter(annotation: Any) -> Any:
 
 
 def _why(error: ValueError, p: Slot, node: Node) -> tuple[str, str]:
+    from pydantic import ValidationError
+
     choices = [c for c in _choices(p.annotation) if isinstance(c, str)]
     hint = nearest(node.value, choices) if choices and isinstance(node.value, str) else ""
     hint = hint if hint.startswith("Did") else ""
     inner = ""
-    details = error.errors(include_url=False) if hasattr(error, "errors") else []
+    details = error.errors(include_url=False) if isinstance(error, ValidationError) else []
     if details and details[0]["loc"] and (node.is_list or node.is_mapping):
         inner = f" ({'.'.join(str(part) for part in details[0]['loc'])}: {details[0]['msg'].lower()})"
     return f"got {_shown(node)}, expected {describe(p.annotation)}{inner}.", hint
@@ -265,14 +270,14 @@ def describe(annotation: Any) -> str:
         return f"a list of {_several(inner[0])}" if inner else "a list"
     if origin is dict:
         return f"a mapping from {_several(arguments[0])} to {_several(arguments[1])}"
-    return getattr(annotation, "__name__", str(annotation))
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def bounds(annotation: Any) -> str:
     """The bounds of a number in words: ` from 0 to 1`, ` above 0`; nothing where there are none."""
     found: dict[str, Any] = {}
-    for mark in getattr(annotation, "__metadata__", ()):
-        found |= {name: getattr(mark, name) for name in ("ge", "gt", "le", "lt") if hasattr(mark, name)}
+    for mark in marks(annotation):
+        found |= dataclasses.asdict(mark) if isinstance(mark, (Ge, Gt, Le, Lt)) else {}
     low = f"{found['ge']:,}" if "ge" in found else None
     if low is not None and "le" in found and found["le"] < _ANY:
         return f" from {low} to {found['le']:,}"

@@ -105,7 +105,7 @@ def _check_mixing(recipe: Recipe, at: At, faults: Faults) -> None:
         faults.add(at("mixing"), "mixing", "row and training.packing do not go together.", "Write `packing: false`.")
     for entry in others:
         for name in ("name", "network", "view", "take", "grad"):
-            if [getattr(run, name) for run in entry.passes] != [getattr(run, name) for run in first.passes]:
+            if [vars(run)[name] for run in entry.passes] != [vars(run)[name] for run in first.passes]:
                 faults.add(at("mixing"), "mixing", f"row, but the passes of {first.name} and {entry.name} differ in `{name}`.",
                            "Rows of one batch go through the same passes; write `mixing: step`.")
                 break
@@ -118,7 +118,7 @@ def _check_tasks(recipe: Recipe, at: At, faults: Faults) -> None:
     if recipe.task.type is None and not recipe.tasks:
         faults.add(at("task"), "task", 'needs "type", a kind of task.', "For example `task: {type: sentence_classification}`.")
     for key in ("type", "metric") if recipe.tasks else ():
-        if getattr(recipe.task, key) is not None:
+        if vars(recipe.task)[key] is not None:
             faults.add(at(f"task.{key}"), f"task.{key}", f"the entries {', '.join(recipe.tasks)} have a task of their own each.",
                        "Write type and metric there, and here only keep and patience.")
 
@@ -175,7 +175,7 @@ def _check_training(recipe: Recipe, at: At, faults: Faults) -> None:
 
     if training.micro_batch is not None and training.micro_batch > training.batch > 0:
         wrong("micro_batch", f"got {training.micro_batch}, more than the batch of {training.batch}.")
-    budgets = [name for name in ("steps", "epochs", "tokens") if getattr(training, name) is not None]
+    budgets = [name for name in ("steps", "epochs", "tokens") if vars(training)[name] is not None]
     if len(budgets) > 1:
         wrong(budgets[1], f"{' and '.join(budgets)} are both written; a recipe has one budget.")
 

@@ -61,6 +61,8 @@ def _data(checked: Checked) -> dict[str, Any]:
 
 
 def _print(checked: Checked) -> None:
+    from cloze.assembly.recipe import PartSpec
+
     recipe = checked.recipe
     typer.echo(f"{recipe.name} is legal.  {recipe.hash[:16]}")
     for name, entry in recipe.entries.items():
@@ -70,7 +72,7 @@ def _print(checked: Checked) -> None:
             typer.echo(f"  {'':<24} gives {', '.join(sorted(line.gives))}")
         typer.echo(f"  {'the batch may carry':<24} {', '.join(sorted(checked.batch[name]))}")
         for run in entry.passes:
-            weights = [(o.name, getattr(o.weight, "name", o.weight)) for o in run.objectives]
+            weights = [(o.name, o.weight.name if isinstance(o.weight, PartSpec) else o.weight) for o in run.objectives]
             named = ", ".join(f"{name} x {weight}" if weight != 1 else name for name, weight in weights) or "none"
             typer.echo(f"  pass {run.name:<19} network {run.network}, view {run.view}, objectives: {named}")
     typer.echo("")
@@ -81,6 +83,6 @@ def _print(checked: Checked) -> None:
     for name, count in checked.heads.items():
         typer.echo(f"head    {name:<20} {count:>13,} parameters of its own")
     for index, phase in enumerate(recipe.schedule):
-        sizes = {key: getattr(phase, key) for key in ("share", "steps", "epochs")}
+        sizes = {key: vars(phase)[key] for key in ("share", "steps", "epochs")}
         size = next(f"{key} {value:g}" for key, value in sizes.items() if value is not None)
         typer.echo(f"phase   {index:<20} {size}: {', '.join(f'{path} = {value}' for path, value in phase.set.items())}")

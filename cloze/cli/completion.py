@@ -51,10 +51,11 @@ def script(shell: str) -> str:
 
 def _options(verb: str) -> list[str]:
     """What may follow a verb: its options, or its own verbs and all their options."""
+    from typer.core import TyperGroup
     from typer.main import get_command
 
     command = get_command(load_verb(verb))
-    inner: dict[str, Any] = getattr(command, "commands", {})
+    inner: dict[str, Any] = command.commands if isinstance(command, TyperGroup) else {}
     every: list[Any] = [command, *inner.values()]
     found = [option for one in every for parameter in one.params for option in parameter.opts if option.startswith("--")]
     return [*inner, *dict.fromkeys([*found, "--help"])]

@@ -75,7 +75,7 @@ def command(
         with Progress(len(examples), "texts") as progress:
             soft = list(learner.scored(examples, size=batch, report=progress)) if scores else []
             predictions = [] if scores else predict(learner, examples, size=batch, report=progress)
-    cut = [row.get("cut", 0) for row in soft] if scores else [getattr(one, "cut", 0) for one in predictions]
+    cut = [row.get("cut", 0) for row in soft] if scores else [one.cut for one in predictions]
     if (remark := cut_remark(cut, learner.length)) is not None:
         typer.echo(f"note: {remark}", err=True)
     if scores:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,7 +20,7 @@ from cloze.corpus.readers.pairs import find_pairs, read_pairs
 from cloze.corpus.readers.parse import parse_block
 from cloze.corpus.report import Faults, Oddities, Report
 from cloze.corpus.store import Store
-from cloze.corpus.workers import Workers
+from cloze.corpus.workers import Workers, cores
 from cloze.corpus.writer import StoreWriter
 from cloze.errors import CorpusError, RunError
 from cloze.text import Annotations, Tokenizer
@@ -189,8 +188,7 @@ def _workers(asked: int | None, total: int | None) -> int:
         return asked
     if total is not None and total < _SMALL:
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, 32, -(-(total or 1 << 40) // _SMALL))
+    return min(cores(), 32, -(-(total or 1 << 40) // _SMALL))
 
 
 def _writer(

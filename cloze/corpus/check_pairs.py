@@ -44,7 +44,7 @@ class PairFindings:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         odd = {
-            name: {"count": getattr(self, name), "places": getattr(self, places)}
+            name: {"count": vars(self)[name], "places": vars(self)[places]}
             for name, places in (
                 ("duplicates", "duplicate_places"), ("untranslated", "untranslated_places"), ("uneven", "uneven_places")
             )

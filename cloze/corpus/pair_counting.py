@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.spill import Keys, Runs, Sums, added
 from cloze.corpus.word_stretches import Words
+from cloze.corpus.workers import cores
 
 _ENTRY = 16          # bytes of a key and a sum
 _FIRST_SLOTS = 1 << 18
@@ -41,7 +42,7 @@ def threads_here() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores()
 
 
 # ---- compiled --------------------------------------------------------------------------------------------------------

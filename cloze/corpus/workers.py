@@ -29,6 +29,11 @@ Answer = TypeVar("Answer")
 _AHEAD = 2  # blocks read beyond those at work
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Workers(Generic[Answer]):
     """`count` processes with one task each. A context manager: leaving it ends them.
 

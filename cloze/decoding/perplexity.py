@@ -43,7 +43,7 @@ class Perplexity:
 
     def nats(self, unit: str) -> float | None:
         """The mean negative log-probability of a unit; None if there is none."""
-        count: int = getattr(self, unit)
+        count: int = vars(self)[unit]
         return -self.score / count if count and self.token else None
 
     def bits(self, unit: str) -> float | None:

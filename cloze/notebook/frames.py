@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from cloze.decoding.filling import Filled
 from cloze.errors import UserError
@@ -25,8 +25,22 @@ def frame(results: Any) -> Any:
         import pandas  # type: ignore[import-untyped]
     except ImportError:
         raise UserError("cloze.frame makes data frames of pandas, which is not installed: pip install pandas") from None
-    several = isinstance(results, Sequence) and not hasattr(results, "_fields")
+    several = isinstance(results, Sequence) and not isinstance(results, Record)
     return pandas.DataFrame(list(rows_of(results if several else [results])))
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """A result that says what its row holds."""
+
+    def record(self) -> Mapping[str, Any]: ...
+
+
+@runtime_checkable
+class Record(Protocol):
+    """A result that is a named tuple."""
+
+    def _asdict(self) -> dict[str, Any]: ...
 
 
 def rows_of(results: Iterable[Any]) -> Iterator[dict[str, Any]]:
@@ -49,11 +63,10 @@ def rows_of(results: Iterable[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _record(one: Any) -> Mapping[str, Any]:
-    if hasattr(one, "record"):
-        found: Mapping[str, Any] = one.record()
-        return found
-    if hasattr(one, "_asdict"):
-        return dict(one._asdict())
+    if isinstance(one, Recorded):
+        return one.record()
+    if isinstance(one, Record):
+        return one._asdict()
     if is_dataclass(one) and not isinstance(one, type):
         return asdict(one)
     raise UserError(f"cloze.frame: {type(one).__name__} is no result of a model's method.")

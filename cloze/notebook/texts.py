@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cloze.errors import CheckpointError, CorpusError
+from cloze.tasks.given import DataFrame
 
 #: Endings by which a string is taken for the path of a text.
 _FILE = re.compile(r"\.(txt|text|md|jsonl?|ndjson|csv|tsv|tab|parquet|store|conllu?|gz|xz|bz2|zst)$|[*/\\]$", re.IGNORECASE)
@@ -53,7 +54,7 @@ def _is_path(one: str | Path) -> bool:
 
 def documents(given: Any, column: str, what: str) -> Iterator[dict[str, str]]:
     """Texts one by one, each a document: strings, or the column `column` of rows, of a data frame or of a data set."""
-    if hasattr(given, "columns") and hasattr(given, "iterrows"):  # pandas
+    if isinstance(given, DataFrame):
         given = given.to_dict("records")
     if isinstance(given, Mapping):
         raise CorpusError(f"{what}: expected texts, got a mapping ({', '.join(map(str, given))}). Choose one of its parts.")

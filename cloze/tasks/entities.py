@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloze.schemes import Repair, spans
+from cloze.tasks.task import Prediction
 from cloze.text.matching import Span
 
 
@@ -22,7 +23,7 @@ class Entity:
 
 
 @dataclass(frozen=True)
-class LabelsOfWords:
+class LabelsOfWords(Prediction):
     """The words of one text, the line it begins at, the label of each and how probable that is.
 
     `text` is the text itself, or the words with spaces between them, and `offsets` are begin and end of each word in it, in

@@ -41,7 +41,7 @@ def predict(
 
 def cut_of(predictions: Sequence[Prediction], length: int | None) -> str | None:
     """How many of the texts that were answered lost their end, in words; None where all were read whole."""
-    return cut_remark([getattr(prediction, "cut", 0) for prediction in predictions], length)
+    return cut_remark([prediction.cut for prediction in predictions], length)
 
 
 def check_predictions(path: Path) -> None:

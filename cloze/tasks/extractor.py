@@ -20,7 +20,7 @@ from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 from cloze.tasks.answers import QuestionScores, means, question_scores, real_answers, scoring_of
 from cloze.tasks.extraction import best_places, best_span, best_threshold
-from cloze.tasks.task import Evaluation, Learner, Report, evaluating
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, evaluating
 
 Int64 = NDArray[np.int64]
 
@@ -72,7 +72,7 @@ class JudgedQuestion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(Prediction):
     """An answer: the characters of the context from `start` to `end`; "" and None where the context does not say."""
 
     line: int

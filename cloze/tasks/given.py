@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from cloze.decoding.texts import gather, kind_of_file
 from cloze.errors import TaskError, UserError
@@ -56,6 +56,25 @@ def _as_file(rows: Iterable[Mapping[str, Any] | None], name: Named) -> Iterator[
             yield path
 
 
+@runtime_checkable
+class DataFrame(Protocol):
+    """What is used of a pandas `DataFrame`."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    def iterrows(self) -> Any: ...
+
+    def to_dict(self, orient: Any) -> Any: ...
+
+
+@runtime_checkable
+class Array(Protocol):
+    """What is used of arrays and scalars of numpy, torch and pandas."""
+
+    def tolist(self) -> Any: ...
+
+
 def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, Any]]:
     """Rows as dictionaries by column.
 
@@ -91,7 +110,7 @@ def _record(row: Any, number: int, names: Sequence[str], *, words: bool) -> dict
 
 def _listed(given: Any) -> Iterator[Any]:
     """The rows one by one; of a data frame dictionaries, of a data set dictionaries with the names of its classes."""
-    if hasattr(given, "to_dict") and hasattr(given, "columns") and hasattr(given, "iterrows"):  # pandas
+    if isinstance(given, DataFrame):
         return iter(given.to_dict("records"))
     if isinstance(given, Mapping):  # a DatasetDict
         raise TaskError(f"expected rows, got several sets of them ({', '.join(map(str, given))}). Choose one of them.")
@@ -108,7 +127,7 @@ def _named(value: Any, names: Sequence[str] | None) -> Any:
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it; a number that is none (NaN) is no value."""
-    if hasattr(value, "tolist"):
+    if isinstance(value, Array):
         value = value.tolist()
     if isinstance(value, float) and value != value:
         return None

@@ -15,7 +15,7 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.objectives.chain import chains_of
 from cloze.tasks.conllu import GENERATOR, Trees, as_conllu
-from cloze.tasks.task import Evaluation, Learner, Report, evaluating
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, evaluating
 from cloze.tasks.trees import best_tree
 from cloze.tasks.words import WordWindow, read_words, word_windows
 from cloze.text.matching import Span
@@ -76,7 +76,7 @@ class ParsedRow:
 
 
 @dataclass(frozen=True)
-class Parsed:
+class Parsed(Prediction):
     """The tree of one sentence, the line it begins at, and the sentence as CoNLL-U (`written`)."""
 
     line: int

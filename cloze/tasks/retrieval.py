@@ -19,7 +19,7 @@ from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives.embedding import Embedding
 from cloze.registry import register
 from cloze.tasks.ranking import METRICS, Nearest, Vectors, figures, nearest, ranks
-from cloze.tasks.task import Evaluation, Learner, Report, cut_remark, evaluating
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, cut_remark, evaluating
 from cloze.tasks.texts import AnsweredTexts, TextTask, head_named
 
 _TOGETHER = 1024  # passages that are made into vectors before they are compared
@@ -63,7 +63,7 @@ class Retrieval(TextTask):
 
 
 @dataclass(frozen=True)
-class Match:
+class Match(Prediction):
     """The best passage for a query among those of its file, and the rank of its own."""
 
     line: int

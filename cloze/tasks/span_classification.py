@@ -20,7 +20,7 @@ from cloze.decoding.reader import Checkpoint, Reader
 from cloze.errors import CheckpointError, TaskError, nearest
 from cloze.registry import register
 from cloze.tasks.metrics import confusion, macro_f1
-from cloze.tasks.task import Evaluation, Learner, Report, Unsearched, evaluating
+from cloze.tasks.task import Evaluation, Learner, Prediction, Report, Unsearched, evaluating
 
 Int64 = NDArray[np.int64]
 
@@ -127,7 +127,7 @@ class SpanRow:
 
 
 @dataclass(frozen=True)
-class SpanChoice:
+class SpanChoice(Prediction):
     """The label of the spans of one text, and how probable every label is; of spans that were not read only the usual label."""
 
     marked: Marked

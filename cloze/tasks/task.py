@@ -38,7 +38,12 @@ class FramedRow:
 
 
 class Prediction(Protocol):
-    """What is said of one row."""
+    """What is said of one row; `cut` is how many tokens of its text did not fit."""
+
+    @property
+    def cut(self) -> int:
+        """None, unless the prediction says otherwise."""
+        return 0
 
     def record(self) -> dict[str, Any]:
         """The JSON object of it."""
@@ -77,7 +82,7 @@ class Evaluation:
 
     def record(self) -> dict[str, Any]:
         """The JSON object of it."""
-        made = {name: getattr(self, name) for name in ("examples", "metrics", "baseline", "remarks")}
+        made = {name: vars(self)[name] for name in ("examples", "metrics", "baseline", "remarks")}
         made |= {"intervals": dict(self.intervals)} if self.intervals else {}
         return made | ({"report": list(self.report)} if self.report else {})
 
@@ -232,7 +237,7 @@ def together(parts: Sequence[Any]) -> Any:
         return parts[0]
     made: dict[str, Any] = {}
     for name in (one.name for one in fields(parts[0])):
-        values = [getattr(part, name) for part in parts]
+        values = [vars(part)[name] for part in parts]
         if isinstance(values[0], str):
             made[name] = " and ".join(values)
         else:

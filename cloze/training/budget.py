@@ -86,7 +86,7 @@ class Budget:
 
     def share(self, spent: Spent) -> float:
         """The share of this budget that is spent, 0 at the start; 1 or more means the run is over."""
-        share = float(getattr(spent, self.kind)) / self.amount
+        share = float(vars(spent)[self.kind]) / self.amount
         return share if self.passes is None else max(share, spent.epochs / self.passes)
 
     def end(self, spent: Spent, *, name: bool = False) -> str:
@@ -95,7 +95,7 @@ class Budget:
         >>> Budget("seconds", 600.0, passes=50.0).end(Spent(seconds=90.0, epochs=50.0))
         'all 50 passes over the text are done (budget 10m)'
         """
-        if self.passes is not None and spent.epochs >= self.passes and getattr(spent, self.kind) < self.amount:
+        if self.passes is not None and spent.epochs >= self.passes and vars(spent)[self.kind] < self.amount:
             return f"all {self.passes:g} passes over the text are done (budget {self.typed})"
         return f"the budget of {self} is spent" if name else "the budget is spent"
 

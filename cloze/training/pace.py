@@ -79,5 +79,5 @@ def pace(run: Run, *, seconds: float = _SECONDS) -> Pace | None:
         finally:
             session.close()
     epochs = after.epochs - before.epochs
-    spent = {name: (value - getattr(before, name)) / epochs for name, value in after.to_json().items()}
+    spent = {name: (value - vars(before)[name]) / epochs for name, value in after.to_json().items()}
     return Pace({**spent, "seconds": took / epochs})

@@ -89,9 +89,12 @@ class _Part:
                 yield {name: some.column(name).to_pylist() for name in names}
 
     def _batches(self, names: list[str]) -> Iterator[Any]:
-        if hasattr(self.table, "iter_batches"):
+        import pyarrow
+        import pyarrow.parquet
+
+        if isinstance(self.table, pyarrow.parquet.ParquetFile):
             yield from self.table.iter_batches(batch_size=_TOGETHER, columns=names)
-        elif hasattr(self.table, "get_batch"):
+        elif isinstance(self.table, pyarrow.ipc.RecordBatchFileReader):
             yield from (self.table.get_batch(number) for number in range(self.table.num_record_batches))
         else:
             yield from self.table

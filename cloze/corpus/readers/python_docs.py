@@ -128,7 +128,8 @@ def _docstrings(path: Path) -> list[str]:
             if text and len(text.strip()) >= _SHORTEST:
                 texts.append(text.strip())
         # Statements only: docstrings do not hide in expressions, of which there are ten times as many.
-        inner = [child for name in _BLOCKS for child in getattr(node, name, ())]
+        blocks = dict(ast.iter_fields(node))
+        inner = [child for name in _BLOCKS for child in blocks.get(name, ())]
         waiting += reversed(inner)
     return texts
 
