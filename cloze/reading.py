@@ -31,4 +31,5 @@ class Reading:
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Reading:
         """A reading from plain data; what is absent has its default."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in described.items()})
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in described.items()}
+        return cls(**values)

@@ -6,6 +6,7 @@ A verb takes longer to load than a person waits for a completion, so whatever ca
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from cloze.cli.verbs import VERBS, load_verb
@@ -55,7 +56,7 @@ def _options(verb: str) -> list[str]:
     from typer.main import get_command
 
     command = get_command(load_verb(verb))
-    inner: dict[str, Any] = command.commands if isinstance(command, TyperGroup) else {}
+    inner: Mapping[str, Any] = command.commands if isinstance(command, TyperGroup) else {}
     every: list[Any] = [command, *inner.values()]
     found = [option for one in every for parameter in one.params for option in parameter.opts if option.startswith("--")]
     return [*inner, *dict.fromkeys([*found, "--help"])]

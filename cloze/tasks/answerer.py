@@ -223,7 +223,8 @@ def answering(loaded: Checkpoint, reader: Reader) -> Reader:
         return replace(reader, order="source_to_target")
     if "left_to_right" in orders:
         pair = reader.reading.pair or _continued(reader)
-        reading = replace(reader.reading, pair=pair, orders=(*orders, "source_to_target"))
+        both: Any = (*orders, "source_to_target")
+        reading = replace(reader.reading, pair=pair, orders=both)
         return replace(reader, order="source_to_target", reading=reading)
     raise CheckpointError(
         f"{loaded.folder}: text_to_text needs a network that writes; this one only reads ({' and '.join(orders)}).\n"

@@ -170,8 +170,9 @@ class _Document:
         except RecursionError:
             raise TaskError(f"{self.path}:{self._line(at)}: not JSON: nested too deeply.") from None
         except ValueError as error:
-            known = isinstance(error, json.JSONDecodeError)
-            place, why = (error.pos, error.msg) if known else (at, "a number of too many digits")
+            place, why = at, "a number of too many digits"
+            if isinstance(error, json.JSONDecodeError):
+                place, why = error.pos, error.msg
             column = place - self.text.rfind("\n", 0, place)
             raise TaskError(f"{self.path}:{self._line(place)}: not JSON: {why} at column {column}.") from None
         return value, stop
