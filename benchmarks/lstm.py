@@ -128,7 +128,7 @@ def whole_steps(shape: Shape, rounds: int) -> list[dict[str, Any]]:
     own_table = network.tables["tokens"]
     full = token_prediction(tie=True, width=400, vocab_size=WORDS, table=own_table)
     adaptive = adaptive_prediction(cutoffs=CUTOFFS, width=400, vocab_size=WORDS, table=own_table)
-    batch = Batch({"targets/main": targets.flatten(), "places/main": torch.arange(targets.numel())})
+    batch = Batch({"targets/main": targets.flatten(), "positions/main": torch.arange(targets.numel())})
 
     def peer() -> None:
         y = table(tokens.t())

@@ -254,7 +254,7 @@ def our_batches(system: str, work: Path) -> Iterator[dict[str, Any]]:
         fields = micro.batch.view("main")
         read = fields["decoder_tokens"]
         labels = torch.full((read.numel(),), -100)
-        labels[fields["places/main"]] = fields["targets/main"]
+        labels[fields["positions/main"]] = fields["targets/main"]
         batch = {"input_ids": fields["tokens"], "decoder_input_ids": read, "labels": labels.view(read.shape)}
         if "block" in fields:
             batch["attention_mask"] = (fields["block"] > 0).long()

@@ -50,7 +50,7 @@ def _check(name: str, tensor: Tensor) -> None:
         raise ValueError(f"field {name!r} is for edits only and must not reach a batch")
     kind = "float" if tensor.is_floating_point() else "boolean" if tensor.dtype == torch.bool else "integer"
     expected = len(field.shape.split())
-    spans = field.name == "places" and tensor.dim() == 2  # of spans: M K
+    spans = field.name == "positions" and tensor.dim() == 2  # of spans: M K
     if kind != field.kind or (tensor.dim() != expected and not spans):
         raise ValueError(
             f"field {name!r} must be {field.kind} of shape ({field.shape}), got {tensor.dtype} {tuple(tensor.shape)}"

@@ -1,10 +1,10 @@
 """The ledger: every field that a block of rows or a batch may carry, with its shape and meaning. No torch.
 
-A full name is `[view.]field[/set]`: `tokens`, `hole.tokens`, `targets/next`, `query.places/main`. Fields are few and typed
+A full name is `[view.]field[/set]`: `tokens`, `hole.tokens`, `targets/next`, `query.positions/main`. Fields are few and typed
 by shape and kind; sets are free names chosen by the edit that gives them and matched by the objective that takes them.
 `docs/fields.md` is generated from this file.
 
-Shapes: B rows, L positions, M answers, T decoder positions, D width, C characters, R items, P pairs or parts, E examples.
+Shapes: B rows, L positions, M targets, T decoder positions, D width, C characters, R items, P pairs or parts, E examples.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Field:
     keyed: bool = False
     travels: bool = True
     aligned: bool = False  # one value per token: moved by `Rows.splice`
-    inserted: int = 0      # value of a token-aligned field at an inserted place
+    inserted: int = 0      # value of a token-aligned field at an inserted token
 
 
 class FieldName(NamedTuple):
@@ -41,6 +41,9 @@ class FieldName(NamedTuple):
 
 
 _ledger: dict[str, Field] = {}
+
+_RENAMED = {"places": "positions", "decoder_places": "decoder_positions"}
+_IDS = {"positions": "position_ids", "decoder_positions": "decoder_position_ids"}  # the left names had this meaning once
 
 
 def add(field: Field) -> None:
@@ -75,17 +78,21 @@ def find(name: str) -> Field:
     """The ledger's entry for a full name; an illegal name is a `RecipeError` with the nearest names."""
     view, field, chosen = split(name)
     entry = _ledger.get(field)
+    if entry is None and field in _RENAMED:
+        raise RecipeError(f"field {name!r} is now called {join(view, _RENAMED[field], chosen)!r}.")
     if entry is None:
         raise RecipeError(f"unknown field {name!r}. {nearest(field, _ledger)}")
     if entry.keyed != bool(chosen):
         way_out = f"write {field}/<set>" if entry.keyed else f"write {field}"
+        if field in _IDS and not chosen:
+            way_out += f", or {_IDS[field]} for the position of each token"
         raise RecipeError(f"field {name!r}: {field} {'needs' if entry.keyed else 'does not take'} a set; {way_out}.")
     return entry
 
 
 for _field in (
     Field("tokens", "B L", "integer", "token ids that the network reads", aligned=True),
-    Field("positions", "B L", "integer", "position of each token; absent: 0, 1, 2, … in every row", aligned=True),
+    Field("position_ids", "B L", "integer", "position of each token; absent: 0, 1, 2, … in every row", aligned=True),
     Field("segments", "B L", "integer", "segment of each token", aligned=True),
     Field("order", "B L", "integer", "token i sees token j if order[j] <= order[i]; absent: the order is constant and known "
           "to the pass", aligned=True),
@@ -93,9 +100,9 @@ for _field in (
           "one example per row", aligned=True),
     Field("restarts", "B", "boolean", "the row starts a new stream: recurrent memory is cut"),
     Field("reversed", "B", "boolean", "the row was read from its end: distances between its tokens are negated"),
-    Field("summaries", "E", "integer", "flat place of each example's summary token; absent: the first token of each row"),
+    Field("summaries", "E", "integer", "flat position of each example's summary token; absent: the first token of each row"),
     Field("decoder_tokens", "B T", "integer", "second sequence: ids"),
-    Field("decoder_positions", "B T", "integer", "second sequence: positions"),
+    Field("decoder_position_ids", "B T", "integer", "second sequence: position of each token"),
     Field("decoder_block", "B T", "integer", "second sequence: block"),
     Field("crossing", "B L", "boolean", "false: hidden from the decoder although the encoder sees it", aligned=True),
     Field("characters", "B L C", "integer", "characters of each token or word", aligned=True),
@@ -103,15 +110,15 @@ for _field in (
     Field("vectors", "B L D", "float", "used instead of the token embedding"),
     Field("condition", "B D", "float", "the vector that a decoder writes a row from"),
     Field("items", "B R", "integer", "things beside the tokens: entities, n-grams, regions", keyed=True),
-    Field("links", "E 2", "integer", "pairs (token place, item place)", keyed=True),
-    Field("targets", "M", "integer", "answers that are ids", keyed=True),
-    Field("places", "M", "integer", "flat index into the rows of the state that is read; of spans (M, K), the first and the "
-          "last token of each", keyed=True),
-    Field("values", "M C", "float", "answers that are numbers: one or several for each", keyed=True),
+    Field("links", "E 2", "integer", "pairs (position of a token, position of an item)", keyed=True),
+    Field("targets", "M", "integer", "what an objective must predict, as ids", keyed=True),
+    Field("positions", "M", "integer", "where each target stands: flat index into the state that is read; of spans (M, K), the "
+          "first and the last token of each", keyed=True),
+    Field("values", "M C", "float", "targets that are numbers: one or several for each position", keyed=True),
     Field("owner", "B", "integer", "the record that a row was made from, where one record makes several rows: 0, 1, …"),
-    Field("weights", "M", "float", "weight of each answer; padding has weight 0", keyed=True),
-    Field("centers", "P", "integer", "flat place of the centre of each pair (word, word near it)"),
-    Field("contexts", "P", "integer", "flat place of the other word of each pair"),
+    Field("weights", "M", "float", "weight of each target; padding has weight 0", keyed=True),
+    Field("centers", "P", "integer", "flat position of the centre word of each pair (word, word near it)"),
+    Field("contexts", "P", "integer", "flat position of the other word of each pair"),
     Field("cell", "P 2", "integer", "the ids of a word and of one near it: a cell of the matrix of co-occurrences"),
     Field("cell_count", "P", "float", "the count in that cell"),
     # Between edits only: these never leave the data tower.
@@ -130,14 +137,14 @@ for _field in (
     Field("document", "B", "integer", "document that the passage comes from", travels=False),
     Field("language", "B", "integer", "language of the row, in the order of the store's list", travels=False),
     Field("decoder_length", "B", "integer", "second sequence: tokens; what follows is padding", travels=False),
-    Field("decoder_places", "B K", "integer", "columns of the second sequence where answers of the set stand; they become "
-          "`places` of the states of the decoder", keyed=True, travels=False),
-    Field("column", "B", "integer", "the answer of a labelled record: one for the row, or (B, K) one for each word, -1 for none",
+    Field("decoder_positions", "B K", "integer", "columns of the second sequence where targets of the set stand; they become "
+          "`positions` of the states of the decoder", keyed=True, travels=False),
+    Field("column", "B", "integer", "the label of a record: one for the row, or (B, K) one for each word, -1 for none",
           keyed=True, travels=False),
-    Field("numbers", "B C", "float", "the answer of a labelled record where it is a number, or several", keyed=True,
+    Field("numbers", "B C", "float", "the label of a record where it is a number, or several", keyed=True,
           travels=False),
     Field("choices", "B", "integer", "how many texts the list of a record has: its last parts", travels=False),
-    Field("summary", "B", "integer", "column of the token that sums the row up; absent: the first. It becomes `summaries`",
+    Field("summary", "B", "integer", "column of the row's summary token; absent: the first. It becomes `summaries`",
           travels=False),
     Field("spans", "B K", "integer", "columns of the first and the last token of each span that a record marks, one span after "
           "another, -1 where it is not read", travels=False),

@@ -13,11 +13,11 @@ from cloze import fields
 
 Array = NDArray[Any]
 
-_COLUMNS = ("places", "decoder_places", "links", "centers", "contexts")  # -1 for none
+_COLUMNS = ("positions", "decoder_positions", "links", "centers", "contexts")  # -1 for none
 
 
 class Inserted(NamedTuple):
-    """Where tokens are put into rows of L' columns, as flat places row · L' + column, and their ids, which may broadcast."""
+    """Where tokens are put into rows of L' columns, as flat positions row · L' + column, and their ids, which may broadcast."""
 
     at: Array
     ids: Array
@@ -26,9 +26,9 @@ class Inserted(NamedTuple):
 class Rows(Mapping[str, Array]):
     """An immutable mapping from full field names to arrays whose first axis is the row.
 
-    Token-aligned fields are (B, L) and padded: what lies at or beyond `length` is meaningless. Answers about tokens are
-    padded too: `targets/<set>` and `places/<set>` are (B, K), and a place of -1 says "no answer here". An answer about the
-    whole row, `targets/<set>` of shape (B,), has no place. Views and companions are
+    Token-aligned fields are (B, L) and padded: what lies at or beyond `length` is meaningless. Targets of tokens are
+    padded too: `targets/<set>` and `positions/<set>` are (B, K), and a position of -1 means "no target here". A target of the
+    whole row, `targets/<set>` of shape (B,), has no position. Views and companions are
     prefixes: `hole.tokens`, `distractor.length`. One row is simply a block of one.
     """
 
@@ -93,9 +93,9 @@ class Rows(Mapping[str, Array]):
     def splice(self, index: Array, length: Array, inserted: Inserted | None = None) -> Rows:
         """Move every token-aligned field of this view at once.
 
-        `index` (B, L') names the source column of every new place; what it says of inserted places and of padding does not
-        matter, as long as it is an integer. `inserted` lists the places where a token is inserted, and its id.
-        `places/<set>` follow the tokens they name; an answer whose token is gone gets place -1.
+        `index` (B, L') names the source column of every new place; what it says of inserted positions and of padding does not
+        matter, as long as it is an integer. `inserted` lists the positions where a token is inserted, and its id.
+        `positions/<set>` follow the tokens they name; a target whose token is gone gets position -1.
         """
         width = self._arrays["tokens"].shape[1]
         flat = index + (np.arange(len(index), dtype=np.intp) * width)[:, None]
@@ -146,7 +146,7 @@ class Rows(Mapping[str, Array]):
                 new = moved[name] = move(value)
                 if inserted is not None:
                     new.reshape((-1, *new.shape[2:]))[inserted.at] = inserted.ids if name == "tokens" else field.inserted
-            elif field.name == "places" and "." not in name and value.ndim > 1:
+            elif field.name == "positions" and "." not in name and value.ndim > 1:
                 moved[name] = _follow(value, index(), length, inserted, old)
             else:
                 moved[name] = value
@@ -155,7 +155,7 @@ class Rows(Mapping[str, Array]):
 
     @staticmethod
     def below(blocks: Sequence[Rows]) -> Rows:
-        """Blocks of the same fields below each other; narrower ones are padded (places with -1, "no answer")."""
+        """Blocks of the same fields below each other; narrower ones are padded (positions with -1, "no target")."""
         if len(blocks) == 1:
             return blocks[0]
         joined = {}
@@ -175,7 +175,7 @@ class Rows(Mapping[str, Array]):
     def united(blocks: Sequence[Rows]) -> Rows:
         """Blocks below each other that do not have the same fields: a row asks only what its own block asked.
 
-        Answers that a block lacks have no place in its rows; token-aligned fields are 0 there and weights 1.
+        Targets that a block lacks have position -1 in its rows; token-aligned fields are 0 there and weights 1.
         """
         names = list(dict.fromkeys(name for block in blocks for name in block))
         loose = {
@@ -201,7 +201,7 @@ class Rows(Mapping[str, Array]):
 
 def _place_of(targets: str) -> str:
     view, _, chosen = fields.split(targets)
-    return fields.join(view, "places", chosen)
+    return fields.join(view, "positions", chosen)
 
 
 def _absent(block: Rows, name: str, blocks: Sequence[Rows]) -> Array:
@@ -209,12 +209,12 @@ def _absent(block: Rows, name: str, blocks: Sequence[Rows]) -> Array:
     view, field, chosen = fields.split(name)
     count = block.count
     like = next((other[name] for other in blocks if name in other), None)
-    if field in ("places", "decoder_places"):
+    if field in ("positions", "decoder_positions"):
         targets = block.get(fields.join(view, "targets", chosen))
-        if like is None or like.ndim == 1:  # of the whole row: 0 where there is an answer
+        if like is None or like.ndim == 1:  # of the whole row: 0 where there is a target
             return np.full(count, -1 if targets is None else 0, np.int32)
         return np.full((count, 0), -1, np.int32)
-    assert like is not None  # only places can be in no block at all
+    assert like is not None  # only positions can be in no block at all
     if fields.find(name).aligned:
         return np.zeros((*block[fields.join(view, "tokens")].shape, *like.shape[2:]), like.dtype)
     if field == "weights":
@@ -238,28 +238,28 @@ def before(stop: Array, width: int) -> NDArray[np.bool_]:
 
 
 def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(B,) how many places of each row are true; twice as fast as `np.count_nonzero`."""
+    """(B,) how many positions of each row are true; twice as fast as `np.count_nonzero`."""
     return np.add.reduce(chosen.view(np.uint8), axis=1, dtype=_columns(chosen.shape[1]).dtype).astype(np.int64)
 
 
 def listed(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """The true places of a (B, L) array row by row: as flat indices, and their rows and columns."""
+    """The true positions of a (B, L) array row by row: as flat indices, and their rows and columns."""
     flat = chosen.reshape(-1).nonzero()[0]
     rows = flat // chosen.shape[1]
     return flat, rows, flat - rows * chosen.shape[1]
 
 
 def where(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows and columns of the true places of a (B, L) array, row by row; three times as fast as `np.nonzero` in 2-D."""
+    """Rows and columns of the true positions of a (B, L) array, row by row; three times as fast as `np.nonzero` in 2-D."""
     return listed(chosen)[1:]
 
 
-def _follow(places: Array, index: Array, length: Array, inserted: Inserted | None, width: int) -> Array:
+def _follow(positions: Array, index: Array, length: Array, inserted: Inserted | None, width: int) -> Array:
     """Where each old place stands after a splice, -1 if it is gone. The first copy wins."""
     real = (np.arange(index.shape[1]) < length[:, None]) & (index >= 0) & (index < width)
     if inserted is not None:
         real.reshape(-1)[inserted.at] = False
     rows, columns = np.nonzero(real)
-    inverse = np.full((len(index), width + 1), -1, dtype=places.dtype)
+    inverse = np.full((len(index), width + 1), -1, dtype=positions.dtype)
     inverse[rows[::-1], index[rows, columns][::-1]] = columns[::-1]
-    return np.take_along_axis(inverse, np.where(places < 0, width, places), axis=1)
+    return np.take_along_axis(inverse, np.where(positions < 0, width, positions), axis=1)

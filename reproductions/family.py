@@ -286,7 +286,7 @@ def probe(run: Trained, wrong: str, loaded: bool) -> tuple[float, float]:
             given = {name: batch[name].to(device) for name in network.takes if name in batch}
             with torch.no_grad(), casting(choose_precision("auto", device), device):
                 summary = network(want=frozenset({"summary"}), order="open", **given)["summary"]
-            asked = batch["places/next"]
+            asked = batch["positions/next"]
             states.append(summary[asked.to(device)].float().cpu())
             answers.append(batch["targets/next"].float())
         made[part] = torch.cat(states), torch.cat(answers)

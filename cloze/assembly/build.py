@@ -208,7 +208,7 @@ def build_feed(
         padding=facts.roles.get("[PAD]", 0),
         packing=recipe.training.packing,
         fixed=compiled,
-        answers_multiple=64 if compiled else 1,
+        targets_multiple=64 if compiled else 1,
     )
 
 

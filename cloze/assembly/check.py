@@ -21,7 +21,7 @@ from cloze.errors import ClozeError, nearest
 from cloze.training.phases import sets_dropout
 
 #: Fields that batching makes for every view, so that no edit has to give them.
-BATCHING = frozenset({"positions", "order", "block", "summaries", "decoder_block"})
+BATCHING = frozenset({"position_ids", "order", "block", "summaries", "decoder_block"})
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def _check_entry(
         present = set(BATCHING) | {
             fields.join("main", *fields.split(n)[1:]) for n in available if fields.split(n).view == run.view
         }
-        present |= {f"places/{fields.split(n).set}" for n in present if fields.split(n).field in ("targets", "values")}
+        present |= {f"positions/{fields.split(n).set}" for n in present if fields.split(n).field in ("targets", "values")}
         part = run.objectives[0].part if run.objectives else recipe.networks[run.network].part
         where = Where(recipe.name) if part is None else part.where
         present |= _taken(run, states, given, present, faults)
@@ -280,7 +280,7 @@ def _check_entry(
                 continue
             _check_scope(recipe, objective, built, faults)
             if sound:
-                _check_answers(objective, built, present, faults)
+                _check_targets(objective, built, present, faults)
             known = {**states, run.name: frozenset(network.gives) | heads}
             _check_readings(recipe, run, objective, built.reads, known, faults)
             heads.add(objective.state)
@@ -335,7 +335,7 @@ def _objective(
     return built
 
 
-def _check_answers(spec: ObjectiveSpec, built: Any, present: set[str], faults: Faults) -> None:
+def _check_targets(spec: ObjectiveSpec, built: Any, present: set[str], faults: Faults) -> None:
     for name in sorted(built.takes - present):
         faults.add(spec.part.where, spec.part.path, f'{spec.part.name} takes "{name}", which no edit gives.',
                    _sets_given(present))
@@ -355,7 +355,7 @@ def _sets_given(present: set[str]) -> str:
     sets = sorted({fields.split(name).set for name in present if fields.split(name).field == "targets"})
     if not sets:
         return "Nothing is asked yet; `predict` asks for tokens."
-    return f"Sets of answers that are given: {', '.join(sets)}. Write `set:` with one of them."
+    return f"Sets of targets that are given: {', '.join(sets)}. Write `set:` with one of them."
 
 
 def _check_readings(

@@ -85,7 +85,7 @@ def _example(entry: EntrySpec, view: str, row: Rows, tokenizer: Tokenizer, sees:
 
 def _share(row: Rows, asked: int, length: int, *, hides: bool) -> str:
     """How much is asked, in words: of the tokens, or of the decoder's steps."""
-    steps = sum(int((value[0] >= 0).sum()) for name, value in row.items() if fields.split(name).field == "decoder_places")
+    steps = sum(int((value[0] >= 0).sum()) for name, value in row.items() if fields.split(name).field == "decoder_positions")
     if steps and not asked:
         return f"{steps} tokens of the decoder for {length} of the encoder"
     return f"{asked} of {length} tokens" + (f", {asked / length:.1%}" if hides else "")
@@ -107,12 +107,12 @@ def _second(row: Rows, tokenizer: Tokenizer) -> dict[str, Any]:
     """The decoder's sequence: what it reads at each step, and what it must answer there."""
     if "decoder_tokens" not in row:
         return {}
-    asked = dict(_asked(row, tokenizer, "decoder_places"))
+    asked = dict(_asked(row, tokenizer, "decoder_positions"))
     read = row["decoder_tokens"][0, : int(row["decoder_length"][0])].tolist()
     return {"decoder": [{"reads": tokenizer.piece(token), "asked": asked.get(place)} for place, token in enumerate(read)]}
 
 
-def _asked(row: Rows, tokenizer: Tokenizer, where: str = "places") -> Iterator[tuple[int, str]]:
+def _asked(row: Rows, tokenizer: Tokenizer, where: str = "positions") -> Iterator[tuple[int, str]]:
     """(place, piece asked there) of every answer about a token."""
     for name, targets in row.items():
         part = fields.split(name)

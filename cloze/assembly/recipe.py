@@ -195,7 +195,7 @@ class TrainingSpec:
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compile: Literal["auto"] | bool = "auto"
     layerwise_rates: LayerwisePart = None
-    divide: Literal["answers", "rows", "nothing"] = "answers"
+    divide: Literal["targets", "rows", "nothing"] = "targets"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     packing: bool = False
     workers: Natural = 0

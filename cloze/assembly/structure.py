@@ -9,6 +9,7 @@ from cloze.assembly.faults import Faults
 from cloze.assembly.parts import architectures, builder_of
 from cloze.assembly.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.errors import nearest
+from cloze.fields import find as find_field
 
 At = Callable[[str], Where]  # where a value path stands in the file
 
@@ -88,6 +89,12 @@ def _check_references(
         elif owner not in (*earlier, *known):
             faults.add(stands, place, f"{reference!r} names no earlier pass and no view.",
                        nearest(owner, [*earlier, *known]))
+        elif owner not in earlier:
+            with faults.catching(stands, place):
+                find_field(reference)
+    for field in fields:
+        with faults.catching(where, f"{path}.take.{field}"):
+            find_field(field)
     for objective in run.objectives:
         for state in objective.read.values():
             owner, dot, _ = state.rpartition(".")

@@ -1,4 +1,4 @@
-"""Lay examples into the rows of a batch: one per row, or several packed, and turn columns into flat places. numpy only."""
+"""Lay examples into the rows of a batch: one per row, or several packed, and turn columns into flat positions. numpy only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Lay = Callable[[NDArray[Any], int], NDArray[Any]]
 
 
 class Layout(NamedTuple):
-    """Where each example of a view starts: `base` flat places (E,), in `rows` rows of `width` tokens."""
+    """Where each example of a view starts: `base` flat positions (E,), in `rows` rows of `width` tokens."""
 
     base: NDArray[np.int64]
     rows: int
@@ -39,10 +39,10 @@ def several_per_row(length: NDArray[Any], row: NDArray[np.int64], width: int) ->
 
 
 def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int = 0) -> Arrays:
-    """The arrays of one view: token fields (R, W), answers (M,), all with names of the ledger and without a view prefix.
+    """The arrays of one view: token fields (R, W), targets (M,), all with names of the ledger and without a view prefix.
 
-    `takes` says which token-aligned fields are wanted (those the networks take); answers always travel. `block` is given
-    when rows hold padding or several examples; `positions` restart with every packed example; `summaries` names each
+    `takes` says which token-aligned fields are wanted (those the networks take); targets always travel. `block` is given
+    when rows hold padding or several examples; `position_ids` restart with every packed example; `summaries` names each
     example's first token when rows are packed. Tokens of padding are `padding`, everything else 0.
     """
     inside = before(rows["length"], rows["tokens"].shape[1] if layout.packed else layout.width)
@@ -55,7 +55,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         if field.aligned:
             if name in takes:
                 out[name] = lay(value, padding if name == "tokens" else 0)
-        elif field.name in ("targets", "values", "places", "weights") or field.name.startswith("decoder_"):
+        elif field.name in ("targets", "values", "positions", "weights") or field.name.startswith("decoder_"):
             continue
         elif field.name in ("centers", "contexts"):  # columns, -1 for none
             out[name] = (layout.base[:, None] + value)[value >= 0]
@@ -67,8 +67,8 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
         row = layout.base // layout.width
         ordinal = (np.arange(len(row)) - np.searchsorted(row, row) + 1).astype(np.int32)
         out["block"] = lay(np.broadcast_to(ordinal[:, None], inside.shape), 0)
-        if "positions" not in out:
-            out["positions"] = lay(np.broadcast_to(np.arange(inside.shape[1], dtype=np.int32), inside.shape), 0)
+        if "position_ids" not in out:
+            out["position_ids"] = lay(np.broadcast_to(np.arange(inside.shape[1], dtype=np.int32), inside.shape), 0)
         out["summaries"] = layout.base
     elif not inside.all():
         out["block"] = inside.astype(np.int32)
@@ -78,7 +78,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
     if "decoder_tokens" in rows:
         second = one_per_row(rows["decoder_length"].astype(np.int64))
         out.update(_second(rows, second, takes, padding))
-    out.update(_answers(rows, layout, second))
+    out.update(_targets(rows, layout, second))
     return out
 
 
@@ -108,7 +108,7 @@ def _packed(layout: Layout, inside: NDArray[np.bool_]) -> Lay:
 
 
 def _links(pairs: NDArray[Any], items: int, layout: Layout) -> NDArray[np.int64]:
-    """(E, K, 2) columns of tokens and of items in each example, -1 for none, as flat places (M, 2)."""
+    """(E, K, 2) columns of tokens and of items in each example, -1 for none, as flat positions (M, 2)."""
     example, place = np.nonzero(pairs[:, :, 0] >= 0)
     token, item = pairs[example, place, 0], pairs[example, place, 1]
     return np.stack([layout.base[example] + token, example * items + item], axis=1).astype(np.int64)
@@ -119,7 +119,7 @@ def _second(rows: Rows, layout: Layout, takes: frozenset[str], padding: int) -> 
     inside = before(rows["decoder_length"], layout.width)
     lay = _padded(inside)
     out: Arrays = {}
-    for name in ("decoder_tokens", "decoder_positions"):
+    for name in ("decoder_tokens", "decoder_position_ids"):
         if name in rows and name in takes:
             out[name] = lay(rows[name], padding if name == "decoder_tokens" else 0)
     if not inside.all():
@@ -127,38 +127,38 @@ def _second(rows: Rows, layout: Layout, takes: frozenset[str], padding: int) -> 
     return out
 
 
-def _answers(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
-    """`targets` or `values`, `places` and `weights` of every set, flattened to the answers that exist."""
+def _targets(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
+    """`targets` or `values`, `positions` and `weights` of every set, flattened to the targets that exist."""
     out: Arrays = {}
     asked: Any
     for name, targets in rows.items():
         view, field, chosen = fields.split(name)
         if field not in ("targets", "values") or view != "main":
             continue
-        spans = field == "targets" and targets.ndim == 1 and rows.get(f"places/{chosen}", targets).ndim == 2
+        spans = field == "targets" and targets.ndim == 1 and rows.get(f"positions/{chosen}", targets).ndim == 2
         if spans:  # of which all must be there
-            places = rows[f"places/{chosen}"]
-            asked = (places >= 0).all(1) & (targets >= 0)
+            positions = rows[f"positions/{chosen}"]
+            asked = (positions >= 0).all(1) & (targets >= 0)
             out[name] = targets[asked]
-            out[f"places/{chosen}"] = (layout.base[:, None] + places)[asked]
-        elif targets.ndim == 1 or field == "values":  # of the whole row; `places`, if given, is -1 where the row has no answer
-            asked = rows[f"places/{chosen}"] >= 0 if f"places/{chosen}" in rows else slice(None)
+            out[f"positions/{chosen}"] = (layout.base[:, None] + positions)[asked]
+        elif targets.ndim == 1 or field == "values":  # of the whole row; `positions`, if given, is -1 where the row has no target
+            asked = rows[f"positions/{chosen}"] >= 0 if f"positions/{chosen}" in rows else slice(None)
             out[name] = targets[asked]
-            out[f"places/{chosen}"] = np.arange(len(targets), dtype=np.int64)[asked]
+            out[f"positions/{chosen}"] = np.arange(len(targets), dtype=np.int64)[asked]
         else:
-            decoded = second is not None and f"decoder_places/{chosen}" in rows
-            places = rows[f"{'decoder_' if decoded else ''}places/{chosen}"]
+            decoded = second is not None and f"decoder_positions/{chosen}" in rows
+            positions = rows[f"{'decoder_' if decoded else ''}positions/{chosen}"]
             base = second.base if second is not None and decoded else layout.base
-            asked = places >= 0
+            asked = positions >= 0
             out[name] = targets[asked]
-            out[f"places/{chosen}"] = (base[:, None] + places)[asked]
+            out[f"positions/{chosen}"] = (base[:, None] + positions)[asked]
         if f"weights/{chosen}" in rows:
             out[f"weights/{chosen}"] = rows[f"weights/{chosen}"][asked]
     return out
 
 
-def pad_answers(arrays: Mapping[str, NDArray[Any]], multiple: int) -> Arrays:
-    """The same arrays with every set of answers padded to a multiple, by answers of weight 0 (for compiled graphs)."""
+def pad_targets(arrays: Mapping[str, NDArray[Any]], multiple: int) -> Arrays:
+    """The same arrays with every set of targets padded to a multiple by targets of weight 0 (for compiled graphs)."""
     out = dict(arrays)
     for name, targets in arrays.items():
         _, field, chosen = fields.split(name)
@@ -166,8 +166,8 @@ def pad_answers(arrays: Mapping[str, NDArray[Any]], multiple: int) -> Arrays:
             continue
         missing = -len(targets) % multiple
         weights = arrays.get(f"weights/{chosen}", np.ones(len(targets), np.float32))
-        out[name], out[f"places/{chosen}"] = (
-            np.pad(one, [(0, missing), *[(0, 0)] * (one.ndim - 1)]) for one in (targets, arrays[f"places/{chosen}"])
+        out[name], out[f"positions/{chosen}"] = (
+            np.pad(one, [(0, missing), *[(0, 0)] * (one.ndim - 1)]) for one in (targets, arrays[f"positions/{chosen}"])
         )
         out[f"weights/{chosen}"] = np.pad(weights.astype(np.float32), (0, missing))
     return out

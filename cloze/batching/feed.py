@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.batching.collate import Arrays, collate, one_per_row, pad_answers, several_per_row
+from cloze.batching.collate import Arrays, collate, one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import pack
 from cloze.exercises.exercise import Exercise, Placed
 from cloze.rng import Draw
@@ -54,7 +54,7 @@ class Feed:
 
     def __init__(
         self, source: BoundSource, edits: Sequence[Placed], *, length: int, takes: frozenset[str], padding: int,
-        packing: bool = False, fixed: bool = False, answers_multiple: int = 1,
+        packing: bool = False, fixed: bool = False, targets_multiple: int = 1,
     ) -> None:
         self.source = source
         self.edits = tuple(edits)
@@ -64,14 +64,14 @@ class Feed:
         self.padding = padding
         self.packing = packing
         self.fixed = fixed
-        self.answers_multiple = answers_multiple
+        self.targets_multiple = targets_multiple
         self._plans = lru_cache(maxsize=2)(self._make_plan)
 
     def at(self, length: int) -> Feed:
         """The same feed for rows of another length."""
         return Feed(
             self.source, self.edits, length=length, takes=self.takes, padding=self.padding, packing=self.packing,
-            fixed=self.fixed, answers_multiple=self.answers_multiple,
+            fixed=self.fixed, targets_multiple=self.targets_multiple,
         )
 
     @property
@@ -186,8 +186,8 @@ class Feed:
             else:
                 layout = one_per_row(length, self.length if self.fixed else None)
             laid = collate(rows, layout, takes=self.takes, padding=self.padding)
-            if self.answers_multiple > 1:
-                laid = pad_answers(laid, self.answers_multiple)
+            if self.targets_multiple > 1:
+                laid = pad_targets(laid, self.targets_multiple)
             arrays.update({k if view == "main" else f"{view}.{k}": v for k, v in laid.items()})
         return Part(arrays, tokens, examples)
 

@@ -23,8 +23,8 @@ _SERIES = 1 << 20
 class MixedFeed:
     """Feeds whose rows share batches: row n of the mixture belongs to the entry that a shuffled deck deals it to.
 
-    It looks like a `Feed` with one endless epoch: the cursor's item is the number of rows dealt so far, and how many of
-    them each entry has had follows from it. What an entry does not give (answers above all) its rows do not have.
+    It looks like a `Feed` with one endless epoch: the cursor's item is the number of rows dealt so far, from which follows how
+    many of them each entry has had. A row has no targets for objectives that its entry lacks.
     """
 
     packing = False

@@ -39,7 +39,7 @@ class TermDocuments:
     factorisation reads is the whole matrix, where no row is cut.
     """
 
-    gives = frozenset({"tokens", "length", "document", "targets/main", "places/main", "weights/main"})
+    gives = frozenset({"tokens", "length", "document", "targets/main", "positions/main", "weights/main"})
 
     def __init__(self, *, unit: Unit = "document", length: Count | None = 512) -> None:
         if unit not in ("document", "sentence"):
@@ -119,7 +119,7 @@ class BoundTermDocuments:
 
     def read(self, plan: DocumentPlan, items: Int64, want: frozenset[str]) -> Rows:
         """`tokens` (B, L) the distinct words of each document, `length` (B,); each is asked at its own column: `targets/main`
-        (B, L) the word, `places/main` (B, L), `weights/main` (B, L) float32 its count."""
+        (B, L) the word, `positions/main` (B, L), `weights/main` (B, L) float32 its count."""
         chosen = plan.order[items]
         found = self._counts(chosen)
         sizes = np.bincount(found.documents, minlength=len(items))
@@ -131,9 +131,9 @@ class BoundTermDocuments:
         tokens, counts = np.zeros((len(items), width), np.int32), np.zeros((len(items), width), np.float32)
         tokens[at], counts[at] = found.terms[kept], found.counts[kept]
         columns = np.arange(width, dtype=np.int32)
-        places = np.where(columns < length[:, None], columns, np.int32(-1))
+        positions = np.where(columns < length[:, None], columns, np.int32(-1))
         arrays: dict[str, NDArray[Any]] = {
-            "tokens": tokens, "length": length, "document": chosen, "targets/main": tokens, "places/main": places,
+            "tokens": tokens, "length": length, "document": chosen, "targets/main": tokens, "positions/main": positions,
             "weights/main": counts,
         }
         return Rows(arrays, checked=True)

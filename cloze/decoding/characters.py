@@ -24,11 +24,11 @@ def spelled(framed: Sequence[Framed], parts: Sequence[Sequence[str]], tokenizer:
         found = tokenizer.encode_spelled(texts)
         for number in np.flatnonzero(found.ids == unknown).tolist():
             row = int(np.searchsorted(found.offsets, number, "right")) - 1
-            places = np.flatnonzero(framed[row].part == part)
+            positions = np.flatnonzero(framed[row].part == part)
             place = number - int(found.offsets[row])
-            if place < len(places):  # else it did not fit
+            if place < len(positions):  # else it did not fit
                 word = texts[row][found.begin[number] : found.end[number]]
-                made[row][places[place]] = spell([word.lower() if tokenizer.lower else word], per_word)[0]
+                made[row][positions[place]] = spell([word.lower() if tokenizer.lower else word], per_word)[0]
     return [replace(row, characters=own) if own.any() else row for row, own in zip(framed, made, strict=True)]
 
 

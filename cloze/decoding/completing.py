@@ -32,7 +32,7 @@ class Completing:
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V): logarithms of probabilities but for a constant."""
-        rows = states[self.reads[0]].flatten(0, -2).index_select(0, batch[self.objective.places].long())
+        rows = states[self.reads[0]].flatten(0, -2).index_select(0, batch[self.objective.target_positions].long())
         noise = self.objective.noise.log().to(rows.device, rows.dtype)
         return rows @ self.head.weight.to(rows.dtype).T + noise
 

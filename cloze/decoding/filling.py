@@ -75,11 +75,11 @@ def _fill_batch(
 ) -> Iterator[Filled]:
     batch = reader.batch(framed)
     mask = reader.tokenizer.role("[MASK]")
-    places = torch.nonzero((batch["tokens"] == mask).flatten()).flatten()
-    shown, at = reader.asking(head, batch, places)
-    scores = reader.token_scores(head, reader.states(shown, head.reads, asked=at), shown, at)
+    positions = torch.nonzero((batch["tokens"] == mask).flatten()).flatten()
+    shown, at = reader.asking(head, batch, positions)
+    scores = reader.token_scores(head, reader.states(shown, head.reads, positions=at), shown, at)
     best = scores.softmax(-1).topk(min(top, scores.shape[-1]), dim=-1)
-    owner = (places // batch["tokens"].shape[1]).tolist()
+    owner = (positions // batch["tokens"].shape[1]).tolist()
     answers: list[list[tuple[list[int], list[float]]]] = [[] for _ in framed]
     for row, ids, probabilities in zip(owner, best.indices.tolist(), best.values.tolist(), strict=True):
         answers[row].append((ids, probabilities))

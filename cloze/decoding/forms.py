@@ -99,7 +99,7 @@ class _AtOnce(Form):
         """Each row's sum of log P(token of the target | the text and the tokens before)."""
         batch = self.asked(rows, head.set)
         read = self.readings(head, batch)
-        found = log_probabilities(self.reader, head, read, batch, batch[f"places/{head.set}"], batch[f"targets/{head.set}"])
+        found = log_probabilities(self.reader, head, read, batch, batch[f"positions/{head.set}"], batch[f"targets/{head.set}"])
         owner = np.repeat(np.arange(len(rows)), [len(row.target) for row in rows])
         sums: list[float] = np.bincount(owner, found.double().cpu().numpy(), len(rows)).tolist()
         return sums
@@ -157,7 +157,7 @@ class ByDecoder(_AtOnce):
         read = np.full(shape, reader.tokenizer.roles.get("[PAD]", 0), np.int64)
         read[real] = answers
         read = np.concatenate([np.full((len(rows), 1), start_id(reader), np.int64), read[:, :-1]], axis=1)
-        made = {"decoder_tokens": read, f"targets/{kind}": answers, f"places/{kind}": np.flatnonzero(real)}
+        made = {"decoder_tokens": read, f"targets/{kind}": answers, f"positions/{kind}": np.flatnonzero(real)}
         if not real.all():
             made["decoder_block"] = real.astype(np.int64)
         return _with(reader.batch([row.source for row in rows]), made, reader)
@@ -222,10 +222,10 @@ class ByContinuing(_InOneRow, _AtOnce):
         """Every token of the target, asked at the one before it."""
         joined = self.joined(rows)
         width = max(len(row) for row in joined)
-        places = [np.flatnonzero(row.part == 1) - 1 + number * width for number, row in enumerate(joined)]
+        positions = [np.flatnonzero(row.part == 1) - 1 + number * width for number, row in enumerate(joined)]
         answers = np.concatenate([row.target for row in rows]).astype(np.int64)
         return _with(
-            self.reader.batch(joined), {f"targets/{kind}": answers, f"places/{kind}": np.concatenate(places)}, self.reader
+            self.reader.batch(joined), {f"targets/{kind}": answers, f"positions/{kind}": np.concatenate(positions)}, self.reader
         )
 
     def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:

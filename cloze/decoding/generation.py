@@ -157,9 +157,9 @@ class Lanes:
         reader = self.reader
         tokens = self.tokens[:, start:stop].clamp(min=0)
         batch = reader.continued(tokens, start)
-        places = torch.arange(1, len(tokens) + 1, device=tokens.device) * tokens.shape[1] - 1
+        positions = torch.arange(1, len(tokens) + 1, device=tokens.device) * tokens.shape[1] - 1
         states = reader.states(batch, self.head.reads, cache=memory)
-        scores = reader.token_scores(self.head, states, batch, places)
+        scores = reader.token_scores(self.head, states, batch, positions)
         return scores.index_fill(1, self.banned, -torch.inf) if len(self.banned) else scores
 
     def results(self) -> list[tuple[list[int], Stopped]]:

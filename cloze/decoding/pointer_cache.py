@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cloze.errors import UserError
 
-_TOGETHER = 256  # places whose similarities with the window are held at once
+_TOGETHER = 256  # positions whose similarities with the window are held at once
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """How probable a network finds the answers to a prompt: one way for each thing that a network can do.
 
-A network that reads from left to right is asked for the answer's tokens at their places (`InOrder`; Brown et al., "Language
+A network that reads from left to right is asked for the answer's tokens at their positions (`InOrder`; Brown et al., "Language
 Models are Few-Shot Learners", 2020, §2.4), one that fills gaps for those behind as many [MASK]s (`InGaps`; Schick and Schütze,
 "Exploiting Cloze Questions for Few Shot Text Classification", 2021, §3), and a decoder writes the answer (`Written`).
 """
@@ -32,7 +32,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A prompt with one answer as it is read, and which tokens are asked for: places of the row, or what a decoder writes.
+    """A prompt with one answer as it is read, and which tokens are asked for: positions of the row, or what a decoder writes.
 
     `cut` tokens of its texts did not fit.
     """
@@ -113,8 +113,8 @@ class _InPlace(Prompting):
         if not asked.any():
             raise TaskError(f"--verbalise: the answer {answer!r} has no token in this vocabulary. Choose another word for it.")
         framed = self.reader.single([ids[kept]])
-        places = np.flatnonzero(framed.part == 0)[asked]
-        return Candidate(framed, places, framed.ids[places], int((~kept).sum()))
+        positions = np.flatnonzero(framed.part == 0)[asked]
+        return Candidate(framed, positions, framed.ids[positions], int((~kept).sum()))
 
 
 class InOrder(_InPlace):
@@ -141,12 +141,12 @@ class InOrder(_InPlace):
             some = [candidates[i] for i in index]
             batch = self.reader.batch([one.source for one in some])
             width = batch["tokens"].shape[1]
-            places = np.concatenate([one.asked - 1 + row * width for row, one in enumerate(some)])
+            positions = np.concatenate([one.asked - 1 + row * width for row, one in enumerate(some)])
             targets = np.concatenate([one.target for one in some]).astype(np.int64)
-            at, told = (torch.from_numpy(found).to(self.reader.device) for found in (places, targets))
-            states = self.reader.states(batch, self.head.reads, asked=at)
+            at, told = (torch.from_numpy(found).to(self.reader.device) for found in (positions, targets))
+            states = self.reader.states(batch, self.head.reads, positions=at)
             found = log_probabilities(self.reader, self.head, states, batch, at, told).double().cpu().numpy()
-            sums[index] = np.bincount(places // width, found, len(some))
+            sums[index] = np.bincount(positions // width, found, len(some))
             report(len(index))
         return sums
 
@@ -182,10 +182,10 @@ class InGaps(_InPlace):
             rows.append(replace(one.source, ids=ids, characters=spelled))
         batch = self.reader.batch(rows)
         width = batch["tokens"].shape[1]
-        places = torch.tensor([row * width + int(one.asked[turn]) for row, one in enumerate(some)], device=self.reader.device)
+        positions = torch.tensor([row * width + int(one.asked[turn]) for row, one in enumerate(some)], device=self.reader.device)
         told = torch.tensor([int(one.target[turn]) for one in some], device=self.reader.device)
-        read, at = self.reader.asking(self.head, batch, places)
-        states = self.reader.states(read, self.head.reads, asked=at)
+        read, at = self.reader.asking(self.head, batch, positions)
+        states = self.reader.states(read, self.head.reads, positions=at)
         return log_probabilities(self.reader, self.head, states, read, at, told).double().cpu().numpy()
 
 

@@ -20,7 +20,7 @@ from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
 from cloze.networks import Cache
 from cloze.networks.blocks.characters import Characters
-from cloze.networks.routing import few, routed, takes_asked
+from cloze.networks.routing import few, routed, takes_positions
 from cloze.reading import Reading
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -45,7 +45,7 @@ class Bound:
 
     @property
     def at(self) -> tuple[str, ...]:
-        """The fields with the places it reads."""
+        """The fields with the positions it reads."""
         return tuple(self.objective.at)
 
     @property
@@ -153,13 +153,13 @@ class Reader:
 
     @property
     def shift(self) -> int:
-        """How many places to the left of where it stands a masked token is asked."""
+        """How many positions to the left of where it stands a masked token is asked."""
         return self.reading.shift
 
     @property
     def longest(self) -> int | None:
         """The most tokens the network can read, None if it has no limit."""
-        found: int | None = getattr(self.network, "longest", None) if "positions" in self.network.takes else None
+        found: int | None = getattr(self.network, "longest", None) if "position_ids" in self.network.takes else None
         return found
 
     @property
@@ -193,7 +193,7 @@ class Reader:
         return [np.asarray(encoded.ids, np.int32) for encoded in self.tokenizer.encode_batch(list(texts))]
 
     def batch(self, rows: Sequence[Framed]) -> Batch:
-        """Framed rows padded to one length. `block` is absent when nothing is padded; `summaries` names flat places."""
+        """Framed rows padded to one length. `block` is absent when nothing is padded; `summaries` names flat positions."""
         lengths = np.array([len(row) for row in rows])
         width = max(1, int(lengths.max()))
         tokens = np.full((len(rows), width), self.tokenizer.roles.get("[PAD]", 0), np.int64)
@@ -234,17 +234,17 @@ class Reader:
             found[name] = np.stack([row * tokens.shape[1] + token, row * items + item], axis=1)
         return found
 
-    def asking(self, head: Any, batch: Batch, places: Tensor) -> tuple[Batch, Tensor]:
-        """What has to be read so that `head` can be asked for the tokens at flat `places` (M,), and where it is asked.
+    def asking(self, head: Any, batch: Batch, positions: Tensor) -> tuple[Batch, Tensor]:
+        """What has to be read so that `head` can be asked for the tokens at flat `positions` (M,), and where it is asked.
 
         A head that reads what a token's place may know before the token is seen (XLNet's query stream) gets an order in
-        which everything else comes before all that is asked. A system may ask some places to the left (`shift`), which are
-        then never the places of another row: see `can_ask`.
+        which everything else comes before all that is asked. A system may ask some positions to the left (`shift`), which are
+        then never the positions of another row: see `can_ask`.
         """
         if any(self.network.gives[name].sees == "before" for name in head.reads if name in self.network.gives):
-            last = torch.zeros_like(batch["tokens"]).flatten().index_fill(0, places, 1)
+            last = torch.zeros_like(batch["tokens"]).flatten().index_fill(0, positions, 1)
             batch = Batch({**batch, "order": last.view_as(batch["tokens"])}, checked=True)
-        return batch, places - (self.shift if self.order == "open" else 0)
+        return batch, positions - (self.shift if self.order == "open" else 0)
 
     def can_ask(self, row: Framed) -> NDArray[np.bool_]:
         """Which tokens of a row can be asked for: those of the text, if the place where they are asked exists."""
@@ -258,21 +258,21 @@ class Reader:
         return np.arange(len(lengths), dtype=np.int64) * width + column
 
     def states(
-        self, batch: Batch, want: Iterable[str], *, asked: Tensor | None = None, cache: Any = None, order: str | None = None,
+        self, batch: Batch, want: Iterable[str], *, positions: Tensor | None = None, cache: Any = None, order: str | None = None,
         carry: Any = None,
     ) -> dict[str, Any]:
         """The network's states for a batch; `want` names them.
 
-        `asked` (M,) are the flat places that will be read, where only some are: a network that can leaves out the others.
+        `positions` (M,) are the flat positions that will be read, where only some are: a network that can leaves out the others.
         `cache` holds what was read before, and so does `carry`, the state of that name of an earlier call. Who sees whom is said
         by the batch, else by `order`, else by the reader's.
         """
         fields = routed(self.network, batch, order or self.order)
         want = frozenset(want)
         if want == {"summary"} and cache is None:
-            asked = torch.zeros(0, dtype=torch.long, device=batch["tokens"].device)
-        if asked is not None and takes_asked(self.network) and few(asked, batch):
-            fields["asked"] = asked
+            positions = torch.zeros(0, dtype=torch.long, device=batch["tokens"].device)
+        if positions is not None and takes_positions(self.network) and few(positions, batch):
+            fields["positions"] = positions
         if cache is not None:
             fields["cache"] = cache
         if carry is not None:
@@ -294,22 +294,22 @@ class Reader:
         self, tokens: Tensor, start: int, segment: int = 0, *, characters: NDArray[np.int16] | None = None
     ) -> Batch:
         """A batch of tokens (B, L) of one segment that stand at the positions from `start` on; `characters` (L, C) spell them."""
-        positions = torch.arange(start, start + tokens.shape[1], device=tokens.device).expand_as(tokens)
+        position_ids = torch.arange(start, start + tokens.shape[1], device=tokens.device).expand_as(tokens)
         further = {f"inputs/{name}": torch.full_like(tokens, number) for name, number in self.inputs.items()}
         if characters is not None:
             further["characters"] = torch.from_numpy(characters).long().to(tokens.device).expand(len(tokens), -1, -1)
-        return Batch({"tokens": tokens, "positions": positions, "segments": torch.full_like(tokens, segment), **further})
+        return Batch({"tokens": tokens, "position_ids": position_ids, "segments": torch.full_like(tokens, segment), **further})
 
-    def scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, places: Tensor) -> Tensor:
-        """A head's scores (M, classes) in fp32 at flat places of the batch."""
-        asked = Batch({**batch, f"places/{getattr(head, 'set', 'main')}": places}, checked=True)
+    def scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor) -> Tensor:
+        """A head's scores (M, classes) in fp32 at flat positions of the batch."""
+        asked = Batch({**batch, f"positions/{getattr(head, 'set', 'main')}": positions}, checked=True)
         with self.autocast():
             scores: Tensor = head.scores({name: states[name] for name in head.reads}, asked).float()
         return scores
 
-    def token_scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, places: Tensor) -> Tensor:
+    def token_scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor) -> Tensor:
         """Scores (M, V) of a head over the vocabulary; rows that only pad the table can never be chosen."""
-        scores = self.scores(head, states, batch, places)
+        scores = self.scores(head, states, batch, positions)
         if scores.shape[1] > self.tokenizer.size:
             scores[:, self.tokenizer.size :] = -torch.inf
         return scores

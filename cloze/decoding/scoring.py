@@ -140,7 +140,7 @@ class _Done:
         self.left = np.bincount([one.text for one in parts], minlength=len(copies))
 
     def __call__(self, number: int, left: int) -> None:
-        """Of a window, `left` places are still to be scored."""
+        """Of a window, `left` positions are still to be scored."""
         text = self.parts[number].text
         self.left[text] -= left == 0
         if left == 0 and self.left[text] == 0:
@@ -183,7 +183,7 @@ def _behind_begin(reader: Reader, row: Framed, method: Method) -> Framed:
     return row.behind(begin)
 
 
-Sums = Iterator[tuple[int, float, int]]  # the number of a window, what is added to its score, how many places are left
+Sums = Iterator[tuple[int, float, int]]  # the number of a window, what is added to its score, how many positions are left
 
 
 @torch.inference_mode()
@@ -191,15 +191,15 @@ def _left_to_right(reader: Reader, head: Any, parts: Sequence[Window], rows: int
     for index in by_length([len(one.row) for one in parts], rows=rows, tokens=tokens):
         batch = reader.batch([parts[i].row for i in index])
         width = batch["tokens"].shape[1]
-        places = _places([parts[i].asked for i in index], width, reader.device) - 1
-        targets = batch["tokens"].flatten()[places + 1]
-        found = _log_probabilities(reader, head, batch, places, targets)
-        for i, value in zip(index.tolist(), _by_row(found, places // width, len(index)), strict=True):
+        positions = _positions([parts[i].asked for i in index], width, reader.device) - 1
+        targets = batch["tokens"].flatten()[positions + 1]
+        found = _log_probabilities(reader, head, batch, positions, targets)
+        for i, value in zip(index.tolist(), _by_row(found, positions // width, len(index)), strict=True):
             yield i, value, 0
 
 
-def _places(asked: Sequence[NDArray[np.bool_]], width: int, device: torch.device) -> Tensor:
-    """The flat places of what is asked in rows that are padded to a width."""
+def _positions(asked: Sequence[NDArray[np.bool_]], width: int, device: torch.device) -> Tensor:
+    """The flat positions of what is asked in rows that are padded to a width."""
     found = [row * width + column for row, one in enumerate(asked) for column in np.flatnonzero(one).tolist()]
     return torch.tensor(found, dtype=torch.int64, device=device)
 
@@ -211,10 +211,10 @@ def _remembering(reader: Reader, head: Any, parts: Sequence[Window], pointer: Po
     cache.require(sum(int(one.asked.sum()) for one in parts))
     for number, one in enumerate(parts):
         batch = reader.batch([one.row])
-        places = _places([one.asked], len(one.row), reader.device) - 1
-        targets = batch["tokens"].flatten()[places + 1]
-        found = _log_probabilities(reader, head, batch, places, targets)
-        states = reader.states(batch, head.reads)[head.reads[0]].flatten(0, 1)[places]
+        positions = _positions([one.asked], len(one.row), reader.device) - 1
+        targets = batch["tokens"].flatten()[positions + 1]
+        found = _log_probabilities(reader, head, batch, positions, targets)
+        states = reader.states(batch, head.reads)[head.reads[0]].flatten(0, 1)[positions]
         yield number, float(cache.mix(found, states, targets).sum()), 0
 
 
@@ -237,17 +237,17 @@ def _original(reader: Reader, head: Any, parts: Sequence[Window], rows: int, tok
     for index in by_length([len(one.row) for one in parts], rows=rows, tokens=tokens):
         batch = reader.batch([parts[i].row for i in index])
         width = batch["tokens"].shape[1]
-        places = _places([parts[i].asked for i in index], width, reader.device)
-        scores = reader.scores(head, reader.states(batch, head.reads), batch, places)
+        positions = _positions([parts[i].asked for i in index], width, reader.device)
+        scores = reader.scores(head, reader.states(batch, head.reads), batch, positions)
         found = F.logsigmoid(-scores) if scores.dim() == 1 else scores.log_softmax(-1)[:, 0]
-        for i, value in zip(index.tolist(), _by_row(found, places // width, len(index)), strict=True):
+        for i, value in zip(index.tolist(), _by_row(found, positions // width, len(index)), strict=True):
             yield i, value, 0
 
 
 def masked_each(
     reader: Reader, head: Any, framed: Sequence[Framed], columns: NDArray[np.int64]
 ) -> tuple[Batch, Tensor, Tensor]:
-    """Rows of which each has one token masked, at `columns`: what is read, the flat places where is asked, and the tokens."""
+    """Rows of which each has one token masked, at `columns`: what is read, the flat positions where is asked, and the tokens."""
     batch = reader.batch(framed)
     width = batch["tokens"].shape[1]
     flat = torch.from_numpy(np.arange(len(framed)) * width + columns).to(reader.device)
@@ -260,16 +260,16 @@ def masked_each(
     return read, at, targets
 
 
-def _log_probabilities(reader: Reader, head: Any, batch: Batch, places: Tensor, targets: Tensor) -> Tensor:
-    return log_probabilities(reader, head, reader.states(batch, head.reads, asked=places), batch, places, targets)
+def _log_probabilities(reader: Reader, head: Any, batch: Batch, positions: Tensor, targets: Tensor) -> Tensor:
+    return log_probabilities(reader, head, reader.states(batch, head.reads, positions=positions), batch, positions, targets)
 
 
 def log_probabilities(
-    reader: Reader, head: Any, states: Mapping[str, Tensor], batch: Batch, places: Tensor, targets: Tensor
+    reader: Reader, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor, targets: Tensor
 ) -> Tensor:
-    """log P(target) at every place (M,), 2,048 places at a time: M x V scores are never held at once."""
-    found = [torch.zeros(0, device=places.device)]
-    for some, answers in zip(places.split(2048), targets.split(2048), strict=True):
+    """log P(target) at every place (M,), 2,048 positions at a time: M x V scores are never held at once."""
+    found = [torch.zeros(0, device=positions.device)]
+    for some, answers in zip(positions.split(2048), targets.split(2048), strict=True):
         found.append(-F.cross_entropy(reader.token_scores(head, states, batch, some), answers, reduction="none"))
     return torch.cat(found)
 

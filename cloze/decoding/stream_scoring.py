@@ -161,9 +161,9 @@ def _from_left(
         carry = states.pop("carry", None) if recall.memory != 0 else None
         scored = stream.scored[start + 1 : stop + 1]
         asked = np.flatnonzero(scored) if cache is None else np.arange(stop - start)
-        places = torch.from_numpy(asked).to(reader.device)
-        targets = ids[start + 1 + places]
-        found = log_probabilities(reader, head, states, batch, places, targets)
+        positions = torch.from_numpy(asked).to(reader.device)
+        targets = ids[start + 1 + positions]
+        found = log_probabilities(reader, head, states, batch, positions, targets)
         if cache is not None:
             found = cache.mix(found, states[head.reads[0]].flatten(0, 1), targets)
         kept = np.where(scored[asked], found.double().cpu().numpy(), 0.0)
@@ -197,7 +197,7 @@ def _each_last(
             some = asked[start : start + rows]
             read, at, targets = masked_each(reader, head, [row] * len(some), some)
             spread = None if carry is None else {name: x.expand(len(some), *x.shape[1:]) for name, x in carry.items()}
-            states = reader.states(read, head.reads, asked=at, carry=spread)
+            states = reader.states(read, head.reads, positions=at, carry=spread)
             total += float(log_probabilities(reader, head, states, read, at, targets).double().sum())
         unknown = int((row.ids[asked] == reader.tokenizer.roles.get("[UNK]", -1)).sum())
         results.append(Score(total, len(asked), 0, unknown))

@@ -24,8 +24,8 @@ class Continuing:
         new = tokens[:, read:]
         batch = self.reader.continued(new, read)
         states = self.reader.states(batch, self.head.reads, cache=self.memory)
-        places = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
-        scores = self.reader.token_scores(self.head, states, batch, places)
+        positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
+        scores = self.reader.token_scores(self.head, states, batch, positions)
         return scores if self.banned is None else scores.index_fill(1, self.banned, -torch.inf)
 
     def select(self, rows: Tensor) -> None:
@@ -61,8 +61,8 @@ class Filling(Continuing):
         states = reader.states(batch, self.head.reads, cache=self.memory, order="left_to_right")
         for kept in self.memory.layers:
             kept[:] = [tensor[:, :, :-1] for tensor in kept]  # the gap was never part of the text
-        places = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
-        scores = reader.token_scores(self.head, states, batch, places)
+        positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
+        scores = reader.token_scores(self.head, states, batch, positions)
         return scores if self.banned is None else scores.index_fill(1, self.banned, -torch.inf)
 
 
@@ -78,9 +78,9 @@ class Answering:
         new = tokens[:, self.memory.length :]
         batch = Batch({**self.batch, "decoder_tokens": new}, checked=True)
         states = self.reader.states(batch, ("decoder_hidden",), cache=self.memory)
-        places = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
+        positions = torch.arange(1, len(new) + 1, device=new.device) * new.shape[1] - 1
         read = {self.head.reads[0]: states["decoder_hidden"]}
-        return self.reader.token_scores(self.head, read, batch, places)
+        return self.reader.token_scores(self.head, read, batch, positions)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows and with what they read."""

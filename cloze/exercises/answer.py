@@ -37,7 +37,7 @@ class Form(Protocol):
     """How a checkpoint lays a text and its answer out."""
 
     def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
-        """How it is asked for the companion `of`, cut to `longest` tokens, in a set of answers."""
+        """How it is asked for the companion `of`, cut to `longest` tokens, in a set of targets."""
         ...
 
 
@@ -55,7 +55,7 @@ class Answer:
     `frame: reading` means the way in which the checkpoint that the recipe begins with writes the companion: by its decoder,
     in gaps behind the text, or by continuing it; with the frame of the text, and all that is needed to ask.
 
-    Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_places/<set>` (B, T), -1 for none.
+    Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_positions/<set>` (B, T), -1 for none.
     """
 
     described: ClassVar = {"longest": "target_length"}  # what task.json keeps of it, under which name
@@ -96,13 +96,13 @@ class Answer:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: after `corrupt`, answers are the original tokens."""
-        return frozenset({"original"} | ({"positions", "special"} if self.positions == "original" else set()))
+        """Fields read when they are there: after `corrupt`, targets are the original tokens."""
+        return frozenset({"original"} | ({"position_ids", "special"} if self.positions == "original" else set()))
 
     @property
     def gives(self) -> frozenset[str]:
-        own = {"decoder_tokens", "decoder_length", f"targets/{self.set}", f"decoder_places/{self.set}"}
-        return frozenset(own | ({"decoder_positions"} if self.positions == "original" else set()))
+        own = {"decoder_tokens", "decoder_length", f"targets/{self.set}", f"decoder_positions/{self.set}"}
+        return frozenset(own | ({"decoder_position_ids"} if self.positions == "original" else set()))
 
     def chosen(self, form: Callable[[], Form]) -> Lesson | None:
         """What replaces this edit once the checkpoint is known; None if that makes no difference."""
@@ -173,7 +173,7 @@ class Answer:
         length = np.bincount(row, minlength=rows.count)
         slot = slots(length)
         answer = np.zeros((rows.count, max(int(length.max(initial=0)), 1)), np.int32)
-        shown, places = np.zeros_like(answer), np.zeros_like(answer)
+        shown, position_ids = np.zeros_like(answer), np.zeros_like(answer)
         answer[row, slot] = tokens[row, column]
         shown[row, slot] = tokens[row, np.maximum(column - 1, 0)]
         first = column == 0
@@ -182,17 +182,17 @@ class Answer:
         given = self._given(rows, shown, answer, length)
         if self.positions == "counted":
             return given
-        known = rows["positions"] if "positions" in rows else np.broadcast_to(
+        known = rows["position_ids"] if "position_ids" in rows else np.broadcast_to(
             np.arange(tokens.shape[1], dtype=np.int32), tokens.shape)
-        places[row, slot] = known[row, np.maximum(column - 1, 0)]
-        return given.having(decoder_positions=places)
+        position_ids[row, slot] = known[row, np.maximum(column - 1, 0)]
+        return given.having(decoder_position_ids=position_ids)
 
     def _given(self, rows: Rows, shown: NDArray[Any], answer: NDArray[Any], length: NDArray[Any]) -> Rows:
         columns = np.arange(shown.shape[1], dtype=np.int32)
-        places = np.where(columns < length[:, None], columns, np.int32(-1))
+        positions = np.where(columns < length[:, None], columns, np.int32(-1))
         return rows.having_all({
             "decoder_tokens": shown, "decoder_length": length.astype(np.int32),
-            f"targets/{self.set}": answer, f"decoder_places/{self.set}": places,
+            f"targets/{self.set}": answer, f"decoder_positions/{self.set}": positions,
         })
 
     def at(self, length: int) -> Answer:

@@ -18,7 +18,7 @@ class Arcs:
 
     Both stand at the first token of every word that is read, because each may be the head of another; a word whose head is not
     read or whose relation is not known has weight 0. A head is 0 for the root, n for the n-th word of the row. To stand before
-    the frame, so that the places move with the tokens.
+    the frame, so that the positions move with the tokens.
     """
 
     set: str = "label"
@@ -31,15 +31,15 @@ class Arcs:
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset(f"{field}/{name}" for field in ("targets", "places", "weights") for name in (self.set, self.heads))
+        return frozenset(f"{field}/{name}" for field in ("targets", "positions", "weights") for name in (self.set, self.heads))
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         relation, head = rows[f"column/{self.column}"], rows["column/head"]
         known = ((relation >= 0) & (head >= 0)).astype(np.float32)
         made: dict[str, np.ndarray] = {}
-        for name, answers in ((self.set, relation), (self.heads, head)):
+        for name, targets in ((self.set, relation), (self.heads, head)):
             made |= {
-                f"targets/{name}": np.maximum(answers, 0), f"places/{name}": np.where(rows["words"] >= 0, rows["words"], -1),
+                f"targets/{name}": np.maximum(targets, 0), f"positions/{name}": np.where(rows["words"] >= 0, rows["words"], -1),
                 f"weights/{name}": known,
             }
         return rows.having_all(made)

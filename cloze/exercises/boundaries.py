@@ -19,8 +19,8 @@ from cloze.rows import Rows, where
 class Boundaries:
     """The questions of the span boundary objective (SpanBERT, Joshi et al., 2020, §3.2; `masking.py`, `span_masking`).
 
-    Gives, for every token of every masked span, `targets/<set>`, the original token, with `places/<set>`, the column before
-    the span; and `targets/<set>_right`, the token's number in the span from 1, with `places/<set>_right`, the column after
+    Gives, for every token of every masked span, `targets/<set>`, the original token, with `positions/<set>`, the column before
+    the span; and `targets/<set>_right`, the token's number in the span from 1, with `positions/<set>_right`, the column after
     the span; all (B, K), place -1 for none. A span at the first or last token of the text is not asked, and of each span at
     most the first `most` tokens are. Masked tokens that touch are one span.
     """
@@ -38,16 +38,16 @@ class Boundaries:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: after `corrupt`, answers are the original tokens."""
+        """Fields read when they are there: after `corrupt`, targets are the original tokens."""
         return frozenset({"original"})
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset(f"{field}/{self.set}{side}" for field in ("targets", "places") for side in ("", "_right"))
+        return frozenset(f"{field}/{self.set}{side}" for field in ("targets", "positions") for side in ("", "_right"))
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        answers = rows.get("original", rows["tokens"])
-        count, width = answers.shape
+        originals = rows.get("original", rows["tokens"])
+        count, width = originals.shape
         row, column = where(rows["masked"])
         begins = np.ones(len(row), bool)
         begins[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1] + 1)
@@ -64,10 +64,10 @@ class Boundaries:
         place = row, slots(number)
         filled = {}
         for name, values in (
-            (f"targets/{self.set}", answers[row, column]), (f"places/{self.set}", left),
-            (f"targets/{self.set}_right", offset), (f"places/{self.set}_right", right),
+            (f"targets/{self.set}", originals[row, column]), (f"positions/{self.set}", left),
+            (f"targets/{self.set}_right", offset), (f"positions/{self.set}_right", right),
         ):
-            laid = np.full((count, int(number.max(initial=0))), -1 if name.startswith("places") else 0, np.int32)
+            laid = np.full((count, int(number.max(initial=0))), -1 if name.startswith("positions") else 0, np.int32)
             laid[place] = values
             filled[name] = laid
         return rows.having_all(filled)

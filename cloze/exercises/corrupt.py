@@ -1,4 +1,4 @@
-"""Decide what is shown at the masked places: a mask, a random token, the token itself, or one token for a whole span."""
+"""Decide what is shown at the masked positions: a mask, a random token, the token itself, or one token for a whole span."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cloze.rows import Inserted, Rows, listed, where
 @register("edit", "corrupt")
 @dataclass(frozen=True)
 class Corrupt:
-    """Show `[MASK]`, a random token or the token itself at masked places, with the given odds (BERT §3.1: 80/10/10).
+    """Show `[MASK]`, a random token or the token itself at masked positions, with the given odds (BERT §3.1: 80/10/10).
 
     Gives `tokens` as shown and keeps `original`. `per: word` and `per: span` (SpanBERT) make one draw for all masked pieces
     of a word or of a span. `replacements` are `uniform` over the ordinary ids, or drawn as often as the corpus has them

@@ -132,7 +132,7 @@ class Frame:
     @property
     def gives(self) -> frozenset[str]:
         own = {"segments", "special"} | {f"inputs/{name}" for name in self.inputs or ()}
-        return frozenset(own | ({"positions"} if self.restart else set()))
+        return frozenset(own | ({"position_ids"} if self.restart else set()))
 
     def room(self, length: int) -> int:
         """What is left for the parts when everything inserted is counted."""
@@ -187,7 +187,7 @@ class Frame:
             laid[f"inputs/{name}"] = _by_group(self._inputs(rows, ids, len(shifts)), beyond).astype(np.int32)
         if self.restart:
             first = _by_group([np.zeros(len(total), np.int64), *borders], beyond)
-            laid["positions"] = (np.arange(width) - first).astype(np.int32)
+            laid["position_ids"] = (np.arange(width) - first).astype(np.int32)
         if not beyond:
             laid = {name: np.broadcast_to(value, special.shape) for name, value in laid.items()}
         return framed.having_all(laid)
@@ -247,15 +247,15 @@ class Frame:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The same with whole companions, laid beside the row, where the template names them."""
         begin, own = rows["tokens"].shape[1], iter(range(lengths.shape[1]))
-        places = {}
+        positions = {}
         for name in self.joins:
-            places[name] = begin
+            positions[name] = begin
             begin += rows[f"{name}.tokens"].shape[1]
         found = []
         for name in self.part_names:
-            if name in places:
+            if name in positions:
                 length = rows[f"{name}.length"].astype(np.int64)
-                found.append((np.full_like(length, places[name]), length))
+                found.append((np.full_like(length, positions[name]), length))
             else:
                 part = next(own)
                 found.append((begins[:, part], lengths[:, part]))

@@ -58,7 +58,7 @@ class InverseCloze:
 
 
 def without_text(rows: Rows) -> Rows:
-    """Rows without what belongs to the places of their tokens."""
+    """Rows without what belongs to the positions of their tokens."""
     return rows.without("sentence", *(name for name in ("word_start",) if name in rows))
 
 

@@ -1,4 +1,4 @@
-"""Ask for the answer that a record came with."""
+"""Turn the labels of a record into targets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cloze.rows import Rows
 @register("edit", "label")
 @dataclass(frozen=True)
 class Label:
-    """The answer of a record becomes what is asked: `targets/<set>`.
+    """Turn the labels of a record into targets: gives `targets/<set>`.
 
-    `of: row` asks for one answer of the whole row. `of: words` asks for one of each word, at the word's first token; a word of
-    which no token is read, and one whose label is not known, is not asked. `of: spans` asks for one of the spans that a record
-    marks: `places/<set>` (B, K) are the first and the last token of each, and a row that does not show all of them is not asked.
-    `of: texts` asks for one answer of two texts whose tokens are read: `places/<set>` (B, 4) are the first and the last token of
-    each; a row that shows nothing of one is not asked. Where `label` gives places it comes before the frame, so that they move
-    with the tokens.
+    `of: row` makes one target for the whole row. `of: words` makes one for each word, at the word's first token; a word has no
+    target if none of its tokens is read or its label is unknown. `of: spans` makes one target for the spans that a record marks:
+    `positions/<set>` (B, K) are the first and the last token of each span, and a row that does not show all of them has no
+    target. `of: texts` makes one target for two texts: `positions/<set>` (B, 4) are the first and the last token of each text,
+    and a row that shows no token of one of them has no target. Put `label` before `frame` where it gives positions, so that
+    they move with the tokens.
     """
 
     set: str = "label"
@@ -37,20 +37,20 @@ class Label:
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset({f"targets/{self.set}"} | ({f"places/{self.set}"} if self.of != "row" else set()))
+        return frozenset({f"targets/{self.set}"} | ({f"positions/{self.set}"} if self.of != "row" else set()))
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        answers = rows[f"column/{self.column}"]
+        labels = rows[f"column/{self.column}"]
         if self.of == "row":
-            return rows.having_all({f"targets/{self.set}": answers})
+            return rows.having_all({f"targets/{self.set}": labels})
         if self.of == "spans":
-            return rows.having_all({f"targets/{self.set}": answers, f"places/{self.set}": rows["spans"]})
+            return rows.having_all({f"targets/{self.set}": labels, f"positions/{self.set}": rows["spans"]})
         if self.of == "texts":
             parts = rows["parts"]
             empty = parts[..., :1] >= parts[..., 1:]
             ends = np.where(empty, -1, np.stack([parts[..., 0], parts[..., 1] - 1], axis=-1))
-            return rows.having_all({f"targets/{self.set}": answers, f"places/{self.set}": ends.reshape(len(ends), -1)})
-        asked = (rows["words"] >= 0) & (answers >= 0)
+            return rows.having_all({f"targets/{self.set}": labels, f"positions/{self.set}": ends.reshape(len(ends), -1)})
+        asked = (rows["words"] >= 0) & (labels >= 0)
         return rows.having_all({
-            f"targets/{self.set}": np.where(asked, answers, 0), f"places/{self.set}": np.where(asked, rows["words"], -1),
+            f"targets/{self.set}": np.where(asked, labels, 0), f"positions/{self.set}": np.where(asked, rows["words"], -1),
         })  # fmt: skip

@@ -34,9 +34,9 @@ class Pair:
     back with equal odds. `swapped` (ALBERT, Lan et al., 2020, §3.1): B stands before A. A list, such as
     `[swapped, random_document]` with rate 2/3 (StructBERT, Wang et al., 2020, §2.3), takes its members with equal odds.
 
-    The answer is `right` for a pair as it stands; the ways to be wrong have the other numbers, 0, 1, … in their order. A passage
+    The label is `right` for a pair as it stands; the ways to be wrong have the other numbers, 0, 1, … in their order. A passage
     of one sentence takes a random B and counts as wrong where that is a way to be wrong; elsewhere it stays one segment and
-    is not asked, unless `alone: random_document` gives it a random B and the answer of the first way (ALBERT's code, which
+    has no target, unless `alone: random_document` gives it a random B and the label of the first way (ALBERT's code, which
     calls it swapped).
 
     With `rate: 0` nothing is ever wrong and nothing is asked; a share `single` of the passages, and those of one sentence,
@@ -46,7 +46,7 @@ class Pair:
     passage holds is left out.
 
     Gives `parts` (B, 2, 2), start and stop of both segments in tokens laid side by side, and, if `rate` > 0,
-    `targets/<set>` (B,), an answer of the whole row; where a row may be left out also `places/<set>` (B,), -1 for such a row.
+    `targets/<set>` (B,), a target of the whole row; where a row may be left out also `positions/<set>` (B,), -1 for such a row.
 
     Differs: the sentences of a passage that a random B displaces are not put back for the next passage. With
     `training.packing` a random B is no longer than what it displaces. Behind the sentence that goes beyond the half, all
@@ -80,8 +80,8 @@ class Pair:
         return list(self.wrong) if isinstance(self.wrong, list) else [self.wrong]
 
     @cached_property
-    def answers(self) -> dict[str, int]:
-        """The answer for each way to be wrong."""
+    def labels(self) -> dict[str, int]:
+        """The label of each way to be wrong."""
         others = (number for number in range(len(self.ways) + 1) if number != self.right)
         return dict(zip(self.ways, others, strict=True))
 
@@ -104,7 +104,7 @@ class Pair:
     @property
     def gives(self) -> frozenset[str]:
         asked = {f"targets/{self.set}"} if self.asks else set[str]()
-        return frozenset({"parts"} | asked | ({f"places/{self.set}"} if self.asks and not self.joins else set()))
+        return frozenset({"parts"} | asked | ({f"positions/{self.set}"} if self.asks and not self.joins else set()))
 
     def room(self, length: int) -> int:
         """A pair adds and removes nothing that the frame does not count."""
@@ -132,21 +132,21 @@ class Pair:
         way = (coins[:, 2] < self.rate * 2.0**32).astype(np.int64)
         if len(self.ways) > 1:
             way *= 1 + below(draw.bits("pair.way"), len(self.ways))
-        answer = np.array([self.right, *self.answers.values()], np.int32).take(way)
-        asked = {} if self.joins else {f"places/{self.set}": np.where(alone, -1, 0).astype(np.int32)}
+        label = np.array([self.right, *self.labels.values()], np.int32).take(way)
+        asked = {} if self.joins else {f"positions/{self.set}": np.where(alone, -1, 0).astype(np.int32)}
         kept = rows.without("sentence")  # of no use in a row of two texts
         if self.joins:
-            random = self.answers.get("random_document", -1)
-            answer = np.where(alone, np.int32(self.answers[self.ways[0]] if random < 0 else random), answer)
-            elsewhere = alone if random < 0 else answer == random
+            random = self.labels.get("random_document", -1)
+            label = np.where(alone, np.int32(self.labels[self.ways[0]] if random < 0 else random), label)
+            elsewhere = alone if random < 0 else label == random
             sizes[:, 1] = np.where(elsewhere, _reach(rows, self._wanted(rows, length, sizes[:, 0])), sizes[:, 1])
             begins[:, 1] = np.where(elsewhere, rows["tokens"].shape[1], begins[:, 1])
             kept = kept.having_all(beside(kept, *self.joins))
-        if "swapped" in self.answers:
-            turned = (answer == self.answers["swapped"]) & ~alone
+        if "swapped" in self.labels:
+            turned = (label == self.labels["swapped"]) & ~alone
             begins[turned], sizes[turned] = begins[turned, ::-1], sizes[turned, ::-1]
         parts = self._trimmed(draw, length, begins, sizes)
-        return kept.having_all({**asked, "parts": parts, f"targets/{self.set}": answer})
+        return kept.having_all({**asked, "parts": parts, f"targets/{self.set}": label})
 
     def _border(self, rows: Rows, bits: UInt32, last: NDArray[np.int32]) -> NDArray[np.int32]:
         """(B,) the sentence that B begins with."""

@@ -52,10 +52,10 @@ class Permute:
         exists = np.arange(width) < number[:, None]
         moving = np.ceil(self.rate * number - 1e-9).astype(np.int64)
         chosen = exactly(moving, exists, draw.bits("permute.which", width))
-        places = np.argsort(~chosen, axis=1, kind="stable")            # the chosen sentences in their order, then the others
+        positions = np.argsort(~chosen, axis=1, kind="stable")            # the chosen sentences in their order, then the others
         dealt = np.argsort(keyed(chosen, draw.bits("permute", width)), axis=1)  # the chosen sentences in a random order
         moved = np.arange(width) < moving[:, None]
         rank = np.broadcast_to(np.arange(width), exists.shape).copy()  # the new ordinal of each sentence
         row, slot = np.nonzero(moved)
-        rank[row, dealt[row, slot]] = places[row, slot]
+        rank[row, dealt[row, slot]] = positions[row, slot]
         return by_key(rows, free, np.take_along_axis(rank, sentence, axis=1))

@@ -17,7 +17,7 @@ from cloze.rows import Rows, before, listed
 @register("edit", "predict")
 @dataclass(frozen=True)
 class Predict:
-    """Ask for tokens by place: gives `targets/<set>` and `places/<set>`, (B, K), place -1 for none.
+    """Ask for tokens by place: gives `targets/<set>` and `positions/<set>`, (B, K), place -1 for none.
 
     `masked`: the original token at every masked place; `shuffled` (StructBERT): at every place that `shuffle` moved. `next`: at
     each token but the last, the token that follows; `previous`: at each but the first, the one before it (ELMo). `every`: every
@@ -44,41 +44,41 @@ class Predict:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: after `corrupt`, answers are the original tokens."""
+        """Fields read when they are there: after `corrupt`, targets are the original tokens."""
         return frozenset({"original"})
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset({f"targets/{self.set}", f"places/{self.set}"})
+        return frozenset({f"targets/{self.set}", f"positions/{self.set}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        answers = rows["original"] if "original" in rows else rows["tokens"]
+        originals = rows["original"] if "original" in rows else rows["tokens"]
         if self.what == "next":
-            columns = np.arange(answers.shape[1] - 1, dtype=np.int32)
-            places = np.where(columns < rows["length"][:, None] - 1, columns, np.int32(-1))
-            return self._asked(rows, answers[:, 1:], places)
+            columns = np.arange(originals.shape[1] - 1, dtype=np.int32)
+            positions = np.where(columns < rows["length"][:, None] - 1, columns, np.int32(-1))
+            return self._given(rows, originals[:, 1:], positions)
         if self.what == "previous":
-            columns = np.arange(1, answers.shape[1], dtype=np.int32)
-            places = np.where(columns < rows["length"][:, None], columns, np.int32(-1))
-            return self._asked(rows, answers[:, :-1], places)
+            columns = np.arange(1, originals.shape[1], dtype=np.int32)
+            positions = np.where(columns < rows["length"][:, None], columns, np.int32(-1))
+            return self._given(rows, originals[:, :-1], positions)
         if self.what == "masked":
             chosen = rows["masked"]
         elif self.what == "shuffled":
             chosen = rows["layers/shuffled"] > 0
         else:
-            chosen = (np.arange(answers.shape[1]) < rows["length"][:, None]) & ~rows["special"]
+            chosen = (np.arange(originals.shape[1]) < rows["length"][:, None]) & ~rows["special"]
         if self.shift:
             chosen = chosen.copy()
             chosen[:, : self.shift] = False
         at, row, column = listed(chosen)
         number = np.bincount(row, minlength=len(chosen))
         most = int(number.max(initial=0))
-        places = np.full((len(chosen), most), -1, np.int32)
-        targets = np.zeros(places.shape, np.int32)
-        slots = before(number, most).reshape(-1).nonzero()[0]  # row by row, as the places are
-        places.reshape(-1)[slots] = column - self.shift
-        targets.reshape(-1)[slots] = answers.take(at)
-        return self._asked(rows, targets, places)
+        positions = np.full((len(chosen), most), -1, np.int32)
+        targets = np.zeros(positions.shape, np.int32)
+        slots = before(number, most).reshape(-1).nonzero()[0]  # row by row, as the positions are
+        positions.reshape(-1)[slots] = column - self.shift
+        targets.reshape(-1)[slots] = originals.take(at)
+        return self._given(rows, targets, positions)
 
-    def _asked(self, rows: Rows, targets: NDArray[Any], places: NDArray[Any]) -> Rows:
-        return rows.having_all({f"targets/{self.set}": targets, f"places/{self.set}": places})
+    def _given(self, rows: Rows, targets: NDArray[Any], positions: NDArray[Any]) -> Rows:
+        return rows.having_all({f"targets/{self.set}": targets, f"positions/{self.set}": positions})

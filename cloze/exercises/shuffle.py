@@ -25,7 +25,7 @@ class Shuffle:
 
     max(1, round(rate·n / size)) stretches of the n ordinary tokens, as far as there is room: never over each other, over a
     masked or over a special token. A shuffle may leave the order as it was. Gives `tokens` as shown, keeps `original`, and
-    marks what it shuffled in `layers/shuffled`, the number of the stretch; `predict: shuffled` asks for those places.
+    marks what it shuffled in `layers/shuffled`, the number of the stretch; `predict: shuffled` asks for those positions.
     """
 
     size: Count = 3

@@ -25,14 +25,14 @@ class Unanswered:
 
     @property
     def takes(self) -> frozenset[str]:
-        return frozenset({f"targets/{self.set}", f"places/{self.set}"})
+        return frozenset({f"targets/{self.set}", f"positions/{self.set}"})
 
     @property
     def gives(self) -> frozenset[str]:
-        return frozenset({f"places/{self.set}"})
+        return frozenset({f"positions/{self.set}"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
-        places = rows[f"places/{self.set}"]
-        summary = rows["summary"] if "summary" in rows else np.zeros(rows.count, places.dtype)
+        positions = rows[f"positions/{self.set}"]
+        summary = rows["summary"] if "summary" in rows else np.zeros(rows.count, positions.dtype)
         absent = rows[f"targets/{self.set}"] == 0
-        return rows.having_all({f"places/{self.set}": np.where(absent[:, None], summary[:, None], places)})
+        return rows.having_all({f"positions/{self.set}": np.where(absent[:, None], summary[:, None], positions)})

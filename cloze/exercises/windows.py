@@ -18,7 +18,9 @@ from cloze.rows import Rows
 @register("edit", "windows")
 @dataclass(frozen=True)
 class Windows:
-    """Pair each word with those at most `radius` places away (Mikolov et al., 2013a, §3): gives `targets/<set>`, `places/<set>`.
+    """Pair each word with those at most `radius` words away (Mikolov et al., 2013a, §3).
+
+    Gives `targets/<set>` and `positions/<set>`.
 
     `shrink: uniform` draws each centre's own radius from 1 … `radius`, so that a word at distance d counts
     (radius - d + 1) / radius; `none` takes all. `ask: context` asks at each centre for every word around it, one after another
@@ -46,7 +48,7 @@ class Windows:
     @property
     def gives(self) -> frozenset[str]:
         pairs = {"centers", "contexts"} if self.together else frozenset()
-        return frozenset({f"targets/{self.set}", f"places/{self.set}"}) | pairs
+        return frozenset({f"targets/{self.set}", f"positions/{self.set}"}) | pairs
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         tokens = rows["tokens"]
@@ -56,11 +58,11 @@ class Windows:
             asked = np.zeros(tokens.shape, np.bool_)
             row, slot = np.nonzero(centres >= 0)
             asked[row, centres[row, slot]] = True
-            given = {"centers": centres, "contexts": contexts, f"places/{self.set}": np.where(asked, columns, np.int32(-1))}
+            given = {"centers": centres, "contexts": contexts, f"positions/{self.set}": np.where(asked, columns, np.int32(-1))}
             return rows.having_all({**given, f"targets/{self.set}": np.where(asked, tokens, 0)})
-        places, asked_for = (centres, contexts) if self.ask == "context" else (contexts, centres)
-        targets = np.take_along_axis(tokens, np.maximum(asked_for, 0), axis=1) if places.shape[1] else places
-        return rows.having_all({f"places/{self.set}": places, f"targets/{self.set}": np.where(places >= 0, targets, 0)})
+        positions, asked_for = (centres, contexts) if self.ask == "context" else (contexts, centres)
+        targets = np.take_along_axis(tokens, np.maximum(asked_for, 0), axis=1) if positions.shape[1] else positions
+        return rows.having_all({f"positions/{self.set}": positions, f"targets/{self.set}": np.where(positions >= 0, targets, 0)})
 
     def pairs(
         self, width: int, length: NDArray[np.integer], draw: Draw

@@ -46,14 +46,14 @@ class BothWays(nn.Module):
             layer = self.backwards if backwards else self.forwards
             made: tuple[Tensor, State] = layer(x, state, lengths, ends)
             return made
-        parts, places = [], []
+        parts, positions = [], []
         for layer, rows in ((self.forwards, (~backwards).nonzero().view(-1)), (self.backwards, backwards.nonzero().view(-1))):
             read = rows if len(rows) else rows.new_zeros(1)  # for nothing, so that all ranks have all gradients
             own = [None if one is None else one[read] for one in (lengths, ends)]
             out, (h, c) = layer(x[read], None if state is None else (state[0][read], state[1][read]), *own)
             parts.append((out[: len(rows)], (h[: len(rows)], c[: len(rows)])))
-            places.append(rows)
-        back = torch.cat(places).argsort()
+            positions.append(rows)
+        back = torch.cat(positions).argsort()
         out = torch.cat([part[0] for part in parts])[back]
         h, c = (torch.cat([part[1][number] for part in parts])[back] for number in (0, 1))
         return out, (h, c)
@@ -213,10 +213,10 @@ class BiLSTM(nn.Module):
 
     def _against(self, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None) -> list[Tensor]:
         """What comes out of every layer that reads the rows from their last tokens, which begins with zeros."""
-        places = turned(x.shape[1], lengths, x.device)
+        positions = turned(x.shape[1], lengths, x.device)
         other = ~backwards if isinstance(backwards, Tensor) else not backwards
-        found, _ = self._stack("against", reorder(x, places), other, lengths, None, None)
-        return [reorder(one, places) for one in found]
+        found, _ = self._stack("against", reorder(x, positions), other, lengths, None, None)
+        return [reorder(one, positions) for one in found]
 
     def _stack(
         self, way: str, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None, ends: Tensor | None,
@@ -237,7 +237,7 @@ class BiLSTM(nn.Module):
         """Floating-point operations of forward and backward for one token that is read both ways, characters not counted."""
         return sum(layer.forwards.flops_per_token() + layer.backwards.flops_per_token() for layer in self.layers)
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward; of one direction where no other is wanted."""
         size, ways = shown(fields), 0.5 if want <= {"forward_hidden", "carry"} else 1.0
         spelled = self.embeddings.flops(fields["tokens"], fields.get("characters"))

@@ -1,7 +1,7 @@
 """What a pass costs: the floating-point operations of forward and backward that a budget in FLOPs counts.
 
 Products count, and nothing else: a number of a weight that meets a row is multiplied and added once forward, once for the
-gradient of the row and once for its own. A device may leave some of it out (layers at places that nobody reads) or do it twice;
+gradient of the row and once for its own. A device may skip some of it (layers at positions that nobody reads) or do it twice;
 a budget buys the same everywhere. Padding of rows is not counted. The contract in `tests/recipes/test_flops.py` holds every
 recipe to what `torch.utils.flop_counter` finds.
 """
@@ -38,14 +38,14 @@ def maps(*modules: nn.Module | None) -> int:
     return sum(part.weight.numel() for part in inside if isinstance(part, nn.Linear))
 
 
-def network_flops(network: Any, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+def network_flops(network: Any, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
     """The operations of a network that makes the states in `want` of these fields; 0 of one that does not say.
 
-    A network says it by `flops(fields, want=…, asked=…)`, or by `flops_per_token(length)` where all tokens cost the same.
+    A network says it by `flops(fields, want=…, positions=…)`, or by `flops_per_token(length)` where all tokens cost the same.
     """
     whole = getattr(network, "flops", None)
     if whole is not None:
-        return float(whole(fields, want=want, asked=asked))
+        return float(whole(fields, want=want, positions=positions))
     per_token = getattr(network, "flops_per_token", None)
     if per_token is None or "tokens" not in fields:
         return 0.0

@@ -76,12 +76,12 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.embedding_dropout, self.final_dropout = dropout
 
-    def begin(self, x: Tensor, places: Tensor | None, past: int, table: nn.Module | None) -> Tensor:
+    def begin(self, x: Tensor, position_ids: Tensor | None, past: int, table: nn.Module | None) -> Tensor:
         """Token vectors (B, L, D) as the first layer reads them."""
         if table is not None:
             weight = table.weight
             assert isinstance(weight, Tensor)
-            x = x + (weight[past : past + x.shape[1]] if places is None else F.embedding(places, weight))
+            x = x + (weight[past : past + x.shape[1]] if position_ids is None else F.embedding(position_ids, weight))
         return self.embedding_dropout(_cast(x if self.embedding_norm is None else self.embedding_norm(x)))
 
     def added(self, mask: Tensor | None, length: int, past: int = 0) -> Tensor | None:
@@ -110,7 +110,7 @@ class EncoderDecoder(nn.Module):
     BART (Lewis et al., 2020, §2): `norm: post`, learned positions, a norm of the embeddings. T5 (Raffel et al., 2020, §2.1):
     `norm: pre`, `normalisation: rms`, `positions: buckets`, no biases, scores not scaled, `initial: t5`; v1.1 is gated.
     MASS (Song et al., 2019): as BART with `scale_embeddings`, or with `inputs: {language: …}`, `crossing` and
-    `decoder_positions`. Token table and further tables are shared by both stacks, the table of positions with
+    `decoder_position_ids`. Token table and further tables are shared by both stacks, the table of positions with
     `share_positions`. The decoder runs from left to right; `order` is the encoder's. Further ids of the decoder are those of
     the row's first token; the row's first token can never be hidden by `crossing`, so that there is always one to read.
     `longest` is that of tables of positions, 512 if not given. `final_norm` is followed by dropout as in T5, `inner_dropout`
@@ -215,7 +215,7 @@ class EncoderDecoder(nn.Module):
         self.decoder = stack(layers if decoder_layers is None else decoder_layers, across=True)
         self.needs = frozenset({"tokens"})
         optional = {"order", "block", "crossing", "vectors", "decoder_tokens", "decoder_block", "summaries"}
-        optional |= {"positions", "decoder_positions"} if table() is not None else set()
+        optional |= {"position_ids", "decoder_position_ids"} if table() is not None else set()
         optional |= {f"inputs/{name}" for name in inputs or ()}
         self.takes = self.needs | optional
         self.gives: Mapping[str, StateKind] = {
@@ -255,8 +255,8 @@ class EncoderDecoder(nn.Module):
         order: Tensor | str = "open",
         block: Tensor | None = None,
         decoder_block: Tensor | None = None,
-        positions: Tensor | None = None,
-        decoder_positions: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        decoder_position_ids: Tensor | None = None,
         crossing: Tensor | None = None,
         inputs: Mapping[str, Tensor] | None = None,
         vectors: Tensor | None = None,
@@ -274,7 +274,7 @@ class EncoderDecoder(nn.Module):
         """
         encoded, layers = cache.encoded if cache is not None else None, list[Tensor]()
         if encoded is None:
-            encoded, layers = self._encode(tokens, order, block, positions, inputs, vectors, every="layers" in want)
+            encoded, layers = self._encode(tokens, order, block, position_ids, inputs, vectors, every="layers" in want)
             if cache is not None:
                 cache.encoded = encoded
         states = {"hidden": encoded} if "hidden" in want else {}
@@ -286,7 +286,7 @@ class EncoderDecoder(nn.Module):
             decoder_tokens, decoder_block = rolled(tokens, block), block
         kinds = None if inputs is None else {name: ids[:, :1] for name, ids in inputs.items()}
         hidden = self._decode(
-            decoder_tokens, decoder_block, decoder_positions, kinds, encoded, block, _readable(block, crossing, encoded), cache
+            decoder_tokens, decoder_block, decoder_position_ids, kinds, encoded, block, _readable(block, crossing, encoded), cache
         )
         if "decoder_hidden" in want:
             states["decoder_hidden"] = hidden
@@ -300,7 +300,7 @@ class EncoderDecoder(nn.Module):
         tokens: Tensor,
         order: Tensor | str,
         block: Tensor | None,
-        positions: Tensor | None,
+        position_ids: Tensor | None,
         inputs: Mapping[str, Tensor] | None,
         vectors: Tensor | None,
         *,
@@ -309,7 +309,7 @@ class EncoderDecoder(nn.Module):
         """The encoder's states (B, L, D); with `every` also the words and the states of all layers, these in the place of the
         last.
         """
-        x = self.encoder.begin(self.embeddings(tokens, inputs, vectors), positions, 0, self.encoder.positions)
+        x = self.encoder.begin(self.embeddings(tokens, inputs, vectors), position_ids, 0, self.encoder.positions)
         seen = visibility(order, block, length=tokens.shape[1], past=0, device=tokens.device)
         added = self.encoder.added(seen.bias(x.dtype, tokens.shape[1], tokens.device), tokens.shape[1])
         real = self.encoder.real(block)
@@ -325,7 +325,7 @@ class EncoderDecoder(nn.Module):
         self,
         tokens: Tensor,
         block: Tensor | None,
-        positions: Tensor | None,
+        position_ids: Tensor | None,
         inputs: Mapping[str, Tensor] | None,
         source: Tensor,
         source_block: Tensor | None,
@@ -335,7 +335,7 @@ class EncoderDecoder(nn.Module):
         """The decoder's states, (B, T, D)."""
         past, length = (cache.length if cache is not None else 0), tokens.shape[1]
         table = self.encoder.positions if self.decoder.positions is None else self.decoder.positions
-        x = self.decoder.begin(self.embeddings(tokens, inputs), positions, past, table)
+        x = self.decoder.begin(self.embeddings(tokens, inputs), position_ids, past, table)
         seen = visibility("left_to_right", block, length=length, past=past, device=tokens.device)
         added = self.decoder.added(seen.bias(x.dtype, length, tokens.device), length, past)
         real, source_real = (self.decoder.real(b if cache is None else None) for b in (block, source_block))
@@ -349,7 +349,7 @@ class EncoderDecoder(nn.Module):
             )  # fmt: skip
         return self.decoder.end(x if real is None else real.spread(x))
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward; of the encoder alone where no state of the decoder is wanted."""
         source = shown(fields)
         second = shown(fields, "decoder_tokens", "decoder_block") if "decoder_tokens" in fields else source

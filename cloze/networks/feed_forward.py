@@ -50,7 +50,7 @@ class Window(nn.Module):
             "summary": StateKind("E D", "left_to_right"),
         }
     )
-    takes: ClassVar[frozenset[str]] = frozenset({"tokens", "block", "positions", "summaries"})
+    takes: ClassVar[frozenset[str]] = frozenset({"tokens", "block", "position_ids", "summaries"})
     needs: ClassVar[frozenset[str]] = frozenset({"tokens"})
     pooled: ClassVar[bool] = True  # the last token sees the end of a text alone
 
@@ -102,7 +102,7 @@ class Window(nn.Module):
         want: frozenset[str],
         tokens: Tensor,
         block: Tensor | None = None,
-        positions: Tensor | None = None,
+        position_ids: Tensor | None = None,
         summaries: Tensor | None = None,
         cache: Cache | None = None,
         carry: Any = None,
@@ -110,8 +110,8 @@ class Window(nn.Module):
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `layers` (1, B, L, D), the same, `summary` (E, D), the state of
         each example's first token.
 
-        `block` is not needed: a token reads only what stands before it in its example, which `positions` tell. `cache` keeps the
-        embeddings of the tokens read with it.
+        `block` is not needed: a token reads only what stands before it in its example, which `position_ids` tell. `cache` keeps
+        the embeddings of the tokens read with it.
         """
         embedded = F.embedding(tokens, self.embeddings.weight)
         past = 0 if cache is None else cache.length
@@ -120,7 +120,7 @@ class Window(nn.Module):
             cache.layers[0][:] = [embedded[:, None]]
         place = torch.arange(past, past + tokens.shape[1], device=tokens.device)
         # how many tokens of its example stand before each
-        since = place.expand(tokens.shape) if positions is None else torch.minimum(positions, place)
+        since = place.expand(tokens.shape) if position_ids is None else torch.minimum(position_ids, place)
         row = torch.arange(len(tokens), device=tokens.device)[:, None]
         seen = [embedded[row, place - since.clamp(max=distance)] for distance in range(self.before)]
         x = self.dropout(torch.cat(seen, dim=-1))

@@ -18,7 +18,7 @@ from cloze.networks.blocks.noise import Noise
 from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps, shown
-from cloze.networks.network import StateKind, last_places, reading_states, require_order
+from cloze.networks.network import StateKind, last_positions, reading_states, require_order
 from cloze.registry import Given, Part, register
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class LSTM(nn.Module):
             cache.length += tokens.shape[1]
             cache.layers = [list(state) for state in after]
         if "summary" in want and summaries is None:
-            summaries = last_places(tokens, block)
+            summaries = last_positions(tokens, block)
         states: dict[str, Any] = reading_states(want, hidden, passed, summaries)
         if "undropped" in want:
             states["undropped"] = x
@@ -253,7 +253,7 @@ class LSTM(nn.Module):
         """Floating-point operations of forward and backward for one token, heads not counted."""
         return sum(layer.flops_per_token() for layer in self.layers) + TRAINED * maps(self.down)
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward, those of words that are read by their characters included."""
         size = shown(fields)
         return size.tokens * self.flops_per_token(size.length) + self.embeddings.flops(fields["tokens"], fields.get("characters"))

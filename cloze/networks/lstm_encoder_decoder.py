@@ -291,7 +291,7 @@ class LSTMEncoderDecoder(nn.Module):
             cache.length += decoder_tokens.shape[1]
         return states, weights
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward; of the encoder alone where no state of the decoder is wanted."""
         writes = "decoder_hidden" in want and "decoder_tokens" in fields
         return self._flops(shown(fields), shown(fields, "decoder_tokens", "decoder_block") if writes else None)

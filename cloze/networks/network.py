@@ -58,8 +58,7 @@ def reading_states(
     """Of `hidden` (B, L, D), `layers` (N+1, B, L, D) and `summary` (E, D) those that are wanted.
 
     `passed` is what went into every layer and came out of the last one, in whose place `layers` has `hidden`; what is not as wide
-    as that is left out of `layers`. `summaries` are the flat places of the tokens that sum texts up, the first of each row if not
-    given.
+    as that is left out of `layers`. `summaries` are the flat positions of the summary tokens, by default the first of each row.
     """
     states: dict[str, Any] = {}
     if "hidden" in want:
@@ -71,7 +70,7 @@ def reading_states(
     return states
 
 
-def last_places(tokens: Tensor, block: Tensor | None) -> Tensor:
+def last_positions(tokens: Tensor, block: Tensor | None) -> Tensor:
     """The flat place of the last real token of every row (B, L): (B,)."""
     batch, length = tokens.shape
     first = torch.arange(batch, device=tokens.device) * length

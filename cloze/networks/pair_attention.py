@@ -86,7 +86,7 @@ class PairAttention(nn.Module):
         states = {"vectors": shares @ y, "alignment": shares}
         return {name: states[name] for name in want}
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward: every token meets every token of the other sentence twice."""
         rows, length = fields["tokens"].shape
         pairs = rows * length * fields["decoder_tokens"].shape[1]

@@ -23,11 +23,11 @@ def routed(network: Any, fields: Mapping[str, Tensor], order: str) -> dict[str, 
     return given
 
 
-def takes_asked(network: Any) -> bool:
-    """Whether a network takes the places that will be read as an argument, and leaves out the others."""
-    return "asked" in signature(network.forward).parameters
+def takes_positions(network: Any) -> bool:
+    """Whether a network takes the positions that will be read as an argument, and leaves out the others."""
+    return "positions" in signature(network.forward).parameters
 
 
-def few(asked: Tensor, fields: Mapping[str, Tensor]) -> bool:
-    """Whether so few places are asked that it pays to leave out the others."""
-    return 2 * len(asked) <= fields["tokens"].numel()
+def few(positions: Tensor, fields: Mapping[str, Tensor]) -> bool:
+    """Whether so few positions are read that it pays to leave out the others."""
+    return 2 * len(positions) <= fields["tokens"].numel()

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from cloze import rng
 from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.dropout import Dropout, Places, name_dropouts
+from cloze.networks.blocks.dropout import Dropout, Positions, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
 from cloze.networks.blocks.even import rows_to_add
 from cloze.networks.blocks.initial import Initial, draw, initialise
 from cloze.networks.blocks.layer import Activation, TransformerLayer
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.sharing import Repeat, share
-from cloze.networks.blocks.sight import Positions, Sight, Sights
+from cloze.networks.blocks.sight import PositionScheme, Sight, Sights
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, shown
 from cloze.networks.network import StateKind, reading_states
@@ -106,7 +106,7 @@ class Transformer(nn.Module):
         heads: Width,
         inner: Width | None = None,
         norm: Literal["post", "pre"] = "post",
-        positions: Positions = "learned",
+        positions: PositionScheme = "learned",
         longest: Count = 512,
         segments: Natural = 0,
         embedding_width: Width | None = None,
@@ -184,7 +184,7 @@ class Transformer(nn.Module):
         self.needs = frozenset({"tokens"})
         optional = {"order", "block", "summaries", "vectors"} | {f"inputs/{name}" for name in inputs or ()}
         optional |= set() if characters is None else {"characters"}
-        read = {"segments": segments > 0, "positions": positions in ("learned", "sinusoid", "rotary")}
+        read = {"segments": segments > 0, "position_ids": positions in ("learned", "sinusoid", "rotary")}
         self.takes = self.needs | optional | {field for field, whether in read.items() if whether}
         self.reset_parameters()
         name_dropouts(self)
@@ -220,7 +220,7 @@ class Transformer(nn.Module):
         want: frozenset[str],
         tokens: Tensor,
         segments: Tensor | None = None,
-        positions: Tensor | None = None,
+        position_ids: Tensor | None = None,
         order: Tensor | str = "open",
         block: Tensor | None = None,
         summaries: Tensor | None = None,
@@ -228,35 +228,35 @@ class Transformer(nn.Module):
         inputs: Mapping[str, Tensor] | None = None,
         characters: Tensor | None = None,
         cache: Cache | None = None,
-        asked: Tensor | None = None,
+        positions: Tensor | None = None,
         carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D).
 
-        `asked` (M,) names the flat places of `hidden` that will be read, where the caller knows them: the last layer is
+        `positions` (M,) names the flat positions of `hidden` that will be read, where the caller knows them: the last layer is
         then computed only there and at the summaries, and `hidden` is zero elsewhere (on a CPU; other devices compute all of it).
-        With `cache` the keys and values of earlier calls are seen too; the caller gives `positions` that continue.
+        With `cache` the keys and values of earlier calls are seen too; the caller gives `position_ids` that continue.
         """
         batch, length = tokens.shape
         past = cache.length if cache is not None else 0
         self._seed_kernels(tokens.device)
-        sights = self.sights(tokens, positions=positions, order=order, block=block, past=past)
-        x = self.embedding_dropout(self.embeddings(tokens, positions, segments, vectors, inputs, characters))
+        sights = self.sights(tokens, position_ids=position_ids, order=order, block=block, past=past)
+        x = self.embedding_dropout(self.embeddings(tokens, position_ids, segments, vectors, inputs, characters))
         if x.is_floating_point() and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))  # the residual stream in the dtype of the products
         x = x if self.project is None else self.project(x)
-        few = asked is not None and "layers" not in want and tokens.device.type == "cpu" and len(self.layers) > 0
+        few = positions is not None and "layers" not in want and tokens.device.type == "cpu" and len(self.layers) > 0
         passed = [self._silenced(x, block)]
         for number, layer in enumerate(self.layers[:-1] if few else self.layers):
             seen, where = sights[number]
             x = layer(passed[-1], seen, kept=cache.layers[number] if cache is not None else None, where=where)
             passed.append(self._silenced(x, block))
         if few:
-            assert asked is not None
+            assert positions is not None
             first = summaries if "summary" in want else None
             if first is None and "summary" in want:
                 first = torch.arange(batch, device=tokens.device) * length
-            chosen = asked if first is None else torch.cat([asked, first])
+            chosen = positions if first is None else torch.cat([positions, first])
             hidden = self._silenced(self._last_layer_at(passed[-1], sights[-1], chosen), block)
         else:
             hidden = passed[-1] if self.norm is None else self.norm(passed[-1])
@@ -274,17 +274,17 @@ class Transformer(nn.Module):
             torch.cuda.manual_seed(rng.fold(*self.clock.numbers, self.embedding_dropout.key) >> 1)
 
     def _last_layer_at(self, x: Tensor, sight: Sight, chosen: Tensor) -> Tensor:
-        """The last layer and the final norm at the chosen flat places and a few more; zero elsewhere."""
+        """The last layer and the final norm at the chosen flat positions and a few more; zero elsewhere."""
         batch, length, width = x.shape
         marked = torch.zeros(batch * length, dtype=torch.bool)
         marked[chosen] = True
         more = rows_to_add(int(marked.sum()))
         free = (~marked).nonzero().view(-1)
-        if 0 < more <= len(free):  # evenly, so that no row of the batch asks at many more places than others
+        if 0 < more <= len(free):  # evenly, so that no row of the batch asks at many more positions than others
             marked[free[torch.arange(more) * len(free) // more]] = True
-        flat = marked.nonzero().view(-1)  # distinct places: a place named twice must not get its gradient twice
-        places = Places(flat // length, flat % length)
-        rows = self.layers[-1](x, sight.seen, places=places, where=sight.where)
+        flat = marked.nonzero().view(-1)  # distinct positions: a place named twice must not get its gradient twice
+        positions = Positions(flat // length, flat % length)
+        rows = self.layers[-1](x, sight.seen, positions=positions, where=sight.where)
         rows = rows if self.norm is None else self.norm(rows)
         return rows.new_zeros(batch * length, width).index_copy(0, flat, rows).view(batch, length, width)
 
@@ -300,7 +300,7 @@ class Transformer(nn.Module):
         far = CONSTANT * len(self.layers) * distances  # from vectors of distances, which are not trained
         return TRAINED * dense + 2 * TRAINED * self.width * len(self.layers) * length + far
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward, those of words that are read by their characters included."""
         size, reads = shown(fields), self.embeddings.characters
         spelled = 0.0 if reads is None else reads.flops(fields["tokens"], fields.get("characters"))

@@ -20,7 +20,7 @@ from cloze.networks.blocks.relative_layer import Bearings, RelativeLayer, StepDr
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, shown
-from cloze.networks.network import StateKind, last_places, reading_states, require_order
+from cloze.networks.network import StateKind, last_positions, reading_states, require_order
 from cloze.networks.transformer import Cache
 from cloze.registry import Given, register
 
@@ -176,14 +176,14 @@ class TransformerXL(nn.Module):
                 kept[:] = [torch.cat([*kept, passed[number][:, None]], dim=2)]
         hidden = self.final_dropout(passed[-1])
         if "summary" in want and summaries is None:
-            summaries = last_places(tokens, block)
+            summaries = last_positions(tokens, block)
         states: dict[str, Any] = reading_states(want, hidden, passed, summaries)
         if "carry" in want and self.carries:
             real = None if block is None else block > 0
             states["carry"] = remember(passed[:-1], real, memory, size=self.memory, reuse=self.reuse)
         return states
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward over a full memory."""
         size = shown(fields)
         far = len(distances_down(size.length, self.memory + size.length, ahead=False, clamp=None, device=torch.device("meta")))

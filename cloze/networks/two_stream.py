@@ -1,4 +1,4 @@
-"""XLNet's network: a content stream that reads tokens, and a query stream that must guess them from their places."""
+"""XLNet's network: a content stream that reads tokens, and a query stream that must guess them from their positions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
 from cloze.networks.blocks.layer import Activation
 from cloze.networks.blocks.memory import Memory, check_memory, recall, remember, with_memory
-from cloze.networks.blocks.relative_layer import Asked, Bearings, Query, RelativeLayer, StepDropout
+from cloze.networks.blocks.relative_layer import Bearings, Query, QueryPositions, RelativeLayer, StepDropout
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import shown
-from cloze.networks.network import StateKind, last_places, reading_states
+from cloze.networks.network import StateKind, last_positions, reading_states
 from cloze.networks.transformer import Transformer
 from cloze.networks.transformer_xl import causal
 from cloze.registry import Given, register
@@ -31,8 +31,8 @@ class TwoStream(nn.Module):
 
     A token of the content stream sees what `order` lets it see, itself included; of the query stream what stands strictly
     before it in `order`, hence not its own id. Both use the same weights; keys and values come from the content stream alone.
-    Queries run only where answers are asked. What is not asked for is not made: after pre-training `hidden` alone is read, and
-    there is no query stream. `memory` and `reuse` as in `transformer_xl`; remembered tokens count as segment 0. Rows in
+    Queries run only at positions with targets. States that nobody wants are not computed: after pre-training only `hidden` is
+    read, and there is no query stream. `memory` and `reuse` as in `transformer_xl`; remembered tokens count as segment 0. Rows in
     `reversed` were read from their end, so their distances are negated. `relative_segments: false` leaves the segments out.
 
     Differs: a query that sees nothing takes nothing (the authors' average over all keys would show it its own answer);
@@ -46,8 +46,8 @@ class TwoStream(nn.Module):
     """
 
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = Transformer.sizes
-    #: The state whose rows at `asked` are all that is read, where the caller knows them.
-    asked_state: ClassVar[str] = "query"
+    #: The state whose rows at `positions` are all that is read, where the caller knows them.
+    positions_state: ClassVar[str] = "query"
 
     def __init__(
         self,
@@ -140,19 +140,19 @@ class TwoStream(nn.Module):
         reversed: Tensor | None = None,
         restarts: Tensor | None = None,
         summaries: Tensor | None = None,
-        asked: Tensor | None = None,
+        positions: Tensor | None = None,
         carry: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` and `query` (B, L, D), `summary` (E, D), the last token of each row
         unless `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, for the rows that follow in the lanes.
 
-        `asked` (M,) names the flat places where `query` is read; it is zero elsewhere. Absent: it is made everywhere.
+        `positions` (M,) names the flat positions where `query` is read; it is zero elsewhere. Absent: it is made everywhere.
         """
         batch, length = tokens.shape
         memory = recall(carry, restarts)
         bearings = self._bearings(tokens, segments, order, block, reversed, memory)
         x = self.embedding_dropout(self.embeddings(tokens, None, None, None))
-        query = self._query(asked, bearings, order, block, memory, batch, length) if "query" in want else None
+        query = self._query(positions, bearings, order, block, memory, batch, length) if "query" in want else None
         biases = None if self.content_bias is None else (self.content_bias, self.distance_bias)
         bare = want.isdisjoint({"hidden", "summary", "layers"})  # then the last layer's content is read by nobody
         passed = [x]
@@ -164,12 +164,12 @@ class TwoStream(nn.Module):
             query = None if query is None else query._replace(rows=rows)
         states: dict[str, Any] = {}
         if query is not None:
-            rows = self.query_dropout(query.rows, query.asked.places)
-            flat = rows.new_zeros(batch * length, self.width).index_copy(0, query.asked.flat, rows)
+            rows = self.query_dropout(query.rows, query.positions.at)
+            flat = rows.new_zeros(batch * length, self.width).index_copy(0, query.positions.flat, rows)
             states["query"] = flat.view(batch, length, self.width)
         hidden = passed[-1] if bare else self.final_dropout(passed[-1])
         if "summary" in want and summaries is None:
-            summaries = last_places(tokens, block)
+            summaries = last_positions(tokens, block)
         states |= reading_states(want, hidden, passed, summaries)
         if "carry" in want and self.carries:
             real = None if block is None else block > 0
@@ -198,7 +198,7 @@ class TwoStream(nn.Module):
         return Bearings(distances, with_memory(mask, memory, queries=length), differs, reversed)
 
     def _query(
-        self, asked: Tensor | None, bearings: Bearings, order: Tensor | str, block: Tensor | None, memory: Memory | None,
+        self, positions: Tensor | None, bearings: Bearings, order: Tensor | str, block: Tensor | None, memory: Memory | None,
         batch: int, length: int,
     ) -> Query:
         device = bearings.distances.device
@@ -208,20 +208,20 @@ class TwoStream(nn.Module):
         if block is not None:
             before = before & (block[:, :, None] == block[:, None, :])
         mask = with_memory(before[:, None], memory, queries=length)
-        places = torch.arange(batch * length, device=device) if asked is None else asked
-        chosen = Asked.of(places, batch, length)
-        rows = self.unknown_dropout(self.unknown.expand(len(chosen.flat), -1), chosen.places)
+        positions = torch.arange(batch * length, device=device) if positions is None else positions
+        chosen = QueryPositions.of(positions, batch, length)
+        rows = self.unknown_dropout(self.unknown.expand(len(chosen.flat), -1), chosen.at)
         return Query(rows, chosen, bearings.at(chosen, mask))
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward over a full memory; the query stream's where it is wanted."""
         size, last = shown(fields), len(self.layers) - 1
         far = len(distances_down(size.length, self.memory + size.length, ahead=True, clamp=None, device=torch.device("meta")))
         queries, block = None, 0
         if "query" in want:
-            places = torch.arange(size.rows * size.length) if asked is None else asked
-            chosen = Asked.of(places, size.rows, size.length)
-            queries, block = len(chosen.flat), chosen.positions.shape[1]
+            positions = torch.arange(size.rows * size.length) if positions is None else positions
+            chosen = QueryPositions.of(positions, size.rows, size.length)
+            queries, block = len(chosen.flat), chosen.columns.shape[1]
         bare = want.isdisjoint({"hidden", "summary", "layers"})
         return sum(
             layer.flops(size, past=self.memory, far=far, queries=queries, block=block, content=not (bare and number == last))

@@ -25,7 +25,7 @@ class WordVectors(nn.Module):
     """One vector per word, seen as itself, as part of its neighbours' context, and as part of its row.
 
     **States.** `hidden` (B, L, D): each token's own vector; `layers` (1, B, L, D) has nothing else. `context` (B, L, D): the mean
-    of the vectors at the places `contexts` (P,) of each of the `centers` (P,); without those fields, of all other words of the
+    of the vectors at the positions `contexts` (P,) of each of the `centers` (P,); without those fields, of all other words of the
     example; zero where there is none. `summary` (E, D): the mean over the words of the example, roles such as [UNK] left out.
     With `both_sides` `association` (P,): w_i · c_j, plus b_i + c_j's bias with `biases`, for every `cell` (P, 2) (GloVe).
 
@@ -188,7 +188,7 @@ class WordVectors(nn.Module):
                 return torch.zeros(self.width, device=self.embeddings.weight.device)
             return self.embeddings.weight[torch.tensor(rows, device=self.embeddings.weight.device)].mean(0)
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward: in every cell two vectors meet."""
         return TRAINED * self.width * len(fields["cell"]) if "association" in want and "cell" in fields else 0.0
 

@@ -99,7 +99,7 @@ class Zen(Transformer):
         want: frozenset[str],
         tokens: Tensor,
         segments: Tensor | None = None,
-        positions: Tensor | None = None,
+        position_ids: Tensor | None = None,
         order: Tensor | str = "open",
         block: Tensor | None = None,
         summaries: Tensor | None = None,
@@ -111,12 +111,12 @@ class Zen(Transformer):
         """The wanted states of tokens (B, L), as `transformer` gives them."""
         if items is None or links is None:
             return super().forward(
-                want=want, tokens=tokens, segments=segments, positions=positions, order=order, block=block,
+                want=want, tokens=tokens, segments=segments, position_ids=position_ids, order=order, block=block,
                 summaries=summaries, vectors=vectors,
             )
         self._seed_kernels(tokens.device)
         seen = visibility(order, block, length=tokens.shape[1], past=0, device=tokens.device)
-        x = self._residual(self.embedding_dropout(self.embeddings(tokens, positions, segments, vectors)))
+        x = self._residual(self.embedding_dropout(self.embeddings(tokens, position_ids, segments, vectors)))
         pairs = links["ngram"].long()
         grams, seen_grams = self._grams(items["ngram"], pairs, segments, block)
         passed = [x]
@@ -134,9 +134,9 @@ class Zen(Transformer):
             states["layers"] = torch.stack(passed)
         return {name: state for name, state in states.items() if name in want}
 
-    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], asked: Tensor | None) -> float:
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward, those of the n-grams included."""
-        found = super().flops(fields, want=want, asked=asked)
+        found = super().flops(fields, want=want, positions=positions)
         if "items/ngram" not in fields:
             return found
         rows, length = fields["items/ngram"].shape

@@ -2,7 +2,7 @@
 
 May import: networks and the foundation; never the data tower.
 To add one: one file with a builder decorated `@register("objective", name)`, and its import line below.
-Contract: tests/objectives/ (zero answers, ln V at the start, finite differences, sums over rows).
+Contract: tests/objectives/ (zero targets, ln V at the start, finite differences, sums over rows).
 """
 
 from __future__ import annotations

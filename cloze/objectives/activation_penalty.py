@@ -18,7 +18,7 @@ class ActivationPenalty(Objective):
     """The mean square of a state's numbers, or of their changes from token to token (Merity et al., 2018, §4.6).
 
     `of: size` is AR and reads `hidden` (B, L, D), behind its dropout; `of: change` is TAR and reads `undropped`. Padding and
-    the borders of texts do not count. It acts in training alone, so that a held-out loss is that of the answers. No parameters.
+    the borders of texts do not count. It acts in training alone, so that a held-out loss is that of the targets. No parameters.
     """
 
     def __init__(self, *, of: Literal["size", "change"] = "size") -> None:

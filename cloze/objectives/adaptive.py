@@ -66,7 +66,7 @@ class AdaptiveHead(nn.Module):
         return torch.cat(parts, dim=1)
 
     def products(self, targets: Tensor) -> float:
-        """Multiplications for answers (M,): the first cluster's for all, a later one's for those in it."""
+        """Multiplications for targets (M,): the first cluster's for all, a later one's for those in it."""
         found = 0.0
         for number, (low, high) in enumerate(self.bounds):
             vectors = self._vectors(number)
@@ -124,16 +124,16 @@ class AdaptiveHead(nn.Module):
 
 
 class AdaptivePrediction(Classify):
-    """`Classify` whose loss never makes the scores of clusters that hold none of the answers."""
+    """`Classify` whose loss never makes the scores of clusters that hold none of the targets."""
 
     head: AdaptiveHead
 
     def flops(self, batch: Batch) -> float:
-        """Those of the clusters that hold answers."""
+        """Those of the clusters that hold targets."""
         return TRAINED * self.head.products(batch[self.targets].long())
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """The summed loss. Metrics: `beyond`, the answers that lie outside the first cluster."""
+        """The summed loss. Metrics: `beyond`, the targets that lie outside the first cluster."""
         targets, weights = batch[self.targets].long(), self._weights(batch)
         losses, rows = self.head.losses(self.rows(readings, batch), targets)
         beyond = (targets[rows] >= self.head.bounds[0][1]).float()

@@ -14,7 +14,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.chain import chains_of
 from cloze.objectives.heads import dense
-from cloze.objectives.objective import Answers, Loss, wide
+from cloze.objectives.objective import Loss, TargetsAtPositions, wide
 from cloze.registry import Given, register
 
 _LEAK = 0.1  # of the leaky rectifier
@@ -46,7 +46,7 @@ class ArcHead(nn.Module):
     def arcs(self, views: Tensor, sizes: Tensor) -> Tensor:
         """(N, T, T + 1): how well each head (the root first) fits each word, from views (N, T, V) of sentences of `sizes` words.
 
-        No word is its own head, nor are places behind the sentence: these score -inf.
+        No word is its own head, nor are positions behind the sentence: these score -inf.
         """
         dependent, head = self._parts(views)[:2]
         head = torch.cat([self._root(views)[0].expand(len(views), 1, -1), head], 1)
@@ -76,10 +76,10 @@ def _with_one(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones((*x.shape[:-1], 1))], -1)
 
 
-class Arcs(Answers):
+class Arcs(TargetsAtPositions):
     """Sum over words of the cross-entropies of their head, `targets/<heads>`, and of the relation to it, `targets/<set>`.
 
-    The answers of a row are the words of one sentence, in their order. Its scores are the views (M, V) of the words, from which
+    The targets of a row are the words of one sentence, in their order. Its scores are the views (M, V) of the words, from which
     `ArcHead` scores pairs. Metrics: `correct`, the words whose head is the best one; a tree is not looked for.
     """
 
@@ -95,17 +95,17 @@ class Arcs(Answers):
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, V)."""
         views: Tensor = self.head(readings["hidden"])
-        return views.flatten(0, 1).index_select(0, batch[self.places].long())
+        return views.flatten(0, 1).index_select(0, batch[self.target_positions].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32 or float64; words of weight 0 may be heads, and are not asked."""
         views = wide(scores)
-        places = batch[self.places].long()
-        if not len(places):
+        positions = batch[self.target_positions].long()
+        if not len(positions):
             return Loss(sum((part.sum() for part in self.parameters()), views.sum()) * 0.0, {"correct": views.sum() * 0.0})
-        real = torch.cat([places.new_ones(1) > 0, places[1:] > places[:-1]])  # answers that pad a batch stand at place 0
-        weights = batch[self.weights][real] if self.weights in batch else torch.ones_like(places[real])
-        chains = chains_of(places[real] // batch["tokens"].shape[1])
+        real = torch.cat([positions.new_ones(1) > 0, positions[1:] > positions[:-1]])  # targets that pad a batch stand at place 0
+        weights = batch[self.weights][real] if self.weights in batch else torch.ones_like(positions[real])
+        chains = chains_of(positions[real] // batch["tokens"].shape[1])
         laid = chains.laid(views[real])
         heads, relations = (chains.laid(batch[name][real].long()) for name in (self.heads, self.targets))
         counted = chains.laid(weights.to(views.dtype))
@@ -118,9 +118,9 @@ class Arcs(Answers):
         return Loss(total, {"correct": right.sum()})
 
 
-def _entropies(scores: Tensor, answers: Tensor) -> Tensor:
+def _entropies(scores: Tensor, targets: Tensor) -> Tensor:
     """(N, T) from scores (N, T, C); what cannot be answered has a finite loss that is not counted."""
-    found = -scores.log_softmax(2).gather(2, answers[:, :, None]).squeeze(2)
+    found = -scores.log_softmax(2).gather(2, targets[:, :, None]).squeeze(2)
     return torch.where(found.isfinite(), found, 0.0)
 
 

@@ -44,7 +44,7 @@ class Choose(Objective):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; no rows give a zero connected to the parameters."""
         logits, owner = wide(scores), batch["owner"].long()
-        right = batch[self.targets][: len(owner)] > 0  # padding comes behind the answers
+        right = batch[self.targets][: len(owner)] > 0  # padding comes behind the targets
         log_shares = log_softmax_within(logits, owner)
         total = -torch.where(right, log_shares, 0.0).sum()
         best = first_best(logits.detach(), owner)

@@ -93,7 +93,7 @@ class TextClassification:
     transformers' class has one (ModernBERT's `classifier_pooling`) and no head was trained on the summary; for other networks
     transformers has no class for the mean.
 
-    With `soft` the answers are probabilities of the classes, and the loss is that of `soft_classification`.
+    With `soft` the targets are probabilities of the classes, and the loss is that of `soft_classification`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Classify what stands at given places: the one class behind token prediction, token labelling and relations."""
+"""Classify what stands at given positions: the one class behind token prediction, token labelling and relations."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import ClassHead, Transform, VocabularyHead, products
-from cloze.objectives.objective import Answers, Kind, Loss, wide
+from cloze.objectives.objective import Kind, Loss, TargetsAtPositions, wide
 from cloze.registry import Given, register
 
 
-class Classify(Answers):
-    """Sum of cross-entropies of `targets/<set>` at `places/<set>` of one reading.
+class Classify(TargetsAtPositions):
+    """Sum of cross-entropies of `targets/<set>` at `positions/<set>` of one reading.
 
-    `reading` is the name of what is read: `hidden` (B, L, D), where places are flat indices into B*L, or `summary`
+    `reading` is the name of what is read: `hidden` (B, L, D), where positions are flat indices into B*L, or `summary`
     (E, D), where they are examples. A head with one output is asked yes or no (binary cross-entropy). With `everywhere`
-    the answers need no places: every position that is not padding is asked, one target per position, (B*L,).
-    `smoothing` is the share of an answer that all classes get alike; `z_loss` weighs the square of the logarithm of the
+    the targets need no positions: every position that is not padding has one, (B*L,).
+    `smoothing` spreads that share of a target evenly over all classes; `z_loss` weighs the square of the logarithm of the
     softmax's denominator while training (see `token_prediction`).
-    Metrics: `correct`, and of yes or no `positive`, the answers that are yes.
+    Metrics: `correct`, and of yes or no `positive`, the targets that are yes.
     """
 
     def __init__(
@@ -40,19 +40,19 @@ class Classify(Answers):
         self.head = head
         self.kind = kind
         if not 0.0 <= smoothing < 1.0:
-            raise RecipeError(f"smoothing: {smoothing} is not a share of an answer. Expected 0 <= smoothing < 1.")
+            raise RecipeError(f"smoothing: {smoothing} is not a share of a target. Expected 0 <= smoothing < 1.")
         if not z_loss >= 0.0:
             raise RecipeError(f"z_loss: {z_loss} is no weight. Expected 0 or more, such as 1e-4.")
         self.smoothing, self.z_loss = smoothing, z_loss
         self.everywhere = everywhere
         self.reads = (reading,)
-        self.at: tuple[str, ...] = (self.places,)
+        self.at: tuple[str, ...] = (self.target_positions,)
         if everywhere:
-            self.takes, self.optional = frozenset({self.targets}), frozenset({self.weights, self.places, "block"})
+            self.takes, self.optional = frozenset({self.targets}), frozenset({self.weights, self.target_positions, "block"})
 
     def count(self, batch: Batch) -> Tensor:
-        """The sum of weights; without weights, the number of answers (positions that are not padding)."""
-        if self.weights in batch or self.places in batch:
+        """The sum of weights; without weights, the number of targets (positions that are not padding)."""
+        if self.weights in batch or self.target_positions in batch:
             return super().count(batch)
         if "block" in batch:
             return (batch["block"] > 0).sum(dtype=torch.float32)
@@ -63,8 +63,8 @@ class Classify(Answers):
         """The vectors that are classified, (M, D)."""
         state = readings[self.reads[0]]
         state = state.flatten(0, -2)
-        if self.places in batch:
-            return state.index_select(0, batch[self.places].long())
+        if self.target_positions in batch:
+            return state.index_select(0, batch[self.target_positions].long())
         return state
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -73,7 +73,7 @@ class Classify(Answers):
         return logits.squeeze(-1) if logits.shape[-1] == 1 else logits
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        """The summed loss in float32; zero answers give a zero connected to the parameters."""
+        """The summed loss in float32; zero targets give a zero connected to the parameters."""
         targets = batch[self.targets].long()
         weights = self._weights(batch)
         if logits.dim() == 2:
@@ -103,7 +103,7 @@ class Classify(Answers):
     def _weights(self, batch: Batch) -> Tensor | None:
         if self.weights in batch:
             return batch[self.weights]
-        if self.places not in batch and "block" in batch:
+        if self.target_positions not in batch and "block" in batch:
             return (batch["block"].flatten() > 0).float()
         return None
 
@@ -119,7 +119,7 @@ def means(states: Tensor, batch: Batch) -> Tensor:
 class ClassifyMean(Classify):
     """`Classify` of texts by the mean of the states of all their tokens, special ones included; padding has no part in it.
 
-    Reads `hidden` (B, L, D); places are rows.
+    Reads `hidden` (B, L, D); positions are rows.
     """
 
     def __init__(self, head: nn.Module, *, set: str) -> None:
@@ -129,11 +129,11 @@ class ClassifyMean(Classify):
 
     def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The means that are classified, (M, D)."""
-        return means(readings["hidden"], batch).index_select(0, batch[self.places].long())
+        return means(readings["hidden"], batch).index_select(0, batch[self.target_positions].long())
 
     def flops(self, batch: Batch) -> float:
-        """Those of the head for every answer."""
-        return TRAINED * products(self) * batch[self.places].shape[0]
+        """Those of the head for every target."""
+        return TRAINED * products(self) * batch[self.target_positions].shape[0]
 
 
 @register("objective", "classify")
@@ -150,7 +150,7 @@ def classify(
     width: Given[int],
     clock: Given[Clock],
 ) -> Classify:
-    """Classify what stands at the places of a set: the general form, with a softmax over `classes`.
+    """Classify what stands at the positions of a set: the general form, with a softmax over `classes`.
 
     With `reading: mean` it is the mean of a text's tokens.
 

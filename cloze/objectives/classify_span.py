@@ -15,18 +15,18 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import ClassHead, Transform
-from cloze.objectives.objective import Answers, Loss
+from cloze.objectives.objective import Loss, TargetsAtPositions
 from cloze.registry import Given, register
 
 Pool = Literal["first", "mean", "ends"]
 
 
 @register("objective", "classify_span")
-class ClassifySpan(Answers):
+class ClassifySpan(TargetsAtPositions):
     """One of `classes` for `spans` spans together, from what `pool` makes of the states of each, side by side.
 
     `first`: the state of its first token (Devlin et al., 2019, §5.3, of words); `mean`: the mean of its states (R-BERT: Wu and
-    He, 2019, §3.2); `ends`: the states of its first and last token side by side (Lee et al., 2017, §4). `places/<set>`
+    He, 2019, §3.2); `ends`: the states of its first and last token side by side (Lee et al., 2017, §4). `positions/<set>`
     (M, 2 · spans) are the first and the last token of each span, in one row. Labelled text says how many `spans` and `classes`
     there are. Parameters: `head.dense.*` with a transform, `head.output.*`. Metrics: `correct`.
     """
@@ -42,11 +42,11 @@ class ClassifySpan(Answers):
         states = spans * (2 if pool == "ends" else 1)
         self.head = ClassHead(width=states * width, classes=classes, transform=transform, dropout=Dropout(dropout, clock))
         self.reads = ("hidden",)
-        self.at = () if pool == "mean" else (self.places,)  # a mean reads what lies between
+        self.at = () if pool == "mean" else (self.target_positions,)  # a mean reads what lies between
 
-    def vectors(self, hidden: Tensor, places: Tensor) -> Tensor:
-        """What is read of every span, (M, spans · D) or twice as wide, from states (B, L, D) and places (M, 2 · spans)."""
-        flat, first, last = hidden.flatten(0, 1), places[:, 0::2], places[:, 1::2]
+    def vectors(self, hidden: Tensor, positions: Tensor) -> Tensor:
+        """What is read of every span, (M, spans · D) or twice as wide, from states (B, L, D) and positions (M, 2 · spans)."""
+        flat, first, last = hidden.flatten(0, 1), positions[:, 0::2], positions[:, 1::2]
         if self.pool == "mean":
             length = hidden.shape[1]
             sums = F.pad(hidden.cumsum(1, dtype=torch.float64), (0, 0, 1, 0))  # before each token of a row, and behind the last
@@ -61,7 +61,7 @@ class ClassifySpan(Answers):
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
-        found: Tensor = self.head(self.vectors(readings["hidden"], batch[self.places].long()))
+        found: Tensor = self.head(self.vectors(readings["hidden"], batch[self.target_positions].long()))
         return found
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:

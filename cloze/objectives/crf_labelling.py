@@ -21,9 +21,9 @@ Scheme = Literal["none", "bio", "bioes"]
 
 
 class CrfLabelling(SequenceLabelling):
-    """Sum over texts of the negative log-likelihood of their labels `targets/<set>`, which stand at flat `places/<set>`.
+    """Sum over texts of the negative log-likelihood of their labels `targets/<set>`, which stand at flat `positions/<set>`.
 
-    The answers of a row are one chain, in their order, whatever is between their places: pieces that continue a word, special
+    The targets of a row are one chain, in their order, whatever is between their positions: pieces that continue a word, special
     tokens and padding are no part of it. Parameters: those of `LabellingHead`, `start` (C,), `end` (C,), `moves` (C, C).
     """
 
@@ -36,15 +36,15 @@ class CrfLabelling(SequenceLabelling):
         self.moves = nn.Parameter(torch.zeros(classes, classes))
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """The summed loss in float32 or float64; answers of weight 0 are in no chain. No metrics."""
-        places, labels = batch[self.places].long(), batch[self.targets].long()
+        """The summed loss in float32 or float64; targets of weight 0 are in no chain. No metrics."""
+        positions, labels = batch[self.target_positions].long(), batch[self.targets].long()
         scores = wide(scores)
         if self.weights in batch:
             counts = batch[self.weights] > 0
-            places, labels, scores = places[counts], labels[counts], scores[counts]
-        if not len(places):
+            positions, labels, scores = positions[counts], labels[counts], scores[counts]
+        if not len(positions):
             return Loss(sum((part.sum() for part in self.parameters()), scores.sum()) * 0.0, {})
-        chains = chains_of(places // batch["tokens"].shape[1])
+        chains = chains_of(positions // batch["tokens"].shape[1])
         laid, moves = chains.laid(scores), self._moves(scores)
         total = log_total(laid, chains.sizes, moves) - path_score(laid, chains.sizes, moves, chains.laid(labels))
         return Loss(total.sum(), {})

@@ -1,4 +1,4 @@
-"""Cross-entropy summed over rows, in float32, with the number of right answers.
+"""Cross-entropy summed over rows, in float32, with the number of correct predictions.
 
 `vocabulary_loss` never keeps the scores of more rows than needed: on a CPU it turns blocks of scores into their own
 gradient while they are in the cache (the idea of Liger's fused linear cross-entropy, Hsu et al., 2024).
@@ -30,7 +30,7 @@ def cross_entropy_sum(
 ) -> tuple[Tensor, Tensor]:
     """Weighted sums over the M rows of (M, C): the loss, and the rows whose one best class is the target.
 
-    `smoothing` gives that share of every answer's weight to all classes alike (Szegedy et al., 2016, §7). `z_loss` times the
+    `smoothing` gives that share of every target's weight to all classes alike (Szegedy et al., 2016, §7). `z_loss` times the
     square of the logarithm of the softmax's denominator is added to every row's loss (Mesh TensorFlow's `z_loss`).
     """
     if scores.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -147,7 +147,7 @@ def _add_losses(
     scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float,
     z_loss: float,
 ) -> None:
-    """Add loss and right answers to the sums; `into` receives the gradient of the scores, and may be the scores."""
+    """Add the loss and the correct predictions to the sums; `into` receives the gradient of the scores, and may be the scores."""
     if can_be_handed(scores):
         _add_compiled(scores, targets, weights, total, right, into, smoothing, z_loss)
         return

@@ -27,7 +27,7 @@ class Embedding(Objective):
     The mean over all tokens is that of Sentence-BERT (Reimers and Gurevych, 2019, §3). Parameters: `head.*` with `project`.
     """
 
-    of_records = True  # it answers for whole records, so that no column of theirs is asked for
+    of_records = True  # it is about whole records and needs no column of theirs
 
     def __init__(
         self, *, reading: Literal["summary", "mean"] = "mean", project: Width | None = None, normalise: bool = True,

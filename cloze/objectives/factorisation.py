@@ -27,7 +27,7 @@ class Factorisation(Objective):
     the word. `log`: ln(1 + x). `count`: x.
 
     Of `cells` it reads `association`: (w_i · c_j - M_ij)², one count a cell; the zeros of the matrix are not asked. Of
-    `documents` it reads `hidden` at the places of `main`: |x - U Uᵀ x|² of each document's weighted counts x, whole, where U is
+    `documents` it reads `hidden` at `positions/main`: |x - U Uᵀ x|² of each document's weighted counts x, whole, where U is
     the table without the singular values; one count a document. Default: documents for log_entropy, otherwise cells.
 
     The engine `svd` solves this in one go: table U S^`power`, contexts V S^(1 - power), so that w · c stands for M. Half and 0
@@ -45,7 +45,8 @@ class Factorisation(Objective):
         self.of = of or ("documents" if weighting == "log_entropy" else "cells")
         _check(weighting, self.of, shift, smoothing, power)
         self.reads = ("association",) if self.of == "cells" else ("hidden",)
-        self.takes = frozenset({"cell", "cell_count"} if self.of == "cells" else {"targets/main", "places/main", "weights/main"})
+        documents = {"targets/main", "positions/main", "weights/main"}
+        self.takes = frozenset({"cell", "cell_count"} if self.of == "cells" else documents)
         self.table = [table]  # in a list: the table's parameters are the network's
         self.head = nn.Identity()
         self.register_buffer("row_factor", torch.ones(vocab_size))
@@ -56,7 +57,7 @@ class Factorisation(Objective):
 
     def count(self, batch: Batch) -> Tensor:
         """The number of cells, or of documents with a word."""
-        rows = batch["cell_count"] if self.of == "cells" else (batch["places/main"] // batch["tokens"].shape[1]).unique()
+        rows = batch["cell_count"] if self.of == "cells" else (batch["positions/main"] // batch["tokens"].shape[1]).unique()
         return torch.tensor(float(len(rows)))
 
     def values(self, counts: Tensor, rows: Tensor, columns: Tensor | None = None) -> Tensor:
@@ -99,7 +100,7 @@ class Factorisation(Objective):
         return table.weight * torch.where(scale > 0, 1 / scale, 0.0)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The associations (P,), or the rows of U at the places (M, width)."""
+        """The associations (P,), or the rows of U at the positions (M, width)."""
         if self.training and not bool(self.get_buffer("known")):
             raise RecipeError(
                 "factorisation: its weights follow from the whole matrix, which the loop does not see. "
@@ -108,7 +109,7 @@ class Factorisation(Objective):
         if self.of == "cells":
             return readings["association"]
         scale = self._buffer("spectrum", readings["hidden"]).pow(self.power)
-        rows = readings["hidden"].flatten(0, 1)[batch["places/main"]]
+        rows = readings["hidden"].flatten(0, 1)[batch["positions/main"]]
         return rows * torch.where(scale > 0, 1 / scale, 0.0)
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
@@ -119,7 +120,7 @@ class Factorisation(Objective):
             total, whole = (wide - value).square().sum(), value.square().sum()
         else:
             value = self.values(batch["weights/main"].to(wide.dtype), batch["targets/main"])
-            document = batch["places/main"] // batch["tokens"].shape[1]
+            document = batch["positions/main"] // batch["tokens"].shape[1]
             found = wide.new_zeros(len(batch["tokens"]), wide.shape[1]).index_add(0, document, wide * value[:, None])
             basis = self.basis().to(wide.dtype)
             whole = value.square().sum()

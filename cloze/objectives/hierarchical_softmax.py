@@ -26,13 +26,13 @@ class _Paths(NamedTuple):
 
 @register("objective", "hierarchical_softmax")
 class HierarchicalSoftmax(OutputWords):
-    """-Σ log σ(± h · v_node) along the target's Huffman path (Mikolov et al., 2013b, §2.1), summed over the answers.
+    """-Σ log σ(± h · v_node) along the target's Huffman path (Mikolov et al., 2013b, §2.1), summed over the targets.
 
     + for bit 0 as in word2vec's code; the probabilities of all words add up to 1. Roles such as [UNK] are not in the tree and
     cost nothing where they are asked. Differs: word2vec pins its sentence end at the head of the tree whatever its count, here
     the tree is optimal.
 
-    Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: answers whose every turn is the likelier
+    Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: targets whose every turn is the likelier
     one. Parameters: `head.weight` (V - 1, D), one row per inner node, zero at first, so that each turn costs ln 2.
     """
 
@@ -68,9 +68,9 @@ class HierarchicalSoftmax(OutputWords):
         return self._paths
 
     def flops(self, batch: Batch) -> float:
-        """Every answer meets as many nodes as the deepest word has above it."""
+        """Every target meets as many nodes as the deepest word has above it."""
         depth = self._walks(batch[self.targets].device).points.shape[1]
-        return TRAINED * batch[self.places].shape[0] * depth * self.head.weight.shape[1]
+        return TRAINED * batch[self.target_positions].shape[0] * depth * self.head.weight.shape[1]
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, depth): the score of every right turn, infinite behind the end of a path."""

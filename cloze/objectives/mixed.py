@@ -112,7 +112,7 @@ class MixedHead(Mixed):
 
 
 class MixedClassification(PooledClassification):
-    """What `PooledClassification` adds up, and for each answer the cost of the mixes, which is thus added once to the mean.
+    """What `PooledClassification` adds up, and for each target the cost of the mixes, which is thus added once to the mean.
 
     Reads `layers` (N, B, L, D) and the field `tokens`.
     """
@@ -127,7 +127,7 @@ class MixedClassification(PooledClassification):
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
         scored: Tensor = self.head(readings["layers"], batch["tokens"], batch.get("block"))
-        return scored.index_select(0, batch[self.places].long())
+        return scored.index_select(0, batch[self.target_positions].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""

@@ -26,16 +26,16 @@ _TRIES = 8  # after so many draws of the target itself a negative is left out
 
 @register("objective", "negative_sampling")
 class NegativeSampling(OutputWords):
-    """-log σ(h · u_target) - Σ log σ(-h · u_n) over `negatives` words n (Mikolov et al., 2013b, §2.2), summed over the answers.
+    """-log σ(h · u_target) - Σ log σ(-h · u_n) over `negatives` words n (Mikolov et al., 2013b, §2.2), summed over the targets.
 
     Negatives are drawn by the words' counts to the `power` (word2vec 0.75; fastText's code 0.5), never roles such as [UNK].
     One that is the target is left out, as in word2vec's code, or with `redraw` drawn anew (fastText's). `share` draws once for
-    neighbouring answers with the same target or at the same place, that is for all the pairs of a centre (Differs from both
+    neighbouring targets with the same id or at the same position, that is for all the pairs of a centre (Differs from both
     codes; the fast kernels do so). With `unknown` [UNK] is a word like others, as frequent as all rare words together (so in
-    context2vec's code). Draws are a pure function of seed, step, row and the answer's number in it.
+    context2vec's code). Draws are a pure function of seed, step, row and the target's number in it.
 
-    Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: answers that score above all their
-    negatives. Parameters: `head.weight` (V, D), zero at first, so that the first loss is (negatives + 1) ln 2 an answer.
+    Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: targets that score above all their
+    negatives. Parameters: `head.weight` (V, D), zero at first, so that the first loss is (negatives + 1) ln 2 a target.
     """
 
     likelihood = False
@@ -81,12 +81,12 @@ class NegativeSampling(OutputWords):
         raised = self.counts.cpu().double().pow(self.power) * (self.counts.cpu() > 0)
         return raised / raised.sum()
 
-    def draw(self, targets: Tensor, places: Tensor, length: int) -> Tensor:
-        """The negatives of each answer (M, negatives); -1 where one is left out."""
+    def draw(self, targets: Tensor, positions: Tensor, length: int) -> Tensor:
+        """The negatives of each target (M, negatives); -1 where one is left out."""
         if self._shares is None or self._shares.device != targets.device:
             self._shares = self.noise.cumsum(0).to(targets.device)
-        row = torch.div(places, max(length, 1), rounding_mode="floor")
-        slot = self._slots(targets, places, row)
+        row = torch.div(positions, max(length, 1), rounding_mode="floor")
+        slot = self._slots(targets, positions, row)
         drawn = self._words(row, slot, 0)
         for attempt in range(1, _TRIES if self.redraw else 0):
             hit = drawn == targets[:, None]
@@ -95,11 +95,11 @@ class NegativeSampling(OutputWords):
             drawn = torch.where(hit, self._words(row, slot, attempt), drawn)
         return torch.where(drawn == targets[:, None], -1, drawn)
 
-    def _slots(self, targets: Tensor, places: Tensor, row: Tensor) -> Tensor:
-        """The number of each answer, or of its group, within its row (M,); answers come row by row."""
+    def _slots(self, targets: Tensor, positions: Tensor, row: Tensor) -> Tensor:
+        """The number of each target, or of its group, within its row (M,); targets come row by row."""
         number = torch.arange(len(targets), device=targets.device)
         if self.share and len(targets):
-            follows = (targets[1:] == targets[:-1]) | (places[1:] == places[:-1])
+            follows = (targets[1:] == targets[:-1]) | (positions[1:] == positions[:-1])
             begins = torch.cat([follows.new_ones(1), ~follows | (row[1:] != row[:-1])])
             number = begins.long().cumsum(0) - 1
         if not len(number):
@@ -118,14 +118,14 @@ class NegativeSampling(OutputWords):
         return found.clamp_(max=len(self._shares) - 1).view(-1, self.negatives)
 
     def flops(self, batch: Batch) -> float:
-        """Every answer meets its word and the negatives."""
-        return TRAINED * batch[self.places].shape[0] * (1 + self.negatives) * self.head.weight.shape[1]
+        """Every target meets its word and the negatives."""
+        return TRAINED * batch[self.target_positions].shape[0] * (1 + self.negatives) * self.head.weight.shape[1]
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, 1 + negatives): the target's score, then the negatives'; minus infinity for one that is left out."""
         state = readings[self.reads[0]]
         targets = batch[self.targets].long()
-        negatives = self.draw(targets, batch[self.places].long(), state.shape[1])
+        negatives = self.draw(targets, batch[self.target_positions].long(), state.shape[1])
         asked = torch.cat([targets[:, None], negatives.clamp(min=0)], dim=1)
         rows = self.rows(readings, batch)[:, :, None].to(self.head.weight.dtype)
         scores = torch.bmm(F.embedding(asked, self.head.weight), rows)

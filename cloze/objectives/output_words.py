@@ -1,4 +1,4 @@
-"""What objectives with a table of output words share: answers at places of a state, and counts that a checkpoint keeps."""
+"""What objectives with a table of output words share: targets at positions of a state, and counts that a checkpoint keeps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.networks.subwords import count_roles
-from cloze.objectives.objective import Answers, Loss
+from cloze.objectives.objective import Loss, TargetsAtPositions
 
 
-class OutputWords(Answers):
-    """Answers `targets/<set>` at `places/<set>` of one reading, (B, L, D), asked of rows of `head.weight`, which begin at zero.
+class OutputWords(TargetsAtPositions):
+    """Scores `targets/<set>` at `positions/<set>` of one reading (B, L, D) by rows of `head.weight`, which begin at zero.
 
     `counts` (V,) is how often each id occurs, 0 for roles and at least 1 for words; a checkpoint keeps it.
     """
@@ -29,7 +29,7 @@ class OutputWords(Answers):
     ) -> None:
         super().__init__(set=set)
         self.reads = ("hidden",)
-        self.at: tuple[str, ...] = (self.places,)
+        self.at: tuple[str, ...] = (self.target_positions,)
         self.head = nn.Embedding(rows, width)
         nn.init.zeros_(self.head.weight)
         self.counts: Tensor
@@ -44,7 +44,7 @@ class OutputWords(Answers):
 
     def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The vectors that are asked, (M, D)."""
-        return readings[self.reads[0]].flatten(0, -2).index_select(0, batch[self.places].long())
+        return readings[self.reads[0]].flatten(0, -2).index_select(0, batch[self.target_positions].long())
 
     def summed(self, losses: Tensor, right: Tensor, batch: Batch) -> Loss:
         """The losses (M,) and the metric `correct`, weighed and added up."""

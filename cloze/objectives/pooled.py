@@ -16,7 +16,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps, shown
 from cloze.objectives.cross_entropy import cross_entropy_sum
-from cloze.objectives.objective import Answers, Loss
+from cloze.objectives.objective import Loss, TargetsAtPositions
 from cloze.registry import Given, register
 
 Pool = Literal["concat", "attention", "mean", "max", "last"]
@@ -129,8 +129,8 @@ def _reach(real: Tensor) -> Tensor:
     return torch.where(real, torch.arange(1, real.shape[1] + 1, device=real.device), 0).amax(1)
 
 
-class PooledClassification(Answers):
-    """Sum of cross-entropies of `targets/<set>` for texts, the rows named by `places/<set>`, from all of their tokens.
+class PooledClassification(TargetsAtPositions):
+    """Sum of cross-entropies of `targets/<set>` for texts, the rows named by `positions/<set>`, from all of their tokens.
 
     Reads `hidden` (B, L, D); tokens of block 0 do not count. A head that normalises over the batch has the scope `batch`.
     Metrics: `correct`.
@@ -156,7 +156,7 @@ class PooledClassification(Answers):
         everywhere = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         real = batch["block"] > 0 if "block" in batch else everywhere
         scored: Tensor = self.head(states, real)
-        return scored.index_select(0, batch[self.places].long())
+        return scored.index_select(0, batch[self.target_positions].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""

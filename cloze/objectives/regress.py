@@ -17,8 +17,8 @@ class Regress(SummaryValues):
     """Sum of squared errors of `values/<set>` (M, C), of several numbers their mean. Metric: `distance`, the absolute error."""
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """The summed loss in fp32; zero answers give a zero connected to the parameters."""
-        error = wide(scores) - self.answers(batch).to(wide(scores).dtype)
+        """The summed loss in fp32; zero targets give a zero connected to the parameters."""
+        error = wide(scores) - self.target_values(batch).to(wide(scores).dtype)
         distance = error.detach().abs().mean(-1)
         return Loss(self.weighed(error.square().mean(-1), batch), {"distance": self.weighed(distance, batch)})
 

@@ -22,7 +22,7 @@ def relation_prediction(
 ) -> Classify:
     """Cross-entropy over `classes` at each example's summary, after BERT's pooler (dense, tanh) if `pool`.
 
-    Places are examples: rows of `summary` (E, D). Dropout before the output serves fine-tuning (0.1 in BERT's
+    Positions are examples: rows of `summary` (E, D). Dropout before the output serves fine-tuning (0.1 in BERT's
     classifiers, none in next-sentence prediction). Parameters: `head.pool.*`, `head.output.*`.
     """
     transform: Transform | None = "tanh" if pool else None

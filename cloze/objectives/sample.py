@@ -20,7 +20,7 @@ class Sample(nn.Module):
 
     The label is 1 only where the sample differs from the original; every position that is not padding is asked.
     Differs: a sample is drawn by inverting the distribution at one uniform number per place, not with Gumbel noise for
-    the whole vocabulary: the same distribution for a fraction of the random numbers. Places come from an exercise that
+    the whole vocabulary: the same distribution for a fraction of the random numbers. Positions come from an exercise that
     chooses without replacement, so the averaged duplicates of the authors' code cannot occur (their issue 41).
     """
 
@@ -30,29 +30,29 @@ class Sample(nn.Module):
         self.temperature = temperature
         self.clock = clock
         self.reads = ("scores",)
-        self.targets, self.places, self.weights = f"targets/{set}", f"places/{set}", f"weights/{set}"
-        self.takes = frozenset({"tokens", self.targets, self.places})
+        self.targets, self.target_positions, self.weights = f"targets/{set}", f"positions/{set}", f"weights/{set}"
+        self.takes = frozenset({"tokens", self.targets, self.target_positions})
         self.optional = frozenset({self.weights})
         self.gives = frozenset({"tokens", "targets/replaced"})
 
     @torch.no_grad()
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """`scores` (M, V) to `tokens` (B, L) and `targets/replaced` (B*L,)."""
-        tokens, places = batch["tokens"], batch[self.places].long()
+        tokens, positions = batch["tokens"], batch[self.target_positions].long()
         original = batch[self.targets].to(tokens.dtype)
-        drawn = self.draw(readings["scores"], places, tokens.shape[1]).to(tokens.dtype)
-        if self.weights in batch:  # answers of weight 0 are padding: they write into a place beyond the end
-            places = torch.where(batch[self.weights] > 0, places, tokens.numel())
+        drawn = self.draw(readings["scores"], positions, tokens.shape[1]).to(tokens.dtype)
+        if self.weights in batch:  # targets of weight 0 are padding: they write into a place beyond the end
+            positions = torch.where(batch[self.weights] > 0, positions, tokens.numel())
         spare = tokens.new_zeros(1)
-        shown = torch.cat([tokens.flatten(), spare]).index_copy(0, places, drawn)[:-1]
+        shown = torch.cat([tokens.flatten(), spare]).index_copy(0, positions, drawn)[:-1]
         replaced = torch.zeros(tokens.numel() + 1, dtype=torch.int64, device=tokens.device)
-        replaced = replaced.index_copy(0, places, (drawn != original).long())[:-1]
+        replaced = replaced.index_copy(0, positions, (drawn != original).long())[:-1]
         return {"tokens": shown.view_as(tokens), "targets/replaced": replaced}
 
-    def draw(self, scores: Tensor, places: Tensor, length: int) -> Tensor:
+    def draw(self, scores: Tensor, positions: Tensor, length: int) -> Tensor:
         """One class per row of scores (M, V), addressed by the clock and the place: (M,)."""
-        rows = torch.div(places, length, rounding_mode="floor")
-        uniform = uniform_by_row(self.clock, "sample", rows, places % length)
+        rows = torch.div(positions, length, rounding_mode="floor")
+        uniform = uniform_by_row(self.clock, "sample", rows, positions % length)
         summed = torch.softmax(scores.float() / self.temperature, dim=-1).cumsum_(dim=-1)
         wanted = uniform[:, None] * summed[:, -1:]
         return torch.searchsorted(summed, wanted, right=True).squeeze(1).clamp_(max=scores.shape[-1] - 1)

@@ -51,10 +51,10 @@ def log_expected(ids: NDArray[np.int64], size: int, draws: int) -> NDArray[np.fl
 class SampledPrediction(Classify):
     """Token prediction over the first `rows` ids of the head; rarer ones are asked as `unknown`.
 
-    `sampled` ids are drawn log-uniformly for each step, the same for all of its answers (Jean et al., 2015; TensorFlow's
-    `sampled_softmax_loss`): the loss is the cross-entropy of the answer among them, every score less the logarithm of how
-    often its id is expected in a sample, and where a drawn id is the answer itself it does not count against it. Held-out losses
-    are those of the whole softmax. Metric `correct`: answers that score highest of all that are compared.
+    `sampled` ids are drawn log-uniformly for each step, the same for all of its targets (Jean et al., 2015; TensorFlow's
+    `sampled_softmax_loss`): the loss is the cross-entropy of the target among them, every score less the logarithm of how
+    often its id is expected in a sample, and where a drawn id is the target itself it does not count against it. Held-out losses
+    are those of the whole softmax. Metric `correct`: targets that score highest of all that are compared.
     """
 
     head: VocabularyHead
@@ -68,7 +68,7 @@ class SampledPrediction(Classify):
         self.sampled = sampled if sampled is not None and sampled < rows else None
         self.size, self.vocab_size, self.unknown, self.clock = rows, vocab_size, unknown, clock
 
-    def answers(self, batch: Batch) -> Tensor:
+    def target_ids(self, batch: Batch) -> Tensor:
         """The ids that are asked, (M,): those beyond the head's are [UNK]."""
         targets = batch[self.targets].long()
         return targets if self.size >= self.vocab_size else torch.where(targets < self.size, targets, self.unknown)
@@ -77,23 +77,23 @@ class SampledPrediction(Classify):
         """Those of the sample while training of one, else of the whole softmax."""
         whole = self.head.weight
         seen = len(whole) if self.sampled is None or not self.training else self.sampled
-        return TRAINED * batch[self.places].shape[0] * (maps(self.head.dense) + seen * whole.shape[1])
+        return TRAINED * batch[self.target_positions].shape[0] * (maps(self.head.dense) + seen * whole.shape[1])
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """(M, V); ids that are never an answer score -inf."""
+        """(M, V); ids that are never a target score -inf."""
         logits = super().scores(readings, batch)
         missing = self.vocab_size - logits.shape[1]
         return torch.cat([logits, logits.new_full((len(logits), missing), -torch.inf)], dim=1) if missing > 0 else logits
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
         """The summed loss from all scores."""
-        total, correct = cross_entropy_sum(logits[:, : self.size], self.answers(batch), self._weights(batch))
+        total, correct = cross_entropy_sum(logits[:, : self.size], self.target_ids(batch), self._weights(batch))
         return Loss(total, {"correct": correct})
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
         """The summed loss: while training of a sample, else of the whole softmax."""
         rows = self.head.transform_rows(self.rows(readings, batch))
-        targets, weights = self.answers(batch), self._weights(batch)
+        targets, weights = self.target_ids(batch), self._weights(batch)
         if self.sampled is None or not self.training:
             total, correct = vocabulary_loss(rows, self.head.weight, self.head.bias, targets, weights)
         else:

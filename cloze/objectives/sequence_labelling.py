@@ -15,7 +15,7 @@ from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import Transform, dense, transformed
 from cloze.objectives.mixed import Encoder, Mixed, Where
-from cloze.objectives.objective import Answers, Loss
+from cloze.objectives.objective import Loss, TargetsAtPositions
 from cloze.registry import Given, register
 
 
@@ -62,8 +62,8 @@ class MixedLabellingHead(Mixed):
         return scores
 
 
-class SequenceLabelling(Answers):
-    """Sum of cross-entropies of `targets/<set>` for the tokens at flat `places/<set>`, and for each answer the cost of mixes.
+class SequenceLabelling(TargetsAtPositions):
+    """Sum of cross-entropies of `targets/<set>` for the tokens at flat `positions/<set>`, and for each target the cost of mixes.
 
     Reads `hidden` (B, L, D), or `layers` (N, B, L, D) if they are mixed, and the field `tokens`. Metrics: `correct`.
     `chained`: the label of a word depends on those of its neighbours.
@@ -83,7 +83,7 @@ class SequenceLabelling(Answers):
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
         scored = self.head(readings[self.reads[0]], batch["tokens"], batch.get("block"))
-        return scored.flatten(0, 1).index_select(0, batch[self.places].long())
+        return scored.flatten(0, 1).index_select(0, batch[self.target_positions].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
@@ -120,7 +120,7 @@ def sequence_labelling(
     vocab_size: Given[int],
     clock: Given[Clock],
 ) -> SequenceLabelling:
-    """A label for each token at `places`: one linear map on `hidden` (Devlin et al., 2019), or on a task model's LSTMs.
+    """A label for each token at `positions`: one linear map on `hidden` (Devlin et al., 2019), or on a task model's LSTMs.
 
     `encoder` is the width of an LSTM in each direction above the network. With `layers` above 0 so many layers are mixed, the
     words themselves among them (Peters et al., 2018, §3.2, §3.3); `mix`, `embedding_width`, `penalty` and `norm` are then those

@@ -23,9 +23,9 @@ class Several(SummaryValues):
     """
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """The summed loss in fp32; zero answers give a zero connected to the parameters."""
+        """The summed loss in fp32; zero targets give a zero connected to the parameters."""
         logits = wide(scores)
-        values = self.answers(batch).to(logits.dtype)
+        values = self.target_values(batch).to(logits.dtype)
         losses = F.binary_cross_entropy_with_logits(logits, values, reduction="none").mean(-1)
         right = (logits.detach() > 0) == (values > 0.5)
         exact, correct = right.all(-1).to(logits.dtype), right.to(logits.dtype).mean(-1)

@@ -33,9 +33,9 @@ class SoftClassification(SummaryValues):
         self.squared, self.temperature = loss == "squared", temperature
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """The summed loss in fp32; zero answers give a zero connected to the parameters."""
+        """The summed loss in fp32; zero targets give a zero connected to the parameters."""
         logits = wide(scores)
-        shares = self.answers(batch).to(logits.dtype)
+        shares = self.target_values(batch).to(logits.dtype)
         known = shares.clamp(min=_LEAST).log()
         if self.squared:
             apart = (logits - logits.mean(-1, keepdim=True)) - (known - known.mean(-1, keepdim=True))

@@ -18,7 +18,7 @@ from cloze.registry import Given, register
 class SpanBoundary(Classify):
     """Cross-entropy of `targets/<set>`, read from three vectors: the states left and right of a span, and a position.
 
-    `places/<set>` and `places/<set>_right` are the flat places of the two boundaries, `targets/<set>_right` the token's
+    `positions/<set>` and `positions/<set>_right` are the flat positions of the two boundaries, `targets/<set>_right` the token's
     number in its span, from 1; all of the same length. Metrics: `correct`.
     """
 
@@ -27,9 +27,9 @@ class SpanBoundary(Classify):
         norm_epsilon: float,
     ) -> None:
         super().__init__(head, set=set)
-        self.right, self.offsets = f"places/{set}_right", f"targets/{set}_right"
-        self.at = (self.places, self.right)
-        self.takes = frozenset({self.targets, self.places, self.right, self.offsets})
+        self.right, self.offsets = f"positions/{set}_right", f"targets/{set}_right"
+        self.at = (self.target_positions, self.right)
+        self.takes = frozenset({self.targets, self.target_positions, self.right, self.offsets})
         self.transform = transform
         self.positions = nn.Embedding(longest, position_width)
         draw(self.positions.weight, "truncated", 0.02)
@@ -37,10 +37,10 @@ class SpanBoundary(Classify):
         self.norm = nn.LayerNorm(width, eps=norm_epsilon)
 
     def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The first layer's output for every answer, (M, D)."""
+        """The first layer's output for every target, (M, D)."""
         state = readings[self.reads[0]].flatten(0, -2)
         left, right = (state.index_select(0, batch[name].long()) for name in self.at)
-        offsets = (batch[self.offsets].long() - 1).clamp(min=0)  # answers of weight 0 are padded with zeros
+        offsets = (batch[self.offsets].long() - 1).clamp(min=0)  # targets of weight 0 are padded with zeros
         joined = torch.cat([left, right, self.positions(offsets).to(left.dtype)], dim=-1)
         return self.norm(transformed(self.join(joined), self.transform))
 
@@ -59,7 +59,7 @@ def span_boundary(
     vocab_size: Given[int],
     table: Given[nn.Embedding | None] = None,
 ) -> SpanBoundary:
-    """The span boundary objective (Joshi et al., SpanBERT, 2020, §3.2), with at most `longest` answers in a span.
+    """The span boundary objective (Joshi et al., SpanBERT, 2020, §3.2), with at most `longest` targets in a span.
 
     h1 = norm(f(W1 [left; right; position])), h2 = norm(f(W2 h1)), scores = h2 · table + bias. Parameters: `positions.*`,
     `join.*`, `norm.*`, `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied.

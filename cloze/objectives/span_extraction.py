@@ -13,15 +13,15 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import ClassHead, Transform
-from cloze.objectives.objective import Answers, Loss
+from cloze.objectives.objective import Loss, TargetsAtPositions
 from cloze.registry import Given, register
 
 
 @register("objective", "span_extraction")
-class SpanExtraction(Answers):
+class SpanExtraction(TargetsAtPositions):
     """The first and the last token of a span (Devlin et al., 2019, §4.2), or of none (§4.3): one linear map to two scores.
 
-    The loss is the mean of two cross-entropies over the tokens of an example. `places/<set>` (M, 2) are the first and the last
+    The loss is the mean of two cross-entropies over the tokens of an example. `positions/<set>` (M, 2) are the first and the last
     token of the span; one that is not there is placed at the token that sums the example up. Only tokens of the same packed
     example count. `transform`, `norm_epsilon` and `biases` are those of `classify`. Parameters: `head.output.*`, and
     `head.dense.*` and `head.norm.*` where asked for. Metrics: `correct`, both tokens found.
@@ -46,7 +46,7 @@ class SpanExtraction(Answers):
         """(2, M, L): how good each token of the answer's row is as the first and as the last; -inf for others' tokens."""
         hidden = readings["hidden"]
         width = hidden.shape[1]
-        place = batch[self.places][:, 0].long()
+        place = batch[self.target_positions][:, 0].long()
         row = place // width
         scored: Tensor = self.head(hidden).movedim(-1, 0).index_select(1, row)
         if "block" not in batch:
@@ -58,7 +58,7 @@ class SpanExtraction(Answers):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in float32."""
         width = scores.shape[-1]
-        targets, weights = (batch[self.places].long() % width).T, batch.get(self.weights)
+        targets, weights = (batch[self.target_positions].long() % width).T, batch.get(self.weights)
         found = [cross_entropy_sum(own, wanted, weights) for own, wanted in zip(scores, targets, strict=True)]
         right = (scores.detach().argmax(-1) == targets).all(0).float()
         correct = right.sum() if weights is None else (right * weights).sum()

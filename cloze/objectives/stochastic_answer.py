@@ -15,7 +15,7 @@ from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
 from cloze.objectives.cross_entropy import cross_entropy_sum
 from cloze.objectives.heads import dense, products
-from cloze.objectives.objective import Answers, Loss
+from cloze.objectives.objective import Loss, TargetsAtPositions
 from cloze.registry import Given, register
 
 
@@ -50,7 +50,7 @@ def attended(scores: Tensor, states: Tensor, mask: Tensor) -> Tensor:
     return (weights.unsqueeze(-1) * states).sum(1)
 
 
-class StochasticAnswer(Answers):
+class StochasticAnswer(TargetsAtPositions):
     """A stochastic answer network on the tokens of two texts (Liu et al., 2018, "Stochastic Answer Networks for Natural Language
     Inference"; as a head of MT-DNN: Liu et al., 2019, §3).
 
@@ -58,12 +58,12 @@ class StochasticAnswer(Answers):
     the step says softmax(V [s; x; |s - x|; s * x]), and a recurrent cell makes the next state of x. The answer is the mean over
     the steps; in training each is left out with the odds `step_dropout`. One step is one attention.
 
-    `places/<set>` (M, 4) are the first and the last token of each text (`label: {of: texts}`). Metric: `correct`.
+    `positions/<set>` (M, 4) are the first and the last token of each text (`label: {of: texts}`). Metric: `correct`.
     Differs: the mean is over the steps that are kept, so that the probabilities add up to 1; the authors' code divides by all.
     Parameters: `head.hypothesis.*`, `head.attend.*`, `head.cell.*`, `head.output.*`.
     """
 
-    of_texts = True  # its places are the ends of both texts
+    of_texts = True  # its positions are the ends of both texts
     reads = ("hidden",)
     head: Reasoning
 
@@ -80,16 +80,16 @@ class StochasticAnswer(Answers):
 
     def flops(self, batch: Batch) -> float:
         """The maps of every step, and its attention over a row."""
-        rows = batch[self.places].shape[0]
+        rows = batch[self.target_positions].shape[0]
         attention = 2 * self.width * batch["tokens"].shape[-1] if "tokens" in batch else 0
         cell = 6 * self.width * self.width
         return TRAINED * rows * self.steps * (products(self) + cell + attention)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The logarithm of the mean probability of every class (M, C), float32."""
-        hidden, places = readings["hidden"], batch[self.places].long()
+        hidden, positions = readings["hidden"], batch[self.target_positions].long()
         length = hidden.shape[1]
-        row, column = places[:, 0] // length, places % length
+        row, column = positions[:, 0] // length, positions % length
         states = hidden.index_select(0, row)
         at = torch.arange(length, device=hidden.device)
         first, second = ((at >= column[:, i, None]) & (at <= column[:, i + 1, None]) for i in (0, 2))

@@ -1,4 +1,4 @@
-"""What objectives share that ask for numbers of a whole text: the head, and where the answers are."""
+"""What objectives share that predict numbers of a whole text: the head, and where the targets are."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def summary_head(
 
 
 class SummaryValues(Objective):
-    """An objective that asks for `values/<set>` (M, C) of the texts `places/<set>`.
+    """An objective that asks for `values/<set>` (M, C) of the texts `positions/<set>`.
 
-    `reading` says what is read of a text, see `read_texts`. Rows of one `owner` have one answer, and their scores are averaged.
-    Each answer weighs 1 unless `weights/<set>` says otherwise. The loss is no likelihood of the answers.
+    `reading` says what is read of a text, see `read_texts`. Rows of one `owner` have one target, and their scores are averaged.
+    Each target weighs 1 unless `weights/<set>` says otherwise. The loss is no likelihood of the targets.
     """
 
     likelihood = False
@@ -68,46 +68,46 @@ class SummaryValues(Objective):
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
         super().__init__()
         self.head, self.set, self.reading = head, set, reading
-        self.values, self.places, self.weights = (f"{field}/{set}" for field in ("values", "places", "weights"))
-        self.takes = frozenset({self.values, self.places})
+        self.values, self.target_positions, self.weights = (f"{field}/{set}" for field in ("values", "positions", "weights"))
+        self.takes = frozenset({self.values, self.target_positions})
         self.optional = frozenset({self.weights, "block", "owner"})
         self.reads: tuple[str, ...] = (reading_of(reading),)
-        self.at: tuple[str, ...] = (self.places,) if reading == "summary" else ()
+        self.at: tuple[str, ...] = (self.target_positions,) if reading == "summary" else ()
 
     def count(self, batch: Batch) -> Tensor:
-        """The sum of weights; without weights, the number of answers."""
+        """The sum of weights; without weights, the number of targets."""
         if "owner" in batch:
             return torch.tensor(float(records_of(batch["owner"])))
         if self.weights in batch:
             return batch[self.weights].sum(dtype=torch.float32)
-        return torch.tensor(float(batch[self.places].shape[0]))
+        return torch.tensor(float(batch[self.target_positions].shape[0]))
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C), or of rows with an owner (records, C)."""
         texts = read_texts(readings, batch, self.reading)
         if "owner" not in batch:
-            asked: Tensor = self.head(texts.index_select(0, batch[self.places].long()))
+            asked: Tensor = self.head(texts.index_select(0, batch[self.target_positions].long()))
             return asked
         owner, found = batch["owner"].long(), self.head(texts)
         sums = found.new_zeros(records_of(owner), found.shape[1]).index_add(0, owner, found)
         return sums / torch.bincount(owner, minlength=len(sums))[:, None]
 
-    def answers(self, batch: Batch) -> Tensor:
-        """The answers to the scores, (M, C) or (records, C)."""
+    def target_values(self, batch: Batch) -> Tensor:
+        """The targets of the scores, (M, C) or (records, C)."""
         values = batch[self.values]
         if "owner" not in batch:
             return values
         owner = batch["owner"]
         first = torch.ones_like(owner, dtype=torch.bool)
         first[1:] = owner[1:] != owner[:-1]
-        return values[: len(owner)][first]  # padding comes behind the answers
+        return values[: len(owner)][first]  # padding comes behind the targets
 
     def flops(self, batch: Batch) -> float:
-        """Those of the head for every answer."""
-        return TRAINED * products(self) * batch[self.places].shape[0]
+        """Those of the head for every target."""
+        return TRAINED * products(self) * batch[self.target_positions].shape[0]
 
     def weighed(self, losses: Tensor, batch: Batch) -> Tensor:
-        """The sum of one number for each answer (M,), weighed."""
+        """The sum of one number for each target (M,), weighed."""
         weights = None if "owner" in batch else batch.get(self.weights)
         return losses.sum() if weights is None else (losses * weights).sum()
 

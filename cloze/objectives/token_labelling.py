@@ -27,8 +27,8 @@ def token_labelling(
 ) -> Classify:
     """A label per token: with two classes one output and binary cross-entropy, as in ELECTRA (Clark et al., 2020, §2).
 
-    Without `places/<set>` every position that is not padding is asked, special tokens too, and `targets/<set>` has one
-    answer per position, (B*L,). Parameters: `head.dense.*` (with a transform), `head.output.*`. `initial` is how the weights of
+    Without `positions/<set>` every position that is not padding is asked, special tokens too, and `targets/<set>` has one
+    target per position, (B*L,). Parameters: `head.dense.*` (with a transform), `head.output.*`. `initial` is how the weights of
     `output` begin: as all others of BERT, or `glorot`, uniform in ±√(6 / (inputs + outputs)), which is where ELECTRA's begin
     (`run_pretraining.py` leaves them to TensorFlow).
     """

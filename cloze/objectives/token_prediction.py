@@ -40,13 +40,13 @@ def token_prediction(
     clock: Given[Clock | None] = None,
     spellings: Given[Sequence[str] | None] = None,
 ) -> Classify:
-    """Cross-entropy over the vocabulary at the asked places alone; only those rows reach the projection.
+    """Cross-entropy over the vocabulary at the asked positions alone; only those rows reach the projection.
 
     With `transform` a dense map to the table's width, the non-linearity and a norm come first (BERT's code,
     `get_masked_lm_output`). `tie` takes the network's token table as output weights (Press & Wolf, 2017). GPT-2: no
     transform, tied, no bias. `scale` multiplies the rows by the table's width to the power -1/2 before the table (T5 v1.0,
     whose tied table is drawn with deviation 1). `smoothing` is label smoothing over all ids (0.1 in sequence to sequence
-    fine-tuning). `z_loss` times the squared logarithm of the softmax's denominator joins every answer's loss while training,
+    fine-tuning). `z_loss` times the squared logarithm of the softmax's denominator joins every target's loss while training,
     which keeps scores near 0 (1e-4 in T5's configurations, from Mesh TensorFlow); held-out losses are without it. Without
     `biases` the dense map and its norm have no offsets (ModernBERT).
 

@@ -41,7 +41,7 @@ def best_span(first: Float, last: Float, longest: int, begins: NDArray[np.bool_]
     return None if sums[start, more] == -np.inf else Best(start, start + more, float(sums[start, more]))
 
 
-def best_places(begin: Int64, count: Int64, tokens: int) -> list[NDArray[np.bool_]]:
+def best_positions(begin: Int64, count: Int64, tokens: int) -> list[NDArray[np.bool_]]:
     """For each window over a text of so many tokens, which of the tokens it shows have nowhere more context (count,).
 
     Context is the smaller of the tokens to the left and to the right, and a hundredth of the length of the window; of equals the

@@ -19,7 +19,7 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.errors import TaskError
 from cloze.tasks.answers import QuestionScores, means, question_scores, real_answers, scoring_of
-from cloze.tasks.extraction import best_places, best_span, best_threshold
+from cloze.tasks.extraction import best_positions, best_span, best_threshold
 from cloze.tasks.task import Evaluation, Learner, Prediction, Report, evaluating
 
 Int64 = NDArray[np.int64]
@@ -135,7 +135,7 @@ class Extractor(Learner):
 
     def _windows(self, question: Ids, context: Ids, begin: Int64, count: Int64) -> tuple[Window, ...]:
         made = []
-        for start, size, begins in zip(begin.tolist(), count.tolist(), best_places(begin, count, len(context)), strict=True):
+        for start, size, begins in zip(begin.tolist(), count.tolist(), best_positions(begin, count, len(context)), strict=True):
             framed = self.reader.pair([question, context[start : start + size]])
             made.append(Window(framed, np.flatnonzero(framed.part == 1), start, begins))
         return tuple(made)
@@ -170,8 +170,8 @@ class Extractor(Learner):
     def _scores(self, batch: Batch) -> NDArray[np.float32]:
         """(2, B, L) for each token as the first and as the last of the answer of its row."""
         states = self.exact.states(batch, self.head.reads)
-        places = batch["summaries"][:, None].expand(-1, 2)
-        found: NDArray[np.float32] = self.exact.scores(self.head, states, batch, places).cpu().numpy()
+        positions = batch["summaries"][:, None].expand(-1, 2)
+        found: NDArray[np.float32] = self.exact.scores(self.head, states, batch, positions).cpu().numpy()
         return found
 
     def _best(self, row: QuestionRow, scored: Sequence[tuple[Window, Any, Any, int]]) -> Said:

@@ -22,7 +22,7 @@ from cloze.tasks.metrics import METRICS, confusion
 from cloze.tasks.spans import Counts, f1_of, span_counts
 from cloze.tasks.spans import report as span_report
 from cloze.tasks.task import Evaluation, Learner, Report, evaluating
-from cloze.tasks.words import Places, WordWindow, read_words, word_windows
+from cloze.tasks.words import Positions, WordWindow, read_words, word_windows
 from cloze.text.matching import Span
 from cloze.text.running import as_text, word_spans
 
@@ -177,7 +177,7 @@ class WordLabeller(Learner):
 class JudgedText(NamedTuple):
     """The labels of one text's words and those that were found, as numbers (2, K), and its spans."""
 
-    labels: Places
+    labels: Positions
     spans: Counts
 
 

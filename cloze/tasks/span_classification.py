@@ -156,7 +156,7 @@ class SpanClassifier(Learner):
         self.usual = usual
 
     def encode(self, examples: MarkedTexts) -> list[SpanRow]:
-        """The texts as the network reads them, with the places of their spans."""
+        """The texts as the network reads them, with the positions of their spans."""
         texts = [one.text for one in examples.each]
         spelled = self.reader.tokenizer.encode_spelled(texts)
         made = []
@@ -190,8 +190,8 @@ class SpanClassifier(Learner):
                     batch = self.exact.batch([rows[i].framed for i in asked])
                     states = self.exact.states(batch, self.head.reads)
                     width = batch["tokens"].shape[1]
-                    places = np.stack([rows[i].columns + number * width for number, i in enumerate(asked)])
-                    scores = self.exact.scores(self.head, states, batch, torch.from_numpy(places).to(self.exact.device))
+                    positions = np.stack([rows[i].columns + number * width for number, i in enumerate(asked)])
+                    scores = self.exact.scores(self.head, states, batch, torch.from_numpy(positions).to(self.exact.device))
                     found[asked] = scores.softmax(-1).cpu().numpy()
                 report(len(index))
         return found

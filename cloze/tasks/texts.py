@@ -137,8 +137,8 @@ class SummaryLearner(Learner):
         """Scores (B, C) of framed rows in fp32."""
         batch = self.exact.batch(rows)
         states = self.exact.states(batch, self.head.reads)
-        places = text_ends(rows, batch["tokens"].shape[1]) if self.head.of_texts else torch.arange(len(rows))
-        found = self.exact.scores(self.head, states, batch, places.to(self.exact.device))
+        positions = text_ends(rows, batch["tokens"].shape[1]) if self.head.of_texts else torch.arange(len(rows))
+        found = self.exact.scores(self.head, states, batch, positions.to(self.exact.device))
         return found if found.dim() > 1 else found[:, None]
 
     @torch.inference_mode()
@@ -157,8 +157,8 @@ class SummaryLearner(Learner):
 
 
 def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
-    """The flat places of the first and the last token of both texts of every row (B, 4); those of a text that shows none are the
-    row's first token."""
+    """(B, 4) the flat positions of the first and the last token of both texts of every row; the row's first token where a text
+    shows none."""
     found = torch.zeros(len(rows), 4, dtype=torch.int64)
     for number, row in enumerate(rows):
         for text in (0, 1):

@@ -15,15 +15,15 @@ from cloze.decoding.lengths import by_length
 from cloze.decoding.reader import Reader
 from cloze.decoding.windows import Windows
 
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 
 class WordWindow(NamedTuple):
     """A stretch of a text as a row: the columns (n,) where words are asked, and which words of the text those are."""
 
     row: Framed
-    columns: Places
-    words: Places
+    columns: Positions
+    words: Positions
 
 
 def word_windows(reader: Reader, texts: Sequence[Sequence[str]], longest: int | None) -> list[list[WordWindow]]:
@@ -71,7 +71,7 @@ def read_words(
         long = batch["tokens"].shape[1]
         flat = np.concatenate([n * long + windows[i][1].columns for n, i in enumerate(index)])
         words = np.concatenate([windows[i][0] for i in index])
-        places = torch.from_numpy(flat).to(reader.device)
-        scores[torch.from_numpy(words)] = reader.scores(head, found, batch, places).cpu()
+        positions = torch.from_numpy(flat).to(reader.device)
+        scores[torch.from_numpy(words)] = reader.scores(head, found, batch, positions).cpu()
         read[words] = True
     return scores, read

@@ -102,7 +102,7 @@ class GloveWorker:
         network, objective = found.network, found.objective
         optimizer: Any = session.run.optimizer
         one = {"cell": torch.zeros(1, 2, dtype=torch.long)}
-        self.flops_a_cell = network.flops(one, want=frozenset({"association"}), asked=None)
+        self.flops_a_cell = network.flops(one, want=frozenset({"association"}), positions=None)
         self.settings = np.array([objective.limit, objective.power, 0.0, optimizer.clip])
         self.words = self._side(network.embeddings.weight, network.bias)
         self.contexts = self._side(network.contexts.weight, network.context_bias)

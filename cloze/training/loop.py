@@ -107,7 +107,7 @@ def _step(session: Session, interrupt: Interrupt) -> None:
     if session.stopping or session.share >= 1:
         return
     share, divide = session.share, session.run.training.divide
-    divisors = counts if divide == "answers" else dict.fromkeys(counts, examples if divide == "rows" else 1.0)
+    divisors = counts if divide == "targets" else dict.fromkeys(counts, examples if divide == "rows" else 1.0)
     weights = {session.name(e, n): w for e in entries for n, w in session.model.weights(e, share).items()}
 
     for _, group in groupby(pieces, key=lambda piece: piece.entry):

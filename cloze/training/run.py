@@ -33,7 +33,7 @@ class Training:
 
     `evaluate_every` is a share of the budget, or `epoch`. `checkpoint_every` and `log_every` are steps; None: a tenth of the
     budget, and one five-hundredth. `keep` is how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept.
-    A loss is divided by its answers, by the rows of the step or by nothing (`divide`); `engine` says what may train.
+    A loss is divided by its targets, by the rows of the step or by nothing (`divide`); `engine` says what may train.
     """
 
     clip: float | None = 1.0
@@ -45,7 +45,7 @@ class Training:
     keep_steps: tuple[int, ...] = ()
     log_every: int | None = None
     nominal_steps: int | None = None
-    divide: Literal["answers", "rows", "nothing"] = "answers"
+    divide: Literal["targets", "rows", "nothing"] = "targets"
     engine: Literal["auto", "loop", "compiled"] = "auto"
     tensorboard: bool = False
     strategy: Strategy = "ddp"

@@ -21,7 +21,7 @@ class Sgd:
     """Stochastic gradient descent: θ ← θ - rate · v, v ← momentum · v + gradient + weight_decay · θ (torch's convention).
 
     `nesterov` steps along gradient + momentum · v. `row_clip` cuts the gradient of each row of a matrix to that length: a bound
-    for sums of gradients, where a frequent word's row gets those of hundreds of places at once and would run away. Compiled
+    for sums of gradients, where a frequent word's row gets those of hundreds of positions at once and would run away. Compiled
     training, word by word, has no sums and does not look at it.
     """
 

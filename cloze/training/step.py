@@ -14,7 +14,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError, nearest
 from cloze.networks.clock import Clock
 from cloze.networks.cost import network_flops
-from cloze.networks.routing import few, routed, takes_asked
+from cloze.networks.routing import few, routed, takes_positions
 from cloze.objectives import Loss
 from cloze.training.carry import Carry
 
@@ -148,8 +148,10 @@ class Step(nn.Module):
         for entered in self._wired[entry]:
             turn = entered.turn
             fields = self._known(turn, batch)
-            asked = self._asked(turn, fields) if entered.asks else None
-            cost = network_flops(self._network(turn), fields, want=entered.want, asked=asked) if self._reads_own(entered) else 0.0
+            positions = self._positions(turn, fields) if entered.asks else None
+            cost = 0.0
+            if self._reads_own(entered):
+                cost = network_flops(self._network(turn), fields, want=entered.want, positions=positions)
             for weighted in turn.objectives:
                 objective = self._objective(weighted)
                 if (weighted.weight != 0 or weighted.name in entered.scored) and hasattr(objective, "flops"):
@@ -161,11 +163,11 @@ class Step(nn.Module):
         """The same for one token of rows of `length`, about, before there is a batch: of the networks alone, each of which reads
         as many tokens."""
         tokens = torch.arange(length)[None]
-        asked = torch.arange(0, length, 7)  # a token in seven, where it matters how many are asked
+        positions = torch.arange(0, length, 7)  # a token in seven, where it matters how many are read
         return sum(
             network_flops(
                 self._network(entered.turn), {"tokens": tokens, "decoder_tokens": tokens}, want=entered.want,
-                asked=asked if entered.asks else None,
+                positions=positions if entered.asks else None,
             ) / length * (1.0 if entered.turn.grad else 1 / 3)
             for entered in self._wired[entry] if self._reads_own(entered)
         )
@@ -233,7 +235,7 @@ class Step(nn.Module):
             given["carry"] = carry.passes.get(turn.name)
             want |= {"carry"}
         if entered.asks:
-            given["asked"] = self._asked(turn, fields)
+            given["positions"] = self._positions(turn, fields)
         made = dict(network(want=want, **given))
         if carry is not None and carrying:
             carry.passes[turn.name] = made.pop("carry")
@@ -276,17 +278,17 @@ class Step(nn.Module):
                     taken[name] = found[plain]
         return Batch({**seen, **taken}, checked=True)
 
-    def _asked(self, turn: Pass, fields: Batch) -> Tensor | None:
-        """The flat places of the asked state that the objectives read, where they are few enough for it to pay."""
-        state = _asked_state(self._network(turn))
+    def _positions(self, turn: Pass, fields: Batch) -> Tensor | None:
+        """The flat positions that the objectives read, where they are few enough for it to pay."""
+        state = _positions_state(self._network(turn))
         names = {name for w in turn.objectives if self._reads(w, state) for name in self._objective(w).at}
         if not any(self._reads(w, state) for w in turn.objectives):  # the last layer is read at summaries alone
             return torch.zeros(0, dtype=torch.long, device=fields["tokens"].device) if "tokens" in fields else None
         if not names or any(name not in fields for name in names):
             return None
-        places = [fields[name].flatten() for name in sorted(names)]
-        asked = places[0] if len(places) == 1 else torch.cat(places)
-        return asked if few(asked, fields) else None
+        found = [fields[name].flatten() for name in sorted(names)]
+        positions = found[0] if len(found) == 1 else torch.cat(found)
+        return positions if few(positions, fields) else None
 
     def _reads(self, weighted: Weighted, state: str) -> bool:
         reads = self._objective(weighted).reads
@@ -325,11 +327,11 @@ class Step(nn.Module):
                 f"pass {turn.name!r}: {', '.join(sorted(unknown))} is read, but network {turn.network!r} "
                 f"({type(network).__name__}) gives: {', '.join(sorted(network.gives))}."
             )
-        state = _asked_state(network)
+        state = _positions_state(network)
         alone = f"{turn.name}.{state}" not in outside and all(
             self._objective(w).at or not self._reads(w, state) for w in turn.objectives
         )
-        return _Wired(turn, want, frozenset(want & heads), alone and takes_asked(network))
+        return _Wired(turn, want, frozenset(want & heads), alone and takes_positions(network))
 
     def _check_source(self, path: str, turn: Pass, earlier: Mapping[str, Pass]) -> None:
         source, _, _ = path.rpartition(".")
@@ -341,9 +343,9 @@ class Step(nn.Module):
             )
 
 
-def _asked_state(network: Any) -> str:
-    """The state that a network makes at the asked places alone; `hidden` unless it says otherwise."""
-    return str(getattr(network, "asked_state", "hidden"))
+def _positions_state(network: Any) -> str:
+    """The state that a network makes at the given positions alone; `hidden` unless it says otherwise."""
+    return str(getattr(network, "positions_state", "hidden"))
 
 
 def _readings(

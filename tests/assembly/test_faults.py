@@ -67,7 +67,7 @@ UNFIT = [  # found by matching fields and states
      'token_prediction reads "query", but network "main" (transformer) gives: '
      "hidden, layers, summary.\n  Networks that give"),
     (("tie: true", "tie: true, set: other"),
-     'token_prediction takes "places/other", which no edit gives.\n  Sets of answers that are given: main.'),
+     'token_prediction takes "positions/other", which no edit gives.\n  Sets of targets that are given: main.'),
     (("tie: true", "tie: true, read: {scores: hidden}"), "token_prediction has no reading 'scores'."),
     (("rate: 0.15", "rate: 0.0"), "exercise[1].mask: mask: rate must be a share above 0 and at most 1, got 0.0."),
     (("corrupt: {}", "corrupt: {keep: 0.5}"), "corrupt: mask, random and keep are odds that add up to 1"),
@@ -128,6 +128,8 @@ TWO = MINE.replace(
          'pass "generator" has no state "logits"; it has: hidden, layers, summary, token_prediction.'),
         (("from: generator.token_prediction", "from: scores"), "got 'scores', expected `pass.state` or `view.field`."),
         (("sample:", "smaple:"), "unknown rewriter 'smaple'. Did you mean 'sample'?"),
+        (("{sample:", "{places/main: main.tokens, sample:"), "field 'places/main' is now called 'positions/main'."),
+        (("{sample:", "{segments: main.positions, sample:"), "or position_ids for the position of each token."),
         (("network: discriminator\n", "network: discriminatr\n"), "there is no network 'discriminatr'."),
         (("set: replaced, ", "set: swapped, "), 'token_labelling takes "targets/swapped", which no edit gives.'),
         (("export: discriminator\n", ""), "export: there are 2 networks: which is the result?"),

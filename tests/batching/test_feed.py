@@ -1,4 +1,4 @@
-"""Rows laid into batches: padding, packing, flat places, dealing to ranks, cursors over epochs, data workers."""
+"""Rows laid into batches: padding, packing, flat positions, dealing to ranks, cursors over epochs, data workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cloze.batching import Cursor, Data, Feed, collate
-from cloze.batching.collate import one_per_row, pad_answers, several_per_row
+from cloze.batching.collate import one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import pack
 from cloze.errors import RecipeError
 from cloze.exercises import TokenFacts
@@ -62,12 +62,12 @@ def feed(count: int = 23, **options: Any) -> Feed:
 def test_collate_pads_and_names_the_padding_block_zero():
     rows = Rows({
         "tokens": np.array([[5, 6, 7], [8, 9, 99]], np.int32), "length": np.array([3, 2], np.int32),
-        "targets/main": np.array([[1], [2]]), "places/main": np.array([[2], [1]]),
+        "targets/main": np.array([[1], [2]]), "positions/main": np.array([[2], [1]]),
     })
     laid = collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens"}), padding=77)
     assert laid["tokens"].tolist() == [[5, 6, 7], [8, 9, 77]]
     assert laid["block"].tolist() == [[1, 1, 1], [1, 1, 0]]
-    assert laid["places/main"].tolist() == [2, 4] and laid["targets/main"].tolist() == [1, 2]
+    assert laid["positions/main"].tolist() == [2, 4] and laid["targets/main"].tolist() == [1, 2]
 
 
 def test_collate_leaves_out_the_block_of_full_rows():
@@ -78,21 +78,21 @@ def test_collate_leaves_out_the_block_of_full_rows():
 def test_packed_examples_keep_their_answers_and_restart_positions():
     rows = Rows({
         "tokens": np.array([[5, 6, 0], [7, 8, 9], [3, 0, 0]], np.int32), "length": np.array([2, 3, 1], np.int32),
-        "targets/main": np.array([[50], [70], [30]]), "places/main": np.array([[1], [2], [-1]]),
+        "targets/main": np.array([[50], [70], [30]]), "positions/main": np.array([[1], [2], [-1]]),
         "targets/next": np.array([0, 1, 0]),
     })
     layout = several_per_row(rows["length"], np.array([0, 0, 1]), 6)
     laid = collate(rows, layout, takes=frozenset({"tokens"}))
     assert laid["tokens"].tolist() == [[5, 6, 7, 8, 9, 0], [3, 0, 0, 0, 0, 0]]
     assert laid["block"].tolist() == [[1, 1, 2, 2, 2, 0], [1, 0, 0, 0, 0, 0]]
-    assert laid["positions"].tolist() == [[0, 1, 0, 1, 2, 0], [0] * 6]
+    assert laid["position_ids"].tolist() == [[0, 1, 0, 1, 2, 0], [0] * 6]
     assert laid["summaries"].tolist() == [0, 2, 6]
-    assert laid["places/main"].tolist() == [1, 4] and laid["targets/main"].tolist() == [50, 70]
-    assert laid["places/next"].tolist() == [0, 1, 2] and laid["targets/next"].tolist() == [0, 1, 0]
+    assert laid["positions/main"].tolist() == [1, 4] and laid["targets/main"].tolist() == [50, 70]
+    assert laid["positions/next"].tolist() == [0, 1, 2] and laid["targets/next"].tolist() == [0, 1, 0]
 
 
 def test_answers_padded_to_a_multiple_weigh_nothing():
-    padded = pad_answers({"targets/main": np.array([4, 5, 6]), "places/main": np.array([1, 2, 3])}, 4)
+    padded = pad_targets({"targets/main": np.array([4, 5, 6]), "positions/main": np.array([1, 2, 3])}, 4)
     assert padded["targets/main"].tolist() == [4, 5, 6, 0]
     assert padded["weights/main"].tolist() == [1, 1, 1, 0]
 

@@ -44,8 +44,8 @@ def test_rows_ask_only_what_their_own_entry_asks():
     (part,) = mixed().parts([(0, np.arange(6))], [6])
     entry, _ = Deck({"masked": 2, "causal": 1}, seed=5).dealt(np.arange(6))
     width = part.arrays["tokens"].shape[1]
-    assert set(part.arrays["places/main"] // width) == set(np.flatnonzero(entry == 0))
-    assert set(part.arrays["places/following"] // width) == set(np.flatnonzero(entry == 1))
+    assert set(part.arrays["positions/main"] // width) == set(np.flatnonzero(entry == 0))
+    assert set(part.arrays["positions/following"] // width) == set(np.flatnonzero(entry == 1))
 
 
 def test_a_row_is_the_same_in_any_block_and_in_a_worker():
@@ -115,7 +115,7 @@ def test_an_answer_about_the_whole_row_is_asked_only_where_its_block_asked_it():
     silent = Rows({"tokens": tokens[:, :2], "length": np.full(2, 2, np.int32)})
     block = Rows.united([silent, asking])
     laid = collate(block, one_per_row(block["length"]), takes=frozenset({"tokens"}))
-    assert laid["targets/next"].tolist() == [1, 0] and laid["places/next"].tolist() == [2, 3]
+    assert laid["targets/next"].tolist() == [1, 0] and laid["positions/next"].tolist() == [2, 3]
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -125,11 +125,11 @@ def test_a_second_sequence_is_padded_for_itself_and_its_answers_stand_in_it(size
         "decoder_tokens": np.array([[1, 8], [1, 0], [1, 9]], np.int32)[:size],
         "decoder_length": np.array([2, 1, 2], np.int32)[:size],
         "targets/main": np.array([[8, 9], [4, 0], [7, 7]])[:size],
-        "decoder_places/main": np.array([[0, 1], [0, -1], [0, 1]])[:size],
+        "decoder_positions/main": np.array([[0, 1], [0, -1], [0, 1]])[:size],
     })
     laid = collate(rows, one_per_row(rows["length"]), takes=frozenset({"tokens", "decoder_tokens"}), padding=3)
     assert laid["targets/main"].tolist() == [8, 9, 4, 7, 7][: {1: 2, 3: 5}[size]]
-    assert laid["places/main"].tolist() == [0, 1, 2, 4, 5][: {1: 2, 3: 5}[size]]
+    assert laid["positions/main"].tolist() == [0, 1, 2, 4, 5][: {1: 2, 3: 5}[size]]
     if size == 3:
         assert laid["decoder_tokens"].tolist() == [[1, 8], [1, 3], [1, 9]]
         assert laid["decoder_block"].tolist() == [[1, 1], [1, 0], [1, 1]]

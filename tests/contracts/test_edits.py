@@ -45,7 +45,7 @@ def block() -> Rows:
     return Rows({
         **passage, **companions, "special": special, "masked": masked, "segments": columns // 15, "layers/span": span,
         "layers/shuffled": np.zeros_like(span), "target_length": np.full(ROWS, WIDTH, np.int32),
-        "targets/answer": g.integers(-1, 2, ROWS), "places/answer": g.integers(-1, 5, (ROWS, 2)),
+        "targets/answer": g.integers(-1, 2, ROWS), "positions/answer": g.integers(-1, 5, (ROWS, 2)),
         "target.parts": _references(length), "column/label": g.integers(0, 3, ROWS),
         "column/relation": g.integers(-1, 3, (ROWS, 4)),
         "column/head": g.integers(-1, 5, (ROWS, 4)).astype(np.int32), "words": np.tile(np.array([1, 2, 4, -1]), (ROWS, 1)),

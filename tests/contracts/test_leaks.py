@@ -105,14 +105,14 @@ def check_row(network: Any, run: Pass, given: dict[str, Tensor], row: int) -> No
 
 
 def perturbed(
-    network: Any, run: Pass, given: dict[str, Tensor], row: int, changed: str, places: Tensor
+    network: Any, run: Pass, given: dict[str, Tensor], row: int, changed: str, positions: Tensor
 ) -> Iterator[tuple[str, str, Tensor]]:
-    """Each state over positions, what it declares to see, and which of its positions (…, place, L) move with each place."""
-    copies = len(places) + 1
+    """Each state over positions, what it declares to see, and which of its positions (…, M, L) each change moves."""
+    copies = len(positions) + 1
     keywords = repeated(given, row, copies)
     vocabulary = network.tables["tokens"].num_embeddings if "tokens" in network.tables else network.vocab_size
     tokens = keywords[changed].clone()
-    tokens[torch.arange(1, copies), places] = (tokens[torch.arange(1, copies), places] + vocabulary // 2) % vocabulary
+    tokens[torch.arange(1, copies), positions] = (tokens[torch.arange(1, copies), positions] + vocabulary // 2) % vocabulary
     keywords[changed] = tokens
     if "order" in network.takes:
         keywords.setdefault("order", run.order)
@@ -122,16 +122,16 @@ def perturbed(
     if network.gives.get("summary", ("", ""))[1] == "all":  # a mean over the example
         del states["summary"]
     if "summary" in states:  # the state of one position: what that may see has been checked
-        positions = [states[name].flatten(0, 1) for name in ("hidden", "decoder_hidden") if name in states]
-        for vector in states.pop("summary"):
-            assert any((vector == position).all(1).any() for position in positions), f"{run.name}.summary is no position's state"
+        vectors = [states[name].flatten(0, 1) for name in ("hidden", "decoder_hidden") if name in states]
+        for summary in states.pop("summary"):
+            assert any((summary == vector).all(1).any() for vector in vectors), f"{run.name}.summary is no position's state"
     for name, state in sorted(states.items()):
         moved = (state[..., 1:, :, :] - state[..., :1, :, :]).abs().amax(-1) > 1e-9
         yield name, network.gives[name].sees, moved
 
 
 def repeated(given: dict[str, Tensor], row: int, copies: int) -> dict[str, Any]:
-    """The fields of one row, as often as `copies`, by keyword; flat places of the copies lie one row after another."""
+    """The fields of one row, as often as `copies`, by keyword; flat positions of the copies lie one row after another."""
     length = given["tokens"].shape[1]
     keywords: dict[str, Any] = {}
     for name, value in given.items():

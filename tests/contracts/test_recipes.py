@@ -68,8 +68,8 @@ def test_an_untrained_system_starts_at_chance(name: str, system: Callable[..., A
 
 def negatives_at_start(objective: Any, batch: Batch, answers: float) -> float:
     """ln 2 for the target and for every negative that was not left out; outputs are zero at first."""
-    targets, places = batch["targets/main"], batch["places/main"]
-    drawn = objective.draw(targets, places, batch["tokens"].shape[1])
+    targets, positions = batch["targets/main"], batch["positions/main"]
+    drawn = objective.draw(targets, positions, batch["tokens"].shape[1])
     return math.log(2) * (1 + float((drawn >= 0).sum()) / answers)
 
 
@@ -137,7 +137,7 @@ def test_without_answers_the_loss_is_a_zero_that_is_connected(name: str, system:
     opened = system(name)
     step = opened.step()
     for turn, batch in opened.batches(step).items():
-        answers = ("targets", "places", "weights", "cell", "cell_count")
+        answers = ("targets", "positions", "weights", "cell", "cell_count")
         none = Batch({n: value[:0] if fields.split(n).field in answers else value for n, value in batch.items()})
         losses, counts = step(turn, none), step.count(turn, none)
         empty = {n: loss for n, loss in losses.items() if not counts[n]}

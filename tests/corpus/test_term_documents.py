@@ -54,7 +54,7 @@ def test_rows_and_matrix_are_what_counting_gives(
         size = rows["length"][n]
         row = dict(zip(rows["tokens"][n, :size].tolist(), rows["weights/main"][n, :size].tolist(), strict=True))
         assert row == dict(sorted(expected[document].items())[:room])
-        assert rows["places/main"][n].tolist() == [*range(size), *[-1] * (rows["tokens"].shape[1] - size)]
+        assert rows["positions/main"][n].tolist() == [*range(size), *[-1] * (rows["tokens"].shape[1] - size)]
     again = pickle.loads(pickle.dumps(bound))
     assert (again.plan(3, room).order == bound.plan(3, room).order).all()
 

@@ -88,7 +88,7 @@ def test_words_are_counted_as_far_as_they_are_shown(tmp_path: Path) -> None:
             row = plan.order.tolist().index(record)
             assert rows["column/head"][row].tolist() == expected
             assert asked["weights/head"][row].tolist() == [float(head >= 0) for head in expected]
-            assert asked["places/label"][row].tolist() == asked["places/head"][row].tolist() == rows["words"][row].tolist()
+            assert asked["positions/label"][row].tolist() == asked["positions/head"][row].tolist() == rows["words"][row].tolist()
 
 
 def test_real_treebanks_are_read_whole(shared_data: Path) -> None:

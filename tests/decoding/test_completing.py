@@ -12,7 +12,7 @@ from cloze.decoding.completing import Completing, completes
 from cloze.decoding.reader import Bound, heads_by_kind
 from cloze.networks import Clock, TwoSidedLSTM, WordVectors
 from cloze.objectives import NegativeSampling, classify, token_labelling, token_prediction
-from cloze.objectives.objective import Answers
+from cloze.objectives.objective import TargetsAtPositions
 
 SPELLINGS = ("[PAD]", "[UNK]", "[MASK]", "sea", "sky", "blue")
 COUNTS = np.array([0, 7, 0, 50, 30, 20])
@@ -35,7 +35,7 @@ def test_where_scores_are_log_ratios_to_the_noise_the_probabilities_come_out() -
         objective.head.weight.zero_()
         objective.head.weight[:, 0] = ratio.float()
     state = torch.tensor([[[1.0, 0.0, 0.0]]])
-    batch = Batch({"tokens": torch.zeros(1, 1, dtype=torch.long), "places/main": torch.zeros(1, dtype=torch.long)})
+    batch = Batch({"tokens": torch.zeros(1, 1, dtype=torch.long), "positions/main": torch.zeros(1, dtype=torch.long)})
     scores = Completing(Bound(objective, {"": "context"})).scores({"context": state}, batch)
     torch.testing.assert_close(scores.softmax(-1)[0].double(), truth, atol=1e-6, rtol=1e-5)
 
@@ -58,12 +58,12 @@ def test_only_a_state_that_does_not_see_the_word_predicts_it() -> None:
     assert isinstance(heads_by_kind(loaded)["token_prediction"], Completing)
 
 
-class Judging(Answers):
+class Judging(TargetsAtPositions):
     """An objective of one place that is neither of tokens nor of texts: how hard a word is to read."""
 
     def __init__(self) -> None:
         super().__init__(set="hardness")
-        self.head, self.reads, self.at = torch.nn.Linear(3, 1), ("hidden",), (self.places,)
+        self.head, self.reads, self.at = torch.nn.Linear(3, 1), ("hidden",), (self.target_positions,)
 
 
 def test_a_head_is_used_for_what_its_objective_declares_and_else_keeps_its_name() -> None:

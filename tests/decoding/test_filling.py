@@ -24,9 +24,9 @@ def test_probabilities_are_those_of_a_plain_forward_pass(checkpoint: Make) -> No
     with torch.inference_mode():
         hidden = loaded.network(want=frozenset({"hidden"}), tokens=torch.tensor([ids]))["hidden"]
         expected = head.head(hidden)[0].softmax(-1)
-    places = [i for i, token in enumerate(ids) if token == t.role("[MASK]")]
-    assert len(filled.masks) == len(places) == 2
-    for place, candidates in zip(places, filled.masks, strict=True):
+    positions = [i for i, token in enumerate(ids) if token == t.role("[MASK]")]
+    assert len(filled.masks) == len(positions) == 2
+    for place, candidates in zip(positions, filled.masks, strict=True):
         best = expected[place].topk(3)
         assert [c.id for c in candidates] == best.indices.tolist()
         assert [c.probability for c in candidates] == pytest.approx(best.values.tolist(), abs=1e-5)

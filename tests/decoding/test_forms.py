@@ -105,13 +105,13 @@ def test_gaps_are_in_the_target_alone_and_ask_for_the_token_that_stood_there(fil
     made = lesson_rows(form, [PAIRS[number % 3] for number in range(600)])
     mask, ends, number_of, shown, right = form.reader.tokenizer.role("[MASK]"), 0, [], [], []
     for number, one in enumerate(rows):
-        places = made["places/main"][number]
-        places = places[places >= 0]
-        at, answers = places - len(one.source), made["targets/main"][number][: len(places)]
+        positions = made["positions/main"][number]
+        positions = positions[positions >= 0]
+        at, answers = positions - len(one.source), made["targets/main"][number][: len(positions)]
         assert at.min() >= 0 and (one.target[at] == answers).all()
-        number_of.append(len(places))
+        number_of.append(len(positions))
         ends += int((at == len(one.target) - 1).any())
-        shown += made["tokens"][number][places].tolist()
+        shown += made["tokens"][number][positions].tolist()
         right += answers.tolist()
     assert number_of == [max(1, round(0.7 * len(one.target))) for one in rows]
     found, told = np.array(shown), np.array(right)
@@ -128,7 +128,7 @@ def test_gaps_are_a_function_of_the_address(filling: Any) -> None:
     one, two, other = (lesson_rows(form, PAIRS * 5, epoch) for epoch in (1, 1, 2))
     assert (one["tokens"] == two["tokens"]).all() and (one["tokens"] != other["tokens"]).any()
     whole = lesson_rows(form, PAIRS, mask={"rate": 1.0})
-    assert [(places >= 0).sum() for places in whole["places/main"]] == [len(row(form, *pair).target) for pair in PAIRS]
+    assert [(positions >= 0).sum() for positions in whole["positions/main"]] == [len(row(form, *pair).target) for pair in PAIRS]
 
 
 def test_a_told_answer_has_a_gap_at_its_end_and_no_other(filling: Any) -> None:
@@ -161,8 +161,8 @@ def test_left_to_right_an_answer_stands_behind_text_and_separator(continuing: An
         with torch.inference_mode():
             hidden = reader.network(want=frozenset({"hidden"}), tokens=ids, order="left_to_right")["hidden"][0]
             logs = head.head(hidden).log_softmax(-1)
-        places = range(len(source) - 1, ids.shape[1] - 1)
-        assert found.score == pytest.approx(sum(float(logs[i, ids[0, i + 1]]) for i in places), abs=1e-3)
+        positions = range(len(source) - 1, ids.shape[1] - 1)
+        assert found.score == pytest.approx(sum(float(logs[i, ids[0, i + 1]]) for i in positions), abs=1e-3)
         assert found.tokens == len(answer)
 
 

@@ -90,13 +90,13 @@ def test_a_query_stream_fills_a_mask_from_everything_else(xlnet: Any, pieces: To
 def test_what_stands_at_the_asked_place_is_never_seen(xlnet: Any) -> None:
     reader, head = Reader.of(xlnet), head_of(xlnet)
     batch = reader.batch(reader.encode(["the cat sleeps on the mat", "a dog"]))
-    places = torch.tensor([2, batch["tokens"].shape[1] + 1])
+    positions = torch.tensor([2, batch["tokens"].shape[1] + 1])
     found = []
     for token in (7, 30, 55):
-        shown = reader.showing(batch, batch["tokens"].flatten().index_fill(0, places, token).view_as(batch["tokens"]))
-        asked, at = reader.asking(head, shown, places)
+        shown = reader.showing(batch, batch["tokens"].flatten().index_fill(0, positions, token).view_as(batch["tokens"]))
+        asked, at = reader.asking(head, shown, positions)
         with torch.inference_mode():
-            found.append(reader.token_scores(head, reader.states(asked, head.reads, asked=at), asked, at))
+            found.append(reader.token_scores(head, reader.states(asked, head.reads, positions=at), asked, at))
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 

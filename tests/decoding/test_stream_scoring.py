@@ -35,7 +35,7 @@ def perplexity(scores: list[Score]) -> float:
 
 @pytest.fixture(scope="module")
 def trained(checkpoint: Make) -> tuple[Reader, Any]:
-    """A Transformer-XL that remembered 8 tokens in training: at two places of eight it could not see the first letter."""
+    """A Transformer-XL that remembered 8 tokens in training: at two positions of eight it could not see the first letter."""
     pieces = checkpoint("gpt2").tokenizer
     with torch.random.fork_rng():
         torch.manual_seed(1)

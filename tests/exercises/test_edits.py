@@ -59,7 +59,7 @@ def test_frame_of_rows_that_are_all_empty_is_empty(draw, facts, width):
     })
     out = Frame("[CLS] {A} [SEP] {B} [SEP]", restart=True, tokenizer=facts)(rows, draw(2))
     assert out["length"].tolist() == [0, 0]
-    assert {out[name].shape for name in ("tokens", "special", "segments", "positions")} == {(2, 0)}
+    assert {out[name].shape for name in ("tokens", "special", "segments", "position_ids")} == {(2, 0)}
 
 
 def test_frame_restarts_positions_and_splits_two_separators_between_the_parts(draw, facts):
@@ -69,18 +69,18 @@ def test_frame_restarts_positions_and_splits_two_separators_between_the_parts(dr
     })
     out = Frame("[SEP] {A} [SEP] [SEP] {B} [SEP]", restart=True, tokenizer=facts)(rows, draw(1))
     assert out["tokens"][0].tolist() == [3, 7, 3, 3, 8, 9, 3]
-    assert out["positions"][0].tolist() == [0, 1, 2, 0, 1, 2, 3]
+    assert out["position_ids"][0].tolist() == [0, 1, 2, 0, 1, 2, 3]
 
 
 def test_frame_reads_literal_text_and_moves_layers_and_places_along(draw, facts):
     rows = Rows({
         "tokens": np.array([[7, 8]], np.int32), "length": np.array([2], np.int32),
-        "word_start": np.array([[True, False]]), "targets/x": np.array([[70, 80]]), "places/x": np.array([[0, -1]]),
+        "word_start": np.array([[True, False]]), "targets/x": np.array([[70, 80]]), "positions/x": np.array([[0, -1]]),
     })
     out = Frame("[CLS] four five! {A}", tokenizer=facts)(rows, draw(1))
     assert out["tokens"][0].tolist() == [2, 9, 10, 7, 8]
     assert out["word_start"][0].tolist() == [True, True, True, True, False]
-    assert out["places/x"][0].tolist() == [3, -1]
+    assert out["positions/x"][0].tolist() == [3, -1]
 
 
 def test_frame_counts_its_insertions_in_room(facts):
@@ -185,15 +185,15 @@ def test_predict_lists_the_original_of_every_masked_token_in_order(passages, dra
     out = Predict()(Corrupt(tokenizer=facts)(rows, draw(50)), draw(50))
     for row in range(50):
         columns = np.flatnonzero(rows["masked"][row])
-        places = out["places/main"][row]
-        assert places[places >= 0].tolist() == columns.tolist()
+        positions = out["positions/main"][row]
+        assert positions[positions >= 0].tolist() == columns.tolist()
         assert out["targets/main"][row, : len(columns)].tolist() == rows["tokens"][row, columns].tolist()
 
 
 def test_predict_next_asks_at_every_token_but_the_last(draw):
     rows = Rows({"tokens": np.array([[5, 6, 7, 0], [8, 9, 0, 0]], np.int32), "length": np.array([3, 2], np.int32)})
     out = Predict(what="next")(rows, draw(2))
-    assert out["places/main"].tolist() == [[0, 1, -1], [0, -1, -1]]
+    assert out["positions/main"].tolist() == [[0, 1, -1], [0, -1, -1]]
     assert out["targets/main"][0, :2].tolist() == [6, 7]
     assert out["targets/main"][1, 0] == 9
 
@@ -288,8 +288,8 @@ def test_a_row_is_the_same_alone_and_in_any_block(passages, draw, count, cut, le
     size = int(alone["length"][0])
     assert whole["length"][chosen] == size <= length
     assert whole["tokens"][chosen, :size].tolist() == alone["tokens"][0, :size].tolist()
-    places = whole["places/main"][chosen]
-    assert places[places >= 0].tolist() == alone["places/main"][0].tolist()
+    positions = whole["positions/main"][chosen]
+    assert positions[positions >= 0].tolist() == alone["positions/main"][0].tolist()
     assert whole["targets/next"][chosen] == alone["targets/next"][0]
 
 
@@ -297,8 +297,8 @@ def test_the_example_alone_rebuilds_the_framed_text(passages, draw, facts):
     rows = passages(300)
     out = bert(facts)(rows, draw(300))
     rebuilt = out["tokens"].copy()
-    row, slot = np.nonzero(out["places/main"] >= 0)
-    rebuilt[row, out["places/main"][row, slot]] = out["targets/main"][row, slot]
+    row, slot = np.nonzero(out["positions/main"] >= 0)
+    rebuilt[row, out["positions/main"][row, slot]] = out["targets/main"][row, slot]
     paired = Frame("[CLS] {A} [SEP] {B} [SEP]", tokenizer=facts)(Pair().at(40)(rows, draw(300)), draw(300))
     inside = np.arange(rebuilt.shape[1]) < out["length"][:, None]
     assert (rebuilt[inside] == paired["tokens"][:, : rebuilt.shape[1]][inside]).all()

@@ -41,7 +41,7 @@ def test_sentence_order_swaps_half_of_the_pairs_and_asks_no_row_of_one_sentence(
     edit = Pair(wrong="swapped")
     out = edit(rows, draw(4000))
     assert edit.takes == {"tokens", "length", "sentence"} and edit.gives <= set(out)
-    parts, label, asked = out["parts"], out["targets/next"], out["places/next"] == 0
+    parts, label, asked = out["parts"], out["targets/next"], out["positions/next"] == 0
     assert (asked == (rows["length"] > 8)).all()
     swapped = asked & (label == 1)
     assert abs(swapped.sum() / asked.sum() - 0.5) < 0.03
@@ -54,7 +54,7 @@ def test_sentence_order_swaps_half_of_the_pairs_and_asks_no_row_of_one_sentence(
     a, b = ([*range(start, stop)] for start, stop in parts[row].tolist())
     text = rows["tokens"][row]
     assert shown["tokens"][row, : shown["length"][row]].tolist() == [2, *text[a], 3, *text[b], 3]
-    assert (shown["places/next"] == out["places/next"]).all()
+    assert (shown["positions/next"] == out["positions/next"]).all()
 
 
 def test_structbert_takes_next_previous_and_random_alike(passages, draw):
@@ -118,7 +118,7 @@ def test_tlm_lays_a_translation_beside_its_text(draw, facts):
     assert edit.takes == {"tokens", "length", "language"} | {f"translation.{n}" for n in ("tokens", "length", "language")}
     out = edit(translated(), draw(2))
     assert out["tokens"][0].tolist() == [3, 7, 8, 9, 3, 3, 17, 18, 3]
-    assert out["positions"][0].tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3]
+    assert out["position_ids"][0].tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3]
     assert out["inputs/language"][0].tolist() == [4] * 5 + [6] * 4
     assert out["tokens"][1, :7].tolist() == [3, 7, 8, 3, 3, 19, 3] and out["inputs/language"][1, :7].tolist() == [5] * 4 + [7] * 3
     assert ((out["tokens"] == 3).sum(1)[0]) == 4
@@ -175,8 +175,8 @@ def test_shuffle_moves_unmasked_trigrams_and_keeps_their_tokens(passages, draw, 
             assert len(columns) == 3 and columns[2] - columns[0] == 2
             assert sorted(out["tokens"][row, columns]) == sorted(rows["tokens"][row, columns])
     asked = Predict(what="shuffled", set="shuffled")(out, draw(2000))
-    row, slot = np.nonzero(asked["places/shuffled"] >= 0)
-    assert (asked["targets/shuffled"][row, slot] == rows["original"][row, asked["places/shuffled"][row, slot]]).all()
+    row, slot = np.nonzero(asked["positions/shuffled"] >= 0)
+    assert (asked["targets/shuffled"][row, slot] == rows["original"][row, asked["positions/shuffled"][row, slot]]).all()
     assert len(row) == moved.sum()
 
 
@@ -252,9 +252,9 @@ def test_predict_shifted_asks_one_place_before_each_masked_token(passages, draw,
     rows = Mask(rate=0.3)(framed(passages, draw, facts, 50), draw(50))
     plain, shifted = (Predict(shift=shift)(rows, draw(50)) for shift in (0, 1))
     assert (shifted["targets/main"] == plain["targets/main"]).all()
-    assert (shifted["places/main"] == np.where(plain["places/main"] < 0, -1, plain["places/main"] - 1)).all()
+    assert (shifted["positions/main"] == np.where(plain["positions/main"] < 0, -1, plain["positions/main"] - 1)).all()
     first = rows.having(masked=np.arange(42) == np.zeros((50, 1)))
-    assert Predict(shift=1)(first, draw(50))["places/main"].size == 0
+    assert Predict(shift=1)(first, draw(50))["positions/main"].size == 0
 
 
 def test_predict_next_is_not_shifted_again():

@@ -81,7 +81,7 @@ def test_the_frame_lays_the_chosen_text_beside_the_row_with_its_language(draw: C
         assert out["tokens"][row, : out["length"][row]].tolist() == text
         second = out["inputs/language"][row, 5 : out["length"][row]]
         assert (out["inputs/language"][row, :5] == 0).all() and (second == (1 if right else 2)).all()
-        assert out["positions"][row, : out["length"][row]].tolist() == [*range(5), *range(len(text) - 5)]
+        assert out["position_ids"][row, : out["length"][row]].tolist() == [*range(5), *range(len(text) - 5)]
     assert "distractor.tokens" not in out and "translation.tokens" not in out  # companions have no row of their own in the batch
 
 

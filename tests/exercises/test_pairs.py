@@ -116,7 +116,7 @@ def test_segments_may_be_trimmed_at_their_ends(passages, draw):
 def test_albert_gives_a_passage_of_one_sentence_a_random_second_segment_and_calls_it_swapped(passages, draw):
     rows = passages(2000)
     edit = Pair(wrong="swapped", alone="random_document")
-    assert edit.joins == ("distractor",) and "places/next" not in edit.gives
+    assert edit.joins == ("distractor",) and "positions/next" not in edit.gives
     out = edit(rows, draw(2000))
     alone = rows["length"] <= 8
     assert alone.sum() > 200 and (out["targets/next"][alone] == 1).all()
@@ -131,7 +131,7 @@ def test_the_right_pair_may_have_another_answer_than_0(passages, draw):
     assert (turned["parts"] == usual["parts"]).all()
     assert (turned["targets/next"] == 1 - usual["targets/next"]).all()
     three = Pair(wrong=["swapped", "random_document"], right=1)
-    assert three.answers == {"swapped": 0, "random_document": 2}
+    assert three.labels == {"swapped": 0, "random_document": 2}
 
 
 @pytest.mark.parametrize("arguments", [{"right": 2}, {"right": -1}, {"right": 1, "rate": 0.0}])

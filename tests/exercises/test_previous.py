@@ -15,7 +15,7 @@ from cloze.rows import Rows
 def test_predict_previous_asks_at_every_token_but_the_first(draw: Any) -> None:
     rows = Rows({"tokens": np.array([[5, 6, 7, 0], [8, 9, 0, 0]], np.int32), "length": np.array([3, 2], np.int32)})
     out = Predict(what="previous", set="back")(rows, draw(2))
-    assert out["places/back"].tolist() == [[1, 2, -1], [1, -1, -1]]
+    assert out["positions/back"].tolist() == [[1, 2, -1], [1, -1, -1]]
     assert out["targets/back"][0, :2].tolist() == [5, 6]
     assert out["targets/back"][1, 0] == 8
 
@@ -25,7 +25,7 @@ def test_it_is_the_next_token_of_the_row_turned_round(draw: Any) -> None:
     length = np.array([7], np.int32)
     back = Predict(what="previous")(Rows({"tokens": tokens, "length": length}), draw(1))
     ahead = Predict(what="next")(Rows({"tokens": tokens[:, ::-1].copy(), "length": length}), draw(1))
-    assert (6 - back["places/main"][0])[::-1].tolist() == ahead["places/main"][0].tolist()
+    assert (6 - back["positions/main"][0])[::-1].tolist() == ahead["positions/main"][0].tolist()
     assert back["targets/main"][0, ::-1].tolist() == ahead["targets/main"][0].tolist()
 
 

@@ -86,7 +86,7 @@ def test_t5_worked_example_of_forty_tokens():
     answer = [9999, *t[10:14], 9998, *t[38:40], EOS]
     assert out["targets/main"][0].tolist() == answer
     assert out["decoder_tokens"][0].tolist() == [PAD, *answer[:-1]]
-    assert out["decoder_places/main"][0].tolist() == list(range(9))
+    assert out["decoder_positions/main"][0].tolist() == list(range(9))
     assert out["decoder_length"].tolist() == [9]
 
 
@@ -193,8 +193,8 @@ def test_bart_shows_a_tenth_of_the_empty_spans_of_a_row_rounded_up_as_random_tok
     shown = out["tokens"][:, 7:40]
     assert (out["length"] == 40 + empty).all()
     assert ((shown == MASK).sum(1) == empty - np.ceil(empty / 10)).all()
-    places = [np.flatnonzero(row[:count] != MASK) for row, count in zip(shown, empty, strict=True)]
-    assert len(set(np.concatenate(places[11:]).tolist())) > 8  # anywhere among them
+    positions = [np.flatnonzero(row[:count] != MASK) for row, count in zip(shown, empty, strict=True)]
+    assert len(set(np.concatenate(positions[11:]).tolist())) > 8  # anywhere among them
 
 
 def mass(length=64, **mask):
@@ -215,7 +215,7 @@ def test_mass_worked_example():
     x = dict(enumerate(range(100, 108), 1))
     assert out["tokens"][0].tolist() == [BOS, x[1], x[2], MASK, MASK, MASK, MASK, x[7], x[8], EOS]
     assert out["decoder_tokens"][0].tolist() == [x[2], x[3], x[4], x[5]]
-    assert out["decoder_positions"][0].tolist() == [2, 3, 4, 5]
+    assert out["decoder_position_ids"][0].tolist() == [2, 3, 4, 5]
     assert out["targets/main"][0].tolist() == [x[3], x[4], x[5], x[6]]
     assert np.flatnonzero(out["crossing"][0]).tolist() == [0, 1, 2, 7, 8, 9]
 
@@ -246,7 +246,7 @@ def test_mass_input_and_answer_rebuild_the_passage_alone_and_in_a_block(n, seed)
         for row in (alone, whole.take(slice(place, place + 1))):
             shown = row["tokens"][0, : size + 2].copy()
             number = int(row["decoder_length"][0])
-            shown[row["decoder_positions"][0, :number] + 1] = row["targets/main"][0, :number]
+            shown[row["decoder_position_ids"][0, :number] + 1] = row["targets/main"][0, :number]
             assert shown.tolist() == [BOS, *range(100, 100 + size), EOS]
 
 
@@ -257,7 +257,7 @@ def test_an_answer_of_a_companion_is_the_whole_translation():
     out = edit(rows, draw(2))
     assert out["decoder_tokens"].tolist()[0] == [PAD, 7, 8]
     assert out["targets/main"][0].tolist() == [7, 8, EOS] and out["targets/main"][1, :2].tolist() == [9, EOS]
-    assert out["decoder_places/main"].tolist() == [[0, 1, 2], [0, 1, -1]]
+    assert out["decoder_positions/main"].tolist() == [[0, 1, 2], [0, 1, -1]]
     assert edit.at(1)(rows, draw(2))["targets/main"][0].tolist() == [7, EOS]
 
 

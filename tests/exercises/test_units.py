@@ -148,7 +148,7 @@ def test_units_choose_nothing_in_rows_without_columns(draw, facts, arguments, mo
     assert {name: out[name].shape for name in mask.gives} == dict.fromkeys(mask.gives, (count, 0))
     assert out["masked"].dtype == bool
     asked = Predict()(Corrupt(tokenizer=facts)(out, draw(count)), draw(count))
-    assert asked["places/main"].shape == (count, 0)
+    assert asked["positions/main"].shape == (count, 0)
 
 
 @pytest.mark.parametrize("arguments", UNITS, ids=lambda a: str(a["unit"]))
@@ -215,9 +215,9 @@ def test_boundaries_ask_for_every_token_of_a_span_from_both_sides(facts, draw):
     masked = np.isin(np.arange(12), [1, 4, 5, 6, 9])[None]
     out = Boundaries()(rows.having(masked=masked), draw(1))
     assert out["targets/boundary"].tolist() == [[8, 9, 10, 13]]
-    assert out["places/boundary"].tolist() == [[3, 3, 3, 8]]
+    assert out["positions/boundary"].tolist() == [[3, 3, 3, 8]]
     assert out["targets/boundary_right"].tolist() == [[1, 2, 3, 1]]
-    assert out["places/boundary_right"].tolist() == [[7, 7, 7, 10]]
+    assert out["positions/boundary_right"].tolist() == [[7, 7, 7, 10]]
     short = Boundaries(most=2)(rows.having(masked=masked), draw(1))
     assert short["targets/boundary"].tolist() == [[8, 9, 13]]
 
@@ -226,8 +226,8 @@ def test_boundaries_are_never_masked_nor_special(passages, draw, facts):
     rows = Mask(**SPANBERT, rate=0.3)(framed(passages, draw, facts, 500), draw(500))
     out = Boundaries()(rows, draw(500))
     for side in ("", "_right"):
-        row, slot = np.nonzero(out[f"places/boundary{side}"] >= 0)
-        column = out[f"places/boundary{side}"][row, slot]
+        row, slot = np.nonzero(out[f"positions/boundary{side}"] >= 0)
+        column = out[f"positions/boundary{side}"][row, slot]
         assert not rows["masked"][row, column].any() and not rows["special"][row, column].any()
 
 

@@ -38,8 +38,9 @@ def subsample(**changed: Any) -> Subsample:
 
 
 def asked(rows: Rows, row: int) -> list[tuple[int, int]]:
-    """(place, target) of every answer of a row."""
-    return [(p, t) for p, t in zip(rows["places/main"][row].tolist(), rows["targets/main"][row].tolist(), strict=True) if p >= 0]
+    """(position, target) of every target of a row."""
+    positions, targets = rows["positions/main"][row].tolist(), rows["targets/main"][row].tolist()
+    return [(position, target) for position, target in zip(positions, targets, strict=True) if position >= 0]
 
 
 @pytest.mark.parametrize(("share", "code", "paper"), [(0.01, 0.416228, 0.316228), (0.05, 0.161421, 0.141421)])
@@ -74,7 +75,7 @@ def test_roles_never_stay_and_windows_close_over_them() -> None:
 def test_a_row_may_come_out_empty_and_asks_nothing() -> None:
     rows = Rows({"tokens": np.ones((2, 3), np.int32), "length": np.array([3, 3], np.int32)})
     out = Windows()(subsample()(rows, draw(2)), draw(2))
-    assert out["length"].tolist() == [0, 0] and out["places/main"].shape == (2, 0)
+    assert out["length"].tolist() == [0, 0] and out["positions/main"].shape == (2, 0)
     batch = collate(out, one_per_row(out["length"]), takes=frozenset({"tokens"}))
     assert batch["tokens"].shape == (2, 1) and not batch["block"].any()  # a column of padding
 
@@ -116,7 +117,7 @@ def test_columns_of_pairs_become_flat_places() -> None:
     out = Windows(1, shrink="none", together=True)(block(3, 4, [3, 1, 2]), draw(3))
     laid = collate(out, one_per_row(out["length"]), takes=frozenset({"tokens"}))
     assert laid["centers"].tolist() == [0, 1, 1, 2, 6, 7] and laid["contexts"].tolist() == [1, 0, 2, 1, 7, 6]
-    assert laid["places/main"].tolist() == [0, 1, 2, 6, 7] and laid["targets/main"].tolist() == [4, 5, 6, 4, 5]
+    assert laid["positions/main"].tolist() == [0, 1, 2, 6, 7] and laid["targets/main"].tolist() == [4, 5, 6, 4, 5]
 
 
 def test_blocks_below_each_other_have_no_pair_where_one_has_fewer() -> None:
@@ -126,9 +127,9 @@ def test_blocks_below_each_other_have_no_pair_where_one_has_fewer() -> None:
 
 def test_a_shrinking_window_reaches_a_distance_in_proportion() -> None:
     out = Windows(5, ask="context")(block(300, 200), draw(300))
-    places, targets = out["places/main"], out["targets/main"]
-    middle = (places >= 20) & (places < 180)
-    distances = Counter(np.abs(targets[middle] - 4 - places[middle]).tolist())
+    positions, targets = out["positions/main"], out["targets/main"]
+    middle = (positions >= 20) & (positions < 180)
+    distances = Counter(np.abs(targets[middle] - 4 - positions[middle]).tolist())
     shares = [distances[d] / (2 * 300 * 160) for d in range(1, 6)]
     assert shares == pytest.approx([1, 0.8, 0.6, 0.4, 0.2], abs=0.01)
 

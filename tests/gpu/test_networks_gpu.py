@@ -46,7 +46,7 @@ def test_outputs_and_gradients_are_those_of_the_cpu(norm: str, order: str, packi
     network, tokens = build(norm=norm), ids()
     fields: dict[str, Tensor] = {}
     if packing:
-        fields["block"], fields["positions"] = packed()
+        fields["block"], fields["position_ids"] = packed()
     real = fields["block"] > 0 if packing else torch.ones_like(tokens, dtype=torch.bool)
     weights = torch.randn(*tokens.shape, 128) * real[..., None]
     exact = network(want=HIDDEN, tokens=tokens, order=order, **fields)["hidden"]
@@ -66,10 +66,10 @@ def test_outputs_and_gradients_are_those_of_the_cpu(norm: str, order: str, packi
 
 def test_packed_rows_equal_single_rows_in_bfloat16() -> None:
     network = on_gpu(build()).eval()
-    block, positions = packed(1)
+    block, position_ids = packed(1)
     tokens = ids(1).cuda()
     with torch.autocast("cuda", torch.bfloat16), torch.no_grad():
-        whole = network(want=HIDDEN, tokens=tokens, block=block.cuda(), positions=positions.cuda())["hidden"]
+        whole = network(want=HIDDEN, tokens=tokens, block=block.cuda(), position_ids=position_ids.cuda())["hidden"]
         alone = network(want=HIDDEN, tokens=tokens[:, 40:100])["hidden"]
     assert (whole[:, 40:100] - alone).float().abs().max() < 0.05
 
@@ -98,7 +98,7 @@ def test_compiled_layers_agree_with_eager_ones(packing: bool) -> None:
     network = on_gpu(build(dropout=0.0))
     fields: dict[str, Tensor] = {}
     if packing:
-        fields = dict(zip(("block", "positions"), (x.cuda() for x in packed()), strict=True))
+        fields = dict(zip(("block", "position_ids"), (x.cuda() for x in packed()), strict=True))
     with torch.autocast("cuda", torch.bfloat16):
         eager = network(want=HIDDEN, tokens=ids().cuda(), **fields)["hidden"]
         for layer in network.layers:
@@ -129,15 +129,15 @@ def test_an_electra_step_runs_and_reaches_every_parameter() -> None:
         transform="gelu", tie=True, width=128, vocab_size=500, table=generator.tables["tokens"]
     ).cuda()
     found = token_labelling(width=128, clock=clock).cuda()
-    places = torch.arange(0, 512, 7)
+    positions = torch.arange(0, 512, 7)
     tokens = ids()
-    batch = Batch({"tokens": tokens, "targets/main": tokens.flatten()[places], "places/main": places}).to("cuda")
+    batch = Batch({"tokens": tokens, "targets/main": tokens.flatten()[positions], "positions/main": positions}).to("cuda")
     with torch.autocast("cuda", torch.bfloat16):
         states = generator(want=HIDDEN, tokens=batch["tokens"])
         made = Sample(clock=clock)({"scores": masked.scores(states, batch)}, batch)
         second = Batch({**batch, **made})
         shown = discriminator(want=HIDDEN, tokens=second["tokens"])
-        total = masked(states, batch).total / len(places) + 50 * found(shown, second).total / tokens.numel()
+        total = masked(states, batch).total / len(positions) + 50 * found(shown, second).total / tokens.numel()
     total.backward()
     for module in (generator, discriminator, masked, found):
         assert all(p.grad is not None for name, p in module.named_parameters() if "segments" not in name)

@@ -40,7 +40,7 @@ def test_outputs_and_gradients_are_those_of_the_cpu(kind: str, order: str, packi
     tokens = torch.randint(0, 500, (4, 128), generator=torch.Generator().manual_seed(1))
     fields: dict[str, Tensor] = {}
     if packing:
-        fields["block"], fields["positions"] = packed(4, 128)
+        fields["block"], fields["position_ids"] = packed(4, 128)
     real = fields["block"] > 0 if packing else torch.ones_like(tokens, dtype=torch.bool)
     weights = torch.randn(*tokens.shape, 128) * real[..., None]
     exact = network(want=HIDDEN, tokens=tokens, order=order, **fields)["hidden"]

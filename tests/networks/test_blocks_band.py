@@ -88,7 +88,7 @@ def test_cached_generation_equals_the_full_forward(positions: str, dense_every: 
     cache, parts = Cache(3), []
     for start, stop in ((0, 5), (5, 6), (6, 7), (7, 12)):
         place = torch.arange(start, stop).expand(2, -1)
-        states = network(want=HIDDEN, tokens=tokens[:, start:stop], positions=place, order="left_to_right", cache=cache)
+        states = network(want=HIDDEN, tokens=tokens[:, start:stop], position_ids=place, order="left_to_right", cache=cache)
         parts.append(states["hidden"])
     torch.testing.assert_close(torch.cat(parts, dim=1), full, rtol=0, atol=1e-12)
 
@@ -98,7 +98,7 @@ def test_packed_and_padded_rows_equal_single_ones(order: str) -> None:
     network, first, second = build(attention_band=3), ids(1, 6, seed=2), ids(1, 5, seed=3)
     packed = network(
         want=HIDDEN, tokens=torch.cat([first, second, ids(1, 2)], dim=1), order=order,
-        block=torch.tensor([[1] * 6 + [2] * 5 + [0] * 2]), positions=torch.tensor([[*range(6), *range(5), 0, 0]]),
+        block=torch.tensor([[1] * 6 + [2] * 5 + [0] * 2]), position_ids=torch.tensor([[*range(6), *range(5), 0, 0]]),
     )["hidden"]
     for part, tokens in ((packed[:, :6], first), (packed[:, 6:11], second)):
         alone = network(want=HIDDEN, tokens=tokens, order=order)["hidden"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.networks import Clock
-from cloze.networks.blocks.dropout import Dropout, Places, name_dropouts, uniform_by_row
+from cloze.networks.blocks.dropout import Dropout, Positions, name_dropouts, uniform_by_row
 
 CPU = torch.device("cpu")
 
@@ -84,16 +84,16 @@ def test_padding_a_row_does_not_move_its_drops() -> None:
 def test_gathered_rows_drop_what_they_drop_in_place() -> None:
     module = dropout(step=5, first_row=9)
     whole = module.keep_hidden((4, 6, 10), CPU)
-    places = Places(torch.tensor([0, 3, 3, 1]), torch.tensor([5, 0, 2, 4]))
-    assert torch.equal(module.keep_hidden((4, 10), CPU, places), whole[places.row, places.position])
+    positions = Positions(torch.tensor([0, 3, 3, 1]), torch.tensor([5, 0, 2, 4]))
+    assert torch.equal(module.keep_hidden((4, 10), CPU, positions), whole[positions.row, positions.column])
 
 
 def test_gathered_queries_drop_what_they_drop_in_place() -> None:
     module = dropout(step=5)
     whole = module.keep_scores(2, 3, 8, 7, CPU)
-    positions = torch.tensor([[1, 6], [0, 0]])
-    some = module.keep_scores(2, 3, 8, 7, CPU, positions)
-    assert all(torch.equal(some[row, :, k], whole[row, :, positions[row, k]]) for row in (0, 1) for k in (0, 1))
+    columns = torch.tensor([[1, 6], [0, 0]])
+    some = module.keep_scores(2, 3, 8, 7, CPU, columns)
+    assert all(torch.equal(some[row, :, k], whole[row, :, columns[row, k]]) for row in (0, 1) for k in (0, 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
@@ -148,13 +148,13 @@ def test_large_masks_made_in_pieces_or_by_compiled_code_are_those_made_at_once(
     piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part, cpu = Dropout(0.3, Clock(5)).train(), torch.device("cpu")
-    places = Places(torch.arange(6).repeat_interleave(3), torch.tensor([0, 4, 7]).repeat(6))
-    positions = torch.tensor([[0, 3], [1, 5], [2, 2]])
+    positions = Positions(torch.arange(6).repeat_interleave(3), torch.tensor([0, 4, 7]).repeat(6))
+    columns = torch.tensor([[0, 3], [1, 5], [2, 2]])
 
     def made() -> list[torch.Tensor]:
         return [
-            part.keep_hidden((5, 8, 18), cpu), part.keep_hidden((18, 10), cpu, places), part.keep_scores(3, 2, 7, 9, cpu),
-            part.keep_scores(3, 2, 7, 8, cpu, positions),
+            part.keep_hidden((5, 8, 18), cpu), part.keep_hidden((18, 10), cpu, positions), part.keep_scores(3, 2, 7, 9, cpu),
+            part.keep_scores(3, 2, 7, 8, cpu, columns),
         ]
 
     whole = made()

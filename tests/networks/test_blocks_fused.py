@@ -32,8 +32,8 @@ def both(network: Transformer, **fields: Any) -> list[tuple[Tensor, dict[str, Te
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
 @pytest.mark.parametrize("order", ["open", "left_to_right", "packed"])
-@pytest.mark.parametrize("asked", [None, [1, 9, 5, 5, 0, 20]])
-def test_fused_and_plain_layers_agree(norm: str, dropout: float, activation: str, order: str, asked: Any) -> None:
+@pytest.mark.parametrize("positions", [None, [1, 9, 5, 5, 0, 20]])
+def test_fused_and_plain_layers_agree(norm: str, dropout: float, activation: str, order: str, positions: Any) -> None:
     torch.manual_seed(0)
     network = Transformer(
         layers=2, width=12, heads=2, norm=norm, activation=activation, dropout=dropout, deviation=0.3, vocab_size=11,
@@ -42,8 +42,8 @@ def test_fused_and_plain_layers_agree(norm: str, dropout: float, activation: str
     fields: dict[str, Any] = {"tokens": torch.randint(0, 11, (3, 8)), "order": order}
     if order == "packed":
         fields |= {"order": "open", "block": torch.tensor([[1] * 5 + [2] * 3, [1] * 8, [1] * 3 + [0] * 5])}
-    if asked is not None:
-        fields["asked"] = torch.tensor(asked)
+    if positions is not None:
+        fields["positions"] = torch.tensor(positions)
     fused, plain = both(network, **fields)
     torch.testing.assert_close(fused, plain, rtol=0, atol=1e-10)
 

@@ -87,9 +87,9 @@ def test_a_rotation_turns_pairs_by_the_published_angles() -> None:
 def test_rotary_positions_count_by_their_differences_alone() -> None:
     network, tokens = build("rotary"), ids(2, 9)
     near = network(want=HIDDEN, tokens=tokens)["hidden"]
-    far = network(want=HIDDEN, tokens=tokens, positions=torch.arange(5, 14).expand(2, -1))["hidden"]
+    far = network(want=HIDDEN, tokens=tokens, position_ids=torch.arange(5, 14).expand(2, -1))["hidden"]
     torch.testing.assert_close(far, near, rtol=0, atol=1e-5)
-    assert not torch.allclose(network(want=HIDDEN, tokens=tokens, positions=torch.zeros(2, 9).long())["hidden"], near)
+    assert not torch.allclose(network(want=HIDDEN, tokens=tokens, position_ids=torch.zeros(2, 9).long())["hidden"], near)
 
 
 @pytest.mark.parametrize("positions", KINDS)
@@ -113,7 +113,7 @@ def test_cached_generation_equals_the_full_forward(positions: str) -> None:
     cache, parts = Cache(2), []
     for start, stop in ((0, 4), (4, 5), (5, 8), (8, 9)):
         place = torch.arange(start, stop).expand(2, -1)
-        states = network(want=HIDDEN, tokens=tokens[:, start:stop], positions=place, order="left_to_right", cache=cache)
+        states = network(want=HIDDEN, tokens=tokens[:, start:stop], position_ids=place, order="left_to_right", cache=cache)
         parts.append(states["hidden"])
     torch.testing.assert_close(torch.cat(parts, dim=1), full, rtol=0, atol=1e-12)
 
@@ -123,7 +123,7 @@ def test_packed_and_padded_rows_equal_single_ones(positions: str) -> None:
     network, first, second = build(positions), ids(1, 4, seed=2), ids(1, 3, seed=3)
     packed = network(
         want=HIDDEN, tokens=torch.cat([first, second, ids(1, 2)], dim=1), block=torch.tensor([[1, 1, 1, 1, 2, 2, 2, 0, 0]]),
-        positions=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0, 0]]),
+        position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0, 0]]),
     )["hidden"]
     for part, tokens in ((packed[:, :4], first), (packed[:, 4:7], second)):
         torch.testing.assert_close(part, network(want=HIDDEN, tokens=tokens)["hidden"], rtol=0, atol=1e-12)
@@ -131,12 +131,12 @@ def test_packed_and_padded_rows_equal_single_ones(positions: str) -> None:
 
 @pytest.mark.parametrize("positions", KINDS)
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_asked_places_get_the_states_and_gradients_of_the_full_run(positions: str, dropout: float) -> None:
-    network, tokens, asked = build(positions, dropout=dropout), ids(3, 7), torch.tensor([20, 1, 9, 0])
+def test_chosen_positions_get_the_states_and_gradients_of_the_full_run(positions: str, dropout: float) -> None:
+    network, tokens, chosen = build(positions, dropout=dropout), ids(3, 7), torch.tensor([20, 1, 9, 0])
     results = []
-    for places in (None, asked):
+    for read_at in (None, chosen):
         network.zero_grad()
-        read = network(want=HIDDEN, tokens=tokens, asked=places)["hidden"].flatten(0, 1)[asked]
+        read = network(want=HIDDEN, tokens=tokens, positions=read_at)["hidden"].flatten(0, 1)[chosen]
         (read * torch.linspace(-1, 1, 16)).sum().backward()
         results.append((read, {name: parameter.grad for name, parameter in network.named_parameters()}))
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-10)
@@ -148,7 +148,7 @@ def test_where_summaries_alone_are_read_the_last_layer_is_computed_there_alone(l
     where = {"summaries": torch.tensor([6, 13, 20])} if last else {}
     rows: list[int] = []
     network.layers[-1].inner.register_forward_hook(lambda module, given, made: rows.append(made.shape[:-1].numel()))
-    alone = network(want=frozenset({"summary"}), tokens=tokens, asked=torch.arange(0), **where)["summary"]
+    alone = network(want=frozenset({"summary"}), tokens=tokens, positions=torch.arange(0), **where)["summary"]
     both = network(want=HIDDEN | {"summary"}, tokens=tokens, **where)
     torch.testing.assert_close(alone, both["summary"], rtol=0, atol=1e-12)
     assert rows == [3, 21]
@@ -163,7 +163,7 @@ def test_fixed_tables_are_neither_trained_nor_drawn_but_saved() -> None:
 
 
 def test_they_declare_whether_positions_are_read() -> None:
-    assert {kind for kind in (*KINDS, "learned", "none") if "positions" in build(kind).takes} == {
+    assert {kind for kind in (*KINDS, "learned", "none") if "position_ids" in build(kind).takes} == {
         "sinusoid", "rotary", "learned"
     }
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from cloze.networks import Clock, EncoderDecoder
 from cloze.networks.blocks import cross
 from cloze.networks.blocks.buckets import bucket
-from cloze.networks.blocks.dropout import Dropout, Places, drop
+from cloze.networks.blocks.dropout import Dropout, Positions, drop
 from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.encoder_decoder import rolled
 
@@ -115,9 +115,9 @@ def test_decoder_positions_choose_rows_of_the_decoders_table() -> None:
     made, given = network("bart"), fields()
     usual = torch.arange(6).expand(3, 6)
     assert torch.equal(
-        states(made, {**given, "decoder_positions": usual})["decoder_hidden"], states(made, given)["decoder_hidden"]
+        states(made, {**given, "decoder_position_ids": usual})["decoder_hidden"], states(made, given)["decoder_hidden"]
     )
-    moved = states(made, {**given, "decoder_positions": usual + 5})["decoder_hidden"]
+    moved = states(made, {**given, "decoder_position_ids": usual + 5})["decoder_hidden"]
     with torch.no_grad():
         made.decoder.positions.weight[:6] = made.decoder.positions.weight[5:11].clone()
     torch.testing.assert_close(states(made, given)["decoder_hidden"], moved)
@@ -243,8 +243,8 @@ def test_with_a_mask_per_row_all_positions_drop_the_same_numbers_and_all_queries
     hidden = locked.keep_hidden((3, 5, 16), torch.device("cpu"))
     assert hidden.shape == (3, 5, 16) and (hidden == hidden[:, :1]).all()
     assert not (hidden[0, 0] == hidden[1, 0]).all() and 0.3 < (hidden == 0).float().mean() < 0.55
-    rows, positions = torch.tensor([0, 0, 2]), torch.tensor([1, 4, 0])
-    assert torch.equal(locked.keep_hidden((3, 16), torch.device("cpu"), Places(rows, positions)), hidden[rows, positions])
+    rows, columns = torch.tensor([0, 0, 2]), torch.tensor([1, 4, 0])
+    assert torch.equal(locked.keep_hidden((3, 16), torch.device("cpu"), Positions(rows, columns)), hidden[rows, columns])
     scores = locked.keep_scores(2, 3, 4, 6, torch.device("cpu"))
     assert scores.shape == (2, 3, 4, 6) and (scores == scores[:, :, :1]).all() and not (scores[0, 0] == scores[0, 1]).all()
     shares, value = torch.rand(2, 3, 4, 6), torch.randn(2, 3, 6, 5)
@@ -254,8 +254,8 @@ def test_with_a_mask_per_row_all_positions_drop_the_same_numbers_and_all_queries
 @pytest.mark.parametrize("kind", ["first t5", "t5", "bart"])
 def test_a_mask_per_row_is_drawn_at_every_place_by_either_path(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = network(kind, dropout=0.3, dropout_mask="row", deviation=0.3)
-    places = [module for module in made.modules() if isinstance(module, Dropout)]
-    assert len(places) > 20 and all(isinstance(module, LockedDropout) for module in places)
+    positions = [module for module in made.modules() if isinstance(module, Dropout)]
+    assert len(positions) > 20 and all(isinstance(module, LockedDropout) for module in positions)
     block = torch.ones(3, 9, dtype=torch.long)
     block[1, 5:] = 0
     given = {**fields(), "block": block}

@@ -54,7 +54,7 @@ def test_the_formula_by_hand() -> None:
         head.head.bias.copy_(torch.tensor([0.0, 0.1, -0.1]))
     hidden = network(want=frozenset({"hidden"}), tokens=torch.tensor([[0, 1]]))["hidden"]
     torch.testing.assert_close(hidden[0, 1], torch.tensor([0.664037, 0.291313]).double(), atol=1e-6, rtol=0)
-    batch = Batch({"targets/main": torch.tensor([1]), "places/main": torch.tensor([1])})
+    batch = Batch({"targets/main": torch.tensor([1]), "positions/main": torch.tensor([1])})
     scores = head.scores({"hidden": hidden}, batch)
     torch.testing.assert_close(
         scores.softmax(1)[0], torch.tensor([0.410261, 0.312333, 0.277406]).double(), atol=1e-6, rtol=0
@@ -67,7 +67,7 @@ def test_the_words_before_an_example_are_its_first_word() -> None:
     start = network(want=frozenset({"hidden"}), tokens=torch.tensor([[4, 4, 4, 7]]))["hidden"][0, 3]
     short = network(want=frozenset({"hidden"}), tokens=torch.tensor([[4, 7]]))["hidden"][0, 1]
     packed = network(
-        want=frozenset({"hidden", "summary"}), tokens=torch.tensor([[9, 8, 4, 7]]), positions=torch.tensor([[0, 1, 0, 1]]),
+        want=frozenset({"hidden", "summary"}), tokens=torch.tensor([[9, 8, 4, 7]]), position_ids=torch.tensor([[0, 1, 0, 1]]),
         block=torch.tensor([[1, 1, 2, 2]]), summaries=torch.tensor([0, 2]),
     )
     torch.testing.assert_close(start, short)
@@ -81,8 +81,8 @@ def test_reading_on_from_a_cache_is_reading_it_whole() -> None:
     cache = network.cache()
     parts = []
     for start, stop in ((0, 2), (2, 3), (3, 5)):
-        positions = torch.arange(start, stop).expand(2, -1)
-        given = {"tokens": tokens[:, start:stop], "positions": positions, "cache": cache}
+        position_ids = torch.arange(start, stop).expand(2, -1)
+        given = {"tokens": tokens[:, start:stop], "position_ids": position_ids, "cache": cache}
         parts.append(network(want=frozenset({"hidden"}), **given)["hidden"])
     torch.testing.assert_close(torch.cat(parts, dim=1), whole)
     assert cache.length == 5
@@ -115,10 +115,10 @@ def chain(seed: int, length: int) -> Tensor:
 
 
 def perplexity(network: Window, head: Any, tokens: Tensor) -> Tensor:
-    places = torch.arange(tokens.shape[1] - 1)
-    batch = Batch({"targets/main": tokens[0, 1:], "places/main": places})
+    positions = torch.arange(tokens.shape[1] - 1)
+    batch = Batch({"targets/main": tokens[0, 1:], "positions/main": positions})
     states = network(want=frozenset({"hidden"}), tokens=tokens)
-    return torch.exp(head(states, batch).total / len(places))
+    return torch.exp(head(states, batch).total / len(positions))
 
 
 @pytest.mark.parametrize("wrong", [{"before": 0}, {"width": 0}, {"embedding_width": 0}])

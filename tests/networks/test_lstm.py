@@ -178,9 +178,9 @@ def test_it_learns_a_markov_chain_to_its_entropy_and_not_below() -> None:
         for _ in range(32):
             steps.append(torch.multinomial(moves[steps[-1]], 1, generator=generator)[:, 0])
         row = torch.stack(steps, 1)
-        places = torch.arange(rows * 32)
-        batch = Batch({"targets/main": row[:, 1:].flatten(), "places/main": places})
-        return head({"hidden": made(want=HIDDEN, tokens=row[:, :-1])["hidden"]}, batch).total / len(places)
+        positions = torch.arange(rows * 32)
+        batch = Batch({"targets/main": row[:, 1:].flatten(), "positions/main": positions})
+        return head({"hidden": made(want=HIDDEN, tokens=row[:, :-1])["hidden"]}, batch).total / len(positions)
 
     for _ in range(120):
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""What networks with a memory promise: segments equal one long pass, nobody sees ahead, and what is not asked is not made."""
+"""What networks with a memory promise: segments equal one long pass, nobody sees ahead, unread states are not computed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, TransformerXL, TwoStream
-from cloze.networks.blocks.relative_layer import Asked
+from cloze.networks.blocks.relative_layer import QueryPositions
 from cloze.networks.blocks.relative_shift import distances_down, shift, shift_at
 
 SIZE = 20
@@ -55,15 +55,15 @@ def test_shift_gives_every_pair_its_distance(queries: int) -> None:
     moved = shift(down.expand(2, 1, queries, -1).contiguous(), keys)
     expected = torch.arange(3, keys)[:, None] - torch.arange(keys)
     assert torch.equal(moved[1, 0], expected)
-    positions = torch.tensor([[queries - 1, 0], [0, queries - 1]])
-    chosen = shift_at(down.expand(2, 1, 2, -1), positions, queries, keys)
-    assert torch.equal(chosen[:, 0], expected[positions])
+    columns = torch.tensor([[queries - 1, 0], [0, queries - 1]])
+    chosen = shift_at(down.expand(2, 1, 2, -1), columns, queries, keys)
+    assert torch.equal(chosen[:, 0], expected[columns])
 
 
-def test_asked_places_fill_a_block_row_by_row() -> None:
-    asked = Asked.of(torch.tensor([7, 1, 3, 7]), batch=3, length=4)
-    assert asked.flat.tolist() == [1, 3, 7] and asked.positions.tolist() == [[1, 3], [3, 0], [0, 0]]
-    assert asked.spread(torch.tensor([[1.0], [2.0], [3.0]])).squeeze(-1).tolist() == [[1, 2], [3, 0], [0, 0]]
+def test_chosen_positions_fill_a_block_row_by_row() -> None:
+    positions = QueryPositions.of(torch.tensor([7, 1, 3, 7]), batch=3, length=4)
+    assert positions.flat.tolist() == [1, 3, 7] and positions.columns.tolist() == [[1, 3], [3, 0], [0, 0]]
+    assert positions.spread(torch.tensor([[1.0], [2.0], [3.0]])).squeeze(-1).tolist() == [[1, 2], [3, 0], [0, 0]]
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6])
@@ -175,29 +175,29 @@ def test_streams_see_what_the_worked_example_says_through_any_depth(state: str, 
     assert found.int().tolist() == rows
 
 
-def test_queries_are_the_same_wherever_else_is_asked() -> None:
+def test_queries_are_the_same_whatever_else_is_read() -> None:
     network, tokens = two(memory=5), ids(3, 7)
     order = torch.stack([torch.randperm(7, generator=torch.Generator().manual_seed(row)) for row in range(3)])
     carry = network(want=BOTH, tokens=ids(3, 7, 1), order=order)["carry"]
     fields = {"tokens": tokens, "order": order, "carry": carry, "segments": (tokens > 9).long()}
     everywhere = network(want=frozenset({"query", "hidden"}), **fields)["query"].flatten(0, 1)
-    asked = torch.tensor([13, 2, 3, 20, 2])
-    few = network(want=frozenset({"query"}), asked=asked, **fields)["query"].flatten(0, 1)
-    torch.testing.assert_close(few[asked], everywhere[asked], atol=1e-5, rtol=0)
+    positions = torch.tensor([13, 2, 3, 20, 2])
+    few = network(want=frozenset({"query"}), positions=positions, **fields)["query"].flatten(0, 1)
+    torch.testing.assert_close(few[positions], everywhere[positions], atol=1e-5, rtol=0)
     others = torch.ones(21, dtype=torch.bool)
-    others[asked] = False
+    others[positions] = False
     assert not few[others].any()
-    nothing = network(want=frozenset({"query"}), asked=asked[:0], **fields)["query"]
+    nothing = network(want=frozenset({"query"}), positions=positions[:0], **fields)["query"]
     assert nothing.shape == (3, 7, 12) and not nothing.any()
 
 
-def test_dropout_falls_alike_wherever_else_is_asked() -> None:
+def test_dropout_falls_alike_whatever_else_is_read() -> None:
     network = two(dropout=0.3).train()
     tokens, order = ids(2, 6), torch.stack([torch.randperm(6), torch.randperm(6)])
-    asked = torch.tensor([1, 8])
+    positions = torch.tensor([1, 8])
     whole = network(want=frozenset({"query"}), tokens=tokens, order=order)["query"].flatten(0, 1)
-    few = network(want=frozenset({"query"}), tokens=tokens, order=order, asked=asked)["query"].flatten(0, 1)
-    torch.testing.assert_close(few[asked], whole[asked], atol=1e-5, rtol=0)
+    few = network(want=frozenset({"query"}), tokens=tokens, order=order, positions=positions)["query"].flatten(0, 1)
+    torch.testing.assert_close(few[positions], whole[positions], atol=1e-5, rtol=0)
 
 
 def test_a_reversed_row_is_read_as_the_row_from_its_end() -> None:

@@ -58,13 +58,13 @@ def test_heads_are_put_together_with_zeros_in_what_repeats() -> None:
 def test_places_that_nobody_asked_for_change_no_gradient() -> None:
     torch.manual_seed(0)
     network = Transformer(layers=2, width=16, heads=2, vocab_size=30, clock=Clock()).double().train()
-    tokens, asked = torch.randint(0, 30, (4, 40)), torch.tensor([0, 7, 41, 85, 159])
+    tokens, positions = torch.randint(0, 30, (4, 40)), torch.tensor([0, 7, 41, 85, 159])
     found = []
-    for chosen in (asked, None):
-        hidden = network(want=frozenset({"hidden"}), tokens=tokens, asked=chosen)["hidden"].flatten(0, 1)
+    for chosen in (positions, None):
+        hidden = network(want=frozenset({"hidden"}), tokens=tokens, positions=chosen)["hidden"].flatten(0, 1)
         if chosen is not None:
             assert int((hidden != 0).any(1).sum()) == ROWS
-        read = hidden[asked]
+        read = hidden[positions]
         found.append((read, torch.autograd.grad((read**2).sum(), list(network.parameters()), allow_unused=True)))
     (rows, gradients), (wanted_rows, wanted) = found
     torch.testing.assert_close(rows, wanted_rows)

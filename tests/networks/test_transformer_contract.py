@@ -93,7 +93,7 @@ def test_packing_does_not_change_outputs(order: str) -> None:
     first, second = ids(1, 4, seed=2), ids(1, 3, seed=3)
     packed = network(
         want=HIDDEN, tokens=torch.cat([first, second], dim=1), order=order, block=torch.tensor([[1, 1, 1, 1, 2, 2, 2]]),
-        positions=torch.tensor([[0, 1, 2, 3, 0, 1, 2]]),
+        position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2]]),
     )["hidden"]
     for part, tokens in ((packed[:, :4], first), (packed[:, 4:], second)):
         torch.testing.assert_close(part, network(want=HIDDEN, tokens=tokens, order=order)["hidden"], rtol=0, atol=1e-12)
@@ -147,9 +147,9 @@ def test_cached_generation_equals_the_full_forward(norm: str) -> None:
     cache = Cache(2)
     parts = []
     for start, stop in ((0, 4), (4, 5), (5, 8), (8, 9)):
-        positions = torch.arange(start, stop).expand(2, -1)
+        position_ids = torch.arange(start, stop).expand(2, -1)
         states = network(
-            want=HIDDEN, tokens=tokens[:, start:stop], positions=positions, order="left_to_right", cache=cache
+            want=HIDDEN, tokens=tokens[:, start:stop], position_ids=position_ids, order="left_to_right", cache=cache
         )
         parts.append(states["hidden"])
         assert cache.length == stop
@@ -173,17 +173,17 @@ def test_layers_are_the_embeddings_then_every_layer_and_end_in_hidden() -> None:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("summaries", [None, [3, 8]])
-def test_asked_places_get_the_states_and_gradients_of_the_full_run(norm: str, dropout: float, summaries: Any) -> None:
+def test_chosen_positions_get_the_states_and_gradients_of_the_full_run(norm: str, dropout: float, summaries: Any) -> None:
     network, tokens = build(norm, dropout=dropout), ids(3)
-    asked = torch.tensor([20, 1, 9, 9, 0, 0])
+    wanted = torch.tensor([20, 1, 9, 9, 0, 0])
     chosen = None if summaries is None else torch.tensor(summaries)
     results = []
-    for places in (None, asked):
+    for positions in (None, wanted):
         network.zero_grad()
         states = network(
-            want=frozenset({"hidden", "summary"}), tokens=tokens, asked=places, summaries=chosen, order="left_to_right"
+            want=frozenset({"hidden", "summary"}), tokens=tokens, positions=positions, summaries=chosen, order="left_to_right"
         )
-        read = states["hidden"].flatten(0, 1)[asked]
+        read = states["hidden"].flatten(0, 1)[wanted]
         ((read * torch.linspace(-1, 1, 16)).sum() + (states["summary"] ** 2).sum()).backward()
         results.append((read, states["summary"], {k: p.grad for k, p in network.named_parameters()}))
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-10)
@@ -191,7 +191,7 @@ def test_asked_places_get_the_states_and_gradients_of_the_full_run(norm: str, dr
 
 def test_nothing_asked_gives_no_error_and_connected_zeros() -> None:
     network = build()
-    hidden = network(want=HIDDEN, tokens=ids(2), asked=torch.zeros(0, dtype=torch.long))["hidden"]
+    hidden = network(want=HIDDEN, tokens=ids(2), positions=torch.zeros(0, dtype=torch.long))["hidden"]
     hidden.sum().backward()
     assert hidden.eq(0).all() and network.layers[1].inner.weight.grad is not None
 

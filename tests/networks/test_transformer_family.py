@@ -81,14 +81,14 @@ def test_gradients_agree_with_finite_differences(changed: dict[str, Any]) -> Non
     assert torch.autograd.gradcheck(run, (vectors,))
 
 
-@pytest.mark.parametrize("asked", [None, torch.tensor([0, 8])])
-def test_silenced_padding_is_zero_and_real_tokens_do_not_notice(asked: Tensor | None) -> None:
+@pytest.mark.parametrize("positions", [None, torch.tensor([0, 8])])
+def test_silenced_padding_is_zero_and_real_tokens_do_not_notice(positions: Tensor | None) -> None:
     tokens, block = ids(), torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
     silent = build(silence_padding=True)(want=frozenset({"hidden", "layers"}), tokens=tokens, block=block)
     assert silent["layers"][:, 1, 4:].eq(0).all()
     plain = build()(want=HIDDEN, tokens=tokens, block=block)["hidden"]
     torch.testing.assert_close(silent["hidden"][block > 0], plain[block > 0], rtol=0, atol=1e-12)
-    some = build(silence_padding=True)(want=HIDDEN, tokens=tokens, block=block, asked=torch.tensor([0, 12]))["hidden"]
+    some = build(silence_padding=True)(want=HIDDEN, tokens=tokens, block=block, positions=torch.tensor([0, 12]))["hidden"]
     assert some[1, 5].eq(0).all() and torch.allclose(some[0, 0], plain[0, 0])
 
 

@@ -66,8 +66,8 @@ def test_the_first_loss_is_eleven_times_ln_2_for_every_word() -> None:
     sampling = NegativeSampling(
         negatives=10, redraw=True, width=6, vocab_size=30, clock=Clock(), counts=np.arange(30, 0, -1), spellings=None
     )
-    places = torch.arange(given.numel())
-    batch = Batch({"tokens": given, "targets/main": given.flatten(), "places/main": places})
+    positions = torch.arange(given.numel())
+    batch = Batch({"tokens": given, "targets/main": given.flatten(), "positions/main": positions})
     loss = sampling({"hidden": made(want=CONTEXT, tokens=given)["context"]}, batch).total
     assert float(loss.detach()) == pytest.approx(24 * 11 * math.log(2), rel=1e-6)
 

@@ -99,7 +99,7 @@ def test_packing_does_not_change_outputs() -> None:
     network, one, two = build(), ids(1, 4, 2), ids(1, 3, 3)
     packed = network(
         want=HIDDEN, tokens=torch.cat([one, two], dim=1), block=torch.tensor([[1, 1, 1, 1, 2, 2, 2]]),
-        positions=torch.tensor([[0, 1, 2, 3, 0, 1, 2]]), **grams([[4, 6]], [(1, 0), (2, 0), (4, 1), (5, 1)]),
+        position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2]]), **grams([[4, 6]], [(1, 0), (2, 0), (4, 1), (5, 1)]),
     )["hidden"]
     alone = [
         network(want=HIDDEN, tokens=one, **grams([[4]], [(1, 0), (2, 0)]))["hidden"],

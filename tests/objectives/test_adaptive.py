@@ -31,8 +31,8 @@ def made(cutoffs: tuple[int, ...] = (6, 15), divide: int = 1, **changes: Any) ->
 def asked(rows: int = 12) -> tuple[dict[str, torch.Tensor], Batch]:
     g = torch.Generator().manual_seed(1)
     hidden = torch.randn(2, 10, D, generator=g)
-    places = torch.randperm(20, generator=g)[:rows]
-    return {"hidden": hidden}, Batch({"places/main": places, "targets/main": torch.randint(V, (rows,), generator=g)})
+    positions = torch.randperm(20, generator=g)[:rows]
+    return {"hidden": hidden}, Batch({"positions/main": positions, "targets/main": torch.randint(V, (rows,), generator=g)})
 
 
 @pytest.mark.parametrize("divide", [1, 2])

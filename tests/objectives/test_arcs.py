@@ -29,10 +29,10 @@ def states(rows: int, length: int) -> Tensor:
     return torch.randn(rows, length, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def batch_of(places: list[int], heads: list[int], labels: list[int], weights: list[float], shape: tuple[int, int]) -> Batch:
+def batch_of(positions: list[int], heads: list[int], labels: list[int], weights: list[float], shape: tuple[int, int]) -> Batch:
     made: dict[str, Tensor] = {"tokens": torch.zeros(shape, dtype=torch.long)}
     for name, answers in (("label", labels), ("head", heads)):
-        made[f"places/{name}"] = torch.tensor(places, dtype=torch.long)
+        made[f"positions/{name}"] = torch.tensor(positions, dtype=torch.long)
         made[f"weights/{name}"] = torch.tensor(weights, dtype=torch.float32)
         made[f"targets/{name}"] = torch.tensor(answers, dtype=torch.long)
     return Batch(made)

@@ -60,9 +60,9 @@ def made(classes: int = 3, **changed: Any) -> Any:
     return objective
 
 
-def batch_of(places: list[int], labels: list[int], width: int, rows: int) -> Batch:
+def batch_of(positions: list[int], labels: list[int], width: int, rows: int) -> Batch:
     return Batch({
-        "tokens": torch.zeros(rows, width, dtype=torch.long), "places/label": torch.tensor(places, dtype=torch.long),
+        "tokens": torch.zeros(rows, width, dtype=torch.long), "positions/label": torch.tensor(positions, dtype=torch.long),
         "targets/label": torch.tensor(labels, dtype=torch.long),
     })  # fmt: skip
 
@@ -81,7 +81,7 @@ def test_without_moves_it_is_the_softmax_of_each_word() -> None:
 
 
 def test_pieces_padding_and_answers_of_no_weight_are_in_no_chain() -> None:
-    """The words of a text are neighbours, however many tokens stand between their places."""
+    """The words of a text are neighbours, however many tokens stand between their positions."""
     objective = made()
     words = drawn(3, WIDTH, seed=1)
     spread, dense = drawn(2, 9, WIDTH, seed=2), drawn(2, 3, WIDTH, seed=3)

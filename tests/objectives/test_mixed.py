@@ -26,7 +26,7 @@ def given(rows: int = 2, length: int = 4, lengths: tuple[int, ...] | None = None
     layers = torch.randn(LAYERS, rows, length, WIDTH, dtype=torch.float64, generator=generator)
     fields = {
         "tokens": torch.randint(0, SIZE, (rows, length), generator=generator), "targets/label": torch.arange(rows) % 3,
-        "places/label": torch.arange(rows),
+        "positions/label": torch.arange(rows),
     }
     if lengths is not None:
         fields["block"] = (torch.arange(length) < torch.tensor(lengths)[:, None]).long()
@@ -58,7 +58,7 @@ def test_padding_changes_nothing() -> None:
     objective = made(mix="both", embedding_width=6).eval()
     readings, batch = given(lengths=(2, 4))
     short = {"layers": readings["layers"][:, :1, :2]}
-    alone = Batch({"tokens": batch["tokens"][:1, :2], "targets/label": torch.tensor([0]), "places/label": torch.tensor([0])})
+    alone = Batch({"tokens": batch["tokens"][:1, :2], "targets/label": torch.tensor([0]), "positions/label": torch.tensor([0])})
     torch.testing.assert_close(objective.scores(readings, batch)[:1], objective.scores(short, alone))
 
 

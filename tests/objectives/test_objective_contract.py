@@ -44,14 +44,14 @@ MAKERS: dict[str, Callable[[], Classify]] = {
 
 
 def example(objective: Classify, rows: int, answers: int, seed: int = 0) -> tuple[dict[str, Tensor], Batch]:
-    """Readings and a batch whose answers stand at random places."""
+    """Readings and a batch whose answers stand at random positions."""
     generator = torch.Generator().manual_seed(seed)
     reading = objective.reads[0]
     shape = (rows, WIDTH) if reading == "summary" else (rows, 5, WIDTH)
     state = torch.randn(shape, dtype=torch.double, generator=generator)
-    places = torch.randint(0, state[..., 0].numel(), (answers,), generator=generator)
+    positions = torch.randint(0, state[..., 0].numel(), (answers,), generator=generator)
     targets = torch.randint(0, 2, (answers,), generator=generator)
-    return {reading: state}, Batch({objective.targets: targets, objective.places: places})
+    return {reading: state}, Batch({objective.targets: targets, objective.target_positions: positions})
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -76,7 +76,7 @@ def test_the_loss_of_two_batches_is_the_sum_of_their_losses(name: str) -> None:
     joined = Batch(
         {
             objective.targets: torch.cat([one[objective.targets], two[objective.targets]]),
-            objective.places: torch.cat([one[objective.places], two[objective.places] + shift]),
+            objective.target_positions: torch.cat([one[objective.target_positions], two[objective.target_positions] + shift]),
         }
     )
     both = objective({key: torch.cat([first[key], second[key]])}, joined)
@@ -123,7 +123,7 @@ def test_the_loss_is_that_of_its_scores(name: str) -> None:
 
 def test_of_two_labels_the_one_whose_score_has_its_sign_is_right() -> None:
     objective = MAKERS["token_labelling"]()
-    batch = Batch({objective.targets: torch.tensor([1, 1, 0, 0, 0]), objective.places: torch.arange(5)})
+    batch = Batch({objective.targets: torch.tensor([1, 1, 0, 0, 0]), objective.target_positions: torch.arange(5)})
     loss = objective.loss(torch.tensor([2.0, -1.0, -3.0, 0.5, -0.5], dtype=torch.double), batch)
     assert loss.metrics["correct"] == 3
 
@@ -134,7 +134,7 @@ def test_token_prediction_starts_near_ln_v(size: int) -> None:
     table = nn.Embedding(size, 64)
     nn.init.trunc_normal_(table.weight, std=0.02, a=-0.04, b=0.04)
     objective = token_prediction(transform="gelu", tie=True, width=64, vocab_size=size, table=table)
-    batch = Batch({"targets/main": torch.randint(0, size, (200,)), "places/main": torch.arange(200)})
+    batch = Batch({"targets/main": torch.randint(0, size, (200,)), "positions/main": torch.arange(200)})
     total = objective({"hidden": torch.randn(1, 200, 64)}, batch).total
     assert float(total.detach()) / 200 == pytest.approx(math.log(size), rel=0.03)
 
@@ -155,7 +155,7 @@ def test_a_tied_table_gets_the_gradient_and_is_not_stored_twice() -> None:
     assert set(objective.state_dict()) == {
         "head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias", "head.bias"
     }
-    batch = Batch({"targets/main": torch.tensor([1]), "places/main": torch.tensor([2])})
+    batch = Batch({"targets/main": torch.tensor([1]), "positions/main": torch.tensor([2])})
     objective({"hidden": torch.randn(1, 3, WIDTH)}, batch).total.backward()
     assert table.weight.grad is not None and table.weight.grad.abs().sum() > 0
 
@@ -187,7 +187,7 @@ def test_labelling_without_places_asks_every_position_that_is_not_padding() -> N
     tokens, block = torch.zeros(2, 4, dtype=torch.long), torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
     batch = Batch({"tokens": tokens, "block": block, "targets/replaced": torch.tensor([0, 1, 0, 1, 1, 0, 1, 1])})
     asked = torch.tensor([0, 1, 2, 4, 5])
-    alone = Batch({"targets/replaced": batch["targets/replaced"][asked], "places/replaced": asked})
+    alone = Batch({"targets/replaced": batch["targets/replaced"][asked], "positions/replaced": asked})
     assert float(objective.count(Batch({"tokens": tokens, "block": block}))) == 5  # known before the answers are made
     torch.testing.assert_close(objective({"hidden": state}, batch).total, objective({"hidden": state}, alone).total)
     whole = Batch({"tokens": tokens, "targets/replaced": batch["targets/replaced"]})
@@ -258,7 +258,7 @@ def test_scaled_rows_meet_the_table_divided_by_the_root_of_its_width() -> None:
     readings, batch = example(plain, rows=2, answers=4)
     torch.testing.assert_close(
         scaled.head(scaled.rows(readings, batch)),
-        readings["hidden"].flatten(0, 1)[batch["places/main"]] @ scaled.head.weight.t() * WIDTH**-0.5,
+        readings["hidden"].flatten(0, 1)[batch["positions/main"]] @ scaled.head.weight.t() * WIDTH**-0.5,
     )
 
 

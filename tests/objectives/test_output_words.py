@@ -38,8 +38,9 @@ MAKERS: dict[str, Callable[[], OutputWords]] = {
 def example(rows: int = 3, answers: int = 7, seed: int = 0) -> tuple[dict[str, Tensor], Batch]:
     generator = torch.Generator().manual_seed(seed)
     state = torch.randn(rows, 5, WIDTH, dtype=torch.double, generator=generator)
-    places = torch.randint(0, rows * 5, (answers,), generator=generator).sort().values
-    return {"hidden": state}, Batch({"targets/main": torch.randint(0, 6, (answers,), generator=generator), "places/main": places})
+    positions = torch.randint(0, rows * 5, (answers,), generator=generator).sort().values
+    targets = torch.randint(0, 6, (answers,), generator=generator)
+    return {"hidden": state}, Batch({"targets/main": targets, "positions/main": positions})
 
 
 def drawn(objective: OutputWords, seed: int = 1) -> OutputWords:
@@ -53,7 +54,7 @@ def test_one_step_by_hand() -> None:
     objective = sampling(width=2, vocab_size=2, negatives=1, counts=np.array([1, 10**9]))  # the negative is id 1
     objective.head.weight.data.copy_(torch.tensor([[0.3, 0.4], [-0.5, 0.2]], dtype=torch.double))
     state = torch.tensor([[[0.1, -0.2]]], dtype=torch.double, requires_grad=True)
-    loss = objective({"hidden": state}, Batch({"targets/main": torch.tensor([0]), "places/main": torch.tensor([0])}))
+    loss = objective({"hidden": state}, Batch({"targets/main": torch.tensor([0]), "positions/main": torch.tensor([0])}))
     loss.total.backward()
     assert loss.total.item() == pytest.approx(1.367619, abs=1e-6)
     assert state.grad is not None and objective.head.weight.grad is not None
@@ -66,7 +67,7 @@ def test_one_step_by_hand() -> None:
 def test_a_new_model_pays_ln_2_for_every_word_it_judges() -> None:
     readings, batch = example(answers=50)
     assert sampling(redraw=True)(readings, batch).total.item() / 50 == pytest.approx(6 * math.log(2), abs=1e-12)
-    left = int((sampling().draw(batch["targets/main"], batch["places/main"], 5) >= 0).sum())
+    left = int((sampling().draw(batch["targets/main"], batch["positions/main"], 5) >= 0).sum())
     assert left < 250  # some negatives were the target and are left out
     assert sampling()(readings, batch).total.item() == pytest.approx((50 + left) * math.log(2), abs=1e-9)
 
@@ -84,8 +85,8 @@ def test_negatives_come_as_often_as_the_noise_says_and_never_a_role() -> None:
 
 
 def test_a_negative_that_is_the_target_is_left_out_or_drawn_anew() -> None:
-    targets, places = torch.zeros(400, dtype=torch.long), torch.arange(400)
-    skipped, redrawn = (sampling(redraw=redraw).draw(targets, places, 400) for redraw in (False, True))
+    targets, positions = torch.zeros(400, dtype=torch.long), torch.arange(400)
+    skipped, redrawn = (sampling(redraw=redraw).draw(targets, positions, 400) for redraw in (False, True))
     assert (skipped == -1).double().mean() == pytest.approx(0.334, abs=0.03)
     assert (redrawn > 0).all()
     assert torch.equal(redrawn[skipped >= 0], skipped[skipped >= 0])
@@ -93,14 +94,14 @@ def test_a_negative_that_is_the_target_is_left_out_or_drawn_anew() -> None:
 
 def test_draws_belong_to_the_row_and_not_to_the_batch() -> None:
     _, batch = example(rows=3, answers=40, seed=4)
-    targets, places = batch["targets/main"], batch["places/main"]
+    targets, positions = batch["targets/main"], batch["positions/main"]
     objective = sampling()
-    whole = objective.draw(targets, places, 5)
-    last = places >= 10
+    whole = objective.draw(targets, positions, 5)
+    last = positions >= 10
     objective.clock.set(first_row=2)
-    assert torch.equal(objective.draw(targets[last], places[last] - 10, 5), whole[last])
+    assert torch.equal(objective.draw(targets[last], positions[last] - 10, 5), whole[last])
     objective.clock.set(first_row=0, step=1)
-    assert not torch.equal(objective.draw(targets, places, 5), whole)
+    assert not torch.equal(objective.draw(targets, positions, 5), whole)
 
 
 def test_shared_negatives_are_those_of_all_pairs_of_a_centre() -> None:
@@ -114,7 +115,7 @@ def test_shared_negatives_are_those_of_all_pairs_of_a_centre() -> None:
 def test_the_probabilities_of_all_words_add_up_to_one(name: str) -> None:
     objective = drawn(walk())
     state = torch.randn(1, 1, WIDTH, dtype=torch.double, generator=torch.Generator().manual_seed(2)).expand(1, 6, WIDTH)
-    batch = Batch({"targets/main": torch.arange(6), "places/main": torch.arange(6)})
+    batch = Batch({"targets/main": torch.arange(6), "positions/main": torch.arange(6)})
     logs = torch.nn.functional.logsigmoid(objective.scores({"hidden": state}, batch)).sum(1)
     assert logs.exp().sum().item() == pytest.approx(1, abs=1e-12)
 
@@ -123,7 +124,7 @@ def test_a_turn_to_the_left_is_bit_0_and_counts_with_plus() -> None:
     objective = walk(width=1, vocab_size=2, counts=np.array([2, 1]))  # one node; codes 1 and 0: the smaller is picked first
     assert [bits.tolist() for bits in objective.codes.bits] == [[1], [0]]
     objective.head.weight.data.fill_(1.5)
-    batch = Batch({"targets/main": torch.tensor([0, 1]), "places/main": torch.tensor([0, 0])})
+    batch = Batch({"targets/main": torch.tensor([0, 1]), "positions/main": torch.tensor([0, 0])})
     scores = objective.scores({"hidden": torch.ones(1, 1, 1, dtype=torch.double)}, batch)
     assert scores.flatten().tolist() == [-1.5, 1.5]
 
@@ -131,7 +132,7 @@ def test_a_turn_to_the_left_is_bit_0_and_counts_with_plus() -> None:
 def test_a_role_costs_nothing_and_has_no_path() -> None:
     objective = drawn(walk(spellings=["[UNK]", "a", "b", "c", "d", "e"]))
     readings, _ = example()
-    asked = Batch({"targets/main": torch.tensor([0]), "places/main": torch.tensor([0])})
+    asked = Batch({"targets/main": torch.tensor([0]), "positions/main": torch.tensor([0])})
     assert objective(readings, asked).total.item() == 0
     assert objective.counts.tolist() == [0, 8, 6, 5, 3, 1]
 

@@ -32,7 +32,7 @@ def head(name: str, classes: int = 3) -> PooledClassification:
 
 def batch(rows: int, lengths: list[int], length: int) -> Batch:
     block = (torch.arange(length) < torch.tensor(lengths)[:, None]).long()
-    return Batch({"block": block, "places/label": torch.arange(rows), "targets/label": torch.arange(rows) % 3})
+    return Batch({"block": block, "positions/label": torch.arange(rows), "targets/label": torch.arange(rows) % 3})
 
 
 def test_siatls_attention_has_its_published_weights() -> None:
@@ -57,7 +57,7 @@ def test_padding_and_neighbours_change_nothing(name: str) -> None:
     longer = torch.cat([states, torch.full((3, 4, 4), 99.0)], dim=1)
     assert torch.allclose(made.scores({"hidden": longer}, batch(3, lengths, 9)), whole, atol=1e-6)
     for row, length in enumerate(lengths):
-        alone = Batch({"places/label": torch.tensor([0])})
+        alone = Batch({"positions/label": torch.tensor([0])})
         assert torch.allclose(made.scores({"hidden": states[row : row + 1, :length]}, alone)[0], whole[row], atol=1e-6)
 
 
@@ -75,7 +75,7 @@ def test_a_text_without_tokens_and_a_batch_of_one_are_no_trouble(name: str) -> N
 @pytest.mark.parametrize("name", HEADS)
 def test_zero_answers_give_a_zero_connected_to_every_parameter(name: str) -> None:
     made = head(name)
-    empty = {"places/label": torch.zeros(0, dtype=torch.long), "targets/label": torch.zeros(0, dtype=torch.long)}
+    empty = {"positions/label": torch.zeros(0, dtype=torch.long), "targets/label": torch.zeros(0, dtype=torch.long)}
     loss = made({"hidden": torch.randn(2, 3, 4)}, Batch(empty))
     assert loss.total.item() == 0 and float(made.count(Batch(empty))) == 0
     loss.total.backward()

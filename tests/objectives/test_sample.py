@@ -15,11 +15,11 @@ MASK = 1
 def batch(rows: int = 4, length: int = 8, asked: int = 6) -> Batch:
     generator = torch.Generator().manual_seed(0)
     original = torch.randint(5, 30, (rows, length), generator=generator)
-    places = torch.randperm(rows * length, generator=generator)[:asked].sort().values
+    positions = torch.randperm(rows * length, generator=generator)[:asked].sort().values
     tokens = original.flatten().clone()
-    tokens[places] = MASK
+    tokens[positions] = MASK
     return Batch(
-        {"tokens": tokens.view(rows, length), "targets/main": original.flatten()[places], "places/main": places}
+        {"tokens": tokens.view(rows, length), "targets/main": original.flatten()[positions], "positions/main": positions}
     )
 
 
@@ -31,7 +31,7 @@ def test_a_perfect_generator_gives_the_text_back_and_no_label() -> None:
     given = batch()
     made = Sample(clock=Clock())({"scores": peaked(given["targets/main"])}, given)
     assert made["targets/replaced"].sum() == 0
-    assert torch.equal(made["tokens"].flatten()[given["places/main"]], given["targets/main"])
+    assert torch.equal(made["tokens"].flatten()[given["positions/main"]], given["targets/main"])
 
 
 def test_labels_are_one_exactly_where_the_sample_differs() -> None:
@@ -39,9 +39,9 @@ def test_labels_are_one_exactly_where_the_sample_differs() -> None:
     wrong = given["targets/main"].clone()
     wrong[::2] += 1
     made = Sample(clock=Clock())({"scores": peaked(wrong)}, given)
-    assert torch.equal(made["targets/replaced"].nonzero().view(-1), given["places/main"][::2])
+    assert torch.equal(made["targets/replaced"].nonzero().view(-1), given["positions/main"][::2])
     untouched = torch.ones(32, dtype=torch.bool)
-    untouched[given["places/main"]] = False
+    untouched[given["positions/main"]] = False
     assert torch.equal(made["tokens"].flatten()[untouched], given["tokens"].flatten()[untouched])
     assert made["tokens"].dtype == given["tokens"].dtype
 
@@ -52,7 +52,7 @@ def test_answers_of_weight_zero_change_nothing() -> None:
         {
             "tokens": given["tokens"],
             "targets/main": torch.cat([given["targets/main"], torch.tensor([0, 0])]),
-            "places/main": torch.cat([given["places/main"], torch.tensor([0, 0])]),
+            "positions/main": torch.cat([given["positions/main"], torch.tensor([0, 0])]),
             "weights/main": torch.tensor([1.0] * 6 + [0.0] * 2),
         }
     )
@@ -67,7 +67,7 @@ def test_samples_follow_the_distribution() -> None:
     scores = torch.log(torch.tensor([0.1, 0.2, 0.3, 0.4])).expand(count, 4)
     given = Batch(
         {
-            "tokens": torch.zeros(200, 200, dtype=torch.long), "places/main": torch.arange(count),
+            "tokens": torch.zeros(200, 200, dtype=torch.long), "positions/main": torch.arange(count),
             "targets/main": torch.zeros(count, dtype=torch.long),
         }
     )
@@ -86,8 +86,8 @@ def test_scores_are_divided_by_the_temperature() -> None:
 def test_a_class_of_probability_zero_is_never_drawn() -> None:
     scores = torch.full((40_000, 3), 0.0)
     scores[:, 0] = scores[:, 2] = float("-inf")
-    places = torch.arange(40_000)
-    assert Sample(clock=Clock()).draw(scores, places, 200).unique().tolist() == [1]
+    positions = torch.arange(40_000)
+    assert Sample(clock=Clock()).draw(scores, positions, 200).unique().tolist() == [1]
 
 
 def test_the_same_row_draws_the_same_samples_in_any_micro_batch() -> None:

@@ -30,9 +30,9 @@ def objective(**changed: Any) -> SampledPrediction:
 
 def asked(*targets: int) -> tuple[dict[str, torch.Tensor], Batch]:
     states = torch.randn(1, 8, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    places = torch.arange(len(targets))
+    positions = torch.arange(len(targets))
     return {"hidden": states}, Batch({
-        "tokens": torch.zeros(1, 8, dtype=torch.long), "places/main": places,
+        "tokens": torch.zeros(1, 8, dtype=torch.long), "positions/main": positions,
         "targets/main": torch.tensor(targets, dtype=torch.long),
     })
 
@@ -95,7 +95,7 @@ def test_only_the_most_frequent_ids_are_answers() -> None:
     readings, batch = asked(3, 12, 29)
     made = objective(most=10, spellings=["[PAD]", "a", "[UNK]"])
     assert made.head.weight.shape == (10, WIDTH) and made.unknown == 2
-    assert made.answers(batch).tolist() == [3, 2, 2]
+    assert made.target_ids(batch).tolist() == [3, 2, 2]
     scores = made.scores(readings, batch)
     assert scores.shape == (3, SIZE) and scores[:, 10:].eq(-torch.inf).all()
     expected = torch.nn.functional.cross_entropy(scores[:, :10], torch.tensor([3, 2, 2]), reduction="sum")

@@ -26,7 +26,7 @@ def given(lengths: tuple[int, ...] = (4, 2)) -> tuple[dict[str, Any], Batch]:
     fields = {
         "tokens": torch.randint(0, SIZE, (len(lengths), 4), generator=generator),
         "block": (torch.arange(4) < torch.tensor(lengths)[:, None]).long(),
-        "places/label": torch.tensor([1, 2, 4]), "targets/label": torch.tensor([0, 2, 1]),
+        "positions/label": torch.tensor([1, 2, 4]), "targets/label": torch.tensor([0, 2, 1]),
     }
     return {"layers": layers, "hidden": layers[-1]}, Batch(fields)
 
@@ -44,7 +44,7 @@ def test_padding_and_other_rows_change_nothing(changed: Any) -> None:
     objective = made(**changed).eval()
     states, batch = given()
     alone = {name: state[..., 1:, :2, :] if name == "hidden" else state[:, 1:, :2] for name, state in states.items()}
-    short = Batch({"tokens": batch["tokens"][1:, :2], "places/label": torch.tensor([0]), "targets/label": torch.tensor([1])})
+    short = Batch({"tokens": batch["tokens"][1:, :2], "positions/label": torch.tensor([0]), "targets/label": torch.tensor([1])})
     torch.testing.assert_close(objective.scores(alone, short), objective.scores(states, batch)[2:])
 
 

@@ -28,13 +28,13 @@ def build(**changed: Any) -> SpanBoundary:
 
 
 def span(first: int, last: int, row: int = 0) -> Batch:
-    """The answers of one span of a row: every token from the places beside the span."""
+    """The answers of one span of a row: every token from the positions beside the span."""
     size = last - first + 1
-    places = torch.full((size,), row * LENGTH)
+    positions = torch.full((size,), row * LENGTH)
     return Batch(
         {
-            "targets/boundary": torch.arange(size) + 5, "places/boundary": places + first - 1,
-            "places/boundary_right": places + last + 1, "targets/boundary_right": torch.arange(size) + 1,
+            "targets/boundary": torch.arange(size) + 5, "positions/boundary": positions + first - 1,
+            "positions/boundary_right": positions + last + 1, "targets/boundary_right": torch.arange(size) + 1,
         }
     )
 
@@ -66,7 +66,7 @@ def test_only_the_boundaries_are_read() -> None:
 
 
 def test_both_boundaries_are_places_that_a_pass_must_compute() -> None:
-    assert build().at == ("places/boundary", "places/boundary_right")
+    assert build().at == ("positions/boundary", "positions/boundary_right")
 
 
 def test_the_loss_is_the_sum_over_spans_and_that_of_its_scores() -> None:

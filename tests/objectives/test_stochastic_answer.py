@@ -25,8 +25,8 @@ def build(**changed: float) -> StochasticAnswer:
 
 def given() -> tuple[dict[str, Tensor], Batch]:
     hidden = torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(0))
-    places = ENDS + torch.tensor([[0], [LENGTH]])
-    return {"hidden": hidden}, Batch({"places/label": places, "targets/label": torch.tensor([2, 0])})
+    positions = ENDS + torch.tensor([[0], [LENGTH]])
+    return {"hidden": hidden}, Batch({"positions/label": positions, "targets/label": torch.tensor([2, 0])})
 
 
 def texts(hidden: Tensor, row: int) -> tuple[Tensor, Tensor]:

@@ -95,8 +95,8 @@ def ours(loaded: Any) -> dict[str, Tensor]:
         plain = reader.batch(reader.encode([text]))
         for kind, head in heads_by_kind(loaded).items():
             batch = plain if head.reads[0] == "summary" else with_targets(plain, reader)
-            places = batch["summaries"][:1] * 0 if head.reads[0] == "summary" else asked(reader, head, batch)
-            shown, where = reader.asking(head, batch, places)
+            positions = batch["summaries"][:1] * 0 if head.reads[0] == "summary" else asked(reader, head, batch)
+            shown, where = reader.asking(head, batch, positions)
             with torch.no_grad():
                 states = reader.states(shown, set(head.reads))
                 found.setdefault(kind, []).append(reader.scores(head, states, shown, where))

@@ -70,7 +70,7 @@ def opened(folder: Path, cls: str) -> Any:
 
 
 def segment(size: int, number: int) -> dict[str, Tensor]:
-    """Rows with segments, a random order and places that see something; the last row is padded, in the last segment."""
+    """Rows with segments, a random order and positions that see something; the last row is padded, in the last segment."""
     generator = torch.Generator().manual_seed(number)
     order = torch.stack([torch.randperm(LENGTH, generator=generator) for _ in range(ROWS)])
     block = torch.ones(ROWS, LENGTH, dtype=torch.long)
@@ -79,7 +79,7 @@ def segment(size: int, number: int) -> dict[str, Tensor]:
     seeing = [
         ((real > 0) & (row > row[real > 0].min())).nonzero().view(-1) for row, real in zip(order, block, strict=True)
     ]
-    columns = torch.stack([places[torch.randperm(len(places), generator=generator)[:TARGETS]] for places in seeing])
+    columns = torch.stack([positions[torch.randperm(len(positions), generator=generator)[:TARGETS]] for positions in seeing])
     return {
         "tokens": torch.randint(size, (ROWS, LENGTH), generator=generator), "order": order, "block": block,
         "segments": torch.randint(2, (ROWS, LENGTH), generator=generator), "columns": columns,
@@ -103,10 +103,10 @@ def test_xlnet_has_transformers_scores_gradients_and_memories(systems: ModuleTyp
     carry, memories = None, None
     for number in range(3):
         rows = segment(pieces.size, number)
-        places = (rows["columns"] + torch.arange(ROWS)[:, None] * LENGTH).flatten()
+        positions = (rows["columns"] + torch.arange(ROWS)[:, None] * LENGTH).flatten()
         fields = {name: rows[name] for name in ("tokens", "order", "block", "segments")}
-        states = network(want=frozenset({"query", "carry"}), asked=places, carry=carry, **fields)
-        scores = head.scores({"hidden": states["query"]}, Batch({"places/main": places, "targets/main": places}))
+        states = network(want=frozenset({"query", "carry"}), positions=positions, carry=carry, **fields)
+        scores = head.scores({"hidden": states["query"]}, Batch({"positions/main": positions, "targets/main": positions}))
         output = other(**theirs_of(rows), mems=memories, use_mems=True)
         torch.testing.assert_close(scores, output.logits.flatten(0, 1), atol=1e-4, rtol=0)
         for module in (network, head, other):
@@ -247,8 +247,8 @@ def test_transformer_xl_has_the_scores_gradients_and_memories_of_transformers(tm
         if carry is not None:
             torch.testing.assert_close(carry["states"], memory, atol=1e-5, rtol=0)
         states = network(want=frozenset({"hidden", "carry"}), tokens=tokens, carry={"states": memory})
-        places = torch.arange(tokens.numel())
-        batch = Batch({"places/main": places, "targets/main": tokens.flatten()})
+        positions = torch.arange(tokens.numel())
+        batch = Batch({"positions/main": positions, "targets/main": tokens.flatten()})
         scores = head.scores({"hidden": states["hidden"]}, batch)
         torch.testing.assert_close(scores.view_as(found[f"scores/{number}"]), found[f"scores/{number}"], atol=1e-4, rtol=0)
         network.zero_grad(), head.zero_grad()
@@ -281,8 +281,8 @@ def test_transformer_xl_folders_open_there_and_come_back(systems: ModuleType, tm
     tokens = found["tokens/0"]
     with torch.no_grad():
         states = network(want=frozenset({"hidden"}), tokens=tokens)
-        places = torch.arange(tokens.numel())
-        scores = made.scores(states, Batch({"places/main": places, "targets/main": tokens.flatten()}))
+        positions = torch.arange(tokens.numel())
+        scores = made.scores(states, Batch({"positions/main": positions, "targets/main": tokens.flatten()}))
     torch.testing.assert_close(torch.log_softmax(scores, dim=-1), found["scores/0"].flatten(0, 1), atol=1e-4, rtol=0)
     back = import_folder(folder)
     assert back.architecture == "transfo-xl" and back.model.arguments == model.arguments

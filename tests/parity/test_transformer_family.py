@@ -155,11 +155,11 @@ def our_scores(system: Any, found: dict[str, Tensor]) -> dict[str, Tensor]:
         rows, length = found["tokens"].shape
         found["summaries"] = torch.arange(rows) * length + found["block"].sum(1) - 1
     states = system.network(want=frozenset({"hidden", "summary"}), order=system.order, **found)
-    places = {"hidden": found["block"].flatten().nonzero().view(-1), "summary": torch.arange(len(found["tokens"]))}
+    positions = {"hidden": found["block"].flatten().nonzero().view(-1), "summary": torch.arange(len(found["tokens"]))}
     result = {}
     for name, objective in system.objectives.items():
         reading = objective.reads[0]
-        asked = Batch({objective.places: places[reading], "tokens": found["tokens"]})
+        asked = Batch({objective.target_positions: positions[reading], "tokens": found["tokens"]})
         result[name] = objective.scores({reading: states[reading]}, asked)
     return result
 
@@ -257,9 +257,9 @@ def test_gpt2_with_a_cache_gives_the_logits_of_transformers_cache(systems: Modul
         for start, stop in ((0, 6), (6, 7), (7, 12), (12, 20)):
             there = model(input_ids=tokens[:, start:stop], past_key_values=past, use_cache=True)
             past = there.past_key_values
-            positions = torch.arange(start, stop).expand(3, -1)
+            position_ids = torch.arange(start, stop).expand(3, -1)
             states = system.network(
-                want=frozenset({"hidden"}), tokens=tokens[:, start:stop], positions=positions, order="left_to_right",
+                want=frozenset({"hidden"}), tokens=tokens[:, start:stop], position_ids=position_ids, order="left_to_right",
                 cache=cache,
             )  # fmt: skip
             torch.testing.assert_close(objective.head(states["hidden"]), there.logits, atol=1e-4, rtol=0)
@@ -274,7 +274,7 @@ def test_gpt_with_a_cache_gives_the_logits_of_transformers_whole_pass(systems: M
         for start, stop in ((0, 6), (6, 7), (7, 20)):
             hidden = system.network(
                 want=frozenset({"hidden"}), tokens=tokens[:, start:stop], order="left_to_right", cache=cache,
-                positions=torch.arange(start, stop).expand(3, -1),
+                position_ids=torch.arange(start, stop).expand(3, -1),
             )["hidden"]  # fmt: skip
             torch.testing.assert_close(system.objectives["lm"].head(hidden), whole[:, start:stop], atol=1e-4, rtol=0)
 
@@ -332,7 +332,7 @@ def test_answers_and_choices_are_scored_as_by_the_class_of_transformers(systems:
         loaded = load_checkpoint(tmp_path / place)
         (head,) = loaded.heads.values()
         reader = Reader.of(loaded)
-        batch = Batch({"tokens": tokens, "segments": torch.zeros_like(tokens), "places/answer": torch.arange(3)[:, None] * 9,
+        batch = Batch({"tokens": tokens, "segments": torch.zeros_like(tokens), "positions/answer": torch.arange(3)[:, None] * 9,
                        "summaries": torch.arange(3) * 9 + (8 if reading.summary == "last" else 0)})  # fmt: skip
         with torch.no_grad():
             states = reader.states(batch, head.reads)
@@ -359,7 +359,7 @@ def test_a_classifier_that_transformers_made_of_a_modernbert_is_read_with_its_po
             loaded = load_checkpoint(tmp_path / pooling)
             head = next(iter(loaded.heads.values())).eval()
             states = loaded.network.eval()(want=frozenset(head.reads), tokens=given["tokens"], order=loaded.order)
-            ours = head.scores(states, {head.places: torch.arange(len(theirs))})
+            ours = head.scores(states, {head.target_positions: torch.arange(len(theirs))})
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
         found.append(ours)
     assert not torch.allclose(*found, atol=1e-3)

@@ -80,8 +80,8 @@ def our_scores(made: Any, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     result = {}
     for name, objective in made.objectives.items():
         reading = objective.reads[0]
-        places = torch.arange(states[reading].flatten(0, -2).shape[0])
-        asked = Batch({objective.places: places, "tokens": batch["input_ids"]})
+        positions = torch.arange(states[reading].flatten(0, -2).shape[0])
+        asked = Batch({objective.target_positions: positions, "tokens": batch["input_ids"]})
         result[name] = objective.scores({reading: states[reading]}, asked)
     return result
 

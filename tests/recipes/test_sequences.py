@@ -74,7 +74,7 @@ def test_mass_hides_half_of_every_64_tokens_and_asks_for_them_where_they_stand()
     text[:, 100] = SEP
     _, out = examples(named("mass"), "main", {"tokens": text, "length": np.full(60, 512, np.int32)}, 60)
     assert "crossing" not in out and (out["decoder_length"] == 7 * 32 + 31).all()
-    asked = out["decoder_positions"] + 1
+    asked = out["decoder_position_ids"] + 1
     stretches = np.bincount(((asked - 1) // 64 + 8 * np.arange(60)[:, None]).ravel()).reshape(60, 8)
     assert (stretches == [32] * 7 + [31]).all() and asked.min() > 0
     assert (np.diff(asked, axis=1) > 1).sum() <= 7 * 60  # one fragment each
@@ -95,7 +95,7 @@ def test_mass_writes_a_text_at_the_positions_at_which_it_learned_to() -> None:
     kinds = [kind for kind, _ in split_template(recipe.reading.single)]
     assert recipe.reading.start == "[SEP]" and kinds[0] == "part"
     # Behind the start at position 0 the decoder writes what stands at position 1: so it was trained, and so a target is framed.
-    assert out["decoder_positions"].min() == 0 == kinds.index("part")
+    assert out["decoder_position_ids"].min() == 0 == kinds.index("part")
 
 
 def test_mass_trains_as_its_authors_command_says() -> None:
@@ -146,7 +146,7 @@ def test_xlnets_rows_are_running_text_and_a_pair_with_43_and_42_answers(name: st
     exercise, out = examples(recipe, "main", arrays, count)
     assert exercise.room == 509 and recipe.sources["main"].arguments["reuse"] == 509 - 256
     assert (out["length"] == 512).all()
-    asked = out["places/main"]
+    asked = out["positions/main"]
     assert ((asked >= 0) & (asked < 256)).sum(1).tolist() == [43] * count
     assert (asked >= 256).sum(1).tolist() == [42] * count
     assert (out["tokens"][:, -1] == FACTS.roles["[CLS]"]).all() and (out["segments"][:, -1] == 2).all()

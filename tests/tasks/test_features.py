@@ -84,7 +84,8 @@ def test_the_network_is_run_once_and_drops_nothing_while_the_head_learns(elmo: P
     tokens = torch.tensor([[1, 3, 4, 5], [2, 3, 4, 6]])
     from cloze.batch import Batch
 
-    batch = Batch({"tokens": tokens, "targets/label": torch.tensor([0, 1]), "places/label": torch.tensor([0, 1])}, checked=True)
+    labels = torch.tensor([0, 1])
+    batch = Batch({"tokens": tokens, "targets/label": labels, "positions/label": torch.tensor([0, 1])}, checked=True)
     step("main", batch)["classification"].total.backward()
     assert modes == [False]
     assert not any(p.requires_grad for p in step.networks["main"].parameters())

@@ -107,7 +107,7 @@ def test_the_loss_is_a_binary_cross_entropy_for_each_class() -> None:
     objective = several(classes=3, pool=True, width=4, clock=Clock()).double()
     summary = torch.randn(2, 4, dtype=torch.double, requires_grad=True)
     values = torch.tensor([[1.0, 0, 1], [0, 0, 0]], dtype=torch.double)
-    batch = Batch({"values/label": values, "places/label": torch.tensor([0, 1])})
+    batch = Batch({"values/label": values, "positions/label": torch.tensor([0, 1])})
     loss = objective({"summary": summary}, batch)
     logits = objective.head(summary).detach()
     assert loss.total.item() == pytest.approx(2 * F.binary_cross_entropy_with_logits(logits, values).item())

@@ -142,7 +142,7 @@ def test_what_is_measured_is_framed_and_asked_as_what_is_trained(
                 ]  # fmt: skip
                 shown = inside and inside[0] in columns and inside[-1] in columns
                 wanted.append([columns[inside[0]], columns[inside[-1]]] if shown else [summary, summary])
-        assert (part.arrays["places/answer"] % width).tolist() == wanted
+        assert (part.arrays["positions/answer"] % width).tolist() == wanted
         assert 0 < sum(own != [0, 0] for own in wanted if system == "bert") < len(wanted) or system == "gpt2"
 
 

@@ -60,7 +60,7 @@ def test_the_loss_is_the_squared_error_and_its_gradients_are_right() -> None:
     objective = regress(numbers=2, transform="gelu", width=4, clock=Clock()).double()
     summary = torch.randn(3, 4, dtype=torch.double, requires_grad=True)
     values = torch.tensor([[1.0, 2.0], [3.0, 5.0]], dtype=torch.double)
-    batch = Batch({"values/label": values, "places/label": torch.tensor([2, 0])})
+    batch = Batch({"values/label": values, "positions/label": torch.tensor([2, 0])})
     loss = objective({"summary": summary}, batch)
     scores = objective.head(summary[[2, 0]])
     assert loss.total.item() == pytest.approx(float(((scores.detach() - values) ** 2).mean(1).sum()))
@@ -68,7 +68,7 @@ def test_the_loss_is_the_squared_error_and_its_gradients_are_right() -> None:
     assert torch.autograd.gradcheck(lambda x: objective({"summary": x}, batch).total, (summary,))
     weighed = objective({"summary": summary}, Batch({**batch, "weights/label": torch.tensor([1.0, 0.0])}))
     assert weighed.total.item() == pytest.approx(float(((scores.detach() - values) ** 2).mean(1)[0]))
-    none = Batch({"values/label": values[:0], "places/label": torch.zeros(0, dtype=torch.long)})
+    none = Batch({"values/label": values[:0], "positions/label": torch.zeros(0, dtype=torch.long)})
     nothing = objective({"summary": summary}, none).total
     nothing.backward()
     assert nothing.item() == 0 and all(p.grad is not None and p.grad.eq(0).all() for p in objective.parameters())
@@ -225,6 +225,7 @@ def test_recurrent_networks_are_read_at_the_last_token_with_maximum_and_mean() -
     hidden = torch.tensor([[[1.0, 5.0], [3.0, 1.0], [9.0, 9.0]]])
     with torch.no_grad():
         objective.head.output.weight.copy_(torch.tensor([[1.0, 10.0, 100.0, 1e3, 1e4, 1e5]]))
-        batch = Batch({"values/label": torch.zeros(1, 1), "places/label": torch.tensor([0]), "block": torch.tensor([[1, 1, 0]])})
+        block = torch.tensor([[1, 1, 0]])
+        batch = Batch({"values/label": torch.zeros(1, 1), "positions/label": torch.tensor([0]), "block": block})
         found = objective.scores({"hidden": hidden}, batch).item()
     assert found == pytest.approx(3 + 10 * 1 + 100 * 3 + 1e3 * 5 + 1e4 * 2 + 1e5 * 3)

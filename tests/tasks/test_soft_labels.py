@@ -30,13 +30,13 @@ def test_the_loss_of_a_student_that_is_its_teacher_is_zero_and_so_are_its_gradie
         classes=3, loss=loss, temperature=temperature, pool=True, width=4, clock=Clock()
     ).double()
     summary = torch.randn(2, 4, dtype=torch.double, requires_grad=True)
-    places = torch.arange(2)
+    rows = torch.arange(2)
     own = objective.head(summary).detach().softmax(-1)
-    same = objective({"summary": summary}, Batch({"values/label": own, "places/label": places}))
+    same = objective({"summary": summary}, Batch({"values/label": own, "positions/label": rows}))
     assert same.total.item() == pytest.approx(0, abs=1e-12) and same.metrics["correct"].item() == 2
     (gradient,) = torch.autograd.grad(same.total, summary)
     assert gradient.abs().max() < 1e-9
-    other = Batch({"values/label": torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]], dtype=torch.double), "places/label": places})
+    other = Batch({"values/label": torch.tensor([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]], dtype=torch.double), "positions/label": rows})
     assert objective({"summary": summary}, other).total.item() > 0.01
     assert torch.autograd.gradcheck(lambda x: objective({"summary": x}, other).total, (summary,))
 
@@ -46,7 +46,7 @@ def test_the_divergence_is_the_cross_entropy_less_the_entropy_of_the_answers() -
     objective = soft_classification(classes=3, width=4, clock=Clock()).double()
     summary = torch.randn(2, 4, dtype=torch.double)
     shares = torch.tensor([[0.7, 0.2, 0.1], [1.0, 0.0, 0.0]], dtype=torch.double)
-    batch = Batch({"values/label": shares, "places/label": torch.arange(2)})
+    batch = Batch({"values/label": shares, "positions/label": torch.arange(2)})
     logits = objective.head(summary).detach()
     entropy = torch.special.entr(shares).sum()
     expected = torch.nn.functional.cross_entropy(logits, shares, reduction="sum") - entropy

@@ -103,7 +103,7 @@ def test_places_move_with_the_frame_as_they_are_measured(folder: Callable[[str],
         rows = learner.encode(read_marked(files[1], Names()))
         width = part.arrays["tokens"].shape[1]
         wanted = [(row.columns + number * width).tolist() for number, row in enumerate(rows) if row.read]
-        assert part.arrays["places/label"].tolist() == wanted
+        assert part.arrays["positions/label"].tolist() == wanted
         assert (len(wanted) == len(rows)) == all_read and wanted
         lost = ClassOfSpans().lost({**store.columns, "bounds": store.bounds}, feed.exercise.room)
         assert lost == sum(not row.read for row in rows)
@@ -184,7 +184,7 @@ def test_what_is_read_of_a_span(pool: Any) -> None:
     of = {"first": lambda s: s[0], "mean": lambda s: s.mean(0), "ends": lambda s: torch.cat([s[0], s[-1]])}[pool]
     wanted = torch.stack([torch.cat([of(span) for span in own]) for own in spans])
     torch.testing.assert_close(objective.vectors(hidden, places), wanted)
-    batch = Batch({"targets/label": torch.tensor([0, 2]), "places/label": places})
+    batch = Batch({"targets/label": torch.tensor([0, 2]), "positions/label": places})
     loss = objective({"hidden": hidden}, batch)
     expected = torch.nn.functional.cross_entropy(objective.head(wanted), torch.tensor([0, 2]), reduction="sum")
     torch.testing.assert_close(loss.total, expected)

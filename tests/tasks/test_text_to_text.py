@@ -168,7 +168,7 @@ def test_what_is_trained_is_laid_out_as_what_is_measured(start: Folder, tmp_path
             assert shown.tolist() == pair.source.ids.tolist() and targets[:number].tolist() == pair.target.tolist()
             assert made["decoder_tokens"][row, 1:number].tolist() == pair.target[:-1].tolist()
             continue
-        places = made["places/main"][row][made["places/main"][row] >= 0]
+        places = made["positions/main"][row][made["positions/main"][row] >= 0]
         asked = places + (name == "gpt2")  # it is asked one place earlier
         shown[asked] = targets[: len(places)]
         assert shown.tolist() == [*pair.source.ids, *pair.target] and asked.min() >= len(pair.source)

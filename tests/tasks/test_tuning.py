@@ -77,7 +77,7 @@ def test_a_text_is_classified_by_the_mean_where_no_summary_was_trained_and_trans
 def test_the_mean_that_is_classified_leaves_padding_out() -> None:
     objective = classify(set="label", reading="mean", width=4, clock=Clock())
     states = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
-    batch = {"block": torch.tensor([[1, 1, 0], [1, 1, 1]]), "places/label": torch.tensor([1, 0])}
+    batch = {"block": torch.tensor([[1, 1, 0], [1, 1, 1]]), "positions/label": torch.tensor([1, 0])}
     expected = torch.stack([states[1].mean(0), states[0, :2].mean(0)])
     torch.testing.assert_close(objective.rows({"hidden": states}, batch), expected)
 

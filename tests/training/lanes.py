@@ -49,9 +49,9 @@ class Lanes:
             for lane in range(first, first + rows)
         ]
         tokens = torch.from_numpy(np.stack(made))
-        places = torch.arange(rows * LENGTH).view(rows, LENGTH)[:, :-1].flatten()
+        positions = torch.arange(rows * LENGTH).view(rows, LENGTH)[:, :-1].flatten()
         batch = Batch({
-            "tokens": tokens, "targets/main": tokens[:, 1:].flatten(), "places/main": places,
+            "tokens": tokens, "targets/main": tokens[:, 1:].flatten(), "positions/main": positions,
             "restarts": torch.full((rows,), step == 0),
         })
         return MicroBatch(batch, first, tokens.numel(), rows)

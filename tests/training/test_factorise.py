@@ -156,7 +156,7 @@ def test_the_loss_of_documents_is_what_their_projection_loses() -> None:
     objective = Factorisation(weighting="log_entropy", power=1.0, width=3, vocab_size=7, table=table).double().eval()
     objective.get_buffer("spectrum").copy_(torch.tensor([2.0, 0.5, 0.0]))
     tokens = torch.tensor([[4, 5, 6], [2, 0, 0]])
-    batch = Batch({"tokens": tokens, "targets/main": torch.tensor([4, 5, 6, 2]), "places/main": torch.tensor([0, 1, 2, 3]),
+    batch = Batch({"tokens": tokens, "targets/main": torch.tensor([4, 5, 6, 2]), "positions/main": torch.tensor([0, 1, 2, 3]),
                    "weights/main": torch.tensor([2.0, 1, 3, 4])})
     readings = {"hidden": table(tokens)}
     found = objective(readings, batch)

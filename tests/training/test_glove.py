@@ -194,7 +194,7 @@ def test_a_run_that_it_does_not_fit_says_why(make_run: MakeRun) -> None:
     engine = GloveEngine()
     assert engine.fits(make_run("fits")) == ""
     assert engine.fits(make_run("adamw", optimizer=AdamW())) == "the optimizer is not glove_adagrad"
-    assert "divide" in engine.fits(make_run("mean", divide="answers"))
+    assert "divide" in engine.fits(make_run("mean", divide="targets"))
     with pytest.raises(RecipeError, match=r"glove: the optimizer is not glove_adagrad[\s\S]*Write `engine: auto`"):
         train(make_run("wrong", optimizer=AdamW(), engine="compiled"))
 

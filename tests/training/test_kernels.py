@@ -166,7 +166,7 @@ RADIUS, VOCABULARY = 2, 8
 
 
 def pairs_of(line: list[int]) -> Iterator[tuple[int, int]]:
-    """Places (centre, context), centre by centre."""
+    """Positions (centre, context), centre by centre."""
     for centre in range(len(line)):
         for place in range(max(0, centre - RADIUS), min(len(line), centre + RADIUS + 1)):
             if place != centre:
@@ -181,11 +181,11 @@ def gradients(network: WordVectors, objective: Any, ask: str) -> tuple[NDArray[n
         centres, contexts = (torch.tensor(side) for side in zip(*found, strict=True))
         if ask == "together":
             states = network(want=frozenset({"context"}), tokens=tokens, centers=centres, contexts=contexts)
-            places, targets, state = torch.arange(len(line)), tokens[0], states["context"]
+            positions, targets, state = torch.arange(len(line)), tokens[0], states["context"]
         else:
-            places, asked = (contexts, centres) if ask == "centre" else (centres, contexts)
+            positions, asked = (contexts, centres) if ask == "centre" else (centres, contexts)
             targets, state = tokens[0][asked], network(want=frozenset({"hidden"}), tokens=tokens)["hidden"]
-        batch = Batch({"targets/main": targets, "places/main": places})
+        batch = Batch({"targets/main": targets, "positions/main": positions})
         objective.loss(objective.scores({objective.reads[0]: state}, batch), batch).total.backward()
     return network.embeddings.weight.grad.numpy(), objective.head.weight.grad.numpy()
 
@@ -340,7 +340,7 @@ def test_a_thread_hands_its_exception_to_the_run(train: Any, monkeypatch: pytest
     ("value", "reason"),
     [
         ("training.clip=1.0", "training.clip"),
-        ("training.divide=answers", "training.divide"),
+        ("training.divide=targets", "training.divide"),
         ("training.optimizer.momentum=0.9", "the optimizer is not sgd"),
     ],
 )

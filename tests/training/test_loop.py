@@ -74,16 +74,16 @@ def test_a_live_weight_is_that_of_the_share_spent_before_the_step(tmp_path: Path
     assert [norm / norms[0] for norm in norms] == pytest.approx([1.0, 0.775, 0.55, 0.325], rel=1e-5)
 
 
-def test_a_step_divides_its_loss_by_its_answers_or_its_rows_or_by_nothing(tmp_path: Path) -> None:
+def test_a_step_divides_its_loss_by_its_targets_or_its_rows_or_by_nothing(tmp_path: Path) -> None:
     norms = {}
-    for divide in ("answers", "rows", "nothing"):
+    for divide in ("targets", "rows", "nothing"):
         out = tmp_path / divide
         train(tiny_run(out, budget="1steps", step=one_objective(), training={"clip": None, "divide": divide}))
         norms[divide] = events(out)[0]["grad_norm"]
     (micro,), _ = Numbers().next("main", Cursor())
-    answers, rows = micro.batch["targets/main"].numel(), 8
-    assert answers > rows
-    assert norms["nothing"] == pytest.approx(answers * norms["answers"], rel=1e-4)
+    targets, rows = micro.batch["targets/main"].numel(), 8
+    assert targets > rows
+    assert norms["nothing"] == pytest.approx(targets * norms["targets"], rel=1e-4)
     assert norms["nothing"] == pytest.approx(rows * norms["rows"], rel=1e-4)
 
 

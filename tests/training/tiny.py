@@ -69,7 +69,7 @@ class Numbers:
         return new
 
     def _micro(self, addresses: list[tuple[int, int]], first_row: int) -> MicroBatch:
-        rows, block, targets, places, next_ = [], [], [], [], []
+        rows, block, targets, positions, next_ = [], [], [], [], []
         for number, (epoch, item) in enumerate(addresses):
             generator = np.random.default_rng([0 if self.static else epoch + 7, item, self.length])
             real = int(generator.integers(self.length // 2, self.length + 1))
@@ -78,15 +78,15 @@ class Numbers:
             asked = np.sort(generator.permutation(real)[: max(1, real // 6)])
             targets.append(rows[-1][asked])
             rows[-1][asked] = 4
-            places.append(asked + number * self.length)
+            positions.append(asked + number * self.length)
             next_.append(int(generator.integers(2)))
         fields = {
             "tokens": np.stack(rows),
             "block": np.stack(block),
             "targets/main": np.concatenate(targets),
-            "places/main": np.concatenate(places),
+            "positions/main": np.concatenate(positions),
             "targets/next": np.array(next_),
-            "places/next": np.arange(len(rows)),
+            "positions/next": np.arange(len(rows)),
         }
         batch = Batch({name: torch.from_numpy(value.astype(np.int64)) for name, value in fields.items()})
         return MicroBatch(batch, first_row, int(fields["block"].sum()), len(rows))

@@ -61,10 +61,10 @@ def _inserts(number: NDArray[np.int64], stays: Bools, question: Question) -> NDA
     """(B, L) how many of `number` (B,) further tokens go before each token that stays: every arrangement alike."""
     survivors = counted(stays)
     number = np.where(survivors > 0, number, 0)
-    places = np.maximum(survivors + number - 1, 0)
+    positions = np.maximum(survivors + number - 1, 0)
     width = stays.shape[1]
-    most = max(int(places.max(initial=0)), 1)
-    free = np.arange(most) < places[:, None]
+    most = max(int(positions.max(initial=0)), 1)
+    free = np.arange(most) < positions[:, None]
     row, slot = where(exactly(number, free, question.draw.bits("mask.insert", most)))
     before = slot - slots(number)
     flat = row * width + columns_of(stays)[row, before]

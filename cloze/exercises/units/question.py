@@ -102,7 +102,7 @@ class Unit:
 
 
 def exactly(number: Ints, free: Bools, bits: UInt32) -> Bools:
-    """Choose exactly `number` (B,) of the `free` places (B, L) of each row by random `bits` (B, L).
+    """Choose exactly `number` (B,) of the `free` positions (B, L) of each row by random `bits` (B, L).
 
     Each place gets a unique key, random high bits over the column, so there are no ties; the number-th smallest key of a
     row is its threshold.
@@ -121,7 +121,7 @@ def exactly(number: Ints, free: Bools, bits: UInt32) -> Bools:
 
 
 def keyed(exists: Bools, bits: UInt32) -> UInt32:
-    """(B, N) keys that sort the places that exist into a random order, without ties, before all others."""
+    """(B, N) keys that sort the positions that exist into a random order, without ties, before all others."""
     width = exists.shape[1]
     low = np.uint32((1 << max(width - 1, 1).bit_length()) - 1)
     keys = bits & ~low
@@ -160,7 +160,7 @@ def words_of(free: Bools, word_start: Bools) -> Words:
 
 
 def columns_of(chosen: Bools) -> Ints:
-    """(B, M) the columns of the true places of each row in order; what lies beyond their number is 0."""
+    """(B, M) the columns of the true positions of each row in order; what lies beyond their number is 0."""
     column, number = where(chosen)[1], counted(chosen)
     columns = np.zeros((len(chosen), max(int(number.max(initial=0)), 1)), np.int64)
     columns[before(number, columns.shape[1])] = column

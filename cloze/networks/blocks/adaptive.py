@@ -78,10 +78,10 @@ class AdaptiveEmbedding(nn.Module):
         flat = tokens.flatten()
         made: Tensor | None = None
         for number, (low, high) in enumerate(self.bounds):
-            places = ((flat >= low) & (flat < high)).nonzero().view(-1)
-            rows = self._vectors(number, flat[places] - low)
+            positions = ((flat >= low) & (flat < high)).nonzero().view(-1)
+            rows = self._vectors(number, flat[positions] - low)
             made = rows.new_zeros(len(flat), rows.shape[-1]) if made is None else made
-            made = made.index_copy(0, places, rows)
+            made = made.index_copy(0, positions, rows)
         assert made is not None  # there is at least one cluster
         return made.view(*tokens.shape, -1)
 

@@ -227,7 +227,7 @@ class SequenceLayer(nn.Module):
         norm, between, keep = self.inner_norm, self.active_dropout, None
         if between.active:
             shape = (*x.shape[:-1], self.inner.out_features)
-            keep = between.keep_hidden(shape, x.device, None if real is None else real.places).view(-1, shape[-1])
+            keep = between.keep_hidden(shape, x.device, None if real is None else real.positions).view(-1, shape[-1])
         rows = Feed.apply(
             x.reshape(-1, x.shape[-1]), self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias, norm.weight,
             getattr(norm, "bias", None), self.activation, keep, between.scale if between.active else 1.0,
@@ -240,5 +240,5 @@ class SequenceLayer(nn.Module):
         assert isinstance(epsilon, float)  # `simple` saw to it: a norm of this package
         if not dropout.active:
             return Half(self.norm == "pre", epsilon, None, 1.0)
-        keep = dropout.keep_hidden(x.shape, x.device, None if real is None else real.places).view(-1, x.shape[-1])
+        keep = dropout.keep_hidden(x.shape, x.device, None if real is None else real.positions).view(-1, x.shape[-1])
         return Half(self.norm == "pre", epsilon, keep, dropout.scale)

@@ -30,11 +30,11 @@ _MANY = 1 << 14  # words from which on compiled code pays
 _SMALL_TABLE = 1 << 22  # words; larger tables are made anew, not kept
 
 
-class Places(NamedTuple):
-    """Rows of a gathered state: the row of the batch and the position in it that each came from, (M,) both."""
+class Positions(NamedTuple):
+    """Where rows of a gathered state come from: the row of the batch and the column in it, (M,) both."""
 
     row: Tensor
-    position: Tensor
+    column: Tensor
 
 
 def _signed(x: int) -> int:
@@ -60,11 +60,11 @@ def _words(numbers: int) -> int:
     return (numbers + FIELDS - 1) // FIELDS
 
 
-def _hidden_places(length: int, width: int, device: torch.device) -> Tensor:
+def _hidden_positions(length: int, width: int, device: torch.device) -> Tensor:
     return torch.arange(length * _words(width), dtype=torch.int64, device=device).view(length, -1)
 
 
-def _score_places(heads: int, queries: int, keys: int, device: torch.device) -> Tensor:
+def _score_positions(heads: int, queries: int, keys: int, device: torch.device) -> Tensor:
     row = torch.arange(queries, dtype=torch.int64, device=device)[None, :, None] * heads
     row = row + torch.arange(heads, dtype=torch.int64, device=device)[:, None, None]
     return row * _KEYS_ACROSS + torch.arange(_words(keys), dtype=torch.int64, device=device)
@@ -74,10 +74,10 @@ def _score_places(heads: int, queries: int, keys: int, device: torch.device) -> 
 def _kept_table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         if kind == "hidden":
-            places = _hidden_places(sizes[0], sizes[1], device)
+            positions = _hidden_positions(sizes[0], sizes[1], device)
         else:
-            places = _score_places(sizes[0], sizes[1], sizes[2], device)
-        return _mix((places ^ _MIX2) * _GOLDEN)  # XOR first: compilers fold products of plain counters, and overflow
+            positions = _score_positions(sizes[0], sizes[1], sizes[2], device)
+        return _mix((positions ^ _MIX2) * _GOLDEN)  # XOR first: compilers fold products of plain counters, and overflow
 
 
 def _table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
@@ -111,35 +111,35 @@ class Dropout(nn.Module):
         """Whether a call drops anything now."""
         return self.training and self.threshold > 0
 
-    def forward(self, x: Tensor, places: Places | None = None) -> Tensor:
-        """Drop in (B, L, D), in (B, D), or in rows (M, D) that were gathered from `places`."""
+    def forward(self, x: Tensor, positions: Positions | None = None) -> Tensor:
+        """Drop in (B, L, D), in (B, D), or in rows (M, D) that were gathered from `positions`."""
         if not self.active:
             return x
-        return drop(x, self.keep_hidden(x.shape, x.device, places), self.scale)
+        return drop(x, self.keep_hidden(x.shape, x.device, positions), self.scale)
 
-    def keep_hidden(self, shape: tuple[int, ...], device: torch.device, places: Places | None = None) -> Tensor:
-        """Which numbers stay, of shape (B, L, D), (B, D) or (M, D) at places: int16, -1 stays, 0 falls; bool off a CPU."""
+    def keep_hidden(self, shape: tuple[int, ...], device: torch.device, positions: Positions | None = None) -> Tensor:
+        """Which numbers stay, of shape (B, L, D), (B, D) or (M, D) at positions: int16, -1 stays, 0 falls; bool off a CPU."""
         width = shape[-1]
-        if device.type != "cpu" and places is None:
+        if device.type != "cpu" and positions is None:
             return self._by_element(shape, device)
-        if places is None:
+        if positions is None:
             length = shape[1] if len(shape) == 3 else 1
             table = _table("hidden", (length, width), device)
             first, second = (key.view(-1, 1, 1) for key in self._row_keys(shape[0], device))
             return self._fields(table, first, second, width).view(shape)
-        if len(places.row) == 0:
+        if len(positions.row) == 0:
             return torch.empty(shape, dtype=torch.int16, device=device)
-        table = _table("hidden", (int(places.position.max()) + 1, width), device)
-        first, second = (key[places.row, None] for key in self._row_keys(int(places.row.max()) + 1, device))
-        return self._fields(table, first, second, width, places.position)
+        table = _table("hidden", (int(positions.column.max()) + 1, width), device)
+        first, second = (key[positions.row, None] for key in self._row_keys(int(positions.row.max()) + 1, device))
+        return self._fields(table, first, second, width, positions.column)
 
     def keep_scores(
-        self, batch: int, heads: int, queries: int, keys: int, device: torch.device, positions: Tensor | None = None
+        self, batch: int, heads: int, queries: int, keys: int, device: torch.device, columns: Tensor | None = None
     ) -> Tensor:
-        """int16 (B, H, Lq, Lk): -1 where an attention weight stays, 0 where it falls; (B, H, K, Lk) at `positions` (B, K)."""
+        """int16 (B, H, Lq, Lk): -1 where an attention weight stays, 0 where it falls; (B, H, K, Lk) at `columns` (B, K)."""
         table = _table("scores", (heads, queries, keys), device)
-        if positions is not None:
-            table = table.transpose(0, 1)[positions].transpose(1, 2).contiguous()
+        if columns is not None:
+            table = table.transpose(0, 1)[columns].transpose(1, 2).contiguous()
         first, second = (key.view(-1, 1, 1, 1) for key in self._row_keys(batch, device))
         return self._fields(table, first, second, keys)
 

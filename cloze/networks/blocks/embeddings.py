@@ -49,7 +49,7 @@ class Embeddings(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        positions: Tensor | None,
+        position_ids: Tensor | None,
         segments: Tensor | None,
         vectors: Tensor | None,
         inputs: Mapping[str, Tensor] | None = None,
@@ -67,7 +67,7 @@ class Embeddings(nn.Module):
             x = F.embedding(tokens, self.tokens.weight)
         if self.positions is not None:
             length = tokens.shape[1]
-            rows = self.positions.weight[:length] if positions is None else F.embedding(positions, self.positions.weight)
+            rows = self.positions.weight[:length] if position_ids is None else F.embedding(position_ids, self.positions.weight)
             x = x + rows
         if self.segments is not None:
             kind = self.segments.weight[0] if segments is None else F.embedding(segments, self.segments.weight)

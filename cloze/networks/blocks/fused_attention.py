@@ -1,7 +1,7 @@
 """Attention with its residual and norm as a single autograd function: the path of a CPU.
 
 As `fused.py`, for attention to the same sequence or to another, heads of any width, numbers added to the scores that may
-be learned, and queries at a few places alone. Where padding is left out or few places ask, heads are taken apart and put
+be learned, and queries at a few positions alone. Where padding is left out or few positions ask, heads are taken apart and put
 together by one look-up of rows.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from cloze.networks.blocks.dropout import Places, keep_
+from cloze.networks.blocks.dropout import Positions, keep_
 from cloze.networks.blocks.even import rows_to_add
 from cloze.networks.blocks.fused import (
     Half,
@@ -30,7 +30,7 @@ from cloze.networks.blocks.fused import (
 )
 from cloze.networks.blocks.softmax import soften
 
-_SLOTS = 8  # places that ask in a row are a multiple of this
+_SLOTS = 8  # positions that ask in a row are a multiple of this
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Real:
     Those behind the first `count` repeat the last, to make M one of few numbers: they are never read, and get no gradient.
     """
 
-    places: Places
+    positions: Positions
     flat: Tensor
     batch: int
     length: int
@@ -54,18 +54,18 @@ class Real:
         count = len(flat)
         flat = torch.cat([flat, flat[-1:].expand(rows_to_add(count))])
         batch, length = block.shape
-        return cls(Places(flat // length, flat % length), flat, batch, length, count)
+        return cls(Positions(flat // length, flat % length), flat, batch, length, count)
 
     @classmethod
-    def of_places(cls, places: Places, batch: int) -> tuple[Real, Tensor]:
-        """Places that ask, ascending and distinct, side by side in rows of their own, (B, K); and the position that each of
+    def of_positions(cls, positions: Positions, batch: int) -> tuple[Real, Tensor]:
+        """Positions that ask, ascending and distinct, side by side in rows of their own, (B, K); and the position that each of
         these had, that of the row's first token where a row has fewer."""
-        counts = torch.bincount(places.row, minlength=batch)
+        counts = torch.bincount(positions.row, minlength=batch)
         most = -(-max(1, int(counts.max())) // _SLOTS) * _SLOTS
-        slot = torch.arange(len(places.row)) - (counts.cumsum(0) - counts)[places.row]
-        flat = places.row * most + slot
-        positions = torch.zeros(batch * most, dtype=torch.long).index_copy_(0, flat, places.position)
-        return cls(Places(places.row, slot), flat, batch, most, len(flat)), positions.view(batch, most)
+        slot = torch.arange(len(positions.row)) - (counts.cumsum(0) - counts)[positions.row]
+        flat = positions.row * most + slot
+        columns = torch.zeros(batch * most, dtype=torch.long).index_copy_(0, flat, positions.column)
+        return cls(Positions(positions.row, slot), flat, batch, most, len(flat)), columns.view(batch, most)
 
     def gather(self, x: Tensor) -> Tensor:
         """(B, L, D) to (M, D)."""
@@ -97,7 +97,7 @@ class Real:
         kinds, _, length, width = x.shape
         key = ("beside", kinds, heads)
         if key not in self._indices:
-            first = self.places.row * (heads * length) + self.places.position
+            first = self.positions.row * (heads * length) + self.positions.column
             index = first.view(-1, 1, 1) + torch.arange(kinds).view(-1, 1) * (self.batch * heads * length)
             self._indices[key] = (index + torch.arange(heads) * length).flatten().to(torch.int32)
         made = x.view(-1, width).index_select(0, self._indices[key]).view(-1, kinds * heads * width)

@@ -55,9 +55,9 @@ class GRULayer(nn.Module):
         `state` (B, C): h before the first step, zeros if not given. `lengths` (B,): tokens before the padding, default L.
         """
         batch, length = x.shape[:2]
-        places = turned(length, lengths, x.device) if self.reverse else None
-        if places is not None:
-            x = reorder(x, places)
+        positions = turned(length, lengths, x.device) if self.reverse else None
+        if positions is not None:
+            x = reorder(x, positions)
         h = x.new_zeros(batch, self.width) if state is None else state
         moved = self.recurrent.bias
         outs = _Recurrence.apply(
@@ -69,7 +69,7 @@ class GRULayer(nn.Module):
         out = outs[1:].transpose(0, 1)
         if lengths is not None:
             out = torch.where(real_tokens(lengths, length), out, 0.0)
-        return (out if places is None else reorder(out, places)), last
+        return (out if positions is None else reorder(out, positions)), last
 
     def flops_per_token(self, *, constant: bool = False) -> float:
         """Floating-point operations of forward and backward for one token; `constant`: what it reads needs no gradient."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cloze.errors import RecipeError
 from cloze.networks.blocks import fused
 from cloze.networks.blocks.attention import Attention, Where
-from cloze.networks.blocks.dropout import Dropout, Places
+from cloze.networks.blocks.dropout import Dropout, Positions
 from cloze.networks.blocks.fused_attention import Attend, Real, Sequences
 from cloze.networks.blocks.norm import Normalisation, make_norm
 from cloze.networks.blocks.visibility import Visibility
@@ -75,21 +75,21 @@ class TransformerLayer(nn.Module):
         seen: Visibility,
         *,
         kept: list[Tensor] | None = None,
-        places: Places | None = None,
+        positions: Positions | None = None,
         where: Where = None,
     ) -> Tensor:
-        """(B, L, D) to (B, L, D), or to (M, D) at `places` alone: attention reads all tokens, the rest is per token."""
+        """(B, L, D) to (B, L, D), or to (M, D) at `positions` alone: attention reads all tokens, the rest is per token."""
         free = kept is None and where is None and not torch.compiler.is_compiling()
-        some = places is None or len(places.row) > 0
+        some = positions is None or len(positions.row) > 0
         if x.device.type == "cpu" and free and some and self._is_plain():
-            return self._fused(x, seen, places)
+            return self._fused(x, seen, positions)
         pre = self.norm == "pre"
         context = self.attention.context(self.attention_norm(x) if pre else x, seen, kept, where)
-        if places is not None:
-            context, x = context[places.row, places.position], x[places.row, places.position]
-        x = x + self.attention_dropout(self.attention.out(context), places)
+        if positions is not None:
+            context, x = context[positions.row, positions.column], x[positions.row, positions.column]
+        x = x + self.attention_dropout(self.attention.out(context), positions)
         x = x if pre else self.attention_norm(x)
-        x = x + self.inner_dropout(self._feed(self.inner_norm(x) if pre else x), places)
+        x = x + self.inner_dropout(self._feed(self.inner_norm(x) if pre else x), positions)
         return x if pre else self.inner_norm(x)
 
     def _feed(self, x: Tensor) -> Tensor:
@@ -110,32 +110,32 @@ class TransformerLayer(nn.Module):
             )
         )
 
-    def _fused(self, x: Tensor, seen: Visibility, places: Places | None) -> Tensor:
+    def _fused(self, x: Tensor, seen: Visibility, positions: Positions | None) -> Tensor:
         """The same layer by the functions of `fused_attention.py` and `fused.py`."""
-        rows = self._fused_attention(x, seen, places)
+        rows = self._fused_attention(x, seen, positions)
         norm = self.inner_norm
         rows = fused.Feed.apply(
             rows, self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias, norm.weight,
-            getattr(norm, "bias", None), self.activation, None, 1.0, self._half(norm, self.inner_dropout, x, places),
+            getattr(norm, "bias", None), self.activation, None, 1.0, self._half(norm, self.inner_dropout, x, positions),
         )
-        return rows.view(x.shape if places is None else rows.shape)
+        return rows.view(x.shape if positions is None else rows.shape)
 
-    def _fused_attention(self, x: Tensor, seen: Visibility, places: Places | None) -> Tensor:
-        """Rows (B*L, D), or (M, D) at `places`, whose queries are then laid out like a short sequence of their own."""
+    def _fused_attention(self, x: Tensor, seen: Visibility, positions: Positions | None) -> Tensor:
+        """Rows (B*L, D), or (M, D) at `positions`, whose queries are then laid out like a short sequence of their own."""
         batch, length, width = x.shape
         attention, norm, rows = self.attention, self.attention_norm, x.reshape(-1, width)
-        made, source, asking, positions, queries = attention.projections, None, None, None, length
+        made, source, asking, columns, queries = attention.projections, None, None, None, length
         weights: list[Tensor | None] = [made.weight, made.bias, None, None]
-        if places is not None:
+        if positions is not None:
             source = rows if self.norm == "post" else norm(rows).to(x.dtype)
-            rows = rows.index_select(0, places.row * length + places.position)
-            asking, positions = Real.of_places(places, batch)
+            rows = rows.index_select(0, positions.row * length + positions.column)
+            asking, columns = Real.of_positions(positions, batch)
             queries = asking.length
             weights = [part for whole in (made.weight, made.bias) for part in _queries_and_rest(whole, width)]
             weights = [weights[0], weights[2], weights[1], weights[3]]
         keep, scale = None, 1.0
         if attention.dropout.active:
-            keep = attention.dropout.keep_scores(batch, attention.heads, length, length, x.device, positions)
+            keep = attention.dropout.keep_scores(batch, attention.heads, length, length, x.device, columns)
             scale = attention.dropout.scale
         assert isinstance(norm.weight, Tensor)  # seen to by `simple`
         sizes = Sequences(
@@ -143,15 +143,15 @@ class TransformerLayer(nn.Module):
         )
         return Attend.apply(
             rows, source, *weights, attention.out.weight, attention.out.bias, norm.weight, getattr(norm, "bias", None),
-            seen.bias(x.dtype, length, x.device, positions), sizes, self._half(norm, self.attention_dropout, x, places),
+            seen.bias(x.dtype, length, x.device, columns), sizes, self._half(norm, self.attention_dropout, x, positions),
         )
 
-    def _half(self, norm: nn.Module, dropout: Dropout, x: Tensor, places: Places | None) -> fused.Half:
+    def _half(self, norm: nn.Module, dropout: Dropout, x: Tensor, positions: Positions | None) -> fused.Half:
         pre, epsilon = self.norm == "pre", norm.eps
         assert isinstance(epsilon, float)  # `simple` saw to it: a norm of this package or of torch
         if not dropout.active:
             return fused.Half(pre, epsilon, None, 1.0)
-        keep = dropout.keep_hidden(x.shape, x.device, places)
+        keep = dropout.keep_hidden(x.shape, x.device, positions)
         return fused.Half(pre, epsilon, keep.view(-1, x.shape[-1]), dropout.scale)
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cloze.networks.blocks.dropout import Dropout, Places, drop
+from cloze.networks.blocks.dropout import Dropout, Positions, drop
 
 
 class LockedDropout(Dropout):
@@ -15,26 +15,26 @@ class LockedDropout(Dropout):
     Of the shares of attention every query drops the same keys, head by head (the noise shapes of Mesh TensorFlow's Transformer).
     """
 
-    def forward(self, x: Tensor, places: object = None) -> Tensor:
+    def forward(self, x: Tensor, positions: object = None) -> Tensor:
         """Drop in (B, L, D)."""
         if not self.active:
             return x
         return x * self.mask((x.shape[0], x.shape[2]), x)[:, None]
 
-    def keep_hidden(self, shape: tuple[int, ...], device: torch.device, places: Places | None = None) -> Tensor:
+    def keep_hidden(self, shape: tuple[int, ...], device: torch.device, positions: Positions | None = None) -> Tensor:
         """Which numbers stay, as `Dropout` has it: alike at all positions of a row."""
-        if places is not None:
-            rows = int(places.row.max()) + 1 if len(places.row) else 0
-            return super().keep_hidden((rows, shape[-1]), device)[places.row]
+        if positions is not None:
+            rows = int(positions.row.max()) + 1 if len(positions.row) else 0
+            return super().keep_hidden((rows, shape[-1]), device)[positions.row]
         if len(shape) < 3:
             return super().keep_hidden(shape, device)
         return super().keep_hidden((shape[0], shape[-1]), device)[:, None].expand(shape).contiguous()
 
     def keep_scores(
-        self, batch: int, heads: int, queries: int, keys: int, device: torch.device, positions: Tensor | None = None
+        self, batch: int, heads: int, queries: int, keys: int, device: torch.device, columns: Tensor | None = None
     ) -> Tensor:
         """Which shares (B, H, Lq, Lk) stay: alike for all queries."""
-        queries = queries if positions is None else positions.shape[1]
+        queries = queries if columns is None else columns.shape[1]
         return super().keep_scores(batch, heads, 1, keys, device).expand(batch, heads, queries, keys).contiguous()
 
     def of_values(self, value: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class LockedDropout(Dropout):
 class WeightDropout(Dropout):
     """Drops numbers of a weight (R, D): one mask for every row of the step, however the step is dealt into micro-batches."""
 
-    def forward(self, x: Tensor, places: object = None) -> Tensor:
+    def forward(self, x: Tensor, positions: object = None) -> Tensor:
         """The weight with some of its numbers dropped, the others scaled; the weight itself when nothing is dropped."""
         if not self.active:
             return x

@@ -94,9 +94,9 @@ class LSTMLayer(nn.Module):
         """
         batch, length = x.shape[:2]
         dtype = product_dtype(self.input.weight)
-        places = turned(length, lengths, x.device) if self.reverse else None
-        if places is not None:
-            x = reorder(x, places)
+        positions = turned(length, lengths, x.device) if self.reverse else None
+        if positions is not None:
+            x = reorder(x, positions)
         if state is None:
             state = x.new_zeros(batch, self.width), x.new_zeros(batch, self.cell)
         bias = self.bias if self.recurrent.bias is None else self.bias + self.recurrent.bias
@@ -108,7 +108,7 @@ class LSTMLayer(nn.Module):
         out = out.transpose(0, 1)
         if lengths is not None:
             out = torch.where(real_tokens(lengths, length), out, 0.0)
-        return (out if places is None else reorder(out, places)), (h, c)
+        return (out if positions is None else reorder(out, positions)), (h, c)
 
     def flops_per_token(self, *, constant: bool = False) -> float:
         """Floating-point operations of forward and backward for one token; `constant`: what it reads needs no gradient."""

@@ -7,38 +7,38 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cloze.networks.blocks.dropout import Dropout, Places, drop
+from cloze.networks.blocks.dropout import Dropout, Positions, drop
 from cloze.networks.blocks.layer import Activation, activate
 from cloze.networks.blocks.relative_shift import shift, shift_at
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, Shown, maps
 
 
-class Asked(NamedTuple):
-    """The places of a query stream: flat, and as a padded block of K per row. M places in B rows."""
+class QueryPositions(NamedTuple):
+    """The positions of a query stream: flat, and as a padded block of K per row. M positions in B rows."""
 
-    places: Places      # row and position of each, (M,)
+    at: Positions      # row and position of each, (M,)
     flat: Tensor        # row * length + position, ascending, (M,)
     cells: Tensor       # where each stands in the padded block, row * K + number in the row, (M,)
-    positions: Tensor   # (B, K), 0 where there is none
+    columns: Tensor   # (B, K), 0 where there is none
 
     @classmethod
-    def of(cls, places: Tensor, batch: int, length: int) -> Asked:
-        """Distinct flat places, in order."""
-        marked = torch.zeros(batch * length, dtype=torch.bool, device=places.device)
-        marked[places] = True
+    def of(cls, positions: Tensor, batch: int, length: int) -> QueryPositions:
+        """Distinct flat positions, in order."""
+        marked = torch.zeros(batch * length, dtype=torch.bool, device=positions.device)
+        marked[positions] = True
         flat = marked.nonzero().view(-1)
         row, position = flat // length, flat % length
         counts = torch.bincount(row, minlength=batch)
         most = int(counts.max()) if len(flat) else 0
         number = torch.arange(len(flat), device=flat.device) - (counts.cumsum(0) - counts)[row]
         cells = row * most + number
-        positions = torch.zeros(batch * most, dtype=torch.long, device=flat.device).index_copy_(0, cells, position)
-        return cls(Places(row, position), flat, cells, positions.view(batch, most))
+        columns = torch.zeros(batch * most, dtype=torch.long, device=flat.device).index_copy_(0, cells, position)
+        return cls(Positions(row, position), flat, cells, columns.view(batch, most))
 
     def spread(self, rows: Tensor) -> Tensor:
         """(M, …) to the padded block (B, K, …), zero where there is no place."""
-        batch, most = self.positions.shape
+        batch, most = self.columns.shape
         return rows.new_zeros(batch * most, *rows.shape[1:]).index_copy(0, self.cells, rows).view(batch, most, *rows.shape[1:])
 
 
@@ -55,12 +55,12 @@ class Bearings(NamedTuple):
     differs: Tensor | None = None
     turned: Tensor | None = None
 
-    def at(self, asked: Asked, mask: Tensor | None) -> Bearings:
-        """The same for the asked places alone, which see by a `mask` of their own."""
-        row = torch.arange(len(asked.positions), device=asked.positions.device)[:, None]
+    def at(self, positions: QueryPositions, mask: Tensor | None) -> Bearings:
+        """The same for these positions alone, which see by a `mask` of their own."""
+        row = torch.arange(len(positions.columns), device=positions.columns.device)[:, None]
 
         def rows(of: Tensor | None) -> Tensor | None:
-            return None if of is None else of.expand(len(row), -1, -1, -1)[row, 0, asked.positions][:, None]
+            return None if of is None else of.expand(len(row), -1, -1, -1)[row, 0, positions.columns][:, None]
 
         return self._replace(mask=rows(mask), differs=rows(self.differs))
 
@@ -69,7 +69,7 @@ class Query(NamedTuple):
     """A query stream: its rows (M, D), where they stand, and their bearings."""
 
     rows: Tensor
-    asked: Asked
+    positions: QueryPositions
     bearings: Bearings
 
 
@@ -124,26 +124,26 @@ class RelativeAttention(nn.Module):
 
     def context(
         self, query: Tensor, key: Tensor, value: Tensor, far: Tensor, bearings: Bearings, dropout: Dropout,
-        biases: tuple[Tensor, Tensor] | None, *, length: int, asked: Asked | None = None,
+        biases: tuple[Tensor, Tensor] | None, *, length: int, positions: QueryPositions | None = None,
     ) -> Tensor:
-        """Queries (B, K, H, d), of all tokens or of the asked ones, to the heads' outputs side by side (B, K, H·d);
+        """Queries (B, K, H, d), of all tokens or of the given positions, to the heads' outputs side by side (B, K, H·d);
         `far` is what `afar` made of the distances."""
         keys, scale = key.shape[2], self.head_width**-0.5
         u, v = biases if biases is not None else (self.content_bias, self.distance_bias)
         assert u is not None and v is not None  # given by the network unless this layer has its own
         scores = self._with(query, u, scale) @ key.transpose(-2, -1)
         by_distance = self._with(query, v, scale) @ far
-        moved = shift(by_distance, keys) if asked is None else shift_at(by_distance, asked.positions, length, keys)
+        moved = shift(by_distance, keys) if positions is None else shift_at(by_distance, positions.columns, length, keys)
         scores = scores + moved
         if bearings.differs is not None:
             assert self.segments is not None and self.segment_bias is not None  # `differs` is made for layers that have them
             kinds = self._with(query, self.segment_bias, scale) @ self.segments.permute(1, 2, 0).to(query.dtype)
             scores = scores + torch.where(bearings.differs, kinds[..., 1:], kinds[..., :1])
-        shares = _softmax(scores, bearings.mask, every_row_sees=asked is None)
+        shares = _softmax(scores, bearings.mask, every_row_sees=positions is None)
         if dropout.active:
             batch, heads, _, _ = shares.shape
-            positions = None if asked is None else asked.positions
-            keep = dropout.keep_scores(batch, heads, length, keys, shares.device, positions)
+            columns = None if positions is None else positions.columns
+            keep = dropout.keep_scores(batch, heads, length, keys, shares.device, columns)
             shares = drop(shares, keep, dropout.scale)
         return (shares @ value).transpose(1, 2).flatten(-2)
 
@@ -208,13 +208,13 @@ class RelativeLayer(nn.Module):
         made = None
         if query is not None:
             assert self.query_drops is not None  # the network has two streams
-            asked = query.asked
+            positions = query.positions
             context = self.attention.context(
-                asked.spread(self.attention.ask(query.rows)), key, value, far, query.bearings, self.query_drops.shares,
-                biases, length=x.shape[1], asked=asked,
+                positions.spread(self.attention.ask(query.rows)), key, value, far, query.bearings, self.query_drops.shares,
+                biases, length=x.shape[1], positions=positions,
             )
-            at_places = context.flatten(0, 1).index_select(0, asked.cells)
-            made = self._finish(query.rows, at_places, self.query_drops, asked.places)
+            made_at = context.flatten(0, 1).index_select(0, positions.cells)
+            made = self._finish(query.rows, made_at, self.query_drops, positions.at)
         if content:
             context = self.attention.context(asking, key, value, far, bearings, self.drops.shares, biases, length=x.shape[1])
             x = self._finish(x, context, self.drops, None)
@@ -234,8 +234,8 @@ class RelativeLayer(nn.Module):
             found += TRAINED * (queries * (width * inside + after) + size.rows * block * met)
         return found
 
-    def _finish(self, x: Tensor, context: Tensor, drops: Drops, places: Places | None) -> Tensor:
-        """Everything after attention: per token, (B, L, D) or (M, D) at places."""
-        x = self.attention_norm(x + drops.attention(self.attention.out(context), places))
-        changed = drops.activation(activate(self.inner(x), self.activation), places)
-        return self.inner_norm(x + drops.inner(self.outer(changed), places))
+    def _finish(self, x: Tensor, context: Tensor, drops: Drops, positions: Positions | None) -> Tensor:
+        """Everything after attention: per token, (B, L, D) or (M, D) at positions."""
+        x = self.attention_norm(x + drops.attention(self.attention.out(context), positions))
+        changed = drops.activation(activate(self.inner(x), self.activation), positions)
+        return self.inner_norm(x + drops.inner(self.outer(changed), positions))

@@ -35,7 +35,7 @@ def shift(scores: Tensor, keys: int) -> Tensor:
     return flat.unflatten(-1, (queries, across - 1))[..., :keys]
 
 
-def shift_at(scores: Tensor, positions: Tensor, queries: int, keys: int) -> Tensor:
-    """`shift` for the queries in columns `positions` (B, K) of rows of `queries` tokens: (B, H, K, R) to (B, H, K, Lk)."""
-    columns = queries - 1 - positions[:, :, None] + torch.arange(keys, device=scores.device)
-    return scores.gather(-1, columns[:, None].expand(-1, scores.shape[1], -1, -1))
+def shift_at(scores: Tensor, columns: Tensor, queries: int, keys: int) -> Tensor:
+    """`shift` for the queries at `columns` (B, K) of rows of `queries` tokens: (B, H, K, R) to (B, H, K, Lk)."""
+    shifted = queries - 1 - columns[:, :, None] + torch.arange(keys, device=scores.device)
+    return scores.gather(-1, shifted[:, None].expand(-1, scores.shape[1], -1, -1))

@@ -21,12 +21,12 @@ class Rotation(NamedTuple):
         return turned.to(x.dtype)
 
 
-def rotation(positions: Tensor, width: int, base: float) -> Rotation:
+def rotation(position_ids: Tensor, width: int, base: float) -> Rotation:
     """The rotation of positions (B or 1, L): pair k of W/2 turns by position / base^(2k/W).
 
     Differs: the paper turns neighbouring columns; halves are turned here, as in transformers, which is the same up to an
     order of the columns.
     """
-    pair = torch.arange(0, width, 2, dtype=torch.float32, device=positions.device)
-    angle = positions[:, None, :, None].float() * (1.0 / base ** (pair / width))
+    pair = torch.arange(0, width, 2, dtype=torch.float32, device=position_ids.device)
+    angle = position_ids[:, None, :, None].float() * (1.0 / base ** (pair / width))
     return Rotation(angle.cos(), angle.sin())

@@ -15,7 +15,7 @@ from cloze.networks.blocks.relative import functional
 from cloze.networks.blocks.rotary import rotation
 from cloze.networks.blocks.visibility import Visibility, visibility
 
-Positions = Literal["learned", "sinusoid", "none", "rotary", "functional"]
+PositionScheme = Literal["learned", "sinusoid", "none", "rotary", "functional"]
 
 
 class Sight(NamedTuple):
@@ -31,7 +31,7 @@ class Sights:
 
     layers: int
     head_width: int
-    positions: Positions
+    positions: PositionScheme
     bases: tuple[float, float]
     limit: int
     band: int | None
@@ -54,7 +54,7 @@ class Sights:
         return self.band is not None and (self.dense_every is None or layer % self.dense_every > 0)
 
     def __call__(
-        self, tokens: Tensor, *, positions: Tensor | None, order: Tensor | str, block: Tensor | None, past: int
+        self, tokens: Tensor, *, position_ids: Tensor | None, order: Tensor | str, block: Tensor | None, past: int
     ) -> list[Sight]:
         """One view for each layer of tokens (B, L) after `past` cached ones; layers of a kind hold the same objects."""
         length, device = tokens.shape[1], tokens.device
@@ -62,21 +62,21 @@ class Sights:
         near = seen
         if self.band is not None:
             near = narrow(seen, order, self.band, length=length, past=past, device=device)
-        far_where, near_where = self._where(positions, length, past, device)
+        far_where, near_where = self._where(position_ids, length, past, device)
         far, near_by = Sight(seen, far_where), Sight(near, near_where)
         return [near_by if self.banded(layer) else far for layer in range(self.layers)]
 
     def _where(
-        self, positions: Tensor | None, length: int, past: int, device: torch.device
+        self, position_ids: Tensor | None, length: int, past: int, device: torch.device
     ) -> tuple[Where, Where]:
         """For global and for local layers."""
         if self.positions == "functional":
             relative = functional(self.limit, self.head_width, length=length, past=past, device=device)
             return relative, relative
         if self.positions == "rotary":
-            if positions is None:
-                positions = torch.arange(past, past + length, device=device)[None]
-            turned = rotation(positions, self.head_width, self.bases[0])
+            if position_ids is None:
+                position_ids = torch.arange(past, past + length, device=device)[None]
+            turned = rotation(position_ids, self.head_width, self.bases[0])
             same = self.band is None or self.bases[0] == self.bases[1]
-            return turned, turned if same else rotation(positions, self.head_width, self.bases[1])
+            return turned, turned if same else rotation(position_ids, self.head_width, self.bases[1])
         return None, None

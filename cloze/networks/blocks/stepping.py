@@ -55,9 +55,9 @@ def turned(length: int, lengths: Tensor | None, device: torch.device) -> Tensor:
     return torch.where(step < last, last - 1 - step, step)
 
 
-def reorder(x: Tensor, places: Tensor) -> Tensor:
-    """Rows (B, L, D) read at places (1 or B, L)."""
-    return x.gather(1, places[:, :, None].expand(x.shape))
+def reorder(x: Tensor, positions: Tensor) -> Tensor:
+    """Rows (B, L, D) read at positions (1 or B, L)."""
+    return x.gather(1, positions[:, :, None].expand(x.shape))
 
 
 def real_tokens(lengths: Tensor, length: int) -> Tensor:

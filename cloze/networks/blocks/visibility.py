@@ -34,22 +34,22 @@ class Visibility:
     _biases: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False, compare=False)  # the same for all layers
 
     def bias(
-        self, dtype: torch.dtype, length: int, device: torch.device, positions: Tensor | None = None
+        self, dtype: torch.dtype, length: int, device: torch.device, columns: Tensor | None = None
     ) -> Tensor | None:
         """What is added to scores: 0 where seen, minus infinity elsewhere; broadcasts to (B, H, Lq, Lk). None: nothing.
 
-        With `positions` (B, K) only those queries: (B, 1, K, Lk). Every token sees itself, so no row of scores is minus
+        With `columns` (B, K) only those queries: (B, 1, K, Lk). Every token sees itself, so no row of scores is minus
         infinity throughout.
         """
         if self.kind == "all":
             return None
         if self.kind == "causal":
             whole = _causal_bias(length, dtype, device)
-            return whole if positions is None else whole[positions][:, None]
+            return whole if columns is None else whole[columns][:, None]
         assert self.mask is not None  # `mask` is the only kind left
-        if positions is not None:
-            row = torch.arange(len(positions), device=device)[:, None]
-            return _bias(self.mask.expand(len(positions), -1, -1, -1)[row, 0, positions][:, None], dtype)
+        if columns is not None:
+            row = torch.arange(len(columns), device=device)[:, None]
+            return _bias(self.mask.expand(len(columns), -1, -1, -1)[row, 0, columns][:, None], dtype)
         if dtype not in self._biases:
             self._biases[dtype] = _bias(self.mask, dtype)
         return self._biases[dtype]
