@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cloze.corpus.records.windows import windows
 from cloze.tasks.answers import answer_scores, scoring_of
-from cloze.tasks.extraction import best_places, best_span, best_threshold
+from cloze.tasks.extraction import best_positions, best_span, best_threshold
 
 scores = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=8)
 
@@ -42,7 +42,7 @@ def test_every_token_may_begin_an_answer_in_one_window_that_shows_most_around_it
     stride = min(stride, room - 1)
     _, shown = windows(np.array([[0, tokens]]), room, stride)
     begin, count = shown.first[:, 1], shown.kept[:, 1]
-    places = best_places(begin, count, tokens)
+    places = best_positions(begin, count, tokens)
     owners = [[number for number, (a, own) in enumerate(zip(begin, places, strict=True)) if 0 <= t - a < len(own) and own[t - a]]
               for t in range(tokens)]  # fmt: skip
     for token, own in enumerate(owners):
