@@ -52,7 +52,30 @@ class Assignment:
         own = self.tasks or {alone: Labelled(self.task, tuple(map(str, self.train)), tuple(map(str, self.dev)))}
         return {**({} if self.first is None else {FIRST: self.first}), **own}
 
+    def words(self, checkpoint: str | Path, out: Path, seeds: Sequence[int]) -> tuple[str, ...]:
+        """The command line that learns this; empty where no command line could say it (several files of one kind)."""
+        one = [Labelled(self.task, tuple(map(str, self.train)), tuple(map(str, self.dev)))]
+        if any(len(files) != 1 for task in (self.tasks.values() or one) for files in (task.train, task.dev)):
+            return ()
+        words = ["cloze", "finetune", str(checkpoint)]
+        if self.first is not None:
+            words += ["--first", _typed(self.first)]
+        if self.tasks:
+            words += [word for name, task in self.tasks.items() for word in ("--task", f"{name}={_typed(task)}")]
+        else:
+            words += ["--task", self.task, "--train", *one[0].train, "--dev", *one[0].dev]
+        words += ["--recipe", str(self.recipe)] if self.recipe is not None else []
+        words += [word for override in self.overrides for word in ("--set", override)]
+        words += [word for bind in self.binds for word in ("--bind", bind)]
+        words += ["--seeds", ",".join(map(str, seeds))] if tuple(seeds) != (1,) else []
+        return (*words, "--out", str(out))
+
     @property
     def checkpoints(self) -> dict[str, Path]:
         """The folders that are bound, by name."""
         return {name: Path(given[0]) for name, given in parse_binds(self.binds).items()}
+
+
+def _typed(task: Labelled) -> str:
+    """A task as it is typed: TYPE:TRAIN,DEV."""
+    return f"{task.type}:{','.join(task.train)},{','.join(task.dev)}"

@@ -162,6 +162,7 @@ def learn(
                 Asked(shown, out=str(out), overrides=tuple(assignment.overrides)), [], checkpoints=checkpoints,
                 binds={name: one.train for name, one in files.items()}, dev={name: one.dev for name, one in files.items()},
                 tokenizer=Path(checkpoint) if from_scratch else None, seed=seed, device=device, extend=extend, report=report,
+                command=assignment.words(checkpoint, out, seeds),
             )
             if len(seeds) > 1:
                 request.say(f"seed {seed}")

@@ -59,6 +59,10 @@ class Asked(NamedTuple):
 
     def command(self, **changes: Any) -> str:
         """The command line, with other values in it."""
+        return shlex.join(self.words(**changes))
+
+    def words(self, **changes: Any) -> tuple[str, ...]:
+        """The words of the command line, with other values in it."""
         new = self._replace(**changes)
         words = ["cloze", "pretrain", new.recipe]
         words += ["--size", new.size] if new.size else []
@@ -66,7 +70,7 @@ class Asked(NamedTuple):
         words += ["--budget", new.budget] if new.budget else []
         words += [word for override in new.overrides for word in ("--set", override)]
         words += [word for file in new.with_files for word in ("--with", file)]
-        return shlex.join([*words, *new.more, "--out", new.out])
+        return (*words, *new.more, "--out", new.out)
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,8 @@ class Request:
 
     `binds` are paths of sources by name, `checkpoints` the folders of the checkpoints that networks come `from`. `fit`: the
     recipe is to be fitted to the budget; otherwise it is trained as it stands. `dev` are the files of the dev set of each source
-    of labelled text, `held_out` those of held-out text in place of a share of the corpus.
+    of labelled text, `held_out` those of held-out text in place of a share of the corpus. `command` are the words that the run
+    was started with.
     """
 
     asked: Asked
@@ -95,6 +100,7 @@ class Request:
     report: Say | None = None
     fit: bool = False
     verbose: bool = False
+    command: tuple[str, ...] = ()
 
     @property
     def say(self) -> Say:
@@ -120,7 +126,8 @@ def requested(
         raise CheckpointError(f"{init}: there is no such folder. --init is a run folder or a Hugging Face folder to begin with.")
     return loaded, Request(
         asked, asked.corpus, {name: given for name, given in bound.items() if name not in checkpoints}, checkpoints, tokenizer,
-        init=None if init is None else Path(init), fit=to_be_fitted(asked, loaded) and not as_published, **options,
+        init=None if init is None else Path(init), fit=to_be_fitted(asked, loaded) and not as_published,
+        command=asked.words(), **options,
     )
 
 

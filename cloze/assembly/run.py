@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,8 @@ def run_stage(
         if made.changes:
             request.say(made.table(spend.typed, request.asked.stage))
         run, _ = prepare(loaded, request, out, within(made, request, spend), begin, made=made, trials=trials)
+        if sys.stderr.isatty():
+            request.say("Ctrl-C stops the run with a checkpoint; the same command then resumes it.")
         try:
             outcome = train(run)
         finally:

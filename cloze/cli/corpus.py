@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloze.cli.hints import suggest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -129,6 +131,8 @@ def build(
     seconds = time.perf_counter() - began
     speed = store.report["bytes"] / 1e6 / max(seconds, 1e-9)
     say(f"{out}: built in {time.perf_counter() - started:.1f} s, encoding {speed:.1f} MB/s")
+    if not quiet:
+        suggest("cloze", "pretrain", recipe or "quick", "--corpus", out, "--budget", "10m", "--out", "RUN")
 
 
 @app.command()
@@ -190,6 +194,7 @@ def _build_labelled(paths: list[str], out: Path, tokenizer: Path | None, source:
     )
     if not quiet:
         typer.echo(f"{out}: {store.documents:,} rows")
+        suggest("cloze", "finetune", tokenizer, "--train", out, "--dev", "DEV.tsv", "--out", "TUNED")
 
 
 def _labelled(task: str, values: list[str], column: str | None, text_format: str) -> Any:

@@ -69,6 +69,7 @@ def command(
         )
         return
     files = files or []
+    from cloze.cli.hints import suggest
     from cloze.corpus.readers.labelled import as_format, as_quoting
     from cloze.tasks.result import is_tuned, task_of
 
@@ -100,6 +101,8 @@ def command(
     for folder, (_, found) in zip(folders, measured, strict=True):
         for file, one in found.items():
             _show(f"{folder}: {file}" if len(folders) > 1 else file, one)
+    if len(folders) == 1 and asked is None:
+        suggest("cloze", "predict", checkpoint, files[0], *(["--task", task] if task else []), "--out", "predictions.jsonl")
     for file, differences in compared.items():
         print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
         for name, difference in differences.items():

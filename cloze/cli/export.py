@@ -24,6 +24,7 @@ def command(
     word2vec-binary. The folder opens in transformers and sentence-transformers. It holds the model, its tokenizer, its recipe
     and a model card; of the run's text, log and checkpoints it holds nothing.
     """
+    from cloze.cli.hints import suggest
     from cloze.errors import UserError
 
     if to != "huggingface":
@@ -36,6 +37,7 @@ def command(
             raise UserError(f"unknown format {to!r}. {nearest(to, ('huggingface', *FORMATS))}")
         count, width, remarks = write_vectors(model, to, out, overwrite=overwrite)
         print(f"{out}: {count:,} vectors of width {width}")
+        following: tuple[object, ...] = ("cloze", "neighbours", out, "WORD")
     else:
         if overwrite:
             raise UserError("--overwrite replaces a file of vectors; for --to huggingface choose a new or empty folder.")
@@ -44,8 +46,10 @@ def command(
         codes = [code.strip() for code in (language or "").split(",") if code.strip()]
         remarks = share(model, out, languages=codes, licence=licence, data=data, task=task)
         print(f"{out}: ready to publish")
+        following = ("cloze", "show", out)
         missing = [name for name, value in (("--language", codes), ("--licence", licence), ("--data", data)) if not value]
         if missing:
-            print(f"  the card does not say {', '.join(missing)}")
+            print(f"  the model card lacks what {', '.join(missing)} would say")
     for remark in remarks:
         print(f"  {remark}")
+    suggest(*following)

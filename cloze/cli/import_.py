@@ -26,6 +26,7 @@ def command(
     A run of cloze can be written anew with the words of a larger table of vectors, each by a linear map of its vector:
     cloze import SKIP-THOUGHT --words GoogleNews.bin --out LARGER. Of the recipe cove, --encoder keeps what classifiers read.
     """
+    from cloze.cli.hints import suggest
     from cloze.errors import CheckpointError
     from cloze.interop import import_folder
 
@@ -53,6 +54,7 @@ def command(
     for remark in dict.fromkeys(remarks):
         typer.echo(f"  {remark}")
     typer.echo(f"written to {out}")
+    suggest("cloze", "show", out)
 
 
 def _copied(source: Path) -> list[str]:

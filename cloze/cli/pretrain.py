@@ -58,6 +58,7 @@ def command(
 
     Exit code: 0 when the budget is spent, 130 after Ctrl-C and 143 after SIGTERM, each with a checkpoint."""
     from cloze.assembly.run import pretrain
+    from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
     from cloze.corpus.readers.formats import with_column
     from cloze.errors import UserError, nearest
@@ -84,4 +85,5 @@ def command(
             device=device, extend=extend, with_files=with_files or [], tensorboard=tensorboard, strategy=strategy,  # type: ignore[arg-type]
             as_published=as_published, verbose=verbose,
         )
+        hint(out)
     raise typer.Exit(outcome.exit_code)  # a run that a signal stopped is not done: `pretrain && finetune` must stop there

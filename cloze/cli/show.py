@@ -1,4 +1,4 @@
-"""`cloze show`: one recipe in full, every default filled in."""
+"""`cloze show`: one recipe in full, or what a run, a checkpoint, a store, a tokenizer or a file of vectors is."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import typer
 
 
 def command(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name or file, or a run folder.")],
+    what: Annotated[
+        str, typer.Argument(metavar="RECIPE|PATH", help="A recipe's name or file; or a run, checkpoint, store or vectors.")
+    ],
+    recipe: Annotated[bool, typer.Option("--recipe", help="Of a run or a checkpoint, print the recipe.")] = False,
     size: Annotated[str | None, typer.Option(help="Rescale the networks: tiny, mini, small, medium, base, large.")] = None,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="Override a value: path=value.")] = None,
     with_files: Annotated[list[Path] | None, typer.Option("--with", help="A Python file that registers parts.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML, with the hash.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; of a recipe, with its hash.")] = False,
     budget: Annotated[
         str | None, typer.Option(help="Show it as `cloze pretrain` would fit it to this budget, and what was changed and why.")
     ] = None,
@@ -21,25 +24,60 @@ def command(
         Path | None, typer.Option("--corpus", help="With --budget: the store or text that the fit is measured on.")
     ] = None,
 ) -> None:
-    """Print a recipe in its canonical form. What is printed is itself a recipe: cloze show bert > mine.yaml"""
+    """Show a recipe with every default, or say what a folder is, how far its run came, and what to do with it.
+
+    A printed recipe is itself a recipe: cloze show bert > mine.yaml. A run, a checkpoint, a token store, a tokenizer or word
+    vectors: cloze show RUN
+    """
+    from cloze.errors import UserError
+
+    if corpus is not None and budget is None:
+        raise UserError("--corpus: a recipe is the same on every text. Give it with --budget, to which the recipe is fitted.")
+    if recipe or budget is not None or size is not None or overrides or not _is_made(what):
+        _show_recipe(what, size, overrides or [], with_files or [], budget, corpus, as_json=as_json)
+        return
+    from cloze.assembly.parts import import_files
+    from cloze.assembly.usable import usable
+    from cloze.reports.about import about
+
+    import_files(with_files or [])
+    found = about(Path(what), usable)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(found.data(), ensure_ascii=False, indent=2))
+        return
+    typer.echo(str(found))
+
+
+def _is_made(what: str) -> bool:
+    """Whether this is a path and neither a recipe's name nor a file with one."""
+    from cloze.assembly.load import recipe_names, task_recipe_names
+
+    path = Path(what)
+    if what in recipe_names() or what in task_recipe_names():
+        return False
+    return path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml"))
+
+
+def _show_recipe(
+    what: str, size: str | None, overrides: list[str], with_files: list[Path], budget: str | None, corpus: Path | None, *,
+    as_json: bool,
+) -> None:
+    """Print a recipe in its canonical form, as JSON with its hash; with a `budget` as it is fitted to that."""
     from cloze.assembly.canonical import to_yaml
     from cloze.assembly.load import load_recipe
-    from cloze.errors import UserError
 
     told = ""
     if budget is not None:
         from cloze.assembly.planning import fitted_recipe
         from cloze.training.budget import Budget
 
-        made, by = fitted_recipe(
-            recipe, budget, corpus=corpus, size=size, overrides=overrides or [], with_files=with_files or []
-        )
+        made, by = fitted_recipe(what, budget, corpus=corpus, size=size, overrides=overrides, with_files=with_files)
         loaded, table = made.recipe, made.table(Budget.parse(budget).typed) if made.changes else ""
         told = "".join(f"# {line}\n" for line in [*table.splitlines(), f"{by}."])
-    elif corpus is not None:
-        raise UserError("--corpus: a recipe is the same on every text. Give it with --budget, to which the recipe is fitted.")
     else:
-        loaded = load_recipe(recipe, size=size, overrides=overrides or [], with_files=with_files or [])
+        loaded = load_recipe(what, size=size, overrides=overrides, with_files=with_files)
     if as_json:
         import json
 

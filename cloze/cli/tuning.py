@@ -33,6 +33,7 @@ def run_recipe(
 ) -> None:
     """Train the recipe of a task onto a checkpoint, and print the result."""
     from cloze.assembly.finetune import learn, measured_on
+    from cloze.cli.hints import hint
     from cloze.cli.quiet import silence
 
     with silence(on=as_json, results=True), _replacing(out, overwrite=overwrite):
@@ -42,10 +43,13 @@ def run_recipe(
         )
         stopped = [outcome for outcome in tuned.outcomes.values() if not outcome.finished]
         if stopped:
+            hint(out)
             raise typer.Exit(stopped[0].exit_code)
         if test is not None:
             tuned = measured_on(tuned, [test], "test")
     show(tuned.described, out, as_json=as_json)
+    if not as_json:
+        hint(out)
 
 
 @contextmanager

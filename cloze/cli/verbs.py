@@ -21,7 +21,7 @@ class Verb(NamedTuple):
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Recipes": {
         "list": Verb("list_", "every recipe in one table"),
-        "show": Verb("show", "one recipe in full, every default filled in"),
+        "show": Verb("show", "a recipe in full; or what a run, a checkpoint or a store is"),
         "diff": Verb("diff", "what two recipes do differently"),
         "check": Verb("check", "is my recipe legal, and what will it do"),
         "explain": Verb("explain", "what a part does: keys, types, bounds, defaults, recipes that use it"),

@@ -40,6 +40,18 @@ def alone_in(folder: Path, *, first: bool) -> Iterator[None]:
             del _held[place]
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a process trains in a folder now."""
+    try:
+        with open(folder / LOCK, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no lock, or a file system without locks
+        pass
+    return False
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[TextIO]:
     """The folder's lock file, open and locked."""

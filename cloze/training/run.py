@@ -87,7 +87,7 @@ class Run:
     of `step`, whole and on the CPU, under all its names. `samples(step)` returns what a report should show (filled
     masks); it is called at every evaluation, on every rank. `odds` are those of the mixture's entries (default: equal).
     `micro_batch` is how many rows are read at once, and `fitted` the values that fit the recipe to the budget, both for the
-    record: a run that resumes has the same.
+    record: a run that resumes has the same. `command` is the command line that started it, empty where there was none.
     `borrowed` are parts of the step (`networks.teacher`) that come from elsewhere and never move: no checkpoint holds them.
     `train` says by network what of it moves when (default: everything), `layerwise` how fast each depth. `baselines` are what the
     losses of its objectives are compared with, by their names in the log; `selection` is how the checkpoint is chosen that
@@ -120,6 +120,7 @@ class Run:
     selection: Selection | None = None
     say: Callable[[str], None] | None = None
     verbose: bool = False
+    command: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Refuse what cannot be run before anything is written."""
@@ -235,7 +236,7 @@ def write_run_record(run: Run, environment: Mapping[str, Any]) -> None:
     record = {
         "recipe_hash": run.record.recipe_hash, "identity": run.record.identity, "recipe": run.record.recipe,
         "budget": str(run.budget), "seed": run.seed, "inputs": run.record.inputs,
-        "micro_batch": run.micro_batch, "fitted": list(run.fitted),
+        "micro_batch": run.micro_batch, "fitted": list(run.fitted), "command": list(run.command),
     }
     for name, content in (("run.json", record), ("environment.json", {**environment, **run.record.environment})):
         path = run.folder / "cloze" / name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -326,7 +327,17 @@ def test_a_run_that_a_signal_stops_ends_with_the_code_of_the_signal(
     monkeypatch.setattr(Session, "write_log", log)
     arguments = ["pretrain", str(recipe), "--corpus", "run/cloze/corpus/main/store", "--out", "stopped", "--budget", "9steps"]
     assert main([*arguments, "--set", "training.log_every=1", "--device", "cpu"]) == code
-    assert f"stopped by {number.name} at step 3; checkpoint written." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"stopped by {number.name} at step 3; checkpoint written." in said
+    given = "--corpus run/cloze/corpus/main/store --budget 9steps --set training.log_every=1 --device cpu"
+    resume = f"cloze pretrain {recipe} {given}"
+    assert said.splitlines()[-1] == f"To resume: {resume} --out stopped"
+    assert main(["show", "stopped"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"stopped: a pre-training run, stopped by {number.name} after 33% of the budget\n")
+    assert f"next:\n  {resume} --out stopped\n" in shown
+    assert main(shlex.split(said.splitlines()[-1].removeprefix("To resume: cloze "))) == 0
+    assert "the budget is spent at step 9" in capsys.readouterr().err
 
 
 def test_the_end_of_a_run_says_its_held_out_loss(place: Path, recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -334,7 +345,31 @@ def test_the_end_of_a_run_says_its_held_out_loss(place: Path, recipe: Path, caps
     assert main(arguments) == 0
     log = [json.loads(line) for line in (place / "new" / "cloze" / "log.jsonl").read_text().splitlines()]
     (loss,) = [event["loss"] for event in log if event["event"] == "held_out"]
-    assert f"the budget is spent at step 1, held-out loss {loss:.4f}; checkpoint written." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"the budget is spent at step 1, held-out loss {loss:.4f}; checkpoint written." in said
+    next_line = shlex.split(said.splitlines()[-1])
+    assert next_line[:4] == ["Next:", "cloze", "fill", "new"] and "[MASK]" in next_line[4]
+    assert said.splitlines()[-1].endswith("(more: cloze show new)")
+
+
+def test_show_says_what_a_run_is_and_its_commands_work(
+    place: Path, recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.move("run", "my run")  # the commands name the folder where it is now, quoted for the shell
+    assert main(["show", "my run"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("my run: a pre-training run, finished\n  recipe         mine\n  network        transformer, 1 ")
+    spaced = " ".join(shown.split())
+    for part in ("started from random weights", "budget 2steps spent 100%: 2 steps,", "checkpoints of steps 0, 1, 2",
+                 "tokenizer wordpiece,", "held out loss token_prediction "):  # fmt: skip
+        assert part in spaced, part
+    commands = [line.strip() for line in shown.partition("next:\n")[2].splitlines()]
+    assert [shlex.split(one)[1] for one in commands] == ["fill", "score", "finetune", "export", "pretrain", "report"]
+    assert all("'my run'" in one for one in commands)
+    assert main(shlex.split(commands[0])[1:]) == 0
+    assert commands[4].endswith("--budget 4steps --device cpu --out 'my run' --extend")
+    assert main(["show", "my run", "--recipe"]) == 0
+    assert "\nname: mine\n" in f"\n{capsys.readouterr().out}"
 
 
 def test_diff_of_two_runs_heads_the_columns_with_their_folders(

@@ -1,0 +1,56 @@
+"""What a checkpoint can do: it is opened, and each use is tried as far as its refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloze.assembly.build import load_checkpoint
+from cloze.decoding.ready import to_fill, to_generate, to_score
+from cloze.decoding.sequence import answers
+from cloze.errors import ClozeError
+from cloze.interop.vectors.checkpoint import PART, has_vectors
+
+
+@dataclass(frozen=True)
+class Usable:
+    """The network of a checkpoint, its size and the verbs that take it; `fault` is why it cannot be opened.
+
+    `answers`: what it generates is an answer to a text, not its continuation.
+    """
+
+    network: str = ""
+    parameters: int = 0
+    heads: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()
+    answers: bool = False
+    fault: str = ""
+
+
+def usable(folder: Path) -> Usable:
+    """What can be done with the checkpoint in a folder."""
+    try:
+        loaded = load_checkpoint(folder)
+    except ClozeError as error:
+        return Usable(fault=str(error))
+    model, arguments = loaded.imported.model, loaded.network_arguments
+    known = {key: arguments[key] for key in ("layers", "width", "heads") if isinstance(arguments.get(key), int)}
+    sizes = [f"width {size}" if key == "width" else f"{size} {key if size != 1 else key[:-1]}" for key, size in known.items()]
+    words = model.part == PART
+    tests: dict[str, Callable[[Any], Any]] = {} if words else {"fill": to_fill, "generate": to_generate, "score": to_score}
+    verbs = [verb for verb, test in tests.items() if _takes(test, loaded)]
+    verbs += ["neighbours"] if has_vectors(model) else []
+    return Usable(
+        ", ".join([model.part, *sizes]), loaded.parameters, tuple(loaded.heads), tuple(verbs),
+        "generate" in verbs and answers(to_generate(loaded).reader),
+    )
+
+
+def _takes(test: Callable[[Any], Any], loaded: Any) -> bool:
+    try:
+        test(loaded)
+    except ClozeError:
+        return False
+    return True

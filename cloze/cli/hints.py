@@ -1,0 +1,22 @@
+"""The last line of a command: what to do next, on standard error so that standard output holds the result alone."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import typer
+
+
+def hint(run: Path) -> None:
+    """Print how to resume a run, or a command that uses it; of several processes the first one does."""
+    from cloze.reports.about_run import next_step
+
+    if int(os.environ.get("RANK", 0)) == 0:
+        typer.echo(next_step(run), err=True)
+
+
+def suggest(*words: object) -> None:
+    """Print a command that makes sense next, its words quoted for the shell."""
+    typer.echo(f"Next: {shlex.join(map(str, words))}", err=True)

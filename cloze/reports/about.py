@@ -1,0 +1,183 @@
+"""What a folder or a file is, in one screen: `cloze show PATH`. Read leniently and never changed.
+
+To describe another kind of thing: a function path → `About`, and its line in `about`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cloze.corpus.readers.not_text import what_is
+from cloze.errors import CheckpointError, ClozeError, beside
+
+if TYPE_CHECKING:
+    from cloze.reports.about_checkpoint import Opens
+
+TEXT = "TEXT.txt"  # stands for a file of the user's in a command
+
+
+class Fact(NamedTuple):
+    """Something that is known of a thing: its name and value for a program, its lines for a person."""
+
+    name: str
+    value: Any
+    text: str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a thing is: its kind, a sentence, facts, and the commands that make sense next."""
+
+    kind: str
+    path: Path
+    summary: str
+    facts: Sequence[Fact] = ()
+    next: Sequence[str] = ()
+    parts: Sequence[About] = field(default=())
+
+    def data(self) -> dict[str, Any]:
+        """Plain values for `--json`."""
+        made: dict[str, Any] = {"kind": self.kind, "path": str(self.path), "summary": self.summary}
+        made |= {fact.name: fact.value for fact in self.facts}
+        if self.parts:
+            made["parts"] = [part.data() for part in self.parts]
+        return {**made, "next": list(self.next)}
+
+    def __str__(self) -> str:
+        wide = max((len(fact.name) for fact in self.facts), default=0)
+        lines = [f"{self.path}: {self.summary}"]
+        for fact in self.facts:
+            first, *rest = [fact.text] if isinstance(fact.text, str) else fact.text or [""]
+            lines += [f"  {fact.name.replace('_', ' '):<{wide}}  {first}", *(f"  {'':<{wide}}  {line}" for line in rest)]
+        lines += [f"  {part.path}: {part.summary}" for part in self.parts]
+        if self.next:
+            lines += ["next:", *(f"  {command}" for command in self.next)]
+        return "\n".join(lines)
+
+
+def about(path: Path, opens: Opens) -> About:
+    """What a path is. `opens` tells of a checkpoint what can be done with it. What is of no known kind is a `CheckpointError`."""
+    from cloze.reports.about_checkpoint import about_checkpoint
+    from cloze.reports.about_run import about_prepared, about_run, about_runs, is_prepared, is_run
+
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such file or folder. {beside(path)}".rstrip())
+    if path.is_file():
+        return about_vectors(path)
+    kind = what_is(path)
+    if kind == "a token store":
+        return about_store(path)
+    if is_run(path):
+        return about_run(path, opens)
+    if kind == "a checkpoint" or kind == "a run folder":
+        return about_checkpoint(path, opens)
+    if kind == "a tokenizer folder":
+        return about_tokenizer(path)
+    if is_prepared(path):
+        return about_prepared(path)
+    found = about_runs(path, opens)
+    if found is None:
+        held = sorted(one.name for one in path.iterdir())
+        shown = ", ".join(held[:6]) + (f" and {len(held) - 6} more" if len(held) > 6 else "")
+        raise CheckpointError(
+            f"{path}: holds {shown or 'nothing'}; expected a run, a checkpoint, a token store, a tokenizer or word vectors."
+        )
+    return found
+
+
+def about_store(path: Path) -> About:
+    """A token store."""
+    from cloze.corpus import RecordStore, Store
+
+    store = Store.open(path)
+    report, records = store.report, isinstance(store, RecordStore)
+    files = [str(one["path"]) for one in report.get("files", ())] or list(getattr(store, "about", {}).get("files", ()))
+    facts = [
+        Fact("documents", store.documents, f"{store.documents:,}"), Fact("tokens", len(store.tokens), f"{len(store.tokens):,}"),
+        Fact("vocabulary", store.vocab_size, f"{store.vocab_size:,} ids, tokenizer {store.tokenizer_hash[:12]}"),
+    ]
+    if not records:
+        facts.insert(1, Fact("sentences", store.sentences, f"{store.sentences:,}"))
+    if store.languages:
+        facts.append(Fact("languages", list(store.languages), ", ".join(store.languages)))
+    if files:
+        more = f" and {len(files) - 3:,} more" if len(files) > 3 else ""
+        facts.append(Fact("built_from", files, ", ".join(files[:3]) + more))
+    facts.append(Fact("size", size_of(path), shown_size(size_of(path))))
+    if records:
+        steps = [command("cloze", "finetune", "CHECKPOINT", "--train", path, "--dev", "DEV.tsv", "--out", "TUNED")]
+    else:
+        steps = [
+            command("cloze", "pretrain", "quick", "--corpus", path, "--budget", "10m", "--out", "RUN"),
+            command("cloze", "peek", "quick", "--corpus", path),
+        ]
+    what = "a token store of labelled text" if records else "a token store"
+    return About("token_store", path, what, facts, [*steps, command("cloze", "corpus", "check", path)])
+
+
+def about_tokenizer(path: Path) -> About:
+    """A folder with a tokenizer."""
+    from cloze.text import Tokenizer
+
+    found = Tokenizer.load(path)
+    facts = [
+        Fact("type", found.kind, found.kind), Fact("vocabulary", found.size, f"{found.size:,} ids"),
+        Fact("special_tokens", dict(found.literals), ", ".join(map(str, found.literals.values()))),
+        Fact("hash", found.hash, found.hash[:12]),
+    ]
+    steps = [command("cloze", "corpus", "build", TEXT, "--tokenizer", path, "--out", "STORE")]
+    return About("tokenizer", path, "a tokenizer", facts, steps)
+
+
+def about_vectors(path: Path) -> About:
+    """A file of word vectors; another file is a `CheckpointError`."""
+    from cloze.interop.vectors import open_vectors
+    from cloze.interop.vectors.opening import kind_of
+
+    formats = {"text": "text", "word2vec-binary": "word2vec's binary file", "fasttext": "fastText's .bin file"}
+    try:
+        kind, found = kind_of(path), open_vectors(path, repeated="first")
+    except ClozeError as error:
+        raise CheckpointError(
+            f"{path}: expected a recipe (.yaml), a run, a checkpoint, a token store, a tokenizer or word vectors.\n"
+            f"  As word vectors: {error}"
+        ) from None
+    words = found.words
+    facts = [
+        Fact("words", len(words), f"{len(words):,}: {', '.join(words[:5])} …"),
+        Fact("width", found.width, str(found.width)), Fact("format", kind, formats[kind]),
+        Fact("size", path.stat().st_size, shown_size(path.stat().st_size)),
+    ]
+    word = next((word for word in words if word.isalpha() and len(word) > 3), words[0] if len(words) else "WORD")
+    steps = [
+        command("cloze", "neighbours", path, word), command("cloze", "evaluate", path, "--similarity", "PAIRS.txt"),
+        command("cloze", "import", path, "--out", f"{path.name.partition('.')[0]}-checkpoint"),
+    ]
+    return About("word_vectors", path, "word vectors", facts, steps)
+
+
+def command(*words: object) -> str:
+    """A command line, its words quoted for the shell where they must be."""
+    return shlex.join(map(str, words))
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder, those that are linked several times counted once."""
+    found = [file.stat() for file in folder.rglob("*") if file.is_file()]
+    return sum({(one.st_dev, one.st_ino): one.st_size for one in found}.values())
+
+
+def shown_size(count: float) -> str:
+    """Bytes as people write them.
+
+    >>> shown_size(2_340), shown_size(45_600_000), shown_size(3.2e9)
+    ('2.3 kB', '45.6 MB', '3.2 GB')
+    """
+    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
+        if count >= scale:
+            return f"{count / scale:,.1f} {unit}"
+    return f"{count / 1e3:,.1f} kB"

@@ -1,0 +1,164 @@
+"""What a checkpoint is: a folder of cloze or of transformers that holds weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from cloze.reports.about import About, Fact, command, shown_size, size_of
+from cloze.reports.run import read_environment, read_recipe
+
+RECIPE, TASK, NETWORK = Path("cloze") / "recipe.yaml", Path("cloze") / "task.json", Path("cloze") / "network.json"
+
+
+class Usable(Protocol):
+    """What opening a checkpoint tells of it; `fault` is why it cannot be opened (see `cloze.assembly.usable`)."""
+
+    @property
+    def network(self) -> str:
+        """The network and its sizes."""
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers network and heads hold."""
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The names of the heads."""
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """The verbs that take it."""
+
+    @property
+    def answers(self) -> bool:
+        """Whether what it generates answers a text."""
+
+    @property
+    def fault(self) -> str:
+        """Why it cannot be opened; empty where it can."""
+
+
+Opens = Callable[[Path], Usable]
+
+
+def about_checkpoint(path: Path, opens: Opens) -> About:
+    """A checkpoint without the log of its run: exported, imported, or from elsewhere."""
+    can, task = opens(path), read_json(path / TASK)
+    _, recipe = read_recipe(path / RECIPE)
+    whose = f"of the recipe {recipe['name']}" if recipe.get("name") else "that transformers wrote"
+    facts = [*network_facts(path, can), *task_facts(task), files_fact(path)]
+    summary = f"a {'fine-tuned ' if task else ''}checkpoint {whose}, without the log of a run"
+    return About("checkpoint", path, summary, facts, uses(path, can, task))
+
+
+def network_facts(path: Path, can: Usable) -> list[Fact]:
+    """Network, heads and tokenizer, or why they cannot be opened."""
+    if can.fault:
+        return [Fact("fault", can.fault, can.fault.splitlines())]
+    config = read_json(path / "config.json")
+    classes = config.get("architectures") or ()
+    shown = f" ({classes[0]} in transformers)" if classes else ""
+    facts = [
+        Fact("network", can.network, can.network + shown),
+        Fact("parameters", can.parameters, f"{can.parameters:,}"),
+    ]
+    if can.heads:
+        facts.append(Fact("heads", list(can.heads), ", ".join(can.heads)))
+    return [*facts, *_tokenizer(path)]
+
+
+def _tokenizer(path: Path) -> list[Fact]:
+    from cloze.errors import ClozeError
+    from cloze.text import Tokenizer
+
+    try:
+        found = Tokenizer.load(path)
+    except ClozeError:
+        return []
+    value = {"type": found.kind, "size": found.size, "hash": found.hash}
+    return [Fact("tokenizer", value, f"{found.kind}, {found.size:,} ids{', lower case' if found.lower else ''}")]
+
+
+def task_facts(task: Mapping[str, Any]) -> list[Fact]:
+    """What a fine-tuned folder has learned, and its metrics on the dev set next to those of always giving one answer."""
+    if not task:
+        return []
+    several: Mapping[str, Any] = task.get("tasks") or {}
+    kinds = [f"{name}: {one.get('task')}" for name, one in several.items()] or [str(task.get("task"))]
+    facts = [Fact("task", list(several) or task.get("task"), ", ".join(kinds))]
+    labels = task.get("labels") or ()
+    if labels:
+        more = f" and {len(labels) - 8} more" if len(labels) > 8 else ""
+        facts.append(Fact("labels", list(labels), ", ".join(map(str, labels[:8])) + more))
+    columns = {name: value for name, value in (task.get("columns") or {}).items() if isinstance(value, str)}
+    if columns:
+        facts.append(Fact("columns", columns, ", ".join(f"{name}: {value}" for name, value in columns.items())))
+    dev: Mapping[str, Any] = task.get("dev") or {}
+    base: Mapping[str, Any] = task.get("baseline") or {}
+    if dev:
+        always = f"always {str(base['always'])[:40]!r}: " if base.get("always") is not None else ""
+        lines = [
+            f"{name} {value:.4f}" + (f" ({always}{base[name]:.4f})" if name in base else "") for name, value in dev.items()
+        ]
+        facts.append(Fact("dev", {"metrics": dict(dev), "baseline": dict(base)}, lines))
+    return facts
+
+
+def files_fact(path: Path) -> Fact:
+    """What is in a folder, and its size."""
+    inside = sorted(one.name + "/" * one.is_dir() for one in path.iterdir() if not one.name.startswith("."))
+    return Fact("folder", {"files": inside, "bytes": size_of(path)}, f"{shown_size(size_of(path))}: {', '.join(inside)}")
+
+
+def uses(path: Path, can: Usable, task: Mapping[str, Any], *, sample: str = "", dev: Sequence[str] = ()) -> list[str]:
+    """The commands that take a checkpoint; `sample` is a text that its run has shown, `dev` its dev set."""
+    if can.fault:
+        return []
+    if task:
+        name = ["--task", next(iter(task["tasks"]))] if task.get("tasks") else []
+        file = dev[0] if dev else "TEST.tsv"
+        found = [
+            command("cloze", "evaluate", path, file, *name),
+            command("cloze", "predict", path, file, *name, "--out", "predictions.jsonl"),
+        ]
+    else:
+        found = [_shown(path, verb, sample, answers=can.answers) for verb in can.verbs if verb in _EXAMPLES][:2]
+        vectors = can.network.startswith("word_vectors")
+        if "neighbours" in can.verbs and vectors:
+            found += [
+                command("cloze", "neighbours", path, "WORD"), command("cloze", "evaluate", path, "--similarity", "PAIRS.txt"),
+                command("cloze", "export", path, f"{path.resolve().name}.vec", "--to", "word2vec"),
+            ]
+        else:
+            found.append(command("cloze", "finetune", path, "--train", "TRAIN.tsv", "--dev", "DEV.tsv", "--out", tuned(path)))
+    return [*found, *_publishing(path, can)]
+
+
+_EXAMPLES = {
+    "fill": "Write a text with a [MASK] in it.", "generate": "The beginning of a text", "score": "A text to score.",
+}
+
+
+def _shown(path: Path, verb: str, sample: str, *, answers: bool) -> str:
+    fits = sample and ("[MASK]" in sample or "<mask>" in sample) == (verb == "fill")
+    text = sample if fits else "A text to answer." if verb == "generate" and answers else _EXAMPLES[verb]
+    return command("cloze", verb, path, text)
+
+
+def _publishing(path: Path, can: Usable) -> list[str]:
+    if can.network.startswith("word_vectors"):
+        return []
+    target = path.parent / f"{path.resolve().name}-published"
+    return [command("cloze", "export", path, target, "--to", "huggingface", "--language", "en", "--licence", "mit")]
+
+
+def tuned(path: Path) -> Path:
+    """A name for what is fine-tuned from a folder."""
+    return path.parent / f"{path.resolve().name}-tuned"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, {} where it is absent or damaged."""
+    return read_environment(path)

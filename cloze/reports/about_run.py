@@ -1,0 +1,272 @@
+"""What a run folder is: how far it came, what it was trained on, its losses and metrics, and how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cloze.corpus.readers.not_text import STORE_FILE
+from cloze.errors import BudgetError
+from cloze.reports.about import About, Fact, command
+from cloze.reports.about_checkpoint import NETWORK, TASK, Opens, files_fact, network_facts, read_json, task_facts, uses
+from cloze.reports.run import LOG, in_order, number, read_log, read_recipe
+from cloze.training.baselines import Baseline, baselines_from
+from cloze.training.budget import Budget
+from cloze.training.lock import is_held
+from cloze.training.log import duration
+
+Record = dict[str, Any]
+_RECORD, _SEEDS, _STAGES = Path("cloze") / "run.json", Path("cloze") / "seeds", Path("cloze") / "stages"
+_PREPARED = frozenset({"corpus", "stages", "lock"})
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a run, the runs of several seeds, or finished stages before its own run began."""
+    return (path / _RECORD).is_file() or (path / LOG).is_file() or (path / _SEEDS).is_dir() or (path / _STAGES).is_dir()
+
+
+def is_prepared(path: Path) -> bool:
+    """Whether a run was prepared in a folder and did not begin."""
+    inner = path / "cloze"
+    return inner.is_dir() and {one.name for one in inner.iterdir()} <= _PREPARED
+
+
+def about_prepared(path: Path) -> About:
+    """A folder in which the text was read and no run began."""
+    stores = sorted(file.parent for file in (path / "cloze" / "corpus").rglob(STORE_FILE))
+    steps = [command("cloze", "pretrain", "quick", "--corpus", stores[0], "--budget", "10m", "--out", path)] if stores else []
+    facts = [Fact("stores", list(map(str, stores)), ", ".join(map(str, stores)) or "none")]
+    return About("prepared", path, "a run that was prepared and did not begin", facts, steps)
+
+
+def about_runs(path: Path, opens: Opens) -> About | None:
+    """A folder of runs, a line for each; None where there is none in it."""
+    inside = sorted(child for child in path.iterdir() if child.is_dir() and is_run(child))
+    if not inside:
+        return None
+    parts = [_brief(child) for child in inside]
+    steps = [command("cloze", "show", inside[0]), command("cloze", "report", path)]
+    return About("runs", path, f"a folder of {len(inside)} run{'s' * (len(inside) > 1)}", [], steps, parts)
+
+
+def about_run(path: Path, opens: Opens) -> About:
+    """A run: of pre-training or of fine-tuning, in one piece, in stages or with several seeds."""
+    record = _Run(path)
+    task = read_json(path / TASK)
+    facts = [Fact("recipe", record.recipe_value(), record.recipe_text())]
+    can = opens(path) if (path / "config.json").is_file() else None
+    if can is not None:
+        facts += network_facts(path, can)
+    facts += [*record.origin(), *record.text(), *record.progress(), *record.losses(), *task_facts(task), *record.contents()]
+    inner = sorted((path / _STAGES).glob("*")) + sorted((path / _SEEDS).glob("*"))
+    parts = [_brief(one) for one in inner if is_run(one)]
+    steps = record.going_on()
+    if can is not None and (record.finished or not steps):
+        steps = [*uses(path, can, task, sample=record.sample(), dev=record.dev()), *steps]
+    steps.append(command("cloze", "report", path))
+    return About("run", path, f"a {'fine-tuning' if record.tuning else 'pre-training'} run, {record.state}", facts, steps, parts)
+
+
+def next_step(path: Path) -> str:
+    """The line at the end of a run: how to resume it, or a command that uses it. Nothing is opened for it but the log."""
+    record = _Run(path)
+    if not record.finished:
+        words = record.going_on()
+        return f"To resume: {words[0]}" if words else "To resume, rerun the command."
+    sample, dev = record.sample(), record.dev()
+    if (path / TASK).is_file() and dev:
+        found = command("cloze", "evaluate", path, dev[0])
+    elif sample:
+        found = command("cloze", "fill" if "[MASK]" in sample or "<mask>" in sample else "generate", path, sample)
+    elif read_json(path / NETWORK).get("part") == "word_vectors":
+        found = command("cloze", "neighbours", path, "WORD")
+    else:
+        return f"Next: {command('cloze', 'show', path)}"
+    return f"Next: {found}  (more: {command('cloze', 'show', path)})"
+
+
+def _brief(path: Path) -> About:
+    record = _Run(path)
+    held = record.held_out()
+    loss = f", held-out loss {held[-1]['loss']:.4f}" if held and number(held[-1], "loss") is not None else ""
+    return About("run", path, f"{record.name}, {record.state}{loss}", [Fact("state", record.state, record.state)])
+
+
+class _Run:
+    """The files of a run: `cloze/run.json`, the log and the recipe, each as far as it is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.record = read_json(path / _RECORD)
+        self.events = read_log(path / LOG)[0] if (path / LOG).is_file() else []
+        self.recipe: Mapping[str, Any] = self.record.get("recipe") or read_recipe(path / "cloze" / "recipe.yaml")[1]
+        if not self.record and (inner := [one for one in sorted((path / _SEEDS).glob("*")) if (one / _RECORD).is_file()]):
+            first = _Run(inner[0])  # of several seeds: their recipe and text are the same
+            self.record, self.recipe = first.record, first.recipe
+            self.seeds = [_Run(one) for one in inner]
+        else:
+            self.seeds = []
+
+    @property
+    def name(self) -> str:
+        """The recipe's name."""
+        return str(self.recipe.get("name") or "an unknown recipe")
+
+    @property
+    def tuning(self) -> bool:
+        """Whether labelled text was learned."""
+        return bool(self.recipe.get("task")) or (self.path / TASK).is_file()
+
+    @property
+    def last(self) -> Record:
+        """The last event that says how much is spent."""
+        return next((event for event in reversed(self.events) if number(event, "share") is not None), {})
+
+    @property
+    def finished(self) -> bool:
+        """Whether the budget is spent, or the run has ended early by its own rule."""
+        if self.seeds:
+            return all(one.finished for one in self.seeds) and (self.path / "config.json").is_file()
+        stop = self.events[-1] if self.events else {}
+        return stop.get("event") in ("stop", "table") and bool(stop.get("finished", (number(self.last, "share") or 0.0) >= 1.0))
+
+    @property
+    def state(self) -> str:
+        """In a few words: finished, in progress, stopped at …, interrupted at …."""
+        if self.finished:
+            return "finished"
+        if is_held(self.path):
+            return f"in progress ({self._share()} of the budget spent)"
+        if not self.events:
+            return "not begun"
+        stop = self.events[-1]
+        signal = str(stop.get("reason", "")).removeprefix("stopped by ")
+        how = f"stopped by {signal}" if stop.get("event") == "stop" else "interrupted"
+        return f"{how} after {self._share()} of the budget"
+
+    def _share(self) -> str:
+        return f"{min(number(self.last, 'share') or 0.0, 1.0):.0%}"
+
+    def recipe_value(self) -> Record:
+        """Name, hash and values fitted to the budget."""
+        return {
+            "name": self.name, "hash": self.record.get("recipe_hash"), "paper": self.recipe.get("paper"),
+            "fitted": self.record.get("fitted") or [],
+        }
+
+    def recipe_text(self) -> list[str]:
+        """The recipe in a few lines."""
+        paper = f", {self.recipe['paper']}" if self.recipe.get("paper") else ""
+        lines = [f"{self.name}{paper}"]
+        fitted = self.record.get("fitted") or []
+        if fitted:
+            lines.append(f"fitted to the budget: {len(fitted)} values differ from the published recipe")
+        return lines
+
+    def origin(self) -> list[Fact]:
+        """Which weights the run began with."""
+        known = self.record.get("inputs") or {}
+        given = {f"--init {one['given']}": one["given"] for one in [known.get("init")] if one}
+        given |= {f"{label} from {one['given']}": one["given"] for label, one in (known.get("networks") or {}).items()}
+        stages = [one.name for one in sorted((self.path / _STAGES).glob("*"))]
+        text = [*given, *([f"the stages before: {', '.join(stages)}"] if stages else [])] or ["random weights"]
+        return [Fact("started_from", list(given.values()) or stages or None, "; ".join(text))] if self.record else []
+
+    def text(self) -> list[Fact]:
+        """What the run was trained on, and which text is kept for measuring."""
+        known = self.record.get("inputs") or {}
+        facts = []
+        for name, label in (("corpus", "trained_on"), ("dev", "dev_set")):
+            found: Mapping[str, Any] = known.get(name) or {}
+            lines = [
+                f"{source + ': ' if len(found) > 1 else ''}{' '.join(one['given'])} ({one['tokens']:,} tokens)"
+                for source, one in found.items()
+            ]
+            if lines:
+                facts.append(Fact(label, {source: one["given"] for source, one in found.items()}, lines))
+        held = known.get("held_out")
+        return [*facts, *([Fact("held_out_text", held["given"], " ".join(held["given"]))] if held else [])]
+
+    def dev(self) -> list[str]:
+        """The files of the dev set of the first source."""
+        found: Mapping[str, Any] = (self.record.get("inputs") or {}).get("dev") or {}
+        return [str(path) for one in found.values() for path in one["given"]]
+
+    def progress(self) -> list[Fact]:
+        """The budget and how much of it is spent."""
+        budget, last = self.record.get("budget"), self.last
+        facts = [] if budget is None else [Fact("budget", budget, budget)]
+        if last:
+            value = {key: last.get(key) for key in ("step", "tokens", "epochs", "seconds", "share")}
+            parts = [f"{last['step']:,} steps" if "step" in last else "", f"{last.get('tokens', 0):,.0f} tokens"]
+            parts += [f"{last['epochs']:.3g} epochs"] if number(last, "epochs") is not None else []
+            parts += [duration(last["seconds"])] if number(last, "seconds") is not None else []
+            facts.append(Fact("spent", value, f"{self._share()}: {', '.join(part for part in parts if part)}"))
+        facts.append(Fact("finished", self.finished, "yes" if self.finished else "no"))
+        return facts
+
+    def held_out(self) -> list[Record]:
+        """The held-out events in the order of their steps."""
+        return in_order(event for event in self.events if event.get("event") == "held_out")
+
+    def losses(self) -> list[Fact]:
+        """The last held-out loss of each objective next to what needs no network, or the last training losses."""
+        held = self.held_out()
+        group = [event for event in held if event.get("step") == held[-1].get("step")] if held else []
+        if not group:
+            group = [event for event in self.events if event.get("event") == "train"][-1:]
+        known = baselines_from(next((e["baselines"] for e in reversed(self.events) if e.get("baselines")), None))
+        found: dict[str, tuple[float, Baseline | None]] = {}
+        for event in group:
+            for name in event.get("objectives") or {}:
+                loss = number(event, f"objectives.{name}")
+                if loss is not None:
+                    found[name] = loss, known.get(name)
+        if not found:
+            return []
+        lines = [f"{name} {loss:.3f}{'' if base is None else ': ' + base.stands(loss)}" for name, (loss, base) in found.items()]
+        label = "held_out_loss" if held else "training_loss"
+        value = {
+            name: {"loss": loss, "baseline": None if base is None else base.to_json()} for name, (loss, base) in found.items()
+        }
+        return [Fact(label, value, lines)]
+
+    def contents(self) -> list[Fact]:
+        """What lies in the folder."""
+        inner = self.path / "cloze"
+        steps = sorted(int(one.name[5:]) for one in (inner / "checkpoints").glob("step-*") if one.name[5:].isdigit())
+        stores = sorted(file.parent for file in (inner / "corpus").rglob(STORE_FILE)) if (inner / "corpus").is_dir() else []
+        facts = [Fact("checkpoints", steps, f"of steps {', '.join(f'{step:,}' for step in steps)}" if steps else "none")]
+        facts += [Fact("token_stores", list(map(str, stores)), [str(one) for one in stores])] if stores else []
+        return [*facts, files_fact(self.path)]
+
+    def sample(self) -> str:
+        """A text that the run has filled or continued."""
+        shown = next((event for event in reversed(self.events) if event.get("event") == "samples"), {})
+        texts = shown.get("samples") or [{}]
+        return str(texts[0].get("text", ""))
+
+    def going_on(self) -> list[str]:
+        """The command that resumes an unfinished run, or trains a finished one further."""
+        words = self._command()
+        if not words or is_held(self.path):
+            return []
+        if not self.finished:
+            return [command(*words)]
+        if self.tuning or self.recipe.get("stages") or "--budget" not in words:
+            return []
+        try:
+            spent = Budget.parse(str(self.record.get("budget")))
+        except BudgetError:
+            return []
+        at = words.index("--budget")
+        more = [*words[:at + 1], Budget(spent.kind, 2 * spent.amount).typed, *words[at + 2:], "--extend"]
+        return [command(*more)]
+
+    def _command(self) -> list[str]:
+        """The command that started the run, for the folder where it is now."""
+        words = [str(word) for word in self.record.get("command") or ()]
+        if "--out" in words:
+            words[words.index("--out") + 1] = str(self.path)
+        return words
