@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -185,8 +186,7 @@ def parts_page() -> str:
             told = explain_part(kind, name)
             keys = _table(("key", "accepts", "default"), ([f"`{k.name}`", k.accepts, f"`{k.default}`"] for k in told.keys))
             used = f"Used by {', '.join(told.recipes)}." if told.recipes else "Used by no recipe that comes with cloze."
-            text = f"```text\n{told.text}\n```" if told.text else ""
-            sections += [f"### {name}", *([text] if text else []), *([keys] if told.keys else []), used]
+            sections += [f"### {name}", *_paragraphs(told.text), *([keys] if told.keys else []), used]
     body = "\n\n".join(sections)
     return f"""# Parts of the recipe language
 
@@ -196,6 +196,17 @@ same. [The recipe language](../language.md) explains how to combine parts.
 
 {body}
 """
+
+
+def _paragraphs(docstring: str) -> Iterable[str]:
+    """The paragraphs of a docstring as Markdown; one with indented lines stays as it is typed."""
+    for text in (part for part in docstring.split("\n\n") if part.strip()):
+        if any(line.startswith(" ") for line in text.splitlines()):
+            yield f"```text\n{text}\n```"
+        else:  # every other piece is code between backticks
+            pieces = text.split("`")
+            pieces[::2] = [re.sub(r"([<\[\]])", r"\\\1", piece) for piece in pieces[::2]]
+            yield "`".join(pieces)
 
 
 def _present(between: str, *texts: str) -> str:
