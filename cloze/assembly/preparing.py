@@ -32,7 +32,7 @@ from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints
 from cloze.training.engines import choose
 from cloze.training.forecast import Forecast, Trials
-from cloze.training.movement import Unfreezing, unfreezing_of
+from cloze.training.freezing import Unfreezing, unfreezing_of
 from cloze.training.precision import choose_device
 from cloze.training.run import Record, Run, Training, read_run_record, require_recipe
 from cloze.training.step import Step

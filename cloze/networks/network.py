@@ -1,4 +1,4 @@
-"""What every network promises: fields in, states out, tables to tie to and a ladder of depth."""
+"""What every network promises: fields in, states out, tables to tie to and depth groups."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Network(Protocol):
         """The wanted states, made from the fields by keyword."""
 
     def depth_groups(self) -> list[nn.Module]:
-        """Embeddings first, then layers in order: the ladder of sharding, freezing, layer-wise rates and probes."""
+        """Embeddings first, then the layers in order: the units of sharding, freezing, layer-wise rates and probes."""
 
 
 def state_width(network: Any, read: Mapping[str, str]) -> int:

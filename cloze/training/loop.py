@@ -19,7 +19,7 @@ from cloze.training.engines import Choice, choose
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.lock import alone_in
 from cloze.training.meter import NotFinite
-from cloze.training.movement import set_rate
+from cloze.training.freezing import set_rate
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
 from cloze.training.run import Outcome, Run
@@ -151,7 +151,7 @@ def _backward(
 def _update(session: Session, share: float) -> torch.Tensor:
     """Clip and update; returns the gradient norm before clipping."""
     run, parameters = session.run, session.parameters
-    session.movement.drop()
+    session.freezing.drop()
     norm = gradient_norm(parameters)
     if norm.device.type == "cpu" and not math.isfinite(float(norm)):
         raise NotFinite(session.step + 1, float(norm))

@@ -17,7 +17,7 @@ from cloze.training.budget import Budget, Spent
 from cloze.training.checkpoint import Export
 from cloze.training.data import Examples
 from cloze.training.distribution import Strategy
-from cloze.training.movement import LayerwiseRates, Unfreezing
+from cloze.training.freezing import LayerwiseRates, Unfreezing
 from cloze.training.optimizers import OptimizerSpec
 from cloze.training.phases import Phase
 from cloze.training.precision import Precision

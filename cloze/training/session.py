@@ -24,7 +24,7 @@ from cloze.training.hardware import allocator_hint, environment, keep_memory, ma
 from cloze.training.interrupt import Interrupt
 from cloze.training.log import Log, ProgressLine
 from cloze.training.meter import Meter
-from cloze.training.movement import Movement
+from cloze.training.freezing import Freezing
 from cloze.training.phases import phase_at
 from cloze.training.precision import casting, choose_precision
 from cloze.training.rates import tell_rate
@@ -71,10 +71,10 @@ class Session:
         self.module = ranks.wrap(self.model)
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = run.optimizer.build(self.model.named_parameters())
-        self.movement = Movement(
+        self.freezing = Freezing(
             self.model, dict(self.model.networks), train=run.train, layerwise=run.layerwise, wrapped=ranks.sharded
         )
-        self.movement.prepare(self.optimizer)
+        self.freezing.prepare(self.optimizer)
         self.progress = Progress(cursors={entry: Cursor() for entry in self.model.entries})
         self.stopping = self.worked = False
         self.held_out: float | None = None
@@ -172,9 +172,9 @@ class Session:
     def enter_phase(self) -> None:
         """Apply the next phase's values when the share spent has come to it; a new length begins a new epoch.
 
-        What of the networks moves is settled here, too.
+        Depth groups are frozen and unfrozen here, too.
         """
-        self.movement.enter(epochs=self.progress.spent.epochs, share=self.share)
+        self.freezing.enter(epochs=self.progress.spent.epochs, share=self.share)
         phase = phase_at(self.run.phases, self.share)
         while self.progress.phase < phase:
             self.progress.phase += 1

@@ -2,7 +2,7 @@
 
 May import: training and what is below it; never tasks, assembly or the command line.
 Add one: a frozen dataclass decorated `@register("unfreezing", name)` or `@register("layerwise", name)` with the method of that
-protocol in `training/movement.py`; its import line below.
+protocol in `training/freezing.py`; its import line below.
 Contract: tests/transfer (frozen groups keep every bit; rates have their ratios at every step; the same on every network).
 """
 

@@ -12,9 +12,9 @@ from cloze.registry import register
 @register("layerwise", "divide")
 @dataclass(frozen=True)
 class Divide:
-    """Every rung moves `by` times slower than the one above it, the heads at the full rate (Howard and Ruder, 2018, §3.2).
+    """Each depth group has the rate of the group above it divided by `by`, heads the full rate (Howard and Ruder, 2018, §3.2).
 
-    With `heads` false the top layer has the full rate as well: for a language model whose output is the table of its input.
+    With `heads: false` the top layer has the full rate too: for a language model whose output layer is tied to its embeddings.
     """
 
     by: Positive = 2.6
@@ -35,8 +35,8 @@ class Divide:
 class Factors:
     """A factor of the rate for each depth group, embeddings first, and one for the `heads`.
 
-    ULMFiT's code trains its language model with `[0.5, 0.1667, 0.3333, 1.0]`: the table with half of the rate, the LSTMs with a
-    sixth, a third and all of it (fastai `courses/dl2/imdb_scripts/finetune_lm.py`).
+    ULMFiT's code trains its language model with `[0.5, 0.1667, 0.3333, 1.0]`: embeddings with half of the rate, the LSTMs with
+    a sixth, a third and all of it (fastai `courses/dl2/imdb_scripts/finetune_lm.py`).
     """
 
     each: tuple[NonNegative, ...]
@@ -50,7 +50,7 @@ class Factors:
 @register("layerwise", "heads")
 @dataclass(frozen=True)
 class Heads:
-    """The whole network moves at the rate, the heads, which begin at random, so many `times` as fast."""
+    """The network has the rate; the heads, which start at random, have `times` that rate."""
 
     times: Positive
 

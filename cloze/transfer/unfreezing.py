@@ -1,6 +1,6 @@
-"""Who moves when: from the top down, one after the other, or as SiATL does.
+"""When each depth group is trained: from the top down, one after the other, or as in SiATL.
 
-`every` is the time of a stage: an epoch, a number of epochs, or with `of: budget` a share of the budget.
+`every` is the length of a stage: epochs, or with `of: budget` a share of the budget.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Of = Literal["epochs", "budget"]
 
 @dataclass(frozen=True, kw_only=True)
 class Stages:
-    """Time in stages of equal length."""
+    """Training divided into stages of equal length."""
 
     every: Positive = 1.0
     of: Of = "epochs"
@@ -28,23 +28,23 @@ class Stages:
             raise RecipeError(f"train: every {self.every}. Expected a number of {self.of} above 0.")
 
     def passed(self, epochs: float, share: float) -> int:
-        """How many stages are over."""
+        """How many stages are complete."""
         return math.floor((epochs if self.of == "epochs" else share) / self.every + 1e-9)
 
 
 @register("unfreezing", "gradual")
 @dataclass(frozen=True, kw_only=True)
 class Gradual(Stages):
-    """The heads first, and with every stage one more depth group from the top (Howard and Ruder, 2018, §3.3).
+    """The heads first, then with every stage one more depth group from the top (Howard and Ruder, 2018, §3.3).
 
-    `together`: after so many stages all that is left moves at once. The authors' code has 2: the heads, the top layer with them,
-    then everything.
+    `together`: after so many stages all remaining groups are unfrozen at once. The authors' code has 2: the heads, then the top
+    layer, then everything.
     """
 
     together: Count | None = None
 
-    def moving(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
-        """The heads and the groups that are unfrozen so far."""
+    def trainable(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
+        """The heads and the groups unfrozen so far."""
         passed = self.passed(epochs, share)
         if self.together is not None and passed >= self.together:
             passed = groups
@@ -54,10 +54,10 @@ class Gradual(Stages):
 @register("unfreezing", "chain")
 @dataclass(frozen=True, kw_only=True)
 class Chain(Stages):
-    """The heads alone, then each depth group alone from below, then everything (chain-thaw: Felbo et al., 2017)."""
+    """The heads alone, then each depth group alone from the bottom up, then everything (chain-thaw; Felbo et al., 2017)."""
 
-    def moving(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
-        """One rung, or at the end all of them."""
+    def trainable(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
+        """One group, or in the end all of them."""
         passed = self.passed(epochs, share)
         if passed > groups:
             return frozenset(range(groups + 1))
@@ -69,15 +69,15 @@ class Chain(Stages):
 class Sequential(Stages):
     """The heads; after `layers` stages all layers too; after `embeddings` stages everything (Chronopoulou et al., 2019).
 
-    The usual numbers are those of the authors' code: layers from the second epoch on, embeddings from the fifth.
-    Differs: there a tied embedding is also the decoder's weight and moves with the layers; here it is an embedding.
+    The defaults are those of the authors' code: layers from the second epoch on, embeddings from the fifth.
+    Differs: there a tied embedding is also the decoder's weight and is trained with the layers; here it is an embedding.
     """
 
     layers: Depth = 1
     embeddings: Natural = 4
 
-    def moving(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
-        """The heads, and what has joined them."""
+    def trainable(self, groups: int, *, epochs: float, share: float) -> frozenset[int]:
+        """The heads, and the groups unfrozen so far."""
         passed = self.passed(epochs, share)
         joined = (set(range(1, groups)) if passed >= self.layers else set()) | ({0} if passed >= self.embeddings else set())
         return frozenset({groups, *joined})

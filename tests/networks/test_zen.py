@@ -136,7 +136,7 @@ def test_state_dict_round_trip_gives_the_same_outputs() -> None:
     torch.testing.assert_close(made[1], made[0])
 
 
-def test_the_ladder_of_depth_holds_every_parameter_once() -> None:
+def test_the_depth_groups_hold_every_parameter_once() -> None:
     network = build()
     groups = network.depth_groups()
     assert len(groups) == 4

@@ -1,4 +1,4 @@
-"""Who moves, how fast and when, on every kind of network."""
+"""Freezing and rates by depth, on every kind of network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloze.networks import Clock, Transformer
 from cloze.networks.lstm import LSTM
 from cloze.networks.transformer_xl import TransformerXL
 from cloze.networks.word_vectors import WordVectors
-from cloze.training.movement import Movement, Only, ladder, set_rate, unfreezing_of
+from cloze.training.freezing import Freezing, Only, parameters_by_depth, set_rate, unfreezing_of
 from cloze.training.optimizers import AdamW, BertAdam, GptAdam, Lamb
 from cloze.transfer import (
     Chain,
@@ -61,23 +61,23 @@ class Tuned(nn.Module):
 
 
 def groups_that_changed(model: Tuned, before: dict[int, torch.Tensor]) -> set[int]:
-    rungs = [*ladder(model.network), list(model.head.parameters())]
-    return {number for number, rung in enumerate(rungs) if any(not torch.equal(p, before[id(p)]) for p in rung)}
+    groups = [*parameters_by_depth(model.network), list(model.head.parameters())]
+    return {number for number, group in enumerate(groups) if any(not torch.equal(p, before[id(p)]) for p in group)}
 
 
 def epochs_of(model: Tuned, spec: Any, optimizer: Any, epochs: int, *, wrapped: bool = False) -> list[set[int]]:
-    """Which rungs an epoch of three updates changed, bit for bit."""
+    """Which groups an epoch of three updates changed, bit for bit."""
     made = optimizer.build(model.named_parameters())
-    movement = Movement(model, {"main": model.network}, train={"main": spec}, wrapped=wrapped)
-    movement.prepare(made)
+    freezing = Freezing(model, {"main": model.network}, train={"main": spec}, wrapped=wrapped)
+    freezing.prepare(made)
     changed = []
     for epoch in range(epochs):
         before = {id(p): p.detach().clone() for p in model.parameters()}
         for step in range(3):
-            movement.enter(epochs=epoch + step / 3, share=(epoch + step / 3) / epochs)
+            freezing.enter(epochs=epoch + step / 3, share=(epoch + step / 3) / epochs)
             set_rate(made, 0.05)
             model.loss().backward()
-            movement.drop()
+            freezing.drop()
             made.step()
             made.zero_grad(set_to_none=True)
         changed.append(groups_that_changed(model, before))
@@ -87,32 +87,32 @@ def epochs_of(model: Tuned, spec: Any, optimizer: Any, epochs: int, *, wrapped: 
 @pytest.mark.parametrize("name", networks())
 def test_a_ladder_holds_every_parameter_once(name: str) -> None:
     network = networks()[name]
-    rungs = ladder(network)
-    found = [id(p) for rung in rungs for p in rung]
-    assert len(rungs) == len(network.depth_groups())
+    groups = parameters_by_depth(network)
+    found = [id(p) for group in groups for p in group]
+    assert len(groups) == len(network.depth_groups())
     assert sorted(found) == sorted(id(p) for p in network.parameters())
 
 
 def test_what_is_in_no_group_goes_with_what_comes_before_it() -> None:
     network = networks()["pre"]
-    assert any(p is network.norm.weight for p in ladder(network)[-1])
+    assert any(p is network.norm.weight for p in parameters_by_depth(network)[-1])
     network = networks()["narrow"]
-    assert any(p is network.project.weight for p in ladder(network)[0])
+    assert any(p is network.project.weight for p in parameters_by_depth(network)[0])
     network = networks()["siatl"]
-    assert any(p is network.down.weight for p in ladder(network)[-1])  # in no optimiser of the authors' code
+    assert any(p is network.down.weight for p in parameters_by_depth(network)[-1])  # in no optimiser of the authors' code
 
 
 @pytest.mark.parametrize("name", ["transformer", "narrow", "transformer_xl", "lstm", "siatl"])
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_frozen_groups_keep_every_bit_and_gradual_unfreezing_goes_down(name: str, wrapped: bool) -> None:
     model = Tuned(networks()[name])
-    groups = len(ladder(model.network))
+    groups = len(parameters_by_depth(model.network))
     changed = epochs_of(model, Gradual(), AdamW(weight_decay=0.1, decay="all"), groups + 1, wrapped=wrapped)
     assert changed == [set(range(groups - epoch, groups + 1)) for epoch in range(groups + 1)]
 
 
 @pytest.mark.parametrize("optimizer", [AdamW(weight_decay=0.1), BertAdam(weight_decay=0.1), Lamb(), GptAdam(weight_decay=0.1)])
-def test_a_group_that_has_moved_and_is_frozen_again_keeps_every_bit(optimizer: Any) -> None:
+def test_a_group_that_was_trained_and_is_frozen_again_keeps_every_bit(optimizer: Any) -> None:
     model = Tuned(networks()["transformer"])
     changed = epochs_of(model, Chain(), optimizer, 6)
     assert changed == [{4}, {0}, {1}, {2}, {3}, {0, 1, 2, 3, 4}]
@@ -126,51 +126,51 @@ def test_the_audit_of_siatls_unfreezing() -> None:
 
 
 def test_ulmfits_code_unfreezes_everything_in_its_third_stage() -> None:
-    assert [len(Gradual(together=2).moving(4, epochs=e, share=0.0)) for e in (0, 1, 2)] == [1, 2, 5]
+    assert [len(Gradual(together=2).trainable(4, epochs=e, share=0.0)) for e in (0, 1, 2)] == [1, 2, 5]
 
 
 def test_a_stage_may_be_a_share_of_the_budget() -> None:
     way = Gradual(every=0.25, of="budget")
-    assert [min(way.moving(3, epochs=9.0, share=share)) for share in (0.0, 0.24, 0.25, 0.5, 0.99)] == [3, 3, 2, 1, 0]
+    assert [min(way.trainable(3, epochs=9.0, share=share)) for share in (0.0, 0.24, 0.25, 0.5, 0.99)] == [3, 3, 2, 1, 0]
     assert [Gradual(every=0.1, of="budget").passed(0.0, number / 10) for number in range(11)] == list(range(11))  # 0.3 / 0.1 < 3
 
 
 def test_names_of_groups_and_all_and_none() -> None:
-    def moving(told: Any) -> set[int]:
-        return set(unfreezing_of(told).moving(4, epochs=0.0, share=0.0))
+    def trainable(value: Any) -> set[int]:
+        return set(unfreezing_of(value).trainable(4, epochs=0.0, share=0.0))
 
-    assert moving("all") == {0, 1, 2, 3, 4} and moving("none") == {4}
-    assert moving(["embeddings", 0, "-1"]) == {0, 1, 3, 4} and moving("1") == {2, 4}
+    assert trainable("all") == {0, 1, 2, 3, 4} and trainable("none") == {4}
+    assert trainable(["embeddings", 0, "-1"]) == {0, 1, 3, 4} and trainable("1") == {2, 4}
     assert isinstance(unfreezing_of(Chain()), Chain)
-    with pytest.raises(RecipeError, match="'7' is no depth group. Expected: embeddings, or layers 0 … 2, from above -1 … -3"):
-        moving(["7"])
+    with pytest.raises(RecipeError, match="no depth group '7'. Expected: embeddings, or a layer from 0 to 2, .* -1 to -3"):
+        trainable(["7"])
 
 
 @pytest.mark.parametrize("name", ["transformer", "transformer_xl", "lstm", "siatl"])
 def test_neighbouring_groups_differ_by_2_6_at_every_step(name: str) -> None:
     model = Tuned(networks()[name])
     made = AdamW().build(model.named_parameters())
-    Movement(model, {"main": model.network}, layerwise=Divide(2.6)).prepare(made)
-    rungs = [*ladder(model.network), list(model.head.parameters())]
+    Freezing(model, {"main": model.network}, layerwise=Divide(2.6)).prepare(made)
+    groups = [*parameters_by_depth(model.network), list(model.head.parameters())]
     for rate in (0.01, 3.125e-4, 7e-5):
         set_rate(made, rate)
         given = {id(p): group["lr"] for group in made.param_groups for p in group["params"]}
         assert len(given) == sum(1 for _ in model.parameters())
-        rates = [{given[id(p)] for p in rung} for rung in rungs]
+        rates = [{given[id(p)] for p in group} for group in groups]
         assert all(len(same) == 1 for same in rates) and rates[-1] == {rate}
         steps = [max(above) / max(below) for below, above in zip(rates, rates[1:], strict=False)]
         assert steps == pytest.approx([2.6] * len(steps), rel=1e-14)
 
 
-def test_layers_that_share_their_weights_move_as_the_lowest_of_them() -> None:
+def test_layers_that_share_weights_have_the_rate_of_the_lowest_of_them() -> None:
     """The others have none of their own, and their turn in unfreezing passes without anything happening."""
     model = Tuned(networks()["shared"])
     made = AdamW().build(model.named_parameters())
-    Movement(model, {"main": model.network}, layerwise=Divide(2.0)).prepare(made)
+    Freezing(model, {"main": model.network}, layerwise=Divide(2.0)).prepare(made)
     set_rate(made, 1.0)
     given = {id(p): group["lr"] for group in made.param_groups for p in group["params"]}
     assert {given[id(p)] for p in model.network.layers[0].parameters()} == {2.0**-3}
-    assert [bool(rung) for rung in ladder(model.network)] == [True, True, False, False]
+    assert [bool(group) for group in parameters_by_depth(model.network)] == [True, True, False, False]
 
 
 def test_ulmfits_five_rates() -> None:
@@ -183,32 +183,23 @@ def test_ulmfits_five_rates() -> None:
 def test_factors_that_do_not_fit_the_depth_are_refused() -> None:
     model = Tuned(networks()["lstm"])
     with pytest.raises(RecipeError, match="0.5, 1, 1 for a network with 4 depth groups .embeddings and 3 layers."):
-        Movement(model, {"main": model.network}, layerwise=Factors((0.5, 1.0)))
+        Freezing(model, {"main": model.network}, layerwise=Factors((0.5, 1.0)))
 
 
-def test_without_a_head_something_else_must_move_first() -> None:
+def test_without_a_head_something_else_must_be_trained_first() -> None:
     network = networks()["lstm"]
-    movement = Movement(network, {"main": network}, train={"main": Gradual()})
-    with pytest.raises(RecipeError, match="main: gradual: when 0% is spent nothing moves"):
-        movement.enter(epochs=0, share=0.0)
-    assert movement.enter(epochs=1, share=0.1) and not movement.enter(epochs=1.5, share=0.2)
+    freezing = Freezing(network, {"main": network}, train={"main": Gradual()})
+    with pytest.raises(RecipeError, match="main: gradual: after 0% of the budget nothing is trained"):
+        freezing.enter(epochs=0, share=0.0)
+    assert freezing.enter(epochs=1, share=0.1) and not freezing.enter(epochs=1.5, share=0.2)
 
 
 def test_what_never_needed_a_gradient_never_gets_one() -> None:
     model = Tuned(networks()["transformer"])
     model.head.bias.requires_grad_(False)
-    movement = Movement(model, {"main": model.network}, train={"main": Only()})
-    movement.enter(epochs=0, share=0.0)
+    freezing = Freezing(model, {"main": model.network}, train={"main": Only()})
+    freezing.enter(epochs=0, share=0.0)
     assert [n for n, p in model.named_parameters() if p.requires_grad] == ["head.weight"]
-    movement.release()
-    assert not model.head.bias.requires_grad and all(p.requires_grad for p in model.network.parameters())
-
-
-def test_plain_training_needs_nothing_done() -> None:
-    model = Tuned(networks()["transformer"])
-    assert Movement(model, {"main": model.network}).plain
-    assert not Movement(model, {"main": model.network}, layerwise=Divide()).plain
-    assert not Movement(model, {"main": model.network}, train={"main": Only()}).plain
 
 
 def test_splitting_groups_changes_no_update() -> None:
@@ -218,7 +209,7 @@ def test_splitting_groups_changes_no_update() -> None:
         model = Tuned(networks()["transformer"])
         made = GptAdam(weight_decay=0.1).build(model.named_parameters())
         if layerwise:
-            Movement(model, {"main": model.network}, layerwise=layerwise).prepare(made)
+            Freezing(model, {"main": model.network}, layerwise=layerwise).prepare(made)
         for _ in range(3):
             set_rate(made, 0.01)
             model.loss().backward()

@@ -16,25 +16,25 @@ from cloze.errors import RecipeError
 from cloze.registry import lookup, names
 from cloze.training import averaged, static_optimizers  # noqa: F401  register optimisers
 from cloze.training.loop import train
-from cloze.training.movement import Movement, Only, ladder, set_rate
+from cloze.training.freezing import Freezing, Only, parameters_by_depth, set_rate
 from cloze.training.rates import Plateau, tell_rate
 from cloze.transfer import Divide, Gradual
 
 WAY = {"train": {"main": Gradual(every=0.25, of="budget")}, "layerwise": Divide(2.6)}
 
 
-def rungs_of(step: Any) -> list[list[torch.Tensor]]:
-    return [[p.detach().clone() for p in rung] for rung in ladder(step.networks["main"])]
+def groups_of(step: Any) -> list[list[torch.Tensor]]:
+    return [[p.detach().clone() for p in group] for group in parameters_by_depth(step.networks["main"])]
 
 
 @pytest.mark.parametrize("budget, frozen", [("3steps", [0, 1, 2]), ("6steps", [0, 1]), ("9steps", [0])])
 def test_a_run_unfreezes_from_the_top(tmp_path: Path, budget: str, frozen: list[int]) -> None:
     """Of a budget of 12 steps a quarter each: heads, the second layer, the first, the embeddings."""
     step = bert()
-    before = rungs_of(step)
+    before = groups_of(step)
     way = {"main": Gradual(every=0.25 * 12 / int(budget[0]), of="budget")}
     train(tiny_run(tmp_path, step=step, budget=budget, train=way))
-    after = rungs_of(step)
+    after = groups_of(step)
     kept = [n for n in range(3) if all(torch.equal(a, b) for a, b in zip(before[n], after[n], strict=True))]
     assert kept == frozen
 
@@ -107,9 +107,9 @@ def test_a_resumed_plateau_has_the_rate_of_what_was_heard_before_the_break(
 
 def test_a_network_that_stays_what_it_is_trains_its_heads(tmp_path: Path) -> None:
     step = bert()
-    before, heads = rungs_of(step), [p.detach().clone() for p in step.objectives.parameters()]
+    before, heads = groups_of(step), [p.detach().clone() for p in step.objectives.parameters()]
     train(tiny_run(tmp_path, step=step, budget="3steps", train={"main": Only()}))
-    assert all(torch.equal(a, b) for old, new in zip(before, rungs_of(step), strict=True) for a, b in zip(old, new, strict=True))
+    assert all(torch.equal(a, b) for old, new in zip(before, groups_of(step), strict=True) for a, b in zip(old, new, strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(heads, step.objectives.parameters(), strict=True))
 
 
@@ -121,15 +121,15 @@ def test_every_optimiser_spares_what_is_frozen_and_heeds_factors(name: str) -> N
     model[0].depth_groups = lambda: [model[0]]  # type: ignore[assignment]
     asked = {"weight_decay": 0.1} if "weight_decay" in inspect.signature(builder).parameters else {}
     made = builder(**asked).build(model.named_parameters())
-    movement = Movement(model, {"main": model[0]}, train={"main": Gradual()}, layerwise=Divide(4.0))
-    movement.prepare(made)
+    freezing = Freezing(model, {"main": model[0]}, train={"main": Gradual()}, layerwise=Divide(4.0))
+    freezing.prepare(made)
     first = [p.detach().clone() for p in model[0].parameters()]
     for epoch in (0, 1):
         for _ in range(2):
-            movement.enter(epochs=epoch, share=0.5)
+            freezing.enter(epochs=epoch, share=0.5)
             set_rate(made, 0.01)
             model(torch.ones(3, 4)).square().sum().backward()
-            movement.drop()
+            freezing.drop()
             made.step()
             made.zero_grad(set_to_none=True)
         moved = [not torch.equal(a, b) for a, b in zip(first, model[0].parameters(), strict=True)]
@@ -139,9 +139,9 @@ def test_every_optimiser_spares_what_is_frozen_and_heeds_factors(name: str) -> N
     assert {rates[id(p)] for p in model[0].parameters()} == {0.0025} and {rates[id(p)] for p in model[1].parameters()} == {0.01}
 
 
-def test_a_run_in_which_nothing_moves_is_refused(tmp_path: Path) -> None:
+def test_a_run_in_which_nothing_is_trained_is_refused(tmp_path: Path) -> None:
     step = bert()
     for parameter in step.objectives.parameters():
         parameter.requires_grad_(False)
-    with pytest.raises(RecipeError, match="nothing moves, for no head has parameters of its own"):
+    with pytest.raises(RecipeError, match="nothing is trained, because no head has parameters of its own"):
         train(tiny_run(tmp_path, step=step, train={"main": Only()}))
