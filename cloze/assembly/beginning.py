@@ -2,71 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from torch import Tensor, nn
 
-from cloze.assembly.build import Loaded, head_key, load_checkpoint
+from cloze.assembly.build import Loaded, built, head_key, load_checkpoint, plain
+from cloze.assembly.changes import lasts
 from cloze.assembly.new_heads import start_head
 from cloze.assembly.origins import borrowed, frozen_heads
-from cloze.assembly.recipe import ObjectiveSpec, Recipe
+from cloze.assembly.recipe import ObjectiveSpec, PartSpec, Recipe
 from cloze.errors import CheckpointError
+from cloze.interop import Model
+from cloze.networks.blocks.computed import is_added
 from cloze.text import Tokenizer
 from cloze.training.step import Step
-from cloze.transfer import matched_rows, transfer_rows
+from cloze.transfer import Change, Shape, Transition, Vocabulary, matched_rows
 
 Say = Callable[[str], None]
-Fit = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print) -> None:
     """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has.
 
-    A head is the checkpoint's if it has the same state name and part. One of another shape (other classes) begins at random,
-    unless nothing would ever train it. Rows of another vocabulary are taken over word by word where the recipe says so
-    (`change: [vocabulary]`), and where both vocabularies are lists of words.
+    The network's `change`s turn the checkpoint's tensors into those of the network here. A head is the checkpoint's if it has the
+    same state name and part. One of another shape (other classes) starts at random, unless nothing would ever train it.
 
     Raises:
         CheckpointError: the network, the tokenizer or a head that is never trained does not fit.
     """
+    spec = recipe.networks[label]
     given: Loaded = load_checkpoint(folder)
-    fit = _fitting(recipe, label, given, tokenizer, folder, say)
-    network = step.networks[label]
+    inherited = _inherited(spec.change, given.imported.model)
+    if given.imported.model.changes and not inherited:
+        given = load_checkpoint(folder, plain=True)
+    changes: list[Change] = [built(one) for one in spec.change if not any(one is known for known in inherited)]
+    changes = _with_vocabulary(changes, given, tokenizer, folder, say)
+    network: Any = step.networks[label]
+    assert spec.part is not None  # the network is built
+    transition = Transition(
+        Shape(str(folder), given.imported.model.part, given.network_arguments), given.network, network,
+        plain(spec.part.arguments), given.tokenizer, tokenizer,
+    )
+    theirs: Mapping[str, Tensor] = given.network.state_dict()
+    for change in changes:
+        theirs = change.weights(theirs, transition)
     mine = network.state_dict()
-    theirs = {name: fit(tensor, mine.get(name)) for name, tensor in given.network.state_dict().items()}
-    wrong = [name for name in mine if name not in theirs or mine[name].shape != theirs[name].shape]
+    theirs = {**{name: tensor for name, tensor in mine.items() if is_added(name)}, **theirs}
+    wrong = [name for name in {**mine, **theirs} if _shape(name, mine) != _shape(name, theirs)]
     if wrong:
         raise CheckpointError(
-            f"{folder}: does not fit the network {label!r} of {recipe.name}: {wrong[0]} is "
-            f"{tuple(theirs[wrong[0]].shape) if wrong[0] in theirs else 'missing'} there and {tuple(mine[wrong[0]].shape)} here."
+            f"{folder}: does not fit the network {label!r} of {recipe.name}: {wrong[0]} is {_shape(wrong[0], theirs)} there and "
+            f"{_shape(wrong[0], mine)} here."
         )
-    network.load_state_dict(theirs)
+    network.load_state_dict(dict(theirs))
     frozen = frozen_heads(recipe)
     for entry in recipe.entries.values():
-        for run, spec in entry.objectives():
+        for run, objective in entry.objectives():
             if run.network == label:
-                head = step.objectives[head_key(recipe, run, spec)]
-                lacks = _load_head(head, spec, given, fit)
+                head = step.objectives[head_key(recipe, run, objective)]
+                lacks = _load_head(head, objective, given, changes, transition)
                 if lacks and recipe.task is not None:
                     start_head(head, given)
-                if lacks and recipe.head_name(run, spec) in frozen:
-                    raise CheckpointError(_random_head(folder, label, spec, given, lacks))
+                if lacks and recipe.head_name(run, objective) in frozen:
+                    raise CheckpointError(_random_head(folder, label, objective, given, lacks))
 
 
-def _load_head(head: nn.Module, spec: ObjectiveSpec, given: Loaded, fit: Fit) -> str:
+def _shape(name: str, state: Mapping[str, Tensor]) -> str:
+    return str(tuple(state[name].shape)) if name in state else "missing"
+
+
+def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
+    """Those of a recipe's changes that the checkpoint's network has already: all that it has, or none.
+
+    A recipe that does not begin with all of them asks for the network's plain form.
+    """
+    first = [spec for spec in specs if lasts(spec.name)][: len(model.changes)]
+    same = [(spec.name, plain(spec.arguments)) for spec in first] == [(name, dict(given)) for name, given in model.changes]
+    return first if same else []
+
+
+def _load_head(
+    head: nn.Module, spec: ObjectiveSpec, given: Loaded, changes: Sequence[Change], transition: Transition
+) -> str:
     """Load the head of the same name and part; returns what is wrong with it, or nothing."""
     here = head.state_dict()
     theirs = given.heads.get(spec.state)
     if theirs is None or given.imported.model.heads[spec.state].part != spec.part.name:
         return "the checkpoint has no such head" if here else ""
-    there = {key: fit(tensor, here.get(key)) for key, tensor in theirs.state_dict().items()}
-    wrong = [key for key in {**here, **there} if key not in here or key not in there or here[key].shape != there[key].shape]
+    there: Mapping[str, Tensor] = theirs.state_dict()
+    for change in changes:
+        there = change.head_state(there, head, transition)
+    wrong = [key for key in {**here, **there} if _shape(key, here) != _shape(key, there)]
     if wrong:
-        shapes = [str(tuple(state[wrong[0]].shape)) if wrong[0] in state else "missing" for state in (there, here)]
-        return f"{wrong[0]} is {shapes[0]} there and {shapes[1]} here"
-    head.load_state_dict(there)
+        return f"{wrong[0]} is {_shape(wrong[0], there)} there and {_shape(wrong[0], here)} here"
+    head.load_state_dict(dict(there))
     return ""
 
 
@@ -78,12 +109,14 @@ def _random_head(folder: Path, label: str, spec: ObjectiveSpec, given: Loaded, l
     )
 
 
-def _fitting(recipe: Recipe, label: str, given: Loaded, tokenizer: Tokenizer, folder: Path, say: Say) -> Fit:
-    """What makes a tensor of the checkpoint one for this tokenizer: itself, or its rows under the new vocabulary."""
+def _with_vocabulary(
+    changes: list[Change], given: Loaded, tokenizer: Tokenizer, folder: Path, say: Say
+) -> list[Change]:
+    """The changes, with one of vocabulary for two lists of words; another tokenizer without such a change is refused."""
     if given.tokenizer.hash == tokenizer.hash:
-        return lambda tensor, here: tensor
-    change = next((part for part in recipe.networks[label].change if part.name == "vocabulary"), None)
-    if change is None and not given.tokenizer.kind == tokenizer.kind == "words":
+        return changes
+    fits = any(change.changes_vocabulary for change in changes)
+    if not fits and not given.tokenizer.kind == tokenizer.kind == "words":
         raise CheckpointError(
             f"{folder}: has a tokenizer of {given.tokenizer.size} ids, the corpus one of {tokenizer.size}, and they differ.\n"
             f"  Build the corpus with the checkpoint's: --tokenizer {folder}\n"
@@ -92,15 +125,7 @@ def _fitting(recipe: Recipe, label: str, given: Loaded, tokenizer: Tokenizer, fo
     if given.network.tables:  # a network that reads characters knows every word
         known = int((matched_rows(given.tokenizer, tokenizer) >= 0).sum())
         say(f"{folder}: {known:,} of {tokenizer.size:,} ids are known there; the others begin with the mean of all rows.")
-    new: Literal["mean", "random"] = "mean" if change is None else change.arguments["new"]
-
-    def fit(tensor: Tensor, here: Tensor | None) -> Tensor:
-        per_id = here is not None and tensor.dim() in (1, 2) and tensor.shape[0] == given.tokenizer.size
-        if per_id and here is not None and here.shape == (tokenizer.size, *tensor.shape[1:]):
-            return transfer_rows(given.tokenizer, tokenizer, tensor, new)
-        return tensor
-
-    return fit
+    return changes if fits else [*changes, Vocabulary()]
 
 
 def borrowed_parts(recipe: Recipe) -> frozenset[str]:

@@ -14,6 +14,7 @@ from torch import nn
 
 from cloze.assembly.given import build, restored, stand_ins, tables_for, wanted
 from cloze.assembly.origins import NETWORKS, network_folder
+from cloze.assembly.parts import load_kind
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import check_value, describe, slots
 from cloze.batching import Data, Feed, MixedFeed
@@ -79,6 +80,8 @@ def build_step(
         for name in recipe.networks:
             with Undrawn() if name in filled else nullcontext():
                 networks[name] = _network(recipe, name, available)
+            for change in recipe.networks[name].change:  # what is added is drawn, even if the rest is loaded
+                built(change).apply(networks[name])
         tie(networks, recipe.tie)
         objectives: dict[str, nn.Module] = {}
         rewriters: dict[str, nn.Module] = {}
@@ -321,10 +324,11 @@ class Loaded:
         )
 
 
-def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
+def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) -> Loaded:
     """Open a run folder, a fine-tuned folder or any Hugging Face folder that `cloze import` reads.
 
-    Errors: `CheckpointError` for whatever is missing, damaged or of an unknown architecture.
+    The changes of a changed network are applied again, unless its `plain` form is asked for. Errors: `CheckpointError` for
+    whatever is missing, damaged or of an unknown architecture.
     """
     from cloze.assembly.document import read_yaml
     from cloze.interop import import_folder
@@ -339,7 +343,11 @@ def load_checkpoint(folder: Any, device: str = "cpu") -> Loaded:
         "spellings": imported.tokenizer.spellings,
     }
     network: Any = _as_told("network", model.part, model.arguments, available, imported.folder)
-    _fill(network, model.network, imported.folder)
+    for name, arguments in () if plain else model.changes:
+        load_kind("change")
+        with Undrawn():
+            _as_told("change", name, arguments, {}, imported.folder).apply(network)
+    _fill(network, model.network if plain else {**model.network, **model.changed}, imported.folder)
     heads = {}
     for name, head in model.heads.items():
         table = network.tables.get("tokens")

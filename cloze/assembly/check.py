@@ -218,6 +218,9 @@ def _check_model(recipe: Recipe, available: Mapping[str, frozenset[str]], checke
         for name, spec in recipe.networks.items():
             own = {**given, "tables": tables_for(spec.origin, given["tables"])}
             networks[name] = None if spec.part is None else _made(spec.part, own, faults)
+            for change in spec.change if networks[name] is not None else ():
+                with faults.catching(change.where, change.path):
+                    build(parts.builder_of(change.kind, change.name), change.arguments, {}).apply(networks[name])
         if all(network is not None for network in networks.values()):
             with faults.catching(Where(recipe.name), ""):
                 tie(networks, recipe.tie)

@@ -16,7 +16,6 @@ import torch
 
 from cloze.assembly.build import Loaded
 from cloze.assembly.document import Node, from_data
-from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.new_heads import plain_head
 from cloze.assembly.parts import builder_of
@@ -28,7 +27,6 @@ from cloze.exercises.frame import OWN
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.objectives.chosen import Predicts, Start
 from cloze.objectives.heads import VocabularyHead
-from cloze.registry import names
 from cloze.tasks.answerer import writing_form
 
 #: What separates two texts where a network knows no pairs and nothing closes a text: the first of these that it knows. GPT has a
@@ -130,35 +128,6 @@ def _predicts(loaded: Loaded) -> Predicts | None:
     return None
 
 
-def _change(network: Node, origin: Origin, recipe: str) -> None:
-    """Put the arguments of `change: [arguments]` in place of the checkpoint's, and leave out the change; a `CheckpointError` for
-    a network that does not have them.
-    """
-    changes = network.value.get("change")
-    for item in list(changes.value) if changes is not None and changes.is_list else ():
-        said = item.value.get("arguments") if item.is_mapping else None
-        if said is None or not said.is_mapping or "to" not in said.value:
-            continue
-        own = next((node for key, node in network.items() if key not in NEXT_TO_PART), None)
-        _require_arguments(list(map(str, said.value["to"].value)), origin, recipe)
-        for key, value in said.value["to"].items():
-            assert own is not None  # `take_up` has written the part
-            own.put(key, value.copy())
-        changes.value.remove(item)
-
-
-def _require_arguments(wanted: list[str], origin: Origin, recipe: str) -> None:
-    (part,) = origin.network
-    lacks = [key for key in wanted if key not in part_slots("network", part)]
-    if lacks:
-        others = [name for name in names("network") if set(wanted) <= set(part_slots("network", name))]
-        kinds = f"a checkpoint whose network is {' or '.join(others)}" if others else "another checkpoint"
-        raise CheckpointError(
-            f"{origin.folder}: {recipe} changes {', '.join(lacks)} of its network, which {part} does not have.\n"
-            f"  Use {kinds}, or a recipe without this change, such as --task sentence_classification."
-        )
-
-
 def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
     """Complete an expanded recipe, in place, by the checkpoints that its networks come from, by the names they are given."""
     networks = root.value.get("networks")
@@ -168,7 +137,6 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
         if said is None or said.value not in origins:
             continue
         origin = found[str(name)] = origins[said.value]
-        _change(node, origin, str(root.value["name"].value))
         if origin.architecture is not None and "architecture" not in node.value and origin.is_shape_of(node):
             node.put("architecture", Node(origin.architecture, node.where))
     if not found:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cloze.assembly.changes import Described, inherited_by, require_unwritten, take_over
 from cloze.assembly.document import Node, from_data
 from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
@@ -46,25 +47,30 @@ def take_up(
         origin = _origin(network)
         if origin is None:
             continue
-        name, whole = str(origin.value), set(network.value) <= NEXT_TO_PART
+        name, whole, path = str(origin.value), set(network.value) <= NEXT_TO_PART, f"{prefix}networks.{label}"
+        if not whole:
+            require_unwritten(network, path, faults)
         if name in earlier:
             before = earlier[name]
             alike = _alike(before.tree, label)
             kept |= {label} if alike in before.kept else set()
             written = dict(networks_of(before.tree)).get(alike)
-            for key, node in written.items() if whole and written is not None else ():
-                if key not in ("from", "change", "train", *network.value):
-                    network.put(key, node.copy())
+            if whole and written is not None:
+                for key, node in written.items():
+                    if key not in ("from", "change", "train", *network.value):
+                        network.put(key, node.copy())
+                take_over(network, inherited_by(written), f"stage {name}", path, faults)
         elif checkpoints is not None and name not in checkpoints:
             known = f"Earlier stages: {', '.join(earlier)}. " if earlier else ""
-            faults.add(origin.where, f"{prefix}networks.{label}.from", f"no earlier stage and no checkpoint is called {name!r}.",
+            faults.add(origin.where, f"{path}.from", f"no earlier stage and no checkpoint is called {name!r}.",
                        f"{known}{_close(name, [*earlier, *checkpoints])}A checkpoint is bound with --bind {name}=FOLDER.")
         elif checkpoints is not None:
             kept.add(label)
             if whole:
-                part, arguments = _described(checkpoints[name], label)
+                part, arguments, changes = _described(checkpoints[name], label)
                 network.put(part, from_data(dict(arguments), network.where))
                 network.value = {part: network.value.pop(part), **network.value}  # a value path means the first mapping
+                take_over(network, changes, str(checkpoints[name]), path, faults)
     return Written(tree, frozenset(kept))
 
 
@@ -94,12 +100,12 @@ def _close(name: str, known: Sequence[str]) -> str:
     return f"{hint} " if hint.startswith("Did") else ""
 
 
-def _described(folder: Path, label: str) -> tuple[str, Mapping[str, Any]]:
-    """The part that a checkpoint's network is, and its arguments."""
+def _described(folder: Path, label: str) -> tuple[str, Mapping[str, Any], Sequence[Described]]:
+    """The part that a checkpoint's network is, its arguments, and what was changed in it."""
     from cloze.interop import import_folder
 
     model = import_folder(network_folder(folder, label)).model
-    return model.part, model.arguments
+    return model.part, model.arguments, model.changes
 
 
 def checkpoint_names(recipe: Recipe) -> list[str]:

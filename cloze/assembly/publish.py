@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cloze import fields
 from cloze.assembly.build import head_key, plain
 from cloze.assembly.canonical import to_yaml
+from cloze.assembly.changes import lasts
 from cloze.assembly.given import build, wanted
 from cloze.assembly.origins import NETWORKS, write_reference
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.interop import Card, Head, Model, Table, complete, export_folder
+from cloze.networks.blocks.initial import Undrawn
+from cloze.networks.clock import Clock
 from cloze.registry import lookup
 from cloze.text import Tokenizer
 from cloze.training.step import part_state
+from cloze.transfer import Change
 
 ADVICE = (
     "Do not upload the folder of a run as it is: under `cloze/` it holds the training text as ids, and checkpoints. "
@@ -89,13 +93,26 @@ class Publisher:
                     )
         beside = beside_text(self.recipe)
         looked_up = {str(value) for spec in beside for value in spec.arguments.values()} & self.tables.keys()
-        return Model(
+        model = Model(
             arguments=complete(plain(part.arguments), part.name), order=self._order(name, orders),
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
             beside=tuple((spec.name, plain(spec.arguments)) for spec in beside),
             tables={name: self._table(name) for name in sorted(looked_up)},
             languages=self.languages if "language" in (part.arguments.get("inputs") or {}) else (),
+            changes=tuple((c.name, plain(c.arguments)) for c in self.recipe.networks[name].change if lasts(c.name)),
         )
+        return self._plain(model) if model.changes else model
+
+    def _plain(self, model: Model) -> Model:
+        """A changed network as other programs read it."""
+        available = {
+            "vocab_size": self.tokenizer.size, "clock": Clock(), "tables": self.tables or None, "counts": None,
+            "spellings": self.tokenizer.spellings,
+        }
+        with Undrawn():
+            network = build(lookup("network", model.part), model.arguments, available)
+        changes: list[Any] = [build(lookup("change", name), arguments, {}) for name, arguments in model.changes]
+        return _in_plain_form(model, network, changes)
 
     def _order(self, name: str, orders: Sequence[Any]) -> str:
         """The order that a network usually reads in: of the exported one the first that its reading names."""
@@ -130,3 +147,18 @@ def beside_text(recipe: Recipe) -> list[PartSpec]:
 def reads_in(orders: Sequence[Any]) -> str:
     """Who sees whom when the trained network reads a text: everything, unless it only ever saw one constant order."""
     return str(orders[0]) if len(set(map(str, orders))) == 1 and isinstance(orders[0], str) else "open"
+
+
+@torch.no_grad()
+def _in_plain_form(model: Model, network: nn.Module, changes: Sequence[Change]) -> Model:
+    """A model of the changed network's state, for export; `network` is built without the changes, and is used up."""
+    state = model.network
+    with Undrawn():
+        for change in changes:
+            change.apply(network)
+    network.load_state_dict(dict(state))
+    for change in reversed(changes):
+        change.plain(network)
+    plain = network.state_dict()
+    changed = {name: tensor for name, tensor in state.items() if name not in plain or not torch.equal(plain[name], tensor)}
+    return replace(model, network=plain, changed=changed)

@@ -51,7 +51,7 @@ def share(
     try:
         stage.chmod(0o755)
         remarks = export_folder(
-            stage, model=imported.model, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
+            stage, model=imported.model.plain, tokenizer=imported.tokenizer, reading=imported.reading, card=card,
             architecture=imported.architecture, labels=imported.labels or None,
         )  # fmt: skip
         _write_others(source, stage, told, card)
@@ -74,7 +74,7 @@ def _write_others(source: Path, stage: Path, told: Mapping[str, Any] | None, car
     for name in sorted(needed):
         other = import_folder(network_folder(source, name))
         export_folder(
-            stage / NETWORKS / name, model=other.model, tokenizer=other.tokenizer, reading=other.reading,
+            stage / NETWORKS / name, model=other.model.plain, tokenizer=other.tokenizer, reading=other.reading,
             card=replace(card, name=f"{card.name}, {name}", results="", folder=name), architecture=other.architecture,
         )
 

@@ -25,6 +25,7 @@ DESCRIPTION = "cloze/network.json"
 OWN_HEADS = "cloze/heads.safetensors"
 OWN_NETWORK = "cloze/network.safetensors"
 OWN_TABLES = "cloze/tables"
+OWN_CHANGED = "cloze/changed.safetensors"
 
 
 def export_folder(
@@ -41,8 +42,9 @@ def export_folder(
 
     Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json
     where transformers generates with the class, modules.json where sentence-transformers can pool it, and beside them
-    cloze/network.json (our arguments and heads), cloze/heads.safetensors (heads that transformers does not know) and
-    cloze/tables/ (what is looked up while reading text, if anything is). They appear whole or not at all. `architecture`
+    cloze/network.json (our arguments and heads), cloze/heads.safetensors (heads that transformers does not know),
+    cloze/changed.safetensors (of a changed network, what its plain form lacks) and cloze/tables/ (what is looked up while reading
+    text, if anything is). They appear whole or not at all. `architecture`
     prefers one by its `model_type` where the shape leaves it open (the generator of ELECTRA); where another was taken a remark
     says why. `labels` name a classifier's classes.
 
@@ -78,13 +80,16 @@ def export_folder(
         own = _own_heads(model, choice)
         if own:
             write_tensors(stage / OWN_HEADS, own)
+        if model.changed:
+            write_tensors(stage / OWN_CHANGED, model.changed)
         _write_tokenizer(stage, tokenizer, reading, model, choice)
         if gives_sentences(model, choice):
             write_sentences(stage, model)
         write_json(stage / DESCRIPTION, _description(given, choice, reading, card, labels, remarks))
         write_card(stage / "README.md", card, choice, model, vocab_size, remarks, folder=card.folder or folder.name)
-    if not own:
-        (folder / OWN_HEADS).unlink(missing_ok=True)  # of an earlier model in the same place
+    for name, tensors_ in ((OWN_HEADS, own), (OWN_CHANGED, model.changed)):
+        if not tensors_:
+            (folder / name).unlink(missing_ok=True)  # of an earlier model in the same place
     return remarks
 
 
@@ -280,6 +285,7 @@ def _description(
         **({"beside": [{part: dict(arguments)} for part, arguments in model.beside]} if model.beside else {}),
         **({"tables": {name: table.part for name, table in model.tables.items()}} if model.tables else {}),
         **({"languages": list(model.languages)} if model.languages else {}),
+        **({"changes": [{part: dict(arguments)} for part, arguments in model.changes]} if model.changes else {}),
         "labels": list(labels) if labels else None,
         "name": card.name,
         "step": card.step,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -66,6 +66,10 @@ class Model:
     objective), under their names there, so that writing the folder again loses nothing. `beside` are the edits that find
     what the network reads beside the tokens, each a registered part and its arguments; `tables` is what they look up.
     `languages` are the names of the ids of the further input `language`.
+
+    A network that was changed (`change:` in a recipe) stands here in its plain form, as any program reads it: `changes` are what
+    was done to it, each a registered part and its arguments, and `changed` holds the tensors that the changed network has beyond
+    or in place of `network`'s.
     """
 
     arguments: Mapping[str, Any]
@@ -77,6 +81,13 @@ class Model:
     beside: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     tables: Mapping[str, Table] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
+    changes: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    changed: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> Model:
+        """The same network without its changes."""
+        return replace(self, changes=(), changed={})
 
 
 #: What None means for an argument of a network with attention: it follows from others.

@@ -50,6 +50,7 @@ def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
         "heads": heads(own["heads"]), "step": isinstance(step, int) and step >= 0,
         "tables": isinstance(own.get("tables", {}), dict) and all(map(named, own.get("tables", {}).values())),
         "beside": isinstance(own.get("beside", ()), (list, tuple)) and all(isinstance(e, dict) for e in own.get("beside", ())),
+        "changes": isinstance(own.get("changes", ()), (list, tuple)) and all(map(_is_part, own.get("changes", ()))),
         "languages": isinstance(own.get("languages", ()), (list, tuple)) and all(map(named, own.get("languages", ()))),
         "labels": isinstance(own.get("labels") or (), (list, tuple)),
     }  # fmt: skip
@@ -66,6 +67,12 @@ def _is_reading(told: Any) -> bool:
         and isinstance(told.get("shift", 0), int)
         and all(isinstance(one, str) for one in _items(told.get("orders")))
         and all(isinstance(one, int) for one in _items(told.get("segments")))
+    )
+
+
+def _is_part(told: Any) -> bool:
+    return isinstance(told, dict) and len(told) == 1 and all(
+        isinstance(name, str) and isinstance(arguments, dict) for name, arguments in told.items()
     )
 
 

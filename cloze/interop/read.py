@@ -15,7 +15,7 @@ from torch import Tensor
 from cloze.bounds import DEEPEST
 from cloze.errors import CheckpointError, nearest
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, Setting
-from cloze.interop.export import DESCRIPTION, OWN_NETWORK, OWN_TABLES
+from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
 from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
 from cloze.interop.heads import own_names, read_heads
 from cloze.interop.mapping import to_ours
@@ -139,7 +139,11 @@ def _model(
     remarks += architecture.beware(arguments)
     beside, tables = ((), {}) if own is None else _beside(folder, own)
     languages = () if own is None else tuple(own.get("languages", ()))
-    return Model(arguments, order, network, heads, architecture.part, spare, beside, tables, languages), remarks
+    changes, changed = ((), {}) if own is None else _changes(folder, own)
+    model = Model(
+        arguments, order, network, heads, architecture.part, spare, beside, tables, languages, changes, changed
+    )
+    return model, remarks
 
 
 def _require_whole(arguments: Mapping[str, Any], architecture: Architecture, place: Path) -> None:
@@ -288,9 +292,24 @@ def _beside(
     return tuple((part, arguments) for edit in own.get("beside", ()) for part, arguments in edit.items()), tables
 
 
+def _changes(
+    folder: Path, own: Mapping[str, Any]
+) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], Mapping[str, Tensor]]:
+    """What was changed in the network, and the tensors that the changed network has in addition or instead."""
+    changes = tuple((part, arguments) for change in own.get("changes", ()) for part, arguments in change.items())
+    path = folder / OWN_CHANGED
+    if changes and not path.is_file():
+        raise CheckpointError(
+            f"{path}: there is no such file; {DESCRIPTION} says that the network was changed ({changes[0][0]}).\n"
+            "  The copy is incomplete: copy the whole folder again."
+        )
+    return changes, read_tensors(path) if changes else {}
+
+
 def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
     """A network that transformers cannot express, as cloze wrote it."""
     beside, tables = _beside(folder, own)
+    changes, changed = _changes(folder, own)
     model = Model(
         arguments=own["arguments"],
         order=own["order"],
@@ -300,6 +319,8 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
         beside=beside,
         tables=tables,
         languages=tuple(own.get("languages", ())),
+        changes=changes,
+        changed=changed,
     )
     tokenizer = Tokenizer.load(folder)
     _check_vocabulary(folder, tokenizer, model)

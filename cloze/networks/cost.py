@@ -35,7 +35,7 @@ def shown(fields: Mapping[str, Tensor], name: str = "tokens", block: str = "bloc
 def maps(*modules: nn.Module | None) -> int:
     """The numbers in all linear maps of some modules: multiplications for one row."""
     inside = [part for module in modules if module is not None for part in module.modules()]
-    return sum(part.weight.numel() for part in inside if isinstance(part, nn.Linear))
+    return sum(part.in_features * part.out_features for part in inside if isinstance(part, nn.Linear))
 
 
 def network_flops(network: Any, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:

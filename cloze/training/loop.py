@@ -16,10 +16,10 @@ import torch
 from cloze.batching import Cursor
 from cloze.training.distribution import Ranks, join, processes
 from cloze.training.engines import Choice, choose
+from cloze.training.freezing import set_rate
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.lock import alone_in
 from cloze.training.meter import NotFinite
-from cloze.training.freezing import set_rate
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
 from cloze.training.run import Outcome, Run

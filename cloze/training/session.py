@@ -20,11 +20,11 @@ from cloze.training.baselines import not_learning, with_measured
 from cloze.training.carry import Carries, Carry
 from cloze.training.checkpoint import Checkpoints
 from cloze.training.distribution import Ranks
+from cloze.training.freezing import Freezing
 from cloze.training.hardware import allocator_hint, environment, keep_memory, matrix_rate
 from cloze.training.interrupt import Interrupt
 from cloze.training.log import Log, ProgressLine
 from cloze.training.meter import Meter
-from cloze.training.freezing import Freezing
 from cloze.training.phases import phase_at
 from cloze.training.precision import casting, choose_precision
 from cloze.training.rates import tell_rate

@@ -1,19 +1,26 @@
-"""Transfer: which of a network's parameters move, how fast and when, and what becomes of its rows for another vocabulary.
+"""Transfer: what is changed in a pretrained network, which of its parameters are trained when, and at which rate.
 
 May import: training and what is below it; never tasks, assembly or the command line.
-Add one: a frozen dataclass decorated `@register("unfreezing", name)` or `@register("layerwise", name)` with the method of that
-protocol in `training/freezing.py`; its import line below.
-Contract: tests/transfer (frozen groups keep every bit; rates have their ratios at every step; the same on every network).
+Add a change: a frozen dataclass that subclasses `Change` (`change.py` lists the moments at which it acts), decorated
+`@register("change", name)`, in a file of its own; its import line below. Add a way to unfreeze or rates by depth: a frozen
+dataclass decorated `@register("unfreezing", name)` or `@register("layerwise", name)` with the method of that protocol in
+`training/freezing.py`; its import line below.
+Contracts: tests/contracts/test_changes.py (every change on every network); tests/transfer (frozen groups keep every bit; rates
+have their ratios at every step; the same on every network).
 """
 
-from cloze.transfer.change import Arguments, Vocabulary
+from cloze.transfer.arguments import Arguments
+from cloze.transfer.change import Change, Shape, Transition
 from cloze.transfer.encoder import encoder_only
 from cloze.transfer.expand import expand_vocabulary, linear_map
+from cloze.transfer.keep_layers import KeepLayers
 from cloze.transfer.layerwise import Divide, Factors, Heads
+from cloze.transfer.lora import LoRA
+from cloze.transfer.magnitude import Magnitude
 from cloze.transfer.unfreezing import Chain, Gradual, Sequential
-from cloze.transfer.vocabulary import matched_rows, transfer_rows
+from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
-    "Arguments", "Chain", "Divide", "Factors", "Gradual", "Heads", "Sequential", "Vocabulary", "encoder_only",
-    "expand_vocabulary", "linear_map", "matched_rows", "transfer_rows",
+    "Arguments", "Chain", "Change", "Divide", "Factors", "Gradual", "Heads", "KeepLayers", "LoRA", "Magnitude", "Sequential",
+    "Shape", "Transition", "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "transfer_rows",
 ]

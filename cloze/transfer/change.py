@@ -1,25 +1,79 @@
-"""Changes of a network that comes from an earlier run or from a checkpoint."""
+"""The protocol of changes: what `change: […]` in a recipe does to a network that comes from a checkpoint."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, NamedTuple
 
-from cloze.registry import register
+from torch import Tensor, nn
+
+from cloze.networks.blocks.computed import keep_computed
+from cloze.text import Tokenizer
+
+Tensors = Mapping[str, Tensor]
 
 
-@register("change", "vocabulary")
+class Shape(NamedTuple):
+    """A network as its checkpoint describes it: where it comes from (a folder or a stage), its part, and all its arguments."""
+
+    origin: str
+    part: str
+    arguments: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
-class Vocabulary:
-    """The run has a vocabulary of its own: rows of words that both know are kept, see `transfer_rows` for the `new` ones."""
+class Transition:
+    """From the network of a checkpoint to the changed one of a run: both as built and as described, and their tokenizers."""
 
-    new: Literal["mean", "random"] = "mean"
+    origin: Shape
+    there: Any
+    here: Any
+    arguments: Mapping[str, Any]  # of the network here
+    old: Tokenizer
+    new: Tokenizer
 
 
-@register("change", "arguments")
-@dataclass(frozen=True)
-class Arguments:
-    """The network has the shape of the checkpoint that it comes from, and these arguments in place of the checkpoint's: dropouts,
-    where gradients end. Once the checkpoint is known they are ordinary values: `--set network.dropout=0.2`."""
+class Change:
+    """A change of a network. Subclass it, register it as a `change`, and override the moments at which it acts.
 
-    to: dict[str, Any]
+    In the order of a run:
+
+    1. `shape`, before the network is built: its arguments, from those of the checkpoint. Called where the recipe does not write
+       the network out; a network that is written out has the shape that is written.
+    2. `apply`, when the network is built, and again whenever a checkpoint of it is opened: adds modules and parameters. Weights
+       are loaded afterwards, so only the values of what is added matter. What is added stands under `changes.` in the module that
+       it belongs to; see `cloze/networks/blocks/computed.py`.
+    3. `weights` and `head_state`, when the checkpoint is loaded: its tensors become those of the changed network and of its
+       heads. Not called when a run resumes.
+    4. `plain`, on export: undoes `apply` so that the network computes the same without it.
+
+    By default nothing happens at any moment. A change with `apply` must set `lasts`. What cannot be done is refused with a
+    `CheckpointError`.
+    """
+
+    #: The network keeps something of its own: `cloze/network.json` describes the change, and opening a checkpoint applies it.
+    lasts: ClassVar[bool] = False
+    #: The arguments are all that it changes: once they are written into the recipe, nothing is left to do.
+    only_arguments: ClassVar[bool] = False
+    #: The tensors of a checkpoint with another vocabulary are made to fit.
+    changes_vocabulary: ClassVar[bool] = False
+
+    def shape(self, shape: Shape) -> Mapping[str, Any]:
+        """The arguments of the changed network."""
+        return shape.arguments
+
+    def apply(self, network: nn.Module) -> None:
+        """Add modules and parameters in place."""
+
+    def weights(self, state: Tensors, transition: Transition) -> Tensors:
+        """The network's tensors, under the names that they have after the change."""
+        return state
+
+    def head_state(self, state: Tensors, head: nn.Module, transition: Transition) -> Tensors:
+        """The tensors of a head."""
+        return state
+
+    def plain(self, network: nn.Module) -> None:
+        """Undo `apply` in place; the network computes the same as before. Computed weights become ordinary ones."""
+        keep_computed(network)

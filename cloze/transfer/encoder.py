@@ -1,4 +1,4 @@
-"""The encoder of a translator, without what wrote the translations: CoVe."""
+"""The encoder of a translator, without its decoder: CoVe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PART = "lstm_encoder_decoder"
 
 
 def encoder_only(imported: Imported, *, words: bool = True) -> Imported:
-    """The encoder of a network `lstm_encoder_decoder` as a network of its own, which any classifier can read.
+    """The encoder of a network `lstm_encoder_decoder` as a network of its own, for any classifier.
 
     With `words` its states are [GloVe; CoVe]: the word's vector, then the state (McCann et al., 2017, §4). Another network, or
     one without a decoder, is a `CheckpointError`.
@@ -22,4 +22,4 @@ def encoder_only(imported: Imported, *, words: bool = True) -> Imported:
         raise CheckpointError(f"{imported.folder}: {given}; expected {PART} with a decoder, as the recipe cove trains it.")
     network = {name: tensor for name, tensor in model.network.items() if not name.startswith("decoder.")}
     arguments = {**model.arguments, "decoder": False, "words": words}
-    return replace(imported, model=replace(model, network=network, arguments=arguments, heads={}))
+    return replace(imported, model=replace(model.plain, network=network, arguments=arguments, heads={}))

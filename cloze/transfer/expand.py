@@ -67,7 +67,7 @@ def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, l
     }
     if left := imported.model.heads.keys() - heads.keys():
         remarks.append(f"left out, because it has no row for new words: {', '.join(sorted(left))}.")
-    model = replace(imported.model, network=tables, heads=heads)
+    model = replace(imported.model.plain, network=tables, heads=heads)
     return replace(imported, model=model, tokenizer=tokenizer.with_words(new)), remarks
 
 

@@ -1,21 +1,56 @@
-"""Rows for another vocabulary: those of words that both know are kept, new words begin in the middle."""
+"""`change: [vocabulary]`: the network gets rows for another vocabulary; words in both keep theirs, new ones start at the mean."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+
+from cloze.registry import register
+from cloze.transfer.change import Change, Tensors, Transition
 
 New = Literal["mean", "random"]
 
 
-def matched_rows(old: Any, new: Any) -> NDArray[np.int64]:
-    """For each id of the `new` tokenizer its row under the `old` one, -1 where that has no such word: (V',).
+@register("change", "vocabulary")
+@dataclass(frozen=True)
+class Vocabulary(Change):
+    """Another vocabulary: rows of words in both vocabularies are kept; for those of the `new` ones see `transfer_rows`."""
 
-    Words are compared by spelling, roles such as [UNK] by their names, whatever they are spelled like.
+    new: New = "mean"
+
+    changes_vocabulary: ClassVar[bool] = True
+
+    def weights(self, state: Tensors, transition: Transition) -> Tensors:
+        """The network's tensors, those with a row for every id with the rows of the new ids."""
+        return self._with_rows(state, transition.here, transition)
+
+    def head_state(self, state: Tensors, head: nn.Module, transition: Transition) -> Tensors:
+        """The same for a head."""
+        return self._with_rows(state, head, transition)
+
+    def _with_rows(self, state: Tensors, module: nn.Module, transition: Transition) -> Tensors:
+        old, new = transition.old, transition.new
+        wanted = module.state_dict()
+        if old.hash == new.hash:
+            return state
+        return {
+            name: transfer_rows(old, new, tensor, self.new)
+            if tensor.dim() in (1, 2) and len(tensor) == old.size
+            and name in wanted and wanted[name].shape == (new.size, *tensor.shape[1:])
+            else tensor
+            for name, tensor in state.items()
+        }
+
+
+def matched_rows(old: Any, new: Any) -> NDArray[np.int64]:
+    """For each id of the `new` tokenizer the row of that word under the `old` one, -1 for a new word: (V',).
+
+    Words are compared by spelling; roles such as [UNK] are compared by name, however they are spelled.
     """
     found = np.full(new.size, -1, np.int64)
     roles = set(old.roles.values())
@@ -30,10 +65,10 @@ def matched_rows(old: Any, new: Any) -> NDArray[np.int64]:
 def transfer_rows(
     old_tokenizer: Any, new_tokenizer: Any, old_table: Tensor, new: New = "mean", *, seed: int = 0
 ) -> Tensor:
-    """A table (V', D) or an offset (V',) for the new vocabulary from one for the old, (V, …).
+    """A table (V', D) or a bias (V',) for the new vocabulary, from one for the old vocabulary, (V, …).
 
-    New words get the mean of all old rows (Howard and Ruder's code, `finetune_lm.py`), or with `random` a row drawn around it
-    with the deviation of each column, a function of `seed`. The result is a tensor of its own, of the old one's type and place.
+    New words get the mean of all old rows (Howard and Ruder's code, `finetune_lm.py`), or with `random` a row drawn around the
+    mean with each column's standard deviation, by `seed`. The result is a new tensor of the same dtype, on the same device.
     """
     rows = torch.from_numpy(matched_rows(old_tokenizer, new_tokenizer)).to(old_table.device)
     mean = old_table.float().mean(0, keepdim=True)

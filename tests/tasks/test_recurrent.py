@@ -16,7 +16,7 @@ from cloze.assembly.canonical import to_yaml
 from cloze.assembly.check import check_recipe
 from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.assembly.load import load_recipe
-from cloze.errors import CheckpointError, RecipeError
+from cloze.errors import RecipeError
 from cloze.interop import Card, Head, Model, Reading, export_folder
 from cloze.networks import Clock
 from cloze.networks.lstm import LSTM
@@ -116,11 +116,11 @@ def test_the_language_model_is_the_checkpoints_and_its_weight_falls_by_epoch(lst
 
 
 def test_arguments_that_a_network_does_not_have_are_one_refusal_that_names_those_that_have_them(folder: Folder) -> None:
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(RecipeError) as caught:
         recipe_onto("siatl_classification", load_checkpoint(folder("bert")))
     assert str(caught.value) == (
-        f"{folder('bert')}: siatl_classification changes word_dropout, input_dropout, weight_dropout, hidden_dropout, noise, "
-        "locked, locked_between of its network, which transformer does not have.\n"
+        f"siatl_classification: networks.main.change[0]: {folder('bert')}: transformer has no word_dropout, input_dropout, "
+        "weight_dropout, hidden_dropout, noise, locked, locked_between, which this change sets.\n"
         "  Use a checkpoint whose network is lstm, or a recipe without this change, such as --task sentence_classification."
     )
 

@@ -15,8 +15,8 @@ from tiny import bert, tiny_run, weights
 from cloze.errors import RecipeError
 from cloze.registry import lookup, names
 from cloze.training import averaged, static_optimizers  # noqa: F401  register optimisers
-from cloze.training.loop import train
 from cloze.training.freezing import Freezing, Only, parameters_by_depth, set_rate
+from cloze.training.loop import train
 from cloze.training.rates import Plateau, tell_rate
 from cloze.transfer import Divide, Gradual
 

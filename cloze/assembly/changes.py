@@ -1,0 +1,90 @@
+"""Changes of networks (`change: […]`) in a recipe: which there are, and what they make of a network that comes from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cloze.assembly.document import Node, from_data
+from cloze.assembly.expand import NEXT_TO_PART
+from cloze.assembly.faults import Faults
+from cloze.assembly.given import build
+from cloze.assembly.parts import builder_of
+from cloze.assembly.schema import check_value, expand_part, part_slots
+
+if TYPE_CHECKING:  # which imports torch, and recipes without changes are read without
+    from cloze.transfer import Change
+
+Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
+
+
+def lasts(name: str) -> bool:
+    """Whether a change leaves something in the network that has to be there again when a checkpoint is opened."""
+    return bool(builder_of("change", name).lasts)  # type: ignore[attr-defined]
+
+
+def take_over(network: Node, inherited: Sequence[Described], origin: str, path: str, faults: Faults) -> None:
+    """Complete, in place, a network that a recipe takes whole from `origin`, a folder or a stage; its part is written already.
+
+    The lasting changes that the origin has come first in its `change`; then every change of the recipe gives its arguments.
+    """
+    from cloze.transfer import Shape
+
+    changes = network.value.get("change")
+    items = changes.value if changes is not None and changes.is_list else []
+    for index, item in enumerate(list(items)):
+        change = _read(item, f"{path}.change[{index}]", faults)
+        part = next(key for key in network.value if key not in NEXT_TO_PART)
+        arguments = network.value[part]
+        if change is None or not arguments.is_mapping:
+            continue
+        known = {str(key): node.plain() for key, node in arguments.items()}
+        with faults.catching(item.where, f"{path}.change[{index}]"):
+            for key, value in change.shape(Shape(origin, str(part), known)).items():
+                if key not in known or known[key] != value:
+                    arguments.put(key, from_data(value, item.where))
+        if change.only_arguments:
+            items.remove(item)
+    if inherited:
+        first = [from_data({name: dict(arguments)}, network.where) for name, arguments in inherited]
+        network.put("change", Node([*first, *items], network.where if changes is None else changes.where))
+
+
+def inherited_by(network: Node) -> list[Described]:
+    """The lasting changes of a network that an earlier stage has written."""
+    changes = network.value.get("change")
+    found: list[Described] = []
+    for item in changes.value if changes is not None and changes.is_list else ():
+        faults = Faults()
+        if _read(item, "", faults) is not None:
+            ((name, arguments),) = item.plain().items()
+            found += [(name, arguments)] if lasts(name) else []
+    return found
+
+
+def require_unwritten(network: Node, path: str, faults: Faults) -> None:
+    """Add a fault for a change that only gives arguments, of a network whose arguments are written out."""
+    changes = network.value.get("change")
+    for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
+        change = _read(item, f"{path}.change[{index}]", faults)
+        if change is not None and change.only_arguments:
+            name = next(iter(item.value))
+            faults.add(item.where, f"{path}.change[{index}]", f"{name}: this network's arguments are written out.",
+                       "Write these values among them, and leave the change out.")
+
+
+def _read(item: Node, path: str, faults: Faults) -> Change | None:
+    """A change as written, which is expanded in place; None for a faulty one, which is reported when the recipe is read."""
+    own = Faults()
+    expand_part("change", item, path, own)
+    if len(own):
+        return None
+    ((name, arguments),) = item.plain().items()
+    accepted = part_slots("change", name)
+    try:
+        for key, value in arguments.items():
+            check_value(accepted[key].annotation, value)
+        made: Change = build(builder_of("change", name), arguments, {})
+    except (KeyError, TypeError, ValueError):
+        return None
+    return made

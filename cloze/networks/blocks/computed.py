@@ -1,0 +1,54 @@
+"""Linear maps whose weight is computed from their own: where low-rank updates, masks and rounding act."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class ComputedLinear(nn.Linear):
+    """A linear map that passes its own weight through `changes`, in order, whenever the weight is read.
+
+    The map itself, a recurrence, a slice of stacked projections and a fused function all read `weight`, so all of them use the
+    computed one. In a state dict the own weight keeps its name; what the changes hold is under `changes.NAME.`.
+    """
+
+    changes: nn.ModuleDict
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """The computed weight, (out, in)."""
+        made = self._parameters["weight"]
+        assert made is not None  # a linear map always has one
+        for change in self.changes.values():
+            made = change(made)
+        return made
+
+
+def compute_weight(linear: nn.Linear, name: str, change: nn.Module) -> None:
+    """Pass the weight of `linear` through one more `change`, a module from weight to weight; the map is changed in place.
+
+    Layers that share the map share the change. The change gets a number if the map already has one of that `name`.
+    """
+    if type(linear) is nn.Linear:
+        linear.__class__ = ComputedLinear
+        linear.changes = nn.ModuleDict()
+    assert isinstance(linear, ComputedLinear)  # no network has maps of other kinds
+    number = sum(known.partition("_")[0] == name for known in linear.changes)
+    linear.changes[name if not number else f"{name}_{number + 1}"] = change
+
+
+@torch.no_grad()
+def keep_computed(root: nn.Module) -> None:
+    """Make every computed weight below `root` the own weight of its map, and the map an ordinary `nn.Linear` again."""
+    for module in root.modules():
+        if isinstance(module, ComputedLinear):
+            made = module.weight.detach().clone()
+            del module.changes
+            module.__class__ = nn.Linear
+            module.weight.copy_(made)
+
+
+def is_added(name: str) -> bool:
+    """Whether a name of a state dict belongs to something that a change added to the network."""
+    return ".changes." in f".{name}"

@@ -1,0 +1,108 @@
+"""`change: [keep_layers: [0, 2, 4]]`: a shallower network that starts with some layers of a deeper one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cloze.bounds import Depth, Natural, OptionalDepth
+from cloze.errors import CheckpointError
+from cloze.interop.model import complete
+from cloze.networks.blocks.computed import is_added
+from cloze.registry import lookup, parameters, register
+from cloze.transfer.change import Change, Shape, Tensors, Transition
+
+
+@register("change", "keep_layers")
+@dataclass(frozen=True)
+class KeepLayers(Change):
+    """Only these `layers` of the checkpoint are kept, counted from 0, in ascending order; embeddings and heads stay.
+
+    DistilBERT begins with every second layer of its teacher (Sanh et al., 2019, §3). The layers of an encoder-decoder are counted
+    through: those of the encoder first. The result is an ordinary network of that depth.
+    """
+
+    layers: tuple[Natural, ...]
+
+    def shape(self, shape: Shape) -> Mapping[str, Any]:
+        """The checkpoint's arguments with the new number of layers."""
+        stacks = _stacks(shape.part, shape.arguments)
+        self._require(shape, sum(stacks.values()))
+        changed, first = dict(shape.arguments), 0
+        for name, count in stacks.items():
+            changed[name] = sum(first <= layer < first + count for layer in self.layers)
+            if not changed[name]:
+                raise CheckpointError(
+                    f"{shape.origin}: keep_layers: {_shown(self.layers)} keeps none of the layers {first} to {first + count - 1} "
+                    f"({name} of {shape.part}). Keep at least one of them."
+                )
+            first += count
+        full = complete(shape.arguments, shape.part)
+        for name in _counting(shape.part, OptionalDepth):  # so many layers, the lowest, have something of their own
+            changed[name] = sum(layer < full[name] for layer in self.layers)
+        return changed
+
+    def weights(self, state: Tensors, transition: Transition) -> Tensors:
+        """The kept layers' tensors under their new numbers."""
+        origin, shape = transition.there.depth_groups()[1:], transition.origin
+        changed = transition.here.depth_groups()[1:]
+        depth, wanted = (sum(_stacks(shape.part, given).values()) for given in (shape.arguments, transition.arguments))
+        self._require(shape, depth)
+        if wanted != len(self.layers):
+            raise CheckpointError(
+                f"{shape.origin}: keep_layers: {_shown(self.layers)} keeps {len(self.layers)} layers, and the recipe's network "
+                f"has {wanted}.\n  Write it with {len(self.layers)} layers, or leave it out and take over the checkpoint's."
+            )
+        names, theirs = _names(transition.here), _names(transition.there)
+        inside = {theirs[id(tensor)] for group in origin for tensor in _tensors(group).values()}
+        found = {name: tensor for name, tensor in state.items() if name not in inside}
+        for number, layer in enumerate([*self.layers, *range(depth, len(origin))]):  # a decoder may follow the layers
+            old, new = _tensors(origin[layer]), _tensors(changed[number])
+            if _shapes(old) != _shapes({name: t for name, t in new.items() if name in old or not is_added(name)}):
+                raise CheckpointError(
+                    f"{shape.origin}: keep_layers: layer {layer} cannot become layer {number}: it has other parts or widths.\n"
+                    "  Keep layers that are built alike, and the first and the last one in their places."
+                )
+            found.update({names[id(new[name])]: state[theirs[id(tensor)]] for name, tensor in old.items()})
+        return found
+
+    def _require(self, shape: Shape, depth: int) -> None:
+        if not depth:
+            raise CheckpointError(f"{shape.origin}: keep_layers: {shape.part} has no stack of layers. Leave the change out.")
+        if not self.layers or list(self.layers) != sorted(set(self.layers)) or self.layers[-1] >= depth:
+            raise CheckpointError(
+                f"{shape.origin}: keep_layers: {_shown(self.layers)}. Expected layers from 0 to {depth - 1}, in ascending order."
+            )
+
+
+def _tensors(group: nn.Module) -> dict[str, Tensor]:
+    return group.state_dict(keep_vars=True)
+
+
+def _shapes(tensors: Tensors) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
+
+
+def _names(network: nn.Module) -> dict[int, str]:
+    """The names of a network's tensors in its state, by identity."""
+    return {id(tensor): name for name, tensor in _tensors(network).items()}
+
+
+def _stacks(part: str, arguments: Mapping[str, Any]) -> dict[str, int]:
+    """How many layers a network has, by the argument that says so, in the order of its depth groups."""
+    full = complete(arguments, part)
+    return {name: int(full[name]) for name in _counting(part, Depth)}
+
+
+def _counting(part: str, kind: Any) -> list[str]:
+    """The arguments of a network whose annotation says that they count layers: `Depth` or `OptionalDepth`."""
+    found = parameters(lookup("network", part))
+    return [name for name, parameter in found.items() if parameter.annotation in (kind, kind | None)]
+
+
+def _shown(layers: Sequence[int]) -> str:
+    return "[" + ", ".join(map(str, layers)) + "]"

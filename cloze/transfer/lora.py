@@ -1,0 +1,65 @@
+"""`change: [lora: {rank: 8}]`: low-rank updates of linear maps; all else in the network is frozen (Hu et al., 2021)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cloze.bounds import Positive, Width
+from cloze.networks.blocks.computed import compute_weight, is_added
+from cloze.registry import register
+from cloze.transfer.change import Change
+from cloze.transfer.maps import chosen_maps
+
+
+class LowRank(nn.Module):
+    """W + (alpha / rank) B A, on some `rows` of W: `down` is A (rank, in), `up` is B (rows, rank), which starts at zero."""
+
+    def __init__(self, weight: Tensor, *, rank: int, alpha: float, rows: slice) -> None:
+        super().__init__()
+        first, stop, _ = rows.indices(len(weight))
+        self.scale, self.margins = alpha / rank, (0, 0, first, len(weight) - stop)
+        self.down = nn.Parameter(torch.empty(rank, weight.shape[1], dtype=weight.dtype, device=weight.device))
+        self.up = nn.Parameter(torch.zeros(stop - first, rank, dtype=weight.dtype, device=weight.device))
+        nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """(out, in) to (out, in)."""
+        update = self.scale * (self.up @ self.down)
+        return weight + (F.pad(update, self.margins) if any(self.margins) else update)
+
+
+@register("change", "lora")
+@dataclass(frozen=True)
+class LoRA(Change):
+    """Low-rank updates (Hu et al., 2021, §4.1): W becomes W + (alpha / rank) B A. Only A, B and the heads are trained.
+
+    `on` names linear maps: `out`, `inner`, `outer`, `attention.out`; in stacked projections `query`, `key` and `value`, as in the
+    paper: `on: [query, value]`. A recurrence has `input` and `recurrent`. The default is every map above the embeddings. `alpha`
+    is twice the rank if not given. A is drawn as in the authors' code and B is zero, so training starts from the checkpoint's
+    outputs. Export merges the updates into the weights.
+
+    The update is added to the weight, not to the output of the map. The result is the same, and it works in every network; but a
+    step saves no time, only the optimiser's memory.
+    """
+
+    rank: Width = 8
+    alpha: Positive | None = None
+    on: tuple[str, ...] | None = None
+
+    lasts: ClassVar[bool] = True
+
+    def apply(self, network: Any) -> None:
+        """Freeze the network and add an update to every chosen map."""
+        chosen = chosen_maps(network, self.on, of="lora")
+        for name, parameter in network.named_parameters():
+            if not is_added(name):
+                parameter.requires_grad_(False)
+        alpha = 2.0 * self.rank if self.alpha is None else self.alpha
+        for linear, rows in chosen:
+            compute_weight(linear, "lora", LowRank(linear.weight, rank=self.rank, alpha=alpha, rows=rows))

@@ -1,0 +1,55 @@
+"""Which linear maps of a network a change acts on: `on: [query, value, outer]`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from cloze.errors import CheckpointError
+
+#: What maps that stack several projections hold, by the last part of their names: the parts are equally high.
+STACKED: Mapping[str, tuple[str, ...]] = MappingProxyType({"projections": ("query", "key", "value"), "memory": ("key", "value")})
+
+
+def chosen_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tuple[nn.Linear, slice]]:
+    """The linear maps above the embeddings that `on` names (None: all), each with its rows.
+
+    A name is the end of a map's name (`out`, `attention.out`) or a part of stacked projections (`query`). A map that several
+    layers share is chosen once. `CheckpointError`, naming the change `of`: a name that no map has; a network without maps.
+    """
+    below = {id(module) for module in network.depth_groups()[0].modules()}
+    maps = {
+        name: module for name, module in network.named_modules() if isinstance(module, nn.Linear) and id(module) not in below
+    }
+    kind = type(network).__name__
+    if not maps:
+        raise CheckpointError(f"{of}: {kind} has no linear maps above its embeddings. Leave the change out.")
+    if on is None:
+        return [(module, slice(None)) for module in maps.values()]
+    chosen = []
+    for wanted in on:
+        found = [
+            (module, rows) for name, module in maps.items() for rows in [_rows(name, module, wanted)] if rows is not None
+        ]
+        if not found:
+            known = {name.rpartition(".")[2] for name in maps}
+            parts = [part for name in known for part in STACKED.get(name, ())]
+            raise CheckpointError(
+                f"{of}: on: {kind} has no linear map {wanted!r}. Its maps: {', '.join(sorted({*known, *parts}))}."
+            )
+        chosen += found
+    return chosen
+
+
+def _rows(name: str, module: nn.Linear, wanted: str) -> slice | None:
+    """The rows of a map that are meant by `wanted`, None if it is not."""
+    if f".{name}".endswith(f".{wanted}"):
+        return slice(None)
+    parts = STACKED.get(name.rpartition(".")[2], ())
+    if wanted not in parts:
+        return None
+    high = module.out_features // len(parts)
+    return slice(parts.index(wanted) * high, (parts.index(wanted) + 1) * high)

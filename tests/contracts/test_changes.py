@@ -1,0 +1,214 @@
+"""Every registered change on every kind of network: it computes what its plain form computes and survives every kind of
+checkpoint, or it is refused in words."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cloze.assembly.beginning import load_origins
+from cloze.assembly.build import build_step, built, load_checkpoint
+from cloze.assembly.load import load_recipe
+from cloze.assembly.parts import load_kind
+from cloze.assembly.publish import Publisher
+from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.assembly.share import share
+from cloze.errors import UserError
+from cloze.networks.blocks.computed import ComputedLinear, is_added
+from cloze.registry import lookup, names
+from cloze.training.state import gather_parameters, load_parameters
+from cloze.training.step import Step
+
+#: A recipe for every kind of network.
+SYSTEMS = [
+    "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
+    "unicoder", "word2vec-cbow",
+]  # fmt: skip
+HELPERS = {"pair_attention"}  # beside the network of unicoder
+load_kind("change")
+CHANGES: dict[str, Mapping[str, Any]] = {
+    "arguments": {"to": {"dropout": 0.0}},
+    "keep_layers": {"layers": [1]},
+    "lora": {"rank": 2},
+    "magnitude": {"share": 0.5},
+    "vocabulary": {},
+}
+#: Other arguments, where those above make no sense.
+OTHERS: dict[tuple[str, str], Mapping[str, Any]] = {
+    ("keep_layers", "t5-small"): {"layers": [1, 3]}, ("keep_layers", "zen"): {"layers": [0]},
+}  # fmt: skip
+#: What is refused: the change, systems, and what is said.
+REFUSED = (
+    ("arguments", "skip-thought word2vec-cbow", r"\w+ has no dropout, which this change sets"),
+    ("keep_layers", "nnlm skip-thought word2vec-cbow context2vec", r"keep_layers: \w+ has no stack of layers"),
+    ("keep_layers", "lstm cove", r"layer 1 cannot become layer 0: it has other parts or widths"),
+    ("lora magnitude", "word2vec-cbow", r"\w+ has no linear maps above its embeddings"),
+)
+ALL = [(change, name) for change in CHANGES for name in SYSTEMS]
+
+
+def refusal(change: str, name: str) -> str | None:
+    """What is said where a change is refused."""
+    return next((said for changes, ones, said in REFUSED if change in changes.split() and name in ones.split()), None)
+
+
+@pytest.fixture(scope="session")
+def start(system: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`start("bert")`: the folder of that recipe's checkpoint at its smallest, with random weights."""
+    made: dict[str, Path] = {}
+
+    def export(name: str) -> Path:
+        if name not in made:
+            own = system(name)
+            made[name] = tmp_path_factory.mktemp("start") / name
+            Publisher(own.recipe, own.tokenizer, own.tables)(made[name], own.step().state_dict(), 0)
+        return made[name]
+
+    return export
+
+
+def begun(own: Any, folder: Path, change: tuple[str, Mapping[str, Any]] | None, *, resumes: bool = False) -> tuple[Recipe, Step]:
+    """The system's recipe with its exported network from a folder, changed, and its step with those weights."""
+    data = own.recipe.canonical()
+    network = {"from": "start", **({} if change is None else {"change": [{change[0]: dict(change[1])}]})}
+    kept = {key: value for key, value in data["networks"][own.recipe.export].items() if key == "architecture"}
+    recipe = load_recipe(
+        {**data, "networks": {**data["networks"], own.recipe.export: {**network, **kept}}}, checkpoints={"start": folder}
+    )
+    step = build_step(
+        recipe, vocab_size=own.tokenizer.size, tables=own.tables, store=next(iter(own.stores.values())),
+        tokenizer=own.tokenizer, filled=frozenset({recipe.export}),
+    )
+    load_origins(step, recipe, {recipe.export: folder}, own.tokenizer, resumes=resumes, say=lambda line: None)
+    step.eval()
+    step.clock.set(seed=0, step=0, first_row=0, share=0.0)
+    return recipe, step
+
+
+def losses(own: Any, step: Step) -> list[torch.Tensor]:
+    """The sums of losses of the first batch of every entry."""
+    return [loss.total for entry, batch in own.batches(step).items() for _, loss in sorted(step(entry, batch).items())]
+
+
+def network_of(step: Step, recipe: Recipe) -> Any:
+    return step.networks[recipe.export]
+
+
+@torch.no_grad()
+def stir(module: torch.nn.Module, *, added: bool) -> None:
+    """Move parameters away from where they start, which for many is zero: those that a change has added, or all."""
+    generator = torch.Generator().manual_seed(3)
+    for name, parameter in module.named_parameters():
+        if is_added(name) or not added:
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+
+
+def assert_same_state(found: torch.nn.Module, expected: torch.nn.Module) -> None:
+    found_, expected_ = found.state_dict(), expected.state_dict()
+    assert found_.keys() == expected_.keys()
+    assert all(torch.equal(found_[name], tensor) for name, tensor in expected_.items())
+    computed = [name for name, module in expected.named_modules() if isinstance(module, ComputedLinear)]
+    assert computed == [name for name, module in found.named_modules() if isinstance(module, ComputedLinear)]
+
+
+def test_every_change_and_every_network_is_in_the_contract() -> None:
+    assert set(CHANGES) == set(names("change"))
+    kinds = set()
+    for name in SYSTEMS:
+        recipe = load_recipe(name)
+        kinds |= {network.part.name for network in recipe.networks.values() if network.part is not None}
+    assert set(names("network")) - HELPERS <= kinds
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("change", [name for name in CHANGES if lookup("change", name).lasts])
+def test_a_changed_network_computes_what_its_plain_form_computes_on_the_fast_path(
+    change: str, name: str, system: Callable[..., Any]
+) -> None:
+    """The plain form has ordinary maps, which fused functions take; the changed network is never read past its changes."""
+    own = system(name)
+    recipe, step = own.recipe, own.step()
+    stir(step, added=False)
+    network, before = network_of(step, recipe), [loss.item() for loss in losses(own, step)]
+    part = built(PartSpec("change", change, dict(CHANGES[change])))
+    said = refusal(change, name)
+    if said is not None:
+        with pytest.raises(UserError, match=said):
+            part.apply(network)
+        return
+    part.apply(network)
+    step._freeze()
+    stir(network, added=True)
+    for module in network.modules():
+        if hasattr(module, "kept"):
+            module.kept[::2] = False
+    changed = losses(own, step)
+    assert [loss.item() for loss in changed] != pytest.approx(before, rel=1e-3)
+    torch.stack([loss for loss in changed if loss.requires_grad]).sum().backward()
+    added = {name: p for name, p in network.named_parameters() if is_added(name)}
+    frozen = [p for name, p in network.named_parameters() if name not in added] if added else []
+    assert all(p.grad is None for p in frozen)
+    assert all(p.grad is not None and bool(p.grad.any()) for p in added.values() if p.requires_grad)
+    part.plain(network)
+    assert not any(isinstance(module, ComputedLinear) for module in network.modules())
+    assert [loss.item() for loss in losses(own, step)] == pytest.approx([loss.item() for loss in changed], rel=1e-5)
+
+
+def assert_survives(change: str, name: str, system: Callable[..., Any], start: Callable[[str], Path], out: Path) -> None:
+    """Loaded, saved, opened, shared, taken over again and resumed, a changed network is the same, or the change is refused."""
+    own, given = system(name), (change, OTHERS.get((change, name), CHANGES[change]))
+    said = refusal(change, name)
+    if said is not None:
+        with pytest.raises(UserError, match=said):
+            begun(own, start(name), given)
+        return
+    recipe, step = begun(own, start(name), given)
+    network = network_of(step, recipe)
+    stir(network, added=True)
+    Publisher(recipe, own.tokenizer, own.tables)(out / "run", step.state_dict(), 1)
+    loaded = load_checkpoint(out / "run")
+    assert_same_state(loaded.network, network)
+
+    again, resumed = begun(own, start(name), given, resumes=True)
+    load_parameters(resumed, gather_parameters(step), where="here")
+    assert_same_state(network_of(resumed, again), network)
+    assert again.canonical() == recipe.canonical()
+
+    further, taken = begun(own, out / "run", None)
+    assert_same_state(network_of(taken, further), network)
+    trained = {name for name, p in network.named_parameters() if p.requires_grad}
+    assert trained == {name for name, p in network_of(taken, further).named_parameters() if p.requires_grad}
+
+    share(out / "run", out / "shared")
+    plain = load_checkpoint(out / "shared")
+    assert not plain.imported.model.changes
+    merged = copy.deepcopy(step)
+    for spec in reversed(recipe.networks[recipe.export].change):
+        built(spec).plain(network_of(merged, recipe))
+    for key, tensor in network_of(merged, recipe).state_dict().items():
+        torch.testing.assert_close(plain.network.state_dict()[key], tensor, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [("arguments", "bert"), ("keep_layers", "t5-small"), ("keep_layers", "elmo"), ("lora", "bert"), ("lora", "lstm"),
+     ("magnitude", "xlnet-base"), ("vocabulary", "bert"),
+     *((changes.split()[0], ones.split()[0]) for changes, ones, _ in REFUSED)],
+)  # fmt: skip
+def test_a_changed_network_survives_every_checkpoint(
+    change: str, name: str, system: Callable[..., Any], start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    assert_survives(change, name, system, start, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("change", "name"), ALL)
+def test_every_change_of_every_network_survives_every_checkpoint(
+    change: str, name: str, system: Callable[..., Any], start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    assert_survives(change, name, system, start, tmp_path)
