@@ -40,6 +40,16 @@ class Batch(Mapping[str, Tensor]):
         start = name + "."
         return Batch({k[len(start):]: v for k, v in self._tensors.items() if k.startswith(start)}, checked=True)
 
+    def shapes(self) -> list[tuple[int, int]]:
+        """Rows and positions of every view's sequence: its tokens, or its vectors where it has no tokens."""
+        found: dict[str, tuple[int, int]] = {}
+        for sequence in fields.SEQUENCES:
+            for name, tensor in self._tensors.items():
+                view, field, _ = fields.split(name)
+                if field == sequence:
+                    found.setdefault(view, (tensor.shape[0], tensor.shape[1]))
+        return list(found.values())
+
     def __repr__(self) -> str:
         return "Batch(" + ", ".join(f"{k} {tuple(v.shape)}" for k, v in self._tensors.items()) + ")"
 

@@ -9,6 +9,7 @@ Shapes: B rows, L positions, M targets, T decoder positions, D width, C characte
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -42,6 +43,9 @@ class FieldName(NamedTuple):
 
 _ledger: dict[str, Field] = {}
 
+#: What the rows of a view may consist of, (B, L, …): the first that the view has.
+SEQUENCES = ("tokens", "vectors")
+
 _RENAMED = {"places": "positions", "decoder_places": "decoder_positions"}
 _IDS = {"positions": "position_ids", "decoder_positions": "decoder_position_ids"}  # the left names had this meaning once
 
@@ -71,6 +75,11 @@ def split(name: str) -> FieldName:
 def join(view: str, field: str, chosen: str = "") -> str:
     """The inverse of `split`: the view `main` is not written."""
     return ("" if view in ("", "main") else view + ".") + field + (f"/{chosen}" if chosen else "")
+
+
+def sequence(given: Collection[str]) -> str | None:
+    """The field that the rows of a view consist of, None where it has no rows of positions (cells of a matrix)."""
+    return next((name for name in SEQUENCES if name in given), None)
 
 
 @lru_cache(maxsize=4096)
@@ -107,7 +116,7 @@ for _field in (
     Field("crossing", "B L", "boolean", "false: hidden from the decoder although the encoder sees it", aligned=True),
     Field("characters", "B L C", "integer", "characters of each token or word", aligned=True),
     Field("inputs", "B L", "integer", "further ids summed into the embedding: language, task, …", keyed=True, aligned=True),
-    Field("vectors", "B L D", "float", "used instead of the token embedding"),
+    Field("vectors", "B L D", "float", "used instead of the token embedding; a view without tokens has them alone", aligned=True),
     Field("condition", "B D", "float", "the vector that a decoder writes a row from"),
     Field("items", "B R", "integer", "things beside the tokens: entities, n-grams, regions", keyed=True),
     Field("links", "E 2", "integer", "pairs (position of a token, position of an item)", keyed=True),

@@ -45,7 +45,8 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
     when rows hold padding or several examples; `position_ids` restart with every packed example; `summaries` names each
     example's first token when rows are packed. Tokens of padding are `padding`, everything else 0.
     """
-    inside = before(rows["length"], rows["tokens"].shape[1] if layout.packed else layout.width)
+    sequence = rows[fields.sequence(rows) or "tokens"]
+    inside = before(rows["length"], sequence.shape[1] if layout.packed else layout.width)
     lay = _packed(layout, inside) if layout.packed else _padded(inside)
     out: Arrays = {}
     for name, value in rows.items():

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze import fields
 from cloze.batching.collate import Arrays, collate, one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import pack
 from cloze.exercises.exercise import Exercise, Placed
@@ -157,7 +158,7 @@ class Feed:
     def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[Part]:
         """A block of examples cut into micro-batches of `sizes` rows; `row_of` says which of them each belongs to, where there is
         not one for each: rows that hold several examples, or records of which several rows were made."""
-        views = sorted({name.rpartition(".")[0] or "main" for name in block if name.rpartition(".")[2] == "tokens"})
+        views = sorted({fields.split(name).view for name in block if fields.split(name).field in fields.SEQUENCES})
         parts, start = [], 0
         for size in sizes:
             if row_of is None:

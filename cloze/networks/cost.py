@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from cloze import fields
+
 #: Operations for one multiplication of a product whose two sides both need a gradient, and of one where one side is constant.
 TRAINED, CONSTANT = 6.0, 4.0
 
@@ -25,10 +27,10 @@ class Shown(NamedTuple):
     length: int
 
 
-def shown(fields: Mapping[str, Tensor], name: str = "tokens", block: str = "block") -> Shown:
-    """The size of a sequence among the fields of a pass; `block` is 0 at padding."""
-    rows, length = fields[name].shape[:2]
-    tokens = int((fields[block] > 0).sum()) if block in fields else rows * length
+def shown(given: Mapping[str, Tensor], name: str | None = None, block: str = "block") -> Shown:
+    """The size of a sequence among the fields of a pass, by default that of its view; `block` is 0 at padding."""
+    rows, length = given[name or fields.sequence(given) or "tokens"].shape[:2]
+    tokens = int((given[block] > 0).sum()) if block in given else rows * length
     return Shown(rows, tokens, length)
 
 
@@ -38,16 +40,16 @@ def maps(*modules: nn.Module | None) -> int:
     return sum(part.in_features * part.out_features for part in inside if isinstance(part, nn.Linear))
 
 
-def network_flops(network: Any, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
+def network_flops(network: Any, given: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
     """The operations of a network that makes the states in `want` of these fields; 0 of one that does not say.
 
     A network says it by `flops(fields, want=…, positions=…)`, or by `flops_per_token(length)` where all tokens cost the same.
     """
     whole = getattr(network, "flops", None)
     if whole is not None:
-        return float(whole(fields, want=want, positions=positions))
+        return float(whole(given, want=want, positions=positions))
     per_token = getattr(network, "flops_per_token", None)
-    if per_token is None or "tokens" not in fields:
+    if per_token is None or fields.sequence(given) is None:
         return 0.0
-    size = shown(fields)
+    size = shown(given)
     return size.tokens * float(per_token(size.length))

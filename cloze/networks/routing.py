@@ -8,16 +8,18 @@ from typing import Any
 
 from torch import Tensor
 
+from cloze.networks.cost import shown
 
-def routed(network: Any, fields: Mapping[str, Tensor], order: str) -> dict[str, Any]:
+
+def routed(network: Any, seen: Mapping[str, Tensor], order: str) -> dict[str, Any]:
     """The fields that a network takes, by keyword; `order` is the one of all rows where no field says it row by row."""
     given: dict[str, Any] = {}
     for name in network.takes:
         field, keyed, chosen = name.partition("/")
-        if name in fields and keyed:
-            given.setdefault(field, {})[chosen] = fields[name]
-        elif name in fields:
-            given[name] = fields[name]
+        if name in seen and keyed:
+            given.setdefault(field, {})[chosen] = seen[name]
+        elif name in seen:
+            given[name] = seen[name]
     if "order" in network.takes:
         given.setdefault("order", order)
     return given
@@ -28,6 +30,7 @@ def takes_positions(network: Any) -> bool:
     return "positions" in signature(network.forward).parameters
 
 
-def few(positions: Tensor, fields: Mapping[str, Tensor]) -> bool:
+def few(positions: Tensor, given: Mapping[str, Tensor]) -> bool:
     """Whether so few positions are read that it pays to leave out the others."""
-    return 2 * len(positions) <= fields["tokens"].numel()
+    size = shown(given)
+    return 2 * len(positions) <= size.rows * size.length

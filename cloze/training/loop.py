@@ -23,7 +23,7 @@ from cloze.training.meter import NotFinite
 from cloze.training.optimizers import clip, gradient_norm
 from cloze.training.precision import casting
 from cloze.training.run import Outcome, Run
-from cloze.training.session import Piece, Session, token_fields
+from cloze.training.session import Piece, Session
 from cloze.training.together import together
 
 
@@ -95,7 +95,7 @@ def _step(session: Session, interrupt: Interrupt) -> None:
             counts[session.name(piece.entry, name)] += count
     tokens = float(sum(piece.micro.tokens for piece in pieces))
     examples = float(sum(piece.micro.examples for piece in pieces))
-    cells = float(sum(rows.numel() for piece in pieces for rows in token_fields(piece.micro.batch)))
+    cells = float(sum(rows * length for piece in pieces for rows, length in piece.micro.batch.shapes()))
     flops = sum(session.flops(piece.entry, piece.micro) for piece in pieces)
 
     # What all ranks must know before the first forward pass: the divisors, rank 0's time, and whether to stop.

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from cloze.batch import Batch
 from cloze.batching import Cursor, MicroBatch
 from cloze.batching.deck import Deck
 from cloze.errors import RunError
@@ -213,7 +212,7 @@ class Session:
         """The memory of a micro-batch's lanes among `carries`; None where no network has any."""
         if not self.model.carries:
             return None
-        lanes = len(token_fields(micro.batch)[0])
+        lanes, _ = micro.batch.shapes()[0]
         return carries.of(entry, micro.first_row, lanes, self.ranks.device)
 
     # Progress.
@@ -432,11 +431,6 @@ class Session:
         self.line.close()
         if self.log is not None:
             self.log.close()
-
-
-def token_fields(batch: Batch) -> list[torch.Tensor]:
-    """The token ids of every view of a batch."""
-    return [tensor for name, tensor in batch.items() if name.rpartition(".")[2] == "tokens"]
 
 
 def _compile(step: Any, wanted: Any, device: torch.device) -> None:

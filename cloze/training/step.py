@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cloze.batch import Batch
 from cloze.errors import RecipeError, nearest
+from cloze.fields import sequence
 from cloze.networks.clock import Clock
 from cloze.networks.cost import network_flops
 from cloze.networks.routing import few, routed, takes_positions
@@ -283,7 +284,8 @@ class Step(nn.Module):
         state = _positions_state(self._network(turn))
         names = {name for w in turn.objectives if self._reads(w, state) for name in self._objective(w).at}
         if not any(self._reads(w, state) for w in turn.objectives):  # the last layer is read at summaries alone
-            return torch.zeros(0, dtype=torch.long, device=fields["tokens"].device) if "tokens" in fields else None
+            read = sequence(fields)
+            return None if read is None else torch.zeros(0, dtype=torch.long, device=fields[read].device)
         if not names or any(name not in fields for name in names):
             return None
         found = [fields[name].flatten() for name in sorted(names)]

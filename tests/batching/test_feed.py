@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from cloze.batch import Batch
 from cloze.batching import Cursor, Data, Feed, collate
 from cloze.batching.collate import one_per_row, pad_targets, several_per_row
 from cloze.batching.packing import pack
@@ -236,3 +238,20 @@ def test_held_out_rows_are_no_more_than_asked_for_and_shared_by_the_ranks():
 
     assert len(words(0, 1)) == 6
     assert [len(words(rank, 2)) for rank in (0, 1)] == [3, 3] and words(0, 2) + words(1, 2) == words(0, 1)
+
+
+def test_a_view_without_tokens_is_laid_out_by_its_vectors():
+    vectors = np.arange(12, dtype=np.float32).reshape(2, 3, 2) + 1
+    block = Rows({
+        "tokens": np.array([[5, 6], [7, 8]], np.int32), "length": np.array([2, 2], np.int32),
+        "picture.vectors": vectors, "picture.length": np.array([3, 1], np.int32),
+        "picture.targets/region": np.array([[4, 9], [6, -1]]), "picture.positions/region": np.array([[0, 2], [0, -1]]),
+    })
+    (part,) = feed(takes=frozenset({"tokens", "vectors"})).laid_out(block, None, [2])
+    assert part.arrays["picture.block"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert (part.arrays["picture.vectors"][0] == vectors[0]).all()
+    assert part.arrays["picture.vectors"][1].tolist() == [[7, 8], [0, 0], [0, 0]]
+    assert part.arrays["picture.positions/region"].tolist() == [0, 2, 3]
+    assert part.tokens == 2 + 2 + 3 + 1
+    batch = Batch({name: torch.from_numpy(array) for name, array in part.arrays.items()})
+    assert sorted(batch.shapes()) == [(2, 2), (2, 3)]

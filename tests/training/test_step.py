@@ -6,11 +6,13 @@ import pytest
 import torch
 from tiny import VOCABULARY, Numbers, bert, electra
 
+from cloze.batch import Batch
 from cloze.batching import Cursor
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
+from cloze.networks.network import StateKind
 from cloze.networks.transformer import Transformer
-from cloze.objectives import relation_prediction, token_prediction
+from cloze.objectives import relation_prediction, token_labelling, token_prediction
 from cloze.training.state import gather_parameters, load_parameters, with_shared_names
 from cloze.training.step import Pass, Rewrite, Step, Weighted, part_state, tie
 
@@ -132,6 +134,41 @@ def test_what_only_passes_without_gradient_run_needs_none_so_that_no_process_wai
         name for name, _ in step.named_parameters()
         if name.startswith(("networks.teacher.", "objectives.teacher.")) and name != "networks.teacher.embeddings.tokens.weight"
     }
+
+
+class Patches(torch.nn.Module):
+    """A network whose rows are vectors: it reads no token."""
+
+    takes, tables, seen = frozenset({"vectors", "block"}), {}, ()
+    gives = {"hidden": StateKind("B L D", "all")}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = torch.nn.Linear(4, 4)
+
+    def forward(self, *, want, vectors, block=None, positions=None):
+        self.seen = positions
+        return {"hidden": self.map(vectors)}
+
+    def flops_per_token(self, length):
+        return 10.0 * length
+
+
+def test_a_network_may_read_a_view_without_tokens() -> None:
+    network, head = Patches(), token_labelling(set="region", classes=3, width=4, clock=Clock())
+    step = Step(
+        networks={"eye": network}, objectives={"regions": head},
+        entries={"main": [Pass("eye", "eye", view="picture", objectives=(Weighted("regions", "regions"),))]}, clock=Clock(),
+    )
+    batch = Batch({
+        "tokens": torch.zeros(2, 5, dtype=torch.long), "picture.vectors": torch.randn(2, 3, 4),
+        "picture.block": torch.tensor([[1, 1, 1], [1, 0, 0]]), "picture.targets/region": torch.tensor([2, 0, 1]),
+        "picture.positions/region": torch.tensor([0, 2, 3]),
+    })
+    loss = step("main", batch)["regions"].total
+    loss.backward()
+    assert network.map.weight.grad.abs().sum() > 0 and network.seen.tolist() == [0, 2, 3]
+    assert step.flops("main", batch) == 4 * 30.0 + head.flops(batch.view("picture"))
 
 
 def test_reading_a_state_that_the_network_does_not_give_is_refused() -> None:
