@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,8 @@ def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
     A recipe that does not begin with all of them asks for the network's plain form.
     """
     first = [spec for spec in specs if lasts(spec.name)][: len(model.changes)]
-    same = [(spec.name, plain(spec.arguments)) for spec in first] == [(name, dict(given)) for name, given in model.changes]
-    return first if same else []
+    here = json.dumps([[spec.name, plain(spec.arguments)] for spec in first], sort_keys=True)
+    return first if here == json.dumps([[name, dict(given)] for name, given in model.changes], sort_keys=True) else []
 
 
 def _load_head(

@@ -18,9 +18,15 @@ if TYPE_CHECKING:  # which imports torch, and recipes without changes are read w
 Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
 
 
+def type_of(name: str) -> type[Change]:
+    """The class of a registered change, which declares what it does."""
+    made: Any = builder_of("change", name)
+    return made  # type: ignore[no-any-return]
+
+
 def lasts(name: str) -> bool:
-    """Whether a change leaves something in the network that has to be there again when a checkpoint is opened."""
-    return bool(builder_of("change", name).lasts)  # type: ignore[attr-defined]
+    """Whether a change leaves something in the network, which opening a checkpoint has to add again."""
+    return type_of(name).lasts
 
 
 def take_over(network: Node, inherited: Sequence[Described], origin: str, path: str, faults: Faults) -> None:

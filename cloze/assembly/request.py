@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cloze.assembly.binding import check_binds, parse_binds
+from cloze.assembly.changes import type_of
 from cloze.assembly.check import check_recipe
 from cloze.assembly.load import load_recipe, recipe_names
 from cloze.assembly.origins import bound_checkpoints, checkpoint_names, origins_of
@@ -195,6 +196,13 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
     `--init` is that of an exported network which comes from nowhere else.
     """
     found = origins_of(recipe, {**request.checkpoints, **done})
+    known = {*found, *([recipe.export] if request.init is not None else [])}
+    for label, network in recipe.networks.items():
+        if network.change and label not in known:
+            raise RecipeError(
+                f"networks.{label}.change: {network.change[0].name} changes the weights of a checkpoint, but this network starts "
+                "at random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."
+            )
     if recipe.export in found:
         if request.init is not None and not done:
             raise RecipeError(
@@ -218,6 +226,6 @@ def tokenizer_for(recipe: Recipe, request: Request, begin: Mapping[str, Path]) -
     for label, folder in begin.items():
         network = recipe.networks[label]
         own = network.origin is None and (by_word or is_store)  # --init, which takes rows over word by word
-        if not own and all(part.name != "vocabulary" for part in network.change):
+        if not own and not any(type_of(part.name).changes_vocabulary for part in network.change):
             return folder
     return None

@@ -1,0 +1,101 @@
+"""Runs whose network is changed: begun from a checkpoint, broken off and resumed, taken over by a further run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from cloze.assembly.build import load_checkpoint
+from cloze.assembly.run import pretrain
+from cloze.errors import UserError
+from cloze.networks.blocks.computed import is_added
+from cloze.training.interrupt import Interrupt
+
+from .conftest import MINE, Write
+
+SMALL = (("size: 8000", "size: 60"), ("length: 128", "length: 16"), ("width: 64", "width: 16"), ("batch: 32", "batch: 4"))
+CHANGED = (("{transformer: {layers: 2, width: 64, heads: 2}}", "{from: start, change: [lora: {rank: 2, on: [query, outer]}]}"),)
+FURTHER = (("{transformer: {layers: 2, width: 64, heads: 2}}", "{from: start}"),)
+
+
+@pytest.fixture(scope="module")
+def start(little_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps."""
+    folder = tmp_path_factory.mktemp("start")
+    text = MINE
+    for old, new in SMALL:
+        text = text.replace(old, new)
+    (folder / "mine.yaml").write_text(text, encoding="utf-8")
+    pretrain(folder / "mine.yaml", corpus=little_text, out=folder / "run", budget="2steps", report=lambda line: None)
+    return folder / "run"
+
+
+def run(recipe: Path, text: Path, start: Path, out: Path) -> bool:
+    return pretrain(
+        recipe, corpus=text, binds=[f"start={start}"], tokenizer=start, out=out, budget="4steps", report=lambda line: None
+    ).finished
+
+
+def test_a_run_with_lora_trains_its_updates_alone_and_resumes_exactly(
+    write: Write, little_text: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = write(*SMALL[:2], SMALL[3], *CHANGED)
+    assert run(recipe, little_text, start, tmp_path / "whole")
+    stops = iter([False] * 2 + [True] * 9)
+    with monkeypatch.context() as patched:
+        patched.setattr(Interrupt, "__bool__", lambda self: next(stops))
+        assert not run(recipe, little_text, start, tmp_path / "broken")
+    assert run(recipe, little_text, start, tmp_path / "broken")
+    before, after, resumed = (load_checkpoint(folder) for folder in (start, tmp_path / "whole", tmp_path / "broken"))
+    found = after.network.state_dict()
+    assert all(torch.equal(tensor, found[name]) for name, tensor in resumed.network.state_dict().items())
+    for name, tensor in found.items():
+        if is_added(name):
+            assert bool(tensor.any()), name
+        else:
+            assert torch.equal(tensor, before.network.state_dict()[name]), name
+    described = json.loads((tmp_path / "whole" / "cloze" / "network.json").read_text())
+    assert described["changes"] == [{"lora": {"rank": 2, "alpha": None, "on": ["query", "outer"]}}]
+
+
+def test_a_further_run_goes_on_with_the_changed_network(
+    write: Write, little_text: Path, start: Path, tmp_path: Path
+) -> None:
+    assert run(write(*SMALL[:2], SMALL[3], *CHANGED), little_text, start, tmp_path / "first")
+    assert run(write(*SMALL[:2], SMALL[3], *FURTHER), little_text, tmp_path / "first", tmp_path / "second")
+    first, second = (load_checkpoint(tmp_path / name).network.state_dict() for name in ("first", "second"))
+    assert first.keys() == second.keys() and any(is_added(name) for name in first)
+    assert {name for name in first if not torch.equal(first[name], second[name])} == set(filter(is_added, first))
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ("lora: {on: [gate]}", r"lora: on: Transformer has no linear map 'gate'. Its maps: inner, key, out, outer, projections,"),
+    ("keep_layers: [0, 2]", r"keep_layers: \[0, 2\]. Expected layers from 0 to 1, in ascending order."),
+])  # fmt: skip
+def test_a_change_that_the_network_cannot_have_is_refused_with_its_place(
+    write: Write, little_text: Path, start: Path, tmp_path: Path, change: str, said: str
+) -> None:
+    recipe = write(*SMALL[:2], SMALL[3], (CHANGED[0][0], f"{{from: start, change: [{change}]}}"))
+    with pytest.raises(UserError, match=rf"mine.yaml:4: networks.main.change\[0\].*{said}"):
+        run(recipe, little_text, start, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_change_of_a_network_that_starts_at_random_is_refused(write: Write, little_text: Path, tmp_path: Path) -> None:
+    recipe = write(*SMALL, ("layers: 2,", "layers: 2, change: [lora: {rank: 2}],"))
+    with pytest.raises(UserError, match="networks.main.change: lora changes the weights of a checkpoint, but"):
+        pretrain(recipe, corpus=little_text, out=tmp_path / "run", budget="2steps", report=lambda line: None)
+
+
+def test_lora_has_the_parameters_of_the_paper() -> None:
+    """294,912 for BERT-base with rank 8 on query and value (Hu et al., 2021, §4.2: 2 × layers × 2 × width × rank)."""
+    from cloze.networks import Clock, Transformer
+    from cloze.transfer import LoRA
+
+    with torch.device("meta"):
+        network = Transformer(layers=12, width=768, heads=12, vocab_size=30522, clock=Clock())
+        LoRA(rank=8, on=("query", "value")).apply(network)
+    assert sum(p.numel() for p in network.parameters() if p.requires_grad) == 2 * 12 * 2 * 768 * 8 == 294_912
