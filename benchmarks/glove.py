@@ -37,9 +37,9 @@ from cloze.corpus.build import build_store, train_tokenizer_from
 from cloze.corpus.cells import CellPlan, Cells
 from cloze.corpus.cooccurrences import count_cells
 from cloze.corpus.writer import StoreWriter
+from cloze.engines.glove import _jobs
+from cloze.engines.kernels.glove import glove
 from cloze.text import Normalise, TextSpec, Words
-from cloze.training.cell_engine import _jobs
-from cloze.training.kernels.glove import glove
 
 ROLES = {"[PAD]": 0, "[UNK]": 1, "[BOS]": 2, "[EOS]": 3}
 RATE, POWER, CLIP = 0.05, 0.75, 100

@@ -122,20 +122,21 @@ def cloze(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from cloze.assembly.run import pretrain
-    from cloze.training.lock_free import LockFreeWorker
+    from cloze.engines.lock_free import LockFreeTrainer
 
     torch.set_num_threads(arguments.threads)
     spent = {"seconds": 0.0, "cpu": 0.0, "words": 0.0}
-    burst = LockFreeWorker._burst
+    train = LockFreeTrainer.train
 
-    def timed(self: LockFreeWorker, interrupt: Any) -> None:
-        wall, cpu, words = time.perf_counter(), cpu_seconds(), self.session.progress.spent.tokens
-        burst(self, interrupt)
+    def timed(self: LockFreeTrainer) -> None:
+        session = self.steps.session  # type: ignore[attr-defined]
+        wall, cpu, words = time.perf_counter(), cpu_seconds(), session.progress.spent.tokens
+        train(self)
         spent["seconds"] += time.perf_counter() - wall
         spent["cpu"] += cpu_seconds() - cpu
-        spent["words"] += self.session.progress.spent.tokens - words
+        spent["words"] += session.progress.spent.tokens - words
 
-    LockFreeWorker._burst = timed  # type: ignore[method-assign]
+    LockFreeTrainer.train = timed  # type: ignore[method-assign]
     recipe, values = SYSTEMS[arguments.system]
     store = arguments.work / "store" / "cloze" / "corpus"
     known = store.exists()

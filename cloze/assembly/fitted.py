@@ -14,6 +14,7 @@ from cloze.assembly.expand import expand
 from cloze.assembly.faults import Faults
 from cloze.assembly.fit import fit, fit_vocabulary, fits
 from cloze.assembly.fit_words import learns_words
+from cloze.assembly.parts import engines
 from cloze.assembly.recipe import Recipe
 from cloze.corpus import Store
 from cloze.corpus.build import corpus_files
@@ -85,7 +86,7 @@ def fitted(
     guess = Facts(_GUESS.budget_tokens, size // _BYTES) if words and size is not None else _GUESS
     run = prepare(_with(load, [*known, *fit(base, guess)]))
     text = sum(_text_tokens(run))
-    engine = pace(run) if budget.timed and words else None
+    engine = pace(run, engines()) if budget.timed and words else None
     pays = passes_paid(run, budget, engine) if words else paid(run, budget, trials)
     run.data.close()
     made = fitted_to(base, load, pays, text, known=known, stays=() if budget.timed else ("training.epochs",))

@@ -35,7 +35,7 @@ MODULES: dict[str, str] = {
     "unfreezing": "cloze.transfer",
     "layerwise": "cloze.transfer",
     "change": "cloze.transfer",
-    "engine": "cloze.training.engines",
+    "engine": "cloze.engines",
 }
 
 
@@ -50,6 +50,11 @@ def builder_of(kind: str, name: str) -> Callable[..., Any]:
     """The builder of a part; an unknown name is a `RecipeError` with the nearest names."""
     load_kind(kind)
     return registry.lookup(kind, name)
+
+
+def engines() -> list[Any]:
+    """The registered engines, for `train` to choose from."""
+    return [builder_of("engine", name)() for name in names("engine")]
 
 
 def names(kind: str) -> list[str]:

@@ -14,6 +14,7 @@ from cloze.assembly.build import build_step
 from cloze.assembly.fit import fits, short
 from cloze.assembly.fit_words import learns_words, most_passes
 from cloze.assembly.fitted import Fitted, fitted_to, paid, passes_paid
+from cloze.assembly.parts import engines
 from cloze.assembly.plan import Plan
 from cloze.assembly.preparing import plan_of, prepare
 from cloze.assembly.recipe import Recipe
@@ -80,7 +81,7 @@ def _planned(loaded: Recipe, request: Request, spend: Budget) -> Plan:
         made = to_budget(loaded, request, folder, spend, begin, trials)
         run, stores = prepare(made.recipe, request, folder, within(made, request, spend), begin, probe=True)
         try:
-            engine = pace(run) if learns_words(made.recipe) else None
+            engine = pace(run, engines()) if learns_words(made.recipe) else None
             if engine is not None:
                 told: Forecast | None = engine.forecast(run)
             else:
@@ -135,7 +136,7 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
         ) from None
     if fewer:
         run.step = build_step(loaded, vocab_size=int(size or 0))
-    pays = passes_paid(run, spend, pace(run)) if learns_words(loaded) else paid(run, spend)
+    pays = passes_paid(run, spend, pace(run, engines())) if learns_words(loaded) else paid(run, spend)
     made = fitted_to(loaded, request.asked.load, pays, int(pays(loaded)))
     run.data.close()
     by = f"for {once}, timed on random text"

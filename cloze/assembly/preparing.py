@@ -18,6 +18,7 @@ from cloze.assembly.fitted import Fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.measuring import counted, described, selection_of
 from cloze.assembly.origins import borrowed, never_moves, reference_to
+from cloze.assembly.parts import engines
 from cloze.assembly.phasing import phases_of, with_dropouts
 from cloze.assembly.plan import Plan, prospects_of, ways_out
 from cloze.assembly.publish import Publisher
@@ -30,7 +31,7 @@ from cloze.corpus import RecordStore, Store
 from cloze.text import Tokenizer
 from cloze.training.budget import Budget
 from cloze.training.checkpoint import Checkpoints
-from cloze.training.engines import choose
+from cloze.training.engine import choose
 from cloze.training.forecast import Forecast, Trials
 from cloze.training.freezing import Unfreezing, unfreezing_of
 from cloze.training.precision import choose_device
@@ -123,7 +124,7 @@ def plan_of(
     """What the budget of a run buys; its baselines are counted here."""
     store, why = next(iter(stores.values())), untold(run, ranks)
     data: Any = run.data
-    if choose(run, ranks).engine is None:
+    if choose(run, engines(), ranks).engine is None:
         run.baselines = baselines(loaded, data, store)
     plan = Plan(
         loaded, run.budget, made, told, why, sum(len(one.tokens) for one in stores.values()), (), stage=request.asked.stage

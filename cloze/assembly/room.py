@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from cloze.assembly.build import build_step, built
+from cloze.assembly.parts import engines
 from cloze.assembly.recipe import Recipe
 from cloze.errors import RecipeError
 from cloze.training import memory
-from cloze.training.engines import choose
+from cloze.training.engine import choose
 from cloze.training.forecast import SHARE, Forecast, Trials, forecast, needs
 from cloze.training.pace import Pace
 from cloze.training.run import Run
@@ -68,7 +69,7 @@ def untold(run: Run, ranks: int) -> str:
     """Why a run gets no forecast, in words; empty if it gets one."""
     if ranks > 1:
         return f"time and memory, because {ranks} processes train and each would measure its own."
-    if choose(run, ranks).engine is not None:
+    if choose(run, engines(), ranks).engine is not None:
         return "time and memory, because compiled code trains this recipe and its speed shows only once it runs."
     return ""
 

@@ -12,6 +12,7 @@ from cloze.assembly.binding import bound_paths, require_text
 from cloze.assembly.claim import claimed
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.fitted import Fitted, fitted
+from cloze.assembly.parts import engines
 from cloze.assembly.preparing import prepare
 from cloze.assembly.recipe import Recipe
 from cloze.assembly.request import Request, asked_for, begin_of, bound_to, requested, the_budget
@@ -113,7 +114,7 @@ def run_stage(
         if sys.stderr.isatty():
             request.say("Ctrl-C stops the run with a checkpoint; the same command then resumes it.")
         try:
-            outcome = train(run)
+            outcome = train(run, engines())
         finally:
             run.data.close()
     if outcome.finished and not outcome.compiled and outcome.step < _FEW_UPDATES and loaded.training.batch > 32:

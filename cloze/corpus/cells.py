@@ -152,7 +152,7 @@ def shuffled(index: Int64, size: Int64, key: NDArray[np.uint64]) -> Int64:
     """Where each index goes in a random order of `size` that follows from `key`: one-to-one, and nothing is kept.
 
     Two rounds of multiplication and xor-shift on the bits that the size needs, repeated while the result lies outside.
-    `cloze/training/kernels/glove.py` computes the same one index at a time.
+    `cloze/engines/kernels/glove.py` computes the same one index at a time.
     """
     bits = _bits(size)
     mask = (np.uint64(1) << bits) - np.uint64(1)

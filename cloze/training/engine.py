@@ -1,64 +1,147 @@
-"""Other ways to train than the loop's step: what an engine promises, and which one a run takes."""
+"""Engines: how a run is trained without the loop's autograd step, and which engine trains it.
+
+This module is the whole interface. A run asks an `Engine` whether it fits and starts its `Trainer`; the trainer learns from the
+run through `Steps`. Engines never see the session, the log or the checkpoints, and `training` knows no engine by name: `train`
+is given the engines. Those of word vectors are in `cloze.engines`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
-from cloze.compiled import has_numba
-from cloze.errors import MissingExtra
-from cloze.training.interrupt import Interrupt
+import torch
+from torch import Tensor
+
+from cloze.batching import Cursor
+from cloze.errors import MissingExtra, RecipeError
+from cloze.objectives import Loss
 from cloze.training.precision import choose_device
 from cloze.training.run import Run
 
-if TYPE_CHECKING:
-    from cloze.training.session import Session
+
+class Steps(Protocol):
+    """What an engine gets from its run: where the run stands, and a place to report each step.
+
+    The run has one entry and one objective. `done` is the number of steps so far, `cursor` where the data of the next step
+    begin, `device` where the parameters are.
+    """
+
+    run: Run
+    device: torch.device
+
+    @property
+    def done(self) -> int: ...
+
+    @property
+    def cursor(self) -> Cursor: ...
+
+    def ready(self) -> bool:
+        """Whether another step may begin: the budget is not spent, and no signal asks to stop."""
+
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+
+    def optimizer_state(self, parameter: Tensor) -> dict[str, Any]:
+        """The optimizer's state of a parameter. The engine may change its tensors in place; checkpoints save them."""
+
+    def count(self, after: Cursor, *, tokens: float, examples: float, flops: float) -> bool:
+        """Count a finished step. `after` is where the next one begins.
+
+        Returns whether the trainer should return now, because a log event, an evaluation or a checkpoint is due. Steps may be
+        counted before the work is done, as long as it is done when `train` returns.
+        """
+
+    def report(self, loss: Loss, *, targets: float, tokens: float, flops: float) -> None:
+        """Add to the next log event: the loss, summed over `targets` targets, and what it took.
+
+        Raises `NotFinite` if the loss is not finite, so that the run stops before it saves anything.
+        """
+
+    def finish(self) -> None:
+        """Nothing is left to learn: a budget of time counts as spent."""
 
 
-class Worker(Protocol):
-    """What does the work of a run: the loop itself, or an engine once it has begun."""
+class Trainer(Protocol):
+    """An engine at work on one run."""
 
-    def step(self, interrupt: Interrupt) -> None:
-        """Some work, counted with `session.advance`, then `session.attend`; `session.stopping` is set when a signal came."""
+    def train(self) -> None:
+        """Train one or more steps. Counts each with `Steps.count` and returns when that says so, or earlier."""
 
     def settle(self) -> None:
-        """Write everything learned into the parameters of the step and the state of the optimiser."""
+        """Write everything learned into the run's parameters; called before they are measured or saved."""
 
 
 class Engine(Protocol):
-    """Trains recipes of some shape without autograd, such as word vectors in compiled code.
+    """Trains runs of some shape, such as word vectors, without autograd and in one process.
 
-    It reads the live parts of the run (networks, objectives, edits, sources) and writes into the same parameters and
-    optimiser state, so that checkpoints, held-out losses and exported folders do not know of it. One process only.
-    `processor_only`: it trains on the CPU, and is so much faster than the loop that device `auto` means the CPU.
+    It reads the live parts of the run (networks, objectives, edits, sources). It writes into the same parameters and optimizer
+    state as the loop, so that checkpoints, held-out losses and exported folders do not depend on what trained them.
+    `cpu_only`: it trains on the CPU, and is so much faster there that the device `auto` then means the CPU.
     """
 
-    processor_only: bool
+    name: str
+    cpu_only: bool
 
     def meant_for(self, run: Run) -> bool:
-        """Whether a user of such a recipe expects this engine, so that a hint names the reason where it does not fit."""
+        """Whether users expect this engine for such a run, so that a hint explains why it does not fit."""
 
     def fits(self, run: Run) -> str:
-        """Why this run cannot be trained so, in a few words; empty if it can. Nothing is imported or changed for it."""
+        """Why this engine cannot train the run, in a few words; empty if it can. Imports and changes nothing."""
 
     def require(self, run: Run) -> str:
-        """What to tell the user before it begins, if anything. Raises `MissingExtra` where a package is missing."""
+        """A hint for the user before the engine starts, or an empty string. Raises `MissingExtra` if a package is missing."""
 
-    def begin(self, session: Session) -> Worker:
-        """The worker of a session that has just begun or been resumed."""
+    def begin(self, steps: Steps) -> Trainer:
+        """Start training a run that is new or has been restored from a checkpoint."""
 
 
-def on_processor(run: Run) -> bool:
-    """Whether an engine of the CPU may train: the CPU was asked for, or no device was."""
+class Choice(NamedTuple):
+    """The engine that trains a run (None: the loop), the device, and a hint for the user."""
+
+    engine: Engine | None
+    device: str
+    hint: str = ""
+
+
+def choose(run: Run, engines: Sequence[Engine], processes: int) -> Choice:
+    """The first of the engines that fits, or the loop. Decided before anything is written.
+
+    Raises `RecipeError` if `engine: compiled` is asked for and none fits, `MissingExtra` if its package is missing.
+    """
+    wanted = run.training.engine
+    if wanted == "loop":
+        return Choice(None, run.device)
+    reasons, expected = {}, []
+    for engine in engines:
+        reasons[engine.name] = "several processes train" if processes > 1 else engine.fits(run)
+        if not reasons[engine.name]:
+            try:
+                return _chosen(engine, run)
+            except MissingExtra as missing:
+                if wanted == "compiled":
+                    raise
+                return Choice(None, run.device, f"hint: the loop trains this recipe, which is slow. {missing}")
+        if engine.meant_for(run):
+            expected.append(reasons[engine.name])
+    if wanted == "compiled":
+        listed = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
+        raise RecipeError(f"training.engine: compiled, but no compiled engine fits this recipe.{listed}\n  Write `engine: auto`.")
+    slow = "hint: the loop trains this recipe, which is slow. The compiled engine cannot:"
+    return Choice(None, run.device, f"{slow} {expected[0]}." if expected else "")
+
+
+def _chosen(engine: Engine, run: Run) -> Choice:
+    hints = [engine.require(run)]
+    cpu = engine.cpu_only and run.device == "auto"
+    if cpu and torch.cuda.is_available():
+        hints.append(
+            "hint: compiled code trains this recipe on the CPU, faster than the loop would on the GPU.\n"
+            "  To train it in the loop on the GPU, give --device cuda."
+        )
+    return Choice(engine, "cpu" if cpu else run.device, "\n".join(hint for hint in hints if hint))
+
+
+def on_cpu(run: Run) -> bool:
+    """Whether the run may train on the CPU: its device is the CPU or `auto`."""
     return run.device == "auto" or choose_device(run.device).type == "cpu"
-
-
-def require_numba(purpose: str, kernels: Callable[[], tuple[Any, ...]]) -> str:
-    """What to tell the user of `kernels` that are not compiled yet; raises `MissingExtra` where numba is missing."""
-    if not has_numba():
-        raise MissingExtra("numba", "fast", purpose)
-    from cloze.kernel import is_kept
-
-    if is_kept(*kernels()):
-        return ""
-    return "hint: the code of this engine is compiled now, which takes a minute or two; later runs begin at once."

@@ -15,7 +15,8 @@ import torch
 
 from cloze.batching import Cursor
 from cloze.training.distribution import Ranks, join, processes
-from cloze.training.engines import Choice, choose
+from cloze.training.engine import Choice, Engine, choose
+from cloze.training.engine_loop import EngineLoop
 from cloze.training.freezing import set_rate
 from cloze.training.interrupt import Interrupt, interrupts
 from cloze.training.lock import alone_in
@@ -27,7 +28,7 @@ from cloze.training.session import Piece, Session
 from cloze.training.together import together
 
 
-def train(run: Run) -> Outcome:
+def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
     """Train until the budget is spent, from the last checkpoint of the run folder if it has one.
 
     Under torchrun every process calls it with its own part of the data. SIGTERM and SIGINT end it after the step, with a
@@ -39,7 +40,7 @@ def train(run: Run) -> Outcome:
         RunError: the loss is not finite, the disk is full, or another process trains in this folder.
     """
     run.check()
-    choice = choose(run, processes())
+    choice = choose(run, engines, processes())
     with join(choice.device, run.training.strategy) as ranks:
         return _train(run, ranks, choice)
 
@@ -50,7 +51,7 @@ def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
         try:
             if choice.hint:
                 session.say(choice.hint)
-            worker = Loop(session) if choice.engine is None else choice.engine.begin(session)
+            worker = Loop(session) if choice.engine is None else EngineLoop(session, choice.engine)
             while not session.over and not session.stopping:
                 worker.step(interrupt)
             worker.settle()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cloze.training.budget import Budget, Spent
 from cloze.training.distribution import join
-from cloze.training.engines import choose
+from cloze.training.engine import Engine, choose
+from cloze.training.engine_loop import EngineLoop
 from cloze.training.forecast import Forecast
 from cloze.training.interrupt import Interrupt
 from cloze.training.run import Run
@@ -57,12 +59,12 @@ class Rehearsal(Session):
         """Keep nothing."""
 
 
-def pace(run: Run, *, seconds: float = _SECONDS) -> Pace | None:
+def pace(run: Run, engines: Sequence[Engine], *, seconds: float = _SECONDS) -> Pace | None:
     """What an epoch of a run costs that a compiled engine trains; None where none does.
 
     This trains the run's weights, so the run cannot be used afterwards. It also compiles kernels that are not compiled yet.
     """
-    choice = choose(run, 1)
+    choice = choose(run, engines, 1)
     if choice.engine is None:
         return None
     training = replace(run.training, log_every=_LOG_STEPS, evaluate_every=0.0, keep_steps=())
@@ -70,7 +72,7 @@ def pace(run: Run, *, seconds: float = _SECONDS) -> Pace | None:
         tried = replace(run, folder=Path(folder), budget=Budget("epochs", 1e9), training=training, selection=None)
         session, interrupt = Rehearsal(tried, ranks), Interrupt()
         try:
-            worker = choice.engine.begin(session)
+            worker = EngineLoop(session, choice.engine)
             worker.step(interrupt)  # it may compile
             before, began = Spent(**asdict(session.progress.spent)), time.perf_counter()
             while time.perf_counter() - began < seconds:

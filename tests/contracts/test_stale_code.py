@@ -19,12 +19,12 @@ pytestmark = pytest.mark.slow
 WORDS = """
 import numpy as np
 from cloze import rng
-from cloze.training.kernels import exact, parts, shared
+from cloze.engines.kernels import exact, parts, shared
 lines = np.random.default_rng(0).integers(0, 40, 400).astype(np.uint16)
 starts, lengths = np.arange(0, 400, 20), np.full(20, 20)
 job = parts.Job(lines, starts, lengths, np.full(20, .1, np.float32), rng.row_keys(1, items=np.arange(20)))
-windows = parts.Windows.of(np.ones(40), shares=SHARES, ask=1)
-answers = parts.Answers.drawn(np.ones(40), redraws=True)
+windows = parts.Windows.of(np.ones(40), shares=SHARES, predicts=1)
+answers = parts.Targets.sampled(np.ones(40), redraws=True)
 work = parts.Work.of(windows, answers, 16)
 tables = np.random.default_rng(1).normal(size=(2, 40, 16)).astype(np.float32)
 inputs, outputs = parts.aligned(40, 16), parts.aligned(40, 16)
@@ -52,7 +52,7 @@ take_losses(bits, np.arange(6), np.ones(6, np.float32), 0.0, 0.0, none, losses, 
 GELU, SOFT, LOSS = (HALVES + f"print({what})" for what in ("gelu.tolist()", "soft.tolist()", "losses.tolist()"))
 GLOVE = """
 import numpy as np
-from cloze.training.kernels.glove import glove
+from cloze.engines.kernels.glove import glove
 cells = np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int32), np.ones(4, np.float32)
 sides = [tuple(np.full(shape, .5, np.float32) for shape in ((4, 8), 4, (4, 8), 4)) for _ in range(2)]
 glove(8)(cells, np.array([[0, 4, 0, 3]]), np.array([5], np.uint64), *sides, np.array([9., .75, .05, 1.]), np.zeros(2))
@@ -81,13 +81,13 @@ print(numbers.chunks(0, numbers.used))
 """
 CHANGES = [
     ("simd.py", "1.0000000716548716", "1.5", GELU),
-    ("training/kernels/rows.py", "10395.0", "10399.0", SHARED),
-    ("training/kernels/draws.py", "0x94D049BB133111EB", "0x94D049BB133111ED", SHARED),
-    ("training/kernels/lines.py", "LOSS_EVERY = 64", "LOSS_EVERY = 8", SHARED),
-    ("training/kernels/shared.py", "totals[1] += pairs", "totals[1] += 2 * pairs", SHARED),
-    ("training/kernels/exact.py", "else pairs\n", "else 2 * pairs\n", EXACT),
-    ("training/kernels/parts.py", "ASK_TOGETHER = 0, 1, 2", "ASK_TOGETHER = 1, 0, 2", EXACT),
-    ("training/kernels/glove.py", "loss += 0.5 * g * diff", "g *= np.float32(0.5)", GLOVE),
+    ("engines/kernels/rows.py", "10395.0", "10399.0", SHARED),
+    ("engines/kernels/draws.py", "0x94D049BB133111EB", "0x94D049BB133111ED", SHARED),
+    ("engines/kernels/lines.py", "LOSS_EVERY = 64", "LOSS_EVERY = 8", SHARED),
+    ("engines/kernels/shared.py", "totals[1] += pairs", "totals[1] += 2 * pairs", SHARED),
+    ("engines/kernels/exact.py", "else pairs\n", "else 2 * pairs\n", EXACT),
+    ("engines/kernels/parts.py", "PREDICT_FROM_MEAN = 0, 1, 2", "PREDICT_FROM_MEAN = 1, 0, 2", EXACT),
+    ("engines/kernels/glove.py", "loss += 0.5 * g * diff", "g *= np.float32(0.5)", GLOVE),
     ("networks/blocks/gelu_kernels.py", "np.float32(30.0)", "np.float32(1.0)", GELU),
     ("networks/blocks/softmax_kernels.py", "_ONE / total_of(total)", "_ONE / total_of(top)", SOFT),
     ("networks/blocks/dropout_kernels.py", "_HALF = np.int64(32)", "_HALF = np.int64(31)", MASKS),
@@ -133,7 +133,7 @@ def test_every_kernel_source_is_changed_by_the_test_above() -> None:
     from cloze.kernel import sources
 
     root = Path(cloze.__file__).parent
-    named = {path.relative_to(root).as_posix() for path in sources()} - {"kernel.py", "training/kernels/__init__.py"}
+    named = {path.relative_to(root).as_posix() for path in sources()} - {"kernel.py", "engines/kernels/__init__.py"}
     assert named == {change[0] for change in CHANGES}
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cloze.assembly.load import load_recipe
-from cloze.training.singular import Sparse, truncated_svd
+from cloze.engines.singular import Sparse, truncated_svd
 
 pytestmark = pytest.mark.parity
 

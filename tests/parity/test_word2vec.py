@@ -12,7 +12,7 @@ from cloze.objectives.huffman import huffman
 pytest.importorskip("numba")
 gensim = pytest.importorskip("gensim")
 
-from cloze.training.kernels import exact, parts  # noqa: E402
+from cloze.engines.kernels import exact, parts  # noqa: E402
 
 pytestmark = pytest.mark.parity
 WIDTH = 32
@@ -52,9 +52,9 @@ def test_hierarchical_softmax_is_gensims(skip_gram: bool, sentences: list[list[s
 
     ids = np.array([model.wv.key_to_index[word] for sentence in sentences for word in sentence], np.uint16)
     lengths = np.array([len(sentence) for sentence in sentences])
-    ask = parts.ASK_CENTRE if skip_gram else parts.ASK_TOGETHER
-    windows = parts.Windows.of(np.ones(len(keys)), radius=3, shrinks=False, ask=ask)
-    answers = parts.Answers.coded(points, bits, depths)
+    ask = parts.PREDICT_CENTRE if skip_gram else parts.PREDICT_FROM_MEAN
+    windows = parts.Windows.of(np.ones(len(keys)), radius=3, shrinks=False, predicts=ask)
+    answers = parts.Targets.coded(points, bits, depths)
     rates, keys = np.full(len(lengths), 0.05, np.float32), np.arange(len(lengths)).astype(np.uint64)
     job = parts.Job(ids, np.cumsum(lengths) - lengths, lengths, rates, keys)
     sigma = parts.Curve.exact()._replace(skip=True)
@@ -87,7 +87,7 @@ def test_negatives_have_gensims_chances(sentences: list[list[str]]) -> None:
     model = gensim.models.Word2Vec(sentences, negative=5, min_count=1, vector_size=WIDTH, workers=1, epochs=1, seed=1)
     table = np.diff(model.cum_table.astype(np.float64), prepend=0)
     counts = np.array([model.wv.get_vecattr(word, "count") for word in model.wv.index_to_key], np.float64)
-    alias = parts.Answers.drawn(counts**0.75).alias.astype(np.float64)
+    alias = parts.Targets.sampled(counts**0.75).alias.astype(np.float64)
     ours = alias[:, 0] / 2**32
     np.add.at(ours, alias[:, 1].astype(int), 1 - alias[:, 0] / 2**32)
     assert np.allclose(ours / len(ours), table / table.sum(), atol=1e-8)

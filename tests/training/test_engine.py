@@ -74,7 +74,7 @@ def test_left_to_itself_a_run_without_numba_is_trained_by_the_loop_and_says_so(
     said: list[str] = []
     outcome = pretrain(report=said.append)
     assert outcome.finished and not outcome.compiled
-    assert any("the loop trains this recipe, slowly" in line for line in said)
+    assert any("the loop trains this recipe, which is slow" in line for line in said)
     first = json.loads((tmp_path / "run" / "cloze" / "log.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert first["event"] == "start"
 
@@ -84,18 +84,18 @@ def test_a_first_run_says_that_it_compiles_and_a_later_one_does_not(
 ) -> None:
     pytest.importorskip("numba")
     from cloze import kernel
-    from cloze.training.kernels import shared
+    from cloze.engines.kernels import shared
 
     said: list[str] = []
     asked: list[Any] = []
     monkeypatch.setattr(kernel, "is_kept", lambda *made: asked.extend(made))
     pretrain("objectives.0.share=true", report=said.append)
-    assert asked[0] is shared.train_lines and any("is compiled now" in line for line in said)
+    assert asked[0] is shared.train_lines and any("compiles this engine" in line for line in said)
     monkeypatch.setattr(kernel, "is_kept", lambda *made: True)
     later: list[str] = []
     shutil.rmtree(tmp_path / "run")
     pretrain(report=later.append)
-    assert not any("is compiled now" in line for line in later)
+    assert not any("compiles this engine" in line for line in later)
 
 
 def test_word_vectors_train_on_the_cpu_of_a_machine_with_a_gpu_and_say_so(
@@ -116,27 +116,29 @@ def test_word_vectors_train_on_the_cpu_of_a_machine_with_a_gpu_and_say_so(
 def test_a_hint_names_why_the_loop_trains_what_a_compiled_engine_could(value: str, reason: str, pretrain: Pretrain) -> None:
     said: list[str] = []
     assert not pretrain(value, report=said.append).compiled
-    assert any(line.startswith("hint: the loop trains this recipe, slowly.") and reason in line for line in said)
+    assert any(line.startswith("hint: the loop trains this recipe, which is slow.") and reason in line for line in said)
 
 
 def test_the_device_that_was_asked_for_is_a_reason(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.training.engines import choose
+    from cloze.assembly.parts import engines
+    from cloze.training.engine import choose
 
     run = _run_of(pretrain, monkeypatch)
     asked = dataclasses.replace(run, device="cuda")
     monkeypatch.setattr("cloze.training.engine.choose_device", torch.device)
-    choice = choose(asked, 1)
-    assert choice.engine is None and choice.device == "cuda" and "not taken: the device is not the CPU" in choice.hint
+    choice = choose(asked, engines(), 1)
+    assert choice.engine is None and choice.device == "cuda" and "cannot: the device is not the CPU" in choice.hint
 
 
 def test_engines_are_for_one_process(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    from cloze.training.engines import choose
+    from cloze.assembly.parts import engines
+    from cloze.training.engine import choose
 
     run = _run_of(pretrain, monkeypatch)
-    assert choose(run, 1).engine is not None
-    choice = choose(run, 2)
-    assert choice.engine is None and "not taken: several processes train" in choice.hint
+    assert choose(run, engines(), 1).engine is not None
+    choice = choose(run, engines(), 2)
+    assert choice.engine is None and "cannot: several processes train" in choice.hint
 
 
 def _run_of(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -144,7 +146,7 @@ def _run_of(pretrain: Pretrain, monkeypatch: pytest.MonkeyPatch) -> Any:
     from cloze.assembly import run as assembly
 
     runs: list[Any] = []
-    monkeypatch.setattr(assembly, "train", lambda run: (runs.append(run), _done(run))[1])
+    monkeypatch.setattr(assembly, "train", lambda run, engines: (runs.append(run), _done(run))[1])
     pretrain()
     return runs[0]
 

@@ -29,8 +29,8 @@ from cloze.training.static_optimizers import GloveAdagrad
 from cloze.training.step import Pass, Step, Weighted
 
 pytest.importorskip("numba")
-from cloze.training.cell_engine import GloveEngine
-from cloze.training.kernels.glove import glove, shuffle
+from cloze.engines.glove import GloveEngine
+from cloze.engines.kernels.glove import glove, shuffle
 
 MakeRun = Callable[..., Run]
 
@@ -130,7 +130,7 @@ def test_the_kernel_visits_cells_in_the_order_of_the_plan(size: int) -> None:
 
 def test_with_one_cell_in_a_step_it_is_the_loop(make_run: MakeRun) -> None:
     runs = [make_run(engine, budget="300steps", batch=1, engine=engine) for engine in ("loop", "compiled")]
-    outcomes = [train(run) for run in runs]
+    outcomes = [train(run, [GloveEngine()]) for run in runs]
     assert [outcome.step for outcome in outcomes] == [300, 300]
     one, other = (parameters(run) for run in runs)
     for name in one:
@@ -144,13 +144,13 @@ def test_with_one_cell_in_a_step_it_is_the_loop(make_run: MakeRun) -> None:
 def test_the_cost_falls_whatever_the_batch(make_run: MakeRun) -> None:
     cells = len(data_of(make_run("any")).feeds["main"].source.cells)
     whole = make_run("whole", budget="12epochs", batch=cells, width=21, log_every=1)
-    train(whole)
+    train(whole, [GloveEngine()])
     events = map(json.loads, (whole.folder / "cloze" / "log.jsonl").read_text().splitlines())
     costs = [event["loss"] for event in events if event["event"] == "train"]  # the mean over a pass each
     # Not at every single pass: biases step without a rate, and on so few cells that is noise.
     assert len(costs) == 12 and costs[0] > costs[1] > costs[5] > costs[11], costs
     small = make_run("small", budget="12epochs", batch=7, width=21)
-    train(small)
+    train(small, [GloveEngine()])
     assert cost(small) == pytest.approx(cost(whole), rel=0.05)  # the last step wraps into the next pass
 
 
@@ -160,7 +160,7 @@ def data_of(run: Run) -> Any:
 
 def test_with_as_many_dimensions_as_words_every_count_is_met(make_run: MakeRun) -> None:
     run = make_run("full", budget="1500epochs", width=21, batch=100_000, limit=1.0, evaluate_every=0)
-    train(run)
+    train(run, [GloveEngine()])
     assert cost(run) < 2e-3
     network: Any = run.step.networks["main"]
     cells = data_of(run).feeds["main"].source.cells
@@ -172,21 +172,21 @@ def test_with_as_many_dimensions_as_words_every_count_is_met(make_run: MakeRun) 
 
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(make_run: MakeRun) -> None:
     whole, parts = make_run("whole", budget="40steps"), make_run("parts", budget="13steps")
-    train(whole)
-    train(parts)
+    train(whole, [GloveEngine()])
+    train(parts, [GloveEngine()])
     again = make_run("parts", budget="40steps")
     again.extend = True
-    assert train(again).step == 40
+    assert train(again, [GloveEngine()]).step == 40
     for name, value in parameters(whole).items():
         assert torch.equal(value, parameters(again)[name]), name
 
 
 def test_two_threads_learn_as_well(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = make_run("alone", budget="10epochs", batch=200)
-    train(alone)
+    train(alone, [GloveEngine()])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     both = make_run("both", budget="10epochs", batch=200)
-    train(both)
+    train(both, [GloveEngine()])
     assert cost(both) == pytest.approx(cost(alone), rel=0.1)
 
 
@@ -196,7 +196,7 @@ def test_a_run_that_it_does_not_fit_says_why(make_run: MakeRun) -> None:
     assert engine.fits(make_run("adamw", optimizer=AdamW())) == "the optimizer is not glove_adagrad"
     assert "divide" in engine.fits(make_run("mean", divide="targets"))
     with pytest.raises(RecipeError, match=r"glove: the optimizer is not glove_adagrad[\s\S]*Write `engine: auto`"):
-        train(make_run("wrong", optimizer=AdamW(), engine="compiled"))
+        train(make_run("wrong", optimizer=AdamW(), engine="compiled"), [GloveEngine()])
 
 
 def test_what_is_not_finite_stops_the_run(make_run: MakeRun) -> None:
@@ -205,4 +205,4 @@ def test_what_is_not_finite_stops_the_run(make_run: MakeRun) -> None:
     with torch.no_grad():
         network.embeddings.weight.fill_(float("nan"))
     with pytest.raises(Exception, match="not finite"):
-        train(run)
+        train(run, [GloveEngine()])

@@ -18,16 +18,16 @@ from cloze.batch import Batch
 from cloze.batching import Cursor, Data, Feed
 from cloze.corpus import Cooccurrences, Store, TermDocuments
 from cloze.corpus.writer import StoreWriter
+from cloze.engines.singular import Compressed, Sparse, Subspace, truncated_svd
+from cloze.engines.svd import FactoriseEngine
 from cloze.errors import RecipeError
 from cloze.networks import Clock
 from cloze.networks.word_vectors import WordVectors
 from cloze.objectives.factorisation import Factorisation
 from cloze.training.budget import Budget
-from cloze.training.factorise import FactoriseEngine
 from cloze.training.loop import train
 from cloze.training.rates import Constant
 from cloze.training.run import Record, Run, Training
-from cloze.training.singular import Compressed, Sparse, Subspace, truncated_svd
 from cloze.training.static_optimizers import Sgd
 from cloze.training.step import Pass, Step, Weighted
 
@@ -141,10 +141,10 @@ def test_products_are_those_of_the_dense_matrix() -> None:
 def test_more_passes_lose_less_and_a_start_is_kept() -> None:
     dense = torch.from_numpy(np.random.default_rng(2).random((60, 60)))
     space = Subspace(sparse(dense), 5, oversample=2)
-    energy = [float(space.turn().values.square().sum()) for _ in range(6)]
+    energy = [float(space.improve().values.square().sum()) for _ in range(6)]
     assert energy == sorted(energy)
-    again = Subspace(sparse(dense), 5, oversample=2, begin=space.turn().right)
-    assert float(again.turn().values.square().sum()) >= energy[-1]
+    again = Subspace(sparse(dense), 5, oversample=2, begin=space.improve().right)
+    assert float(again.improve().values.square().sum()) >= energy[-1]
 
 
 # ---- the objective in the loop ---------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def dense_ppmi(source: Any) -> np.ndarray:
 
 def test_word_vectors_are_the_best_of_their_rank(make_run: MakeRun) -> None:
     run = make_run("ppmi")
-    assert train(run).step == 30
+    assert train(run, [FactoriseEngine()]).step == 30
     network, objective, source = parts(run)
     expected = dense_ppmi(source)
     u, values, v = np.linalg.svd(expected)
@@ -261,7 +261,7 @@ def test_word_vectors_are_the_best_of_their_rank(make_run: MakeRun) -> None:
 @pytest.mark.parametrize("power", [0.0, 1.0])
 def test_the_power_moves_the_singular_values_between_words_and_contexts(make_run: MakeRun, power: float) -> None:
     run = make_run(f"power{power}", power=power)
-    train(run)
+    train(run, [FactoriseEngine()])
     network, objective, _ = parts(run)
     for weight, exponent in ((network.embeddings.weight, power), (network.contexts.weight, 1 - power)):
         norms = weight.detach().norm(dim=0)
@@ -271,7 +271,7 @@ def test_the_power_moves_the_singular_values_between_words_and_contexts(make_run
 
 def test_documents_are_folded_in_where_they_stood(make_run: MakeRun) -> None:
     run = make_run("lsa", TermDocuments(), weighting="log_entropy", power=1.0)
-    train(run)
+    train(run, [FactoriseEngine()])
     network, objective, source = parts(run)
     found = source.counts()
     counts = np.zeros((VOCABULARY, 30))
@@ -298,7 +298,7 @@ def test_documents_are_folded_in_where_they_stood(make_run: MakeRun) -> None:
 
 def test_a_width_beyond_the_rank_is_zero(make_run: MakeRun) -> None:
     run = make_run("wide", width=40)
-    train(run)
+    train(run, [FactoriseEngine()])
     network, objective, source = parts(run)
     rank = np.linalg.matrix_rank(dense_ppmi(source))
     assert int((objective.spectrum > 0).sum()) == rank <= 20
@@ -309,15 +309,15 @@ def test_a_width_beyond_the_rank_is_zero(make_run: MakeRun) -> None:
 
 def test_a_run_that_was_stopped_goes_on_and_a_budget_of_time_ends_early(make_run: MakeRun) -> None:
     first = make_run("parts", budget="3steps")
-    train(first)
+    train(first, [FactoriseEngine()])
     again = make_run("parts", budget="30steps")
     again.extend = True
-    assert train(again).step == 30
+    assert train(again, [FactoriseEngine()]).step == 30
     whole = make_run("whole")
-    train(whole)
+    train(whole, [FactoriseEngine()])
     torch.testing.assert_close(parts(again)[1].spectrum, parts(whole)[1].spectrum, atol=1e-4, rtol=1e-4)
     quick = make_run("quick", budget="2h")
-    outcome = train(quick)
+    outcome = train(quick, [FactoriseEngine()])
     assert outcome.finished and outcome.step < 300
     torch.testing.assert_close(parts(quick)[1].spectrum, parts(whole)[1].spectrum, atol=1e-3, rtol=1e-3)
 
@@ -327,6 +327,6 @@ def test_a_run_that_it_does_not_fit_says_why(make_run: MakeRun) -> None:
     assert engine.fits(make_run("cells")) == ""
     assert engine.fits(make_run("documents", TermDocuments(), weighting="log_entropy")) == ""
     mixed = make_run("mixed", weighting="count", of="documents")
-    assert engine.fits(mixed) == "the objective is of documents, the source of the other"
+    assert engine.fits(mixed) == "the objective factorises documents, which the source does not count"
     with pytest.raises(RecipeError, match="engine: auto"):
-        train(make_run("loop", engine="loop"))
+        train(make_run("loop", engine="loop"), [FactoriseEngine()])

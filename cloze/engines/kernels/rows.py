@@ -1,7 +1,7 @@
-"""The arithmetic of every kernel: some input rows against some output rows, all products first, then all updates.
+"""The arithmetic of all kernels: products of some input rows with some output rows, then all updates.
 
-GROUP output rows stay in registers while the input rows pass by, so a window reads and writes each row once. An input row
-moves by the output rows as they were, an output row by the input rows as they were.
+GROUP output rows stay in registers while a loop runs over the input rows, so a window reads and writes each row once. All
+updates use the rows as they were before.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 import numba
 import numpy as np
 
+from cloze.engines.kernels.draws import BORDER, squash
+from cloze.engines.kernels.parts import GROUP, SIMD_WIDTH
 from cloze.kernel import kernel
 from cloze.simd import INNER, OPTIONS, add_product, divide, multiply, store, totals, where_below
 from cloze.simd import load_eight as load
 from cloze.simd import spread_eight as spread
-from cloze.training.kernels.draws import BORDER, squash
-from cloze.training.kernels.parts import GROUP, SIMD_WIDTH
 
 
 @kernel(**INNER)
 def take_products(outputs: Any, rows: Any, group: Any, reads: Any, at: Any, count: Any, products: Any) -> None:
     """The cells of a group in products[j] = reads[at[j]] · outputs[the group's rows], for j < count.
 
-    A group has SIMD_WIDTH cells in a row of products, of which the first GROUP mean something.
+    A group has SIMD_WIDTH cells in a row of products; the first GROUP are used.
     """
     first, cell = group * GROUP, group * SIMD_WIDTH
     r0, r1, r2, r3, r4, r5 = rows[first], rows[first + 1], rows[first + 2], rows[first + 3], rows[first + 4], rows[first + 5]
@@ -89,7 +89,7 @@ def add_steps(
             step = spread(steps[j, cell + 5])
             c5, moved = add_product(c5, step, seen), add_product(moved, step, h5)
             store(changes, into[j], d, moved)
-        # Read again before each write: the same negative may have been drawn twice.
+        # Load before each store: the same negative may have been sampled twice.
         store(outputs, r0, d, add_product(load(outputs, r0, d), one, c0))
         store(outputs, r1, d, add_product(load(outputs, r1, d), one, c1))
         store(outputs, r2, d, add_product(load(outputs, r2, d), one, c2))
@@ -118,20 +118,22 @@ def sigmoid(x: Any) -> Any:
 
 
 @kernel(**INNER)
-def products_to_steps(products: Any, count: Any, rows: Any, asked: Any, labels: Any, curve: Any, rate: Any, ends: Any) -> None:
-    """Replace each product x by (label - σ(x)) · rate; by 0 for idle rows and for a negative that is the answer.
+def products_to_steps(
+    products: Any, count: Any, rows: Any, row_count: Any, labels: Any, curve: Any, rate: Any, by_cell: Any
+) -> None:
+    """Replace each product x by (label - σ(x)) · rate, or by 0 for padding and for negatives that equal the target.
 
-    `ends` (2, cells) is written over: the labels and the rates of the cells.
+    `by_cell` (2, cells) is overwritten with the label and the rate of each cell.
     """
     border, zero, minus = spread(np.float32(BORDER)), spread(np.float32(0.0)), spread(np.float32(-1.0))
-    for group in range(-(-asked // GROUP)):
+    for group in range(-(-row_count // GROUP)):
         cell = group * SIMD_WIDTH
-        for place in range(GROUP):
-            r = group * GROUP + place
-            live = r < asked and (r == 0 or rows[r] != rows[0])
-            ends[0, cell + place] = labels[r]
-            ends[1, cell + place] = rate if live else np.float32(0.0)
-        label, rates = load(ends, 0, cell), load(ends, 1, cell)
+        for position in range(GROUP):
+            r = group * GROUP + position
+            live = r < row_count and (r == 0 or rows[r] != rows[0])
+            by_cell[0, cell + position] = labels[r]
+            by_cell[1, cell + position] = rate if live else np.float32(0.0)
+        label, rates = load(by_cell, 0, cell), load(by_cell, 1, cell)
         for j in range(count):
             if curve.scale < 0.0:
                 x = load(products, j, cell)
@@ -140,19 +142,19 @@ def products_to_steps(products: Any, count: Any, rows: Any, asked: Any, labels: 
                     step = where_below(x, border, where_below(multiply(minus, border), x, step, zero), zero)
                 store(products, j, cell, step)
             else:
-                for place in range(GROUP):
-                    at, product = cell + place, products[j, cell + place]
+                for position in range(GROUP):
+                    at, product = cell + position, products[j, cell + position]
                     open_ = not (curve.skip and abs(product) >= np.float32(BORDER))
-                    step_ = (ends[0, at] - squash(product, curve.table, curve.scale)) * ends[1, at]
+                    step_ = (by_cell[0, at] - squash(product, curve.table, curve.scale)) * by_cell[1, at]
                     products[j, at] = step_ if open_ else np.float32(0.0)
 
 
 @kernel(**OPTIONS)
-def loss_of(products: Any, count: Any, rows: Any, asked: Any, labels: Any) -> Any:
-    """-log σ(x) over rows of label 1 and -log σ(-x) over those of label 0, of all `count` answers."""
+def loss_of(products: Any, count: Any, rows: Any, row_count: Any, labels: Any) -> Any:
+    """The sum of -log σ(x) over rows with label 1 and -log σ(-x) over rows with label 0, for `count` input rows."""
     loss = 0.0
     for j in range(count):
-        for r in range(asked):
+        for r in range(row_count):
             x = np.float64(products[j, r // GROUP * SIMD_WIDTH + r % GROUP])
             if r == 0 or rows[r] != rows[0]:
                 against = -x if labels[r] > 0.5 else x
@@ -162,24 +164,24 @@ def loss_of(products: Any, count: Any, rows: Any, asked: Any, labels: Any) -> An
 
 @kernel(**OPTIONS)
 def learn(
-    outputs: Any, rows: Any, asked: Any, labels: Any, inputs: Any, words: Any, count: Any, work: Any, curve: Any, rate: Any,
-    totals: Any, heard: Any,
+    outputs: Any, rows: Any, row_count: Any, labels: Any, inputs: Any, words: Any, count: Any, work: Any, curve: Any, rate: Any,
+    totals: Any, with_loss: Any,
 ) -> None:
-    """Input rows `words[:count]` against output rows `rows[:asked]` with `labels`, both moved in place.
+    """Update input rows `words[:count]` and output rows `rows[:row_count]` with `labels`, in place.
 
-    `rows` has a multiple of GROUP ids, of which those beyond `asked` are idle but must be valid; `rows[0]` is the answer, and
-    a negative equal to it is skipped, as in word2vec.c. `heard`: add the loss before the step to `totals`.
+    `rows` has a multiple of GROUP ids, of which those past `row_count` are padding but must be valid. `rows[0]` is the target;
+    a negative equal to it is skipped, as in word2vec.c. `with_loss`: add the loss before the step to `totals`.
     """
-    groups = -(-asked // GROUP)
+    groups = -(-row_count // GROUP)
     for group in range(groups):
         take_products(outputs, rows, group, inputs, words, count, work.products)
-    if heard:
-        totals[2] += loss_of(work.products, count, rows, asked, labels)
+    if with_loss:
+        totals[2] += loss_of(work.products, count, rows, row_count, labels)
         totals[3] += count
-    products_to_steps(work.products, count, rows, asked, labels, curve, rate, work.ends)
+    products_to_steps(work.products, count, rows, row_count, labels, curve, rate, work.by_cell)
     if groups == 1:
         add_steps(outputs, rows, 0, inputs, words, count, work.products, inputs, words)
-    else:  # the second group must not see what the first one changed
+    else:  # the second group must not see the updates of the first
         for j in range(count):
             for block in range(inputs.shape[1] // SIMD_WIDTH):
                 store(work.copies, j, block * SIMD_WIDTH, load(inputs, words[j], block * SIMD_WIDTH))
@@ -188,14 +190,14 @@ def learn(
 
 
 @kernel(**INNER)
-def take_mean(inputs: Any, spots: Any, number: Any, mean: Any) -> None:
-    """mean (1, width) = the mean of inputs[spots[:number]], of two rows at a time: long loops are foretold, short ones not."""
+def take_mean(inputs: Any, members: Any, number: Any, mean: Any) -> None:
+    """mean (1, width) = the mean of inputs[members[:number]], two rows at a time, which makes branches easier to predict."""
     share = spread(np.float32(1.0) / np.float32(max(number, 1)))
     zero = spread(np.float32(0.0))
     for block in range(inputs.shape[1] // SIMD_WIDTH):
-        store(mean, 0, block * SIMD_WIDTH, multiply(share, load(inputs, spots[0], block * SIMD_WIDTH)) if number % 2 else zero)
+        store(mean, 0, block * SIMD_WIDTH, multiply(share, load(inputs, members[0], block * SIMD_WIDTH)) if number % 2 else zero)
     for j in range(number % 2, number, 2):
-        one, other = spots[j], spots[j + 1]
+        one, other = members[j], members[j + 1]
         for block in range(inputs.shape[1] // SIMD_WIDTH):
             d = block * SIMD_WIDTH
             found = add_product(load(mean, 0, d), share, load(inputs, one, d))
@@ -203,13 +205,13 @@ def take_mean(inputs: Any, spots: Any, number: Any, mean: Any) -> None:
 
 
 @kernel(**INNER)
-def move_rows(inputs: Any, spots: Any, number: Any, change: Any, part: Any) -> None:
-    """inputs[spots[:number]] += part · change (1, width), row by row."""
+def move_rows(inputs: Any, members: Any, number: Any, change: Any, part: Any) -> None:
+    """inputs[members[:number]] += part · change (1, width), row by row."""
     factor = spread(part)
     for j in range(number):
         for block in range(inputs.shape[1] // SIMD_WIDTH):
             d = block * SIMD_WIDTH
-            store(inputs, spots[j], d, add_product(load(inputs, spots[j], d), factor, load(change, 0, d)))
+            store(inputs, members[j], d, add_product(load(inputs, members[j], d), factor, load(change, 0, d)))
 
 
 @kernel(**INNER)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Compressed(NamedTuple):
-    """The rows of a sparse matrix one after another: row r has the entries `starts[r]` … `starts[r + 1]`."""
+    """A sparse matrix by rows: row r has the entries `starts[r]` … `starts[r + 1]`."""
 
     starts: Tensor
     columns: Tensor
@@ -35,7 +35,7 @@ class Compressed(NamedTuple):
 
 
 class Sparse:
-    """A sparse matrix (rows, columns) with its transpose: entries `row`, `column`, `value` (N,), each place at most once."""
+    """A sparse matrix (rows, columns) with its transpose: entries `row`, `column`, `value` (N,), each cell at most once."""
 
     def __init__(self, row: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) -> None:
         self.shape = shape
@@ -48,7 +48,7 @@ class Sparse:
 
 
 class Singular(NamedTuple):
-    """Left vectors (rows, k), singular values (k,) falling, right vectors (columns, k)."""
+    """Left vectors (rows, k), singular values (k,) in descending order, right vectors (columns, k)."""
 
     left: Tensor
     values: Tensor
@@ -56,10 +56,10 @@ class Singular(NamedTuple):
 
 
 class Subspace:
-    """The subspace that passes over a matrix turn towards its largest right singular vectors.
+    """A subspace that each pass over a matrix turns towards its largest right singular vectors.
 
-    It has `rank` + `oversample` dimensions, at most as many as the matrix. `begin` (columns, k): where a former run left off;
-    the rest is random by `seed`.
+    It has `rank` + `oversample` dimensions, or as many as the matrix if that is fewer. `begin` (columns, k) are the vectors of
+    an earlier run to start from; the rest is random by `seed`.
     """
 
     def __init__(self, matrix: Sparse, rank: int, *, oversample: int = 10, seed: int = 0, begin: Tensor | None = None) -> None:
@@ -73,8 +73,8 @@ class Subspace:
             start = torch.cat([kept, start[:, kept.shape[1] :] * kept.norm() / start.norm()], dim=1)
         self.right = torch.linalg.qr(start).Q
 
-    def turn(self) -> Singular:
-        """One pass: two products, and the singular vectors within the new subspace; at most `rank` of them."""
+    def improve(self) -> Singular:
+        """One pass: two products. Returns the singular vectors within the new subspace, at most `rank` of them."""
         left = torch.linalg.qr(self.matrix.across.times(self.right)).Q
         found, inner = torch.linalg.qr(self.matrix.down.times(left))
         u, values, v = torch.linalg.svd(inner.double())
@@ -82,7 +82,7 @@ class Subspace:
         left = left @ v.T.to(left.dtype)
         size = min(self.rank, len(values))
         left, values, right = left[:, :size], values[:size].to(left.dtype), self.right[:, :size]
-        # A sign is free: the largest entry of every left vector is positive.
+        # Signs are arbitrary: make the largest entry of every left vector positive.
         sign = left.gather(0, left.abs().argmax(0, keepdim=True)).sign()
         return Singular(left * sign, values, right * sign)
 
@@ -91,5 +91,5 @@ def truncated_svd(matrix: Sparse, rank: int, *, passes: int = 40, oversample: in
     """The `rank` largest singular values and vectors, after `passes` passes over the matrix (two products each)."""
     subspace = Subspace(matrix, rank, oversample=oversample, seed=seed)
     for _ in range(passes - 1):
-        subspace.turn()
-    return subspace.turn()
+        subspace.improve()
+    return subspace.improve()

@@ -25,7 +25,7 @@ from cloze.objectives.negative_sampling import NegativeSampling
 
 pytest.importorskip("numba")
 
-from cloze.training.kernels import draws, exact, lines, parts, rows, shared
+from cloze.engines.kernels import draws, exact, lines, parts, rows, shared
 
 EXACT = parts.Curve.exact()
 
@@ -106,7 +106,7 @@ def learn(
 ) -> NDArray[np.float64]:
     """One window with given negatives; returns the totals."""
     windows = parts.Windows.of(np.ones(1), radius=len(words))
-    answers = parts.Answers.drawn(np.ones(2), negatives=len(ids) - 1)
+    answers = parts.Targets.sampled(np.ones(2), negatives=len(ids) - 1)
     work, totals = parts.Work.of(windows, answers, inputs.shape[1]), np.zeros(4)
     work.rows[0] = ids[0]
     work.rows[0, : len(ids)] = ids
@@ -150,7 +150,7 @@ def test_a_window_moves_all_rows_by_what_they_were(count: int, negatives: int, w
 
 def test_a_fresh_model_loses_one_bit_for_every_output_row() -> None:
     inputs = padded(np.random.default_rng(0).normal(size=(5, 10)))
-    windows, answers = parts.Windows.of(np.ones(5), shares=True), parts.Answers.drawn(np.arange(5) > 3, negatives=5)
+    windows, answers = parts.Windows.of(np.ones(5), shares=True), parts.Targets.sampled(np.arange(5) > 3, negatives=5)
     totals = np.zeros(4)
     shared.train_shared(
         job([0, 1, 2, 3], [4], rate=0.0), windows, answers, inputs, np.zeros_like(inputs), parts.Work.of(windows, answers, 16),
@@ -209,12 +209,12 @@ def test_a_kernel_moves_along_the_gradient_of_the_loop(ask: str, tree: bool, sub
     start = network.embeddings.weight.detach().numpy().copy(), objective.head.weight.detach().numpy().copy()
     wanted = gradients(network, objective, ask if ask != "shared" else "centre")
 
-    asks = {"centre": parts.ASK_CENTRE, "context": parts.ASK_CONTEXT, "together": parts.ASK_TOGETHER}
+    asks = {"centre": parts.PREDICT_CENTRE, "context": parts.PREDICT_CONTEXT, "together": parts.PREDICT_FROM_MEAN}
     windows = parts.Windows.of(
-        np.ones(8), radius=RADIUS, shrinks=False, ask=asks.get(ask, parts.ASK_CENTRE), full=gradient == "full",
+        np.ones(8), radius=RADIUS, shrinks=False, predicts=asks.get(ask, parts.PREDICT_CENTRE), full=gradient == "full",
         shares=ask == "shared",
     )
-    answers = parts.Answers.coded(*objective.codes) if tree else parts.Answers.drawn(objective.noise.numpy(), negatives=2)
+    answers = parts.Targets.coded(*objective.codes) if tree else parts.Targets.sampled(objective.noise.numpy(), negatives=2)
     table = parts.Subwords(network.starts.numpy(), network.rows.numpy()) if subwords else parts.Subwords.none()
     inputs, outputs = (part.copy() for part in start)
     rate = 1e-4
@@ -240,7 +240,7 @@ def test_the_optimum_is_shifted_pointwise_mutual_information(fast: bool) -> None
     lines_ = np.array([(0, 0), (1, 1), (2, 2), *[(0, 1)] * 4, (0, 2), (1, 2)])
     inputs, outputs = padded(generator.normal(size=(3, 8)) * 0.3), padded(np.zeros((3, 8)))
     windows = parts.Windows.of(np.ones(3), radius=1, shrinks=False, shares=fast)
-    answers, totals = parts.Answers.drawn(noise, negatives=2), np.zeros(4)
+    answers, totals = parts.Targets.sampled(noise, negatives=2), np.zeros(4)
     work = parts.Work.of(windows, answers, 16)
     for number in range(40):
         order = lines_[generator.integers(0, len(lines_), 20_000)]
@@ -317,16 +317,16 @@ def test_two_threads_read_every_word_and_lower_the_loss(train: Any, tmp_path: Pa
 
 
 def test_a_thread_hands_its_exception_to_the_run(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cloze.training.lock_free import LockFreeWorker
+    from cloze.engines.lock_free import LockFreeTrainer
 
-    learn_job = LockFreeWorker._train
+    learn_job = LockFreeTrainer._train
 
-    def fail(self: LockFreeWorker, task: parts.Job, number: int, totals: Any) -> None:
+    def fail(self: LockFreeTrainer, task: parts.Job, number: int, totals: Any) -> None:
         if len(task.starts):
             raise MemoryError("no more")
         learn_job(self, task, number, totals)
 
-    monkeypatch.setattr(LockFreeWorker, "_train", fail)
+    monkeypatch.setattr(LockFreeTrainer, "_train", fail)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -350,8 +350,8 @@ def test_a_recipe_that_does_not_fit_says_why(value: str, reason: str, train: Any
 
 
 def test_an_id_beyond_the_vocabulary_is_refused_before_compiled_code_sees_it(tmp_path: Path) -> None:
+    from cloze.engines.lock_free import _check
     from cloze.errors import CorpusError
-    from cloze.training.lock_free import _check
 
     _check(np.array([0, 7], np.uint16), 8, tmp_path)
     with pytest.raises(CorpusError, match="tokens.bin: holds the id 8, but the vocabulary has 8 words"):
@@ -361,17 +361,17 @@ def test_an_id_beyond_the_vocabulary_is_refused_before_compiled_code_sees_it(tmp
 @pytest.fixture
 def jobs(train: Any, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> list[parts.Job]:
     """The jobs of a run of skip-gram over three epochs."""
-    from cloze.training.lock_free import LockFreeWorker
+    from cloze.engines.lock_free import LockFreeTrainer
 
     done: list[parts.Job] = []
-    learn_job = LockFreeWorker._train
+    learn_job = LockFreeTrainer._train
 
-    def keep(self: LockFreeWorker, task: parts.Job, number: int, totals: Any) -> None:
+    def keep(self: LockFreeTrainer, task: parts.Job, number: int, totals: Any) -> None:
         if len(task.starts):
             done.append(task)
         learn_job(self, task, number, totals)
 
-    monkeypatch.setattr(LockFreeWorker, "_train", keep)
+    monkeypatch.setattr(LockFreeTrainer, "_train", keep)
     train("word2vec-skipgram", "run", "training.engine=compiled", "objectives.0.share=true", budget="3epochs")
     return done
 

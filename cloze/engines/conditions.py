@@ -1,0 +1,70 @@
+"""What engines check before they train a run: its shape, and whether numba is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from cloze.batching import Feed
+from cloze.compiled import has_numba
+from cloze.errors import MissingExtra
+from cloze.networks.word_vectors import WordVectors
+from cloze.training.engine import on_cpu
+from cloze.training.run import Run
+from cloze.training.step import Weighted
+
+
+class Single(NamedTuple):
+    """The parts of a run that has one of each."""
+
+    entry: str
+    feed: Feed
+    network: Any
+    objective: Any
+    weighted: Weighted  # how the pass asks the objective
+
+
+def single(run: Run) -> Single | str:
+    """The parts of a run with one source, one network and one objective, or which of them it has more of, in a few words."""
+    feeds = getattr(run.data, "feeds", {})
+    feed = next(iter(feeds.values()), None)
+    if len(feeds) != 1 or not isinstance(feed, Feed):
+        return "the data are not those of one source"
+    ((entry, passes),) = run.step.entries.items()
+    if len(passes) != 1 or len(passes[0].objectives) != 1 or passes[0].objectives[0].weight != 1.0:
+        return "there is more than one pass or objective, or a weight"
+    if len(run.step.networks) != 1:
+        return "there is more than one network"
+    (weighted,) = passes[0].objectives
+    return Single(entry, feed, run.step.networks[passes[0].network], run.step.objectives[weighted.objective], weighted)
+
+
+def is_for(run: Run, objective: type | tuple[type, ...]) -> bool:
+    """Whether a run trains a single network on one of these objectives."""
+    found = single(run)
+    return not isinstance(found, str) and isinstance(found.objective, objective)
+
+
+def unlike(run: Run, source: type, objective: type, *, any_device: bool = False) -> str:
+    """Why a run is not one network of word vectors on one such source and one such objective, on the CPU (or `any_device`)."""
+    found = single(run)
+    if isinstance(found, str):
+        return found
+    if not isinstance(found.feed.source, source) or found.feed.edits:
+        return f"the data are not {source.__name__.removeprefix('Bound').lower()} without edits"
+    if not isinstance(found.objective, objective):
+        return f"the objective is not {objective.__name__}"
+    if not isinstance(found.network, WordVectors) or found.network.buckets:
+        return "the network is not word_vectors without n-grams"
+    return "" if any_device or on_cpu(run) else "the device is not the CPU"
+
+
+def require_numba(purpose: str, kernels: Callable[[], tuple[Any, ...]]) -> str:
+    """A hint if `kernels` must be compiled first. Raises `MissingExtra` if numba is missing."""
+    if not has_numba():
+        raise MissingExtra("numba", "fast", purpose)
+    from cloze.kernel import is_kept
+
+    if is_kept(*kernels()):
+        return ""
+    return "hint: the first run compiles this engine's code, which takes a minute or two; later runs start at once."

@@ -1,0 +1,161 @@
+"""Skip-gram and CBOW, target by target, with fresh negatives or a Huffman path for each and words of one row or several.
+
+The updates of word2vec.c and fastText, in their order. If one vector predicts several targets in a row (a centre with several
+subword rows), its mean is kept and updated after every target, and the total change is added to its rows once. As all rows of
+a mean change alike, that is the same algorithm, except for rows that a word has twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cloze.engines.kernels.draws import GOLDEN, mix
+from cloze.engines.kernels.lines import (
+    LOSS_EVERY,
+    fetch_subwords,
+    fetch_words,
+    keep_words,
+    prepare,
+    room_for,
+    words_around,
+)
+from cloze.engines.kernels.parts import GROUP, PREDICT_CONTEXT, PREDICT_FROM_MEAN, Job
+from cloze.engines.kernels.rows import add_row, add_steps, learn, loss_of, move_rows, products_to_steps, take_mean, take_products
+from cloze.kernel import kernel
+from cloze.simd import OPTIONS
+
+
+@kernel(**OPTIONS)
+def collect(words: Any, first: Any, end: Any, subwords: Any, members: Any) -> Any:
+    """Write the table rows of `words[first:end]` into `members`. Returns their number."""
+    number = np.int64(0)
+    for j in range(first, end):
+        word = words[j]
+        if len(subwords.starts) == 0:
+            members[number] = word
+            number += 1
+        else:
+            for position in range(subwords.starts[word], subwords.starts[word + 1]):
+                members[number] = subwords.rows[position]
+                number += 1
+    return number
+
+
+@kernel(**OPTIONS)
+def learn_mean(
+    outputs: Any, rows: Any, row_count: Any, labels: Any, work: Any, curve: Any, rate: Any, totals: Any, with_loss: Any
+) -> None:
+    """Train one target of `work.mean`: update the output rows, and write the gradient of the mean into `work.gained`."""
+    at = work.count_up
+    groups = -(-row_count // GROUP)
+    for group in range(groups):
+        take_products(outputs, rows, group, work.mean, at, 1, work.products)
+    if with_loss:
+        totals[2] += loss_of(work.products, 1, rows, row_count, labels)
+        totals[3] += 1
+    products_to_steps(work.products, 1, rows, row_count, labels, curve, rate, work.by_cell)
+    work.gained[0, :] = 0.0
+    for group in range(groups):
+        add_steps(outputs, rows, group, work.mean, at, 1, work.products, work.gained, at)
+
+
+@kernel(**OPTIONS)
+def train_mean_of_centre(
+    one: Any, words: Any, pairs: Any, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any,
+    rate: Any, state: Any, totals: Any, with_loss: Any,
+) -> Any:
+    """Predict each context word from the mean of the rows of a centre (`one`). Returns the random state."""
+    number = collect(one, 0, 1, subwords, work.members)
+    take_mean(inputs, work.members, number, work.mean)
+    work.change[0, :] = 0.0
+    part = np.float32(1.0) if windows.full else np.float32(1.0) / np.float32(number)
+    row_count, state = prepare(words[0], targets, True, outputs, work, 0, state)
+    for j in range(pairs):
+        rows, labels, now = work.rows[j % 2], work.labels[j % 2], row_count
+        if j + 1 < pairs:
+            row_count, state = prepare(words[j + 1], targets, not windows.shares, outputs, work, (j + 1) % 2, state)
+        learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss)
+        add_row(work.mean, work.gained, part)
+        add_row(work.change, work.gained, part)
+    move_rows(inputs, work.members, number, work.change, np.float32(1.0))
+    return state
+
+
+@kernel(**OPTIONS)
+def train_pairs(
+    one: Any, words: Any, pairs: Any, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any,
+    rate: Any, state: Any, totals: Any, with_loss: Any,
+) -> Any:
+    """Pair by pair, predict the centre (`one`) from a context word, or the word from it (PREDICT_CONTEXT). Returns the state."""
+    single, context = len(subwords.starts) == 0, windows.predicts == PREDICT_CONTEXT
+    row_count, state = prepare(words[0] if context else one[0], targets, True, outputs, work, 0, state)
+    for j in range(pairs):
+        rows, labels, now = work.rows[j % 2], work.labels[j % 2], row_count
+        if j + 1 < pairs:
+            coming = words[j + 1] if context else one[0]
+            row_count, state = prepare(coming, targets, not windows.shares, outputs, work, (j + 1) % 2, state)
+        if single:
+            asking = one if context else words[j : j + 1]
+            learn(outputs, rows, now, labels, inputs, asking, 1, work, curve, rate, totals, with_loss)
+        else:
+            number = collect(words, j, j + 1, subwords, work.members)
+            take_mean(inputs, work.members, number, work.mean)
+            learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss)
+            part = np.float32(1.0) if windows.full else np.float32(1.0) / np.float32(number)
+            move_rows(inputs, work.members, number, work.gained, part)
+    return state
+
+
+def train_exact(
+    job: Job, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
+) -> None:
+    """Train on the lines of a job, in place; the arguments are those of `shared.train_shared`."""
+    train_lines(room_for(job.lengths), job, windows, targets, subwords, inputs, outputs, work, curve, totals)
+
+
+@kernel(**OPTIONS)
+def train_lines(
+    kept: Any, job: Any, windows: Any, targets: Any, subwords: Any, inputs: Any, outputs: Any, work: Any, curve: Any, totals: Any
+) -> None:
+    """`train_exact` with a buffer for the words of a line."""
+    words = work.words
+    together = windows.predicts == PREDICT_FROM_MEAN
+    of_centre = windows.predicts == PREDICT_CONTEXT and len(subwords.starts) > 0
+    for line in range(len(job.starts)):
+        state, rate = job.keys[line], job.rates[line]
+        count, state = keep_words(job.tokens, job.starts[line], job.lengths[line], windows.keep, kept, state)
+        totals[0] += job.lengths[line]
+        row_count, slot = np.int64(0), 0
+        if together and count > 1:
+            row_count, state = prepare(kept[0], targets, True, outputs, work, slot, state)
+        for centre in range(count):
+            if len(subwords.starts) == 0:
+                fetch_words(inputs, kept, count, centre, windows.radius)
+            else:
+                fetch_subwords(inputs, subwords, kept, count, centre + 1 + (0 if of_centre else windows.radius))
+            state += GOLDEN
+            pairs = words_around(kept, count, centre, mix(state), windows.radius, windows.shrinks, words)
+            if pairs == 0:
+                continue
+            with_loss, one = centre % LOSS_EVERY == 0, kept[centre : centre + 1]
+            totals[1] += 1 if together else pairs
+            if together:
+                rows, labels, now = work.rows[slot], work.labels[slot], row_count
+                slot = 1 - slot
+                if centre + 1 < count:
+                    row_count, state = prepare(kept[centre + 1], targets, True, outputs, work, slot, state)
+                number = collect(words, 0, pairs, subwords, work.members)
+                take_mean(inputs, work.members, number, work.mean)
+                learn_mean(outputs, rows, now, labels, work, curve, rate, totals, with_loss)
+                part = np.float32(1.0) if windows.full else np.float32(1.0) / np.float32(number)
+                move_rows(inputs, work.members, number, work.gained, part)
+            elif of_centre:
+                state = train_mean_of_centre(
+                    one, words, pairs, windows, targets, subwords, inputs, outputs, work, curve, rate, state, totals, with_loss
+                )
+            else:
+                state = train_pairs(
+                    one, words, pairs, windows, targets, subwords, inputs, outputs, work, curve, rate, state, totals, with_loss
+                )
