@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from cloze.interop.architecture import ARCHITECTURES
 from cloze.objectives.chosen import Predicts, Start
 from cloze.objectives.heads import VocabularyHead
 from cloze.tasks.answerer import writing_form
+from cloze.transfer import stacks_of
 
 #: What separates two texts where a network knows no pairs and nothing closes a text: the first of these that it knows. GPT has a
 #: new token there (Radford et al., 2018, §3.3).
@@ -81,6 +82,18 @@ class Origin:
     def is_shape_of(self, network: Node) -> bool:
         """Whether a network of a recipe has the shape of the checkpoint's."""
         return all(part in network.value and network.value[part].plain() == said for part, said in self.network.items())
+
+    def with_layers_of(self, network: Node) -> Origin:
+        """The same for a network of a recipe that takes over some of the layers alone (`change: [keep_layers]`)."""
+        ((part, own),) = self.network.items()
+        if part not in network.value or not network.value[part].is_mapping:
+            return self
+        there, here = stacks_of(part, own), stacks_of(part, network.value[part].plain())
+        if there == here:
+            return self
+        fewer = next(iter(there.values())) - next(iter(here.values()))  # of the stack that texts are read by
+        start = self.start._replace(layers=self.start.layers - fewer, given=self.start.given and self.start.given - fewer)
+        return replace(self, network={part: {**own, **here}}, start=start)
 
     def pair(self, single: str, recipe: str) -> str:
         """How two texts are read where only the template of a `single` one is known: what closes one separates two, as in
@@ -136,7 +149,7 @@ def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
         said = node.value.get("from") if node.is_mapping else None
         if said is None or said.value not in origins:
             continue
-        origin = found[str(name)] = origins[said.value]
+        origin = found[str(name)] = origins[said.value].with_layers_of(node)
         if origin.architecture is not None and "architecture" not in node.value and origin.is_shape_of(node):
             node.put("architecture", Node(origin.architecture, node.where))
     if not found:

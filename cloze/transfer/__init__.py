@@ -13,7 +13,7 @@ from cloze.transfer.arguments import Arguments
 from cloze.transfer.change import Change, Shape, Transition
 from cloze.transfer.encoder import encoder_only
 from cloze.transfer.expand import expand_vocabulary, linear_map
-from cloze.transfer.keep_layers import KeepLayers
+from cloze.transfer.keep_layers import KeepLayers, stacks_of
 from cloze.transfer.layerwise import Divide, Factors, Heads
 from cloze.transfer.lora import LoRA
 from cloze.transfer.magnitude import Magnitude
@@ -22,5 +22,6 @@ from cloze.transfer.vocabulary import Vocabulary, matched_rows, transfer_rows
 
 __all__ = [
     "Arguments", "Chain", "Change", "Divide", "Factors", "Gradual", "Heads", "KeepLayers", "LoRA", "Magnitude", "Sequential",
-    "Shape", "Transition", "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "transfer_rows",
+    "Shape", "Transition", "Vocabulary", "encoder_only", "expand_vocabulary", "linear_map", "matched_rows", "stacks_of",
+    "transfer_rows",
 ]

@@ -30,7 +30,7 @@ class KeepLayers(Change):
 
     def shape(self, shape: Shape) -> Mapping[str, Any]:
         """The checkpoint's arguments with the new number of layers."""
-        stacks = _stacks(shape.part, shape.arguments)
+        stacks = stacks_of(shape.part, shape.arguments)
         self._require(shape, sum(stacks.values()))
         changed, first = dict(shape.arguments), 0
         for name, count in stacks.items():
@@ -50,7 +50,7 @@ class KeepLayers(Change):
         """The kept layers' tensors under their new numbers."""
         origin, shape = transition.there.depth_groups()[1:], transition.origin
         changed = transition.here.depth_groups()[1:]
-        depth, wanted = (sum(_stacks(shape.part, given).values()) for given in (shape.arguments, transition.arguments))
+        depth, wanted = (sum(stacks_of(shape.part, given).values()) for given in (shape.arguments, transition.arguments))
         self._require(shape, depth)
         if wanted != len(self.layers):
             raise CheckpointError(
@@ -79,6 +79,12 @@ class KeepLayers(Change):
             )
 
 
+def stacks_of(part: str, arguments: Mapping[str, Any]) -> dict[str, int]:
+    """How many layers a network has, by the argument that says so, in the order of its depth groups."""
+    full = complete(arguments, part)
+    return {name: int(full[name]) for name in _counting(part, Depth)}
+
+
 def _tensors(group: nn.Module) -> dict[str, Tensor]:
     return group.state_dict(keep_vars=True)
 
@@ -90,12 +96,6 @@ def _shapes(tensors: Tensors) -> dict[str, torch.Size]:
 def _names(network: nn.Module) -> dict[int, str]:
     """The names of a network's tensors in its state, by identity."""
     return {id(tensor): name for name, tensor in _tensors(network).items()}
-
-
-def _stacks(part: str, arguments: Mapping[str, Any]) -> dict[str, int]:
-    """How many layers a network has, by the argument that says so, in the order of its depth groups."""
-    full = complete(arguments, part)
-    return {name: int(full[name]) for name in _counting(part, Depth)}
 
 
 def _counting(part: str, kind: Any) -> list[str]:

@@ -99,3 +99,17 @@ def test_lora_has_the_parameters_of_the_paper() -> None:
         network = Transformer(layers=12, width=768, heads=12, vocab_size=30522, clock=Clock())
         LoRA(rank=8, on=("query", "value")).apply(network)
     assert sum(p.numel() for p in network.parameters() if p.requires_grad) == 2 * 12 * 2 * 768 * 8 == 294_912
+
+
+def test_a_task_on_some_of_a_checkpoints_layers_mixes_these_and_keeps_its_architecture(start: Path) -> None:
+    from cloze.assembly.finetune import recipe_onto
+    from cloze.assembly.load import load_recipe
+
+    data = load_recipe("frozen_features").canonical()
+    data["networks"]["main"]["change"] = [{"keep_layers": [1]}]
+    made, whole = (recipe_onto(one, load_checkpoint(start)) for one in (data, "frozen_features"))
+    part = made.exported.part
+    assert part is not None and part.arguments["layers"] == 1
+    assert made.exported.architecture == whole.exported.architecture == "bert"
+    mixed = [next(o.part.arguments["layers"] for _, o in one.entries["main"].objectives()) for one in (made, whole)]
+    assert mixed == [2, 3]
