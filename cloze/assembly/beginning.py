@@ -54,8 +54,8 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
     wrong = [name for name in {**mine, **theirs} if _shape(name, mine) != _shape(name, theirs)]
     if wrong:
         raise CheckpointError(
-            f"{folder}: does not fit the network {label!r} of {recipe.name}: {wrong[0]} is {_shape(wrong[0], theirs)} there and "
-            f"{_shape(wrong[0], mine)} here."
+            f"{folder}: does not fit the network {label!r} of {recipe.name}: {wrong[0]} is {_shape(wrong[0], theirs)} in the "
+            f"checkpoint and {_shape(wrong[0], mine)} in the recipe."
         )
     network.load_state_dict(dict(theirs))
     frozen = frozen_heads(recipe)
@@ -97,7 +97,7 @@ def _load_head(
         there = change.head_state(there, head, transition)
     wrong = [key for key in {**here, **there} if _shape(key, here) != _shape(key, there)]
     if wrong:
-        return f"{wrong[0]} is {_shape(wrong[0], there)} there and {_shape(wrong[0], here)} here"
+        return f"{wrong[0]} is {_shape(wrong[0], there)} in the checkpoint and {_shape(wrong[0], here)} in the recipe"
     head.load_state_dict(dict(there))
     return ""
 
@@ -105,8 +105,8 @@ def _load_head(
 def _random_head(folder: Path, label: str, spec: ObjectiveSpec, given: Loaded, lacks: str) -> str:
     known = ", ".join(f"{name} ({head.part})" for name, head in given.imported.model.heads.items()) or "none"
     return (
-        f"{folder}: the head {spec.state!r} ({spec.part.name}) of network {label!r} would stay random, for no pass trains it: "
-        f"{lacks}.\n  Heads of the checkpoint: {known}. Name one of them with `head:`, or train this one in a pass with gradient."
+        f"{folder}: the head {spec.state!r} ({spec.part.name}) of network {label!r} would stay random, because no pass trains "
+        f"it: {lacks}.\n  Heads of the checkpoint: {known}. Name one of them with `head:`, or train this one."
     )
 
 
@@ -119,13 +119,14 @@ def _with_vocabulary(
     fits = any(change.changes_vocabulary for change in changes)
     if not fits and not given.tokenizer.kind == tokenizer.kind == "words":
         raise CheckpointError(
-            f"{folder}: has a tokenizer of {given.tokenizer.size} ids, the corpus one of {tokenizer.size}, and they differ.\n"
-            f"  Build the corpus with the checkpoint's: --tokenizer {folder}\n"
-            "  Or keep the rows of pieces that both know: `network: {…, change: [vocabulary: {new: mean}]}` in the recipe."
+            f"{folder}: its tokenizer ({given.tokenizer.size} ids) is not that of the corpus ({tokenizer.size} ids).\n"
+            f"  Build the corpus with the checkpoint's tokenizer: --tokenizer {folder}\n"
+            "  Or keep the embeddings of the pieces that both have, in the recipe: "
+            "`network: {…, change: [vocabulary: {new: mean}]}`"
         )
     if given.network.tables:  # a network that reads characters knows every word
         known = int((matched_rows(given.tokenizer, tokenizer) >= 0).sum())
-        say(f"{folder}: {known:,} of {tokenizer.size:,} ids are known there; the others begin with the mean of all rows.")
+        say(f"{folder}: knows {known:,} of {tokenizer.size:,} ids; the embeddings of the others start as the mean of all rows.")
     return changes if fits else [*changes, Vocabulary()]
 
 

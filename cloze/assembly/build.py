@@ -307,7 +307,7 @@ class Loaded:
     def other(self, name: str) -> Loaded:
         """Another network of the same run, by name; a `CheckpointError` if there is none."""
         if self.others is None:
-            raise CheckpointError(f"{self.folder}: holds one network; there is no other one called {name!r}.")
+            raise CheckpointError(f"{self.folder}: holds one network; there is none named {name!r}.")
         return self.others(name)
 
     @property

@@ -252,7 +252,7 @@ def _check_architectures(recipe: Recipe, networks: Mapping[str, Any], faults: Fa
         if reasons:
             told = f"{spec.architecture} does not fit: {'; '.join(reasons)}."
             faults.add(spec.part.where, f"networks.{name}.architecture", told,
-                       "Leave `architecture` out: one that fits is found by the network's shape.")
+                       "Leave `architecture` out: cloze chooses one that fits the network's shape.")
 
 
 def _check_entry(

@@ -71,9 +71,9 @@ def require_own(out: Path) -> None:
     if not found:
         return
     named = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-    way_out = " To begin with its weights, give it with --init." if (out / "config.json").is_file() else ""
+    way_out = " To start from its weights, use --init." if (out / "config.json").is_file() else ""
     raise CheckpointError(
-        f"{out}: holds {named}, which no run of cloze pretrain wrote there; training would replace files of the same names.\n"
+        f"{out}: holds {named}, which no run of cloze wrote; training could overwrite these files.\n"
         f"  Choose another --out.{way_out}"
     )
 
@@ -92,7 +92,7 @@ def _make(out: Path) -> list[Path]:
         for folder in made:
             folder.rmdir()
         reason = (error.strerror or str(error)).lower()
-        raise CheckpointError(f"{out}: cannot be made: {reason}. Choose another --out.") from None
+        raise CheckpointError(f"{out}: cannot be created: {reason}. Choose another --out.") from None
     return made
 
 

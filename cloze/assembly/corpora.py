@@ -93,7 +93,7 @@ def open_records(
         return store, store.tokenizer()
     if tokenizer is None:
         raise CorpusError(
-            f"{' '.join(paths)}: labelled text is read with the tokenizer of a checkpoint or of other text, and there is none.\n"
+            f"{' '.join(paths)}: labelled text is read with the tokenizer of a checkpoint or of other text; there is none.\n"
             "  Fine-tune a checkpoint: cloze finetune CHECKPOINT --train FILE --dev FILE --out DIR"
         )
     given = plain(spec.arguments)
@@ -196,7 +196,7 @@ def text_of(recipe: Recipe) -> TextSpec:
     """The recipe's text: how strings become tokens."""
     if "main" not in recipe.texts:
         raise RecipeError(
-            f"{recipe.name}: says nothing of its text, so no tokenizer can be trained.\n"
+            f"{recipe.name}: has no `text:`, so no tokenizer can be trained.\n"
             "  Write `text: {tokenizer: {wordpiece: {size: 30522}}}`, or give --tokenizer DIR."
         )
     return recipe.texts["main"]

@@ -170,7 +170,7 @@ class _Composer:
         }
         self._depth += 1
         if self._depth > DEEPEST:
-            raise self._error(event, f"more than {DEEPEST} lists and mappings stand within each other", "Write a flatter file.")
+            raise self._error(event, f"lists and mappings are nested more than {DEEPEST} deep", "Flatten the file.")
         node = builders[type(event).__name__](event)
         self._depth -= 1
         if event.anchor is not None:
@@ -182,7 +182,7 @@ class _Composer:
             raise self._error(event, f"the alias *{event.anchor} has no anchor before it", f"Write &{event.anchor} first.")
         node = self._anchors[event.anchor]
         if node is None:
-            raise self._error(event, f"the alias *{event.anchor} stands inside its own anchor", "Write it out.")
+            raise self._error(event, f"the alias *{event.anchor} is inside its own anchor", "Write it out.")
         self._count += _size(node)
         if self._count > MOST_NODES:
             raise self._error(event, f"aliases unfold to more than {MOST_NODES} values", "Write a smaller file.")

@@ -19,9 +19,9 @@ from cloze.text import Tokenizer
 
 _SEES = {
     "open": "every token sees every token",
-    "left_to_right": "every token sees itself and what stands to its left",
-    "right_to_left": "every token sees itself and what stands to its right",
-    "source_to_target": "the first segment sees itself; the second sees the first and what stands to its left",
+    "left_to_right": "every token sees itself and the tokens to its left",
+    "right_to_left": "every token sees itself and the tokens to its right",
+    "source_to_target": "the first segment sees itself; the second sees the first and the tokens to its left",
     "permutation": "what comes earlier in a random order of the hidden tokens; the rest is seen by all",
 }
 

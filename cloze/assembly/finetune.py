@@ -87,7 +87,7 @@ def recipe_onto(
     changes = held
     if changes:
         counted = "" if rows is None else f"{sum(rows.values()):,} rows and "
-        title = f"{made.name} fitted to {counted}this checkpoint (published → here; --set wins):"
+        title = f"{made.name} fitted to {counted}this checkpoint (published → fitted; --set overrides):"
         report(table_of(title, changes, [change.override for change in changes]))
     return made
 
@@ -141,7 +141,7 @@ def learn(
     shown = str(assignment.recipe or made.name)
     if made.task is None:
         raise TaskError(
-            f"{shown}: this recipe has no `task:`. Write what it is measured by: `task: {{type: {assignment.task}}}`."
+            f"{shown}: this recipe has no `task:`. Add one, which says how it is measured: `task: {{type: {assignment.task}}}`."
         )
     _check_metrics(made)
     files = _files(made, assignment)

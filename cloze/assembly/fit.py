@@ -53,7 +53,7 @@ def fit_vocabulary(recipe: Recipe, text_bytes: int) -> list[Change]:
         here = max(1000, round(VOCABULARY * math.sqrt(text_bytes) / 1000) * 1000)
         if isinstance(published, int) and here < published:
             path = f"texts.{name}.tokenizer.size"
-            changes.append(Change(path, published, here, f"{text_bytes / 1e6:,.1f} MB of text know that many pieces well"))
+            changes.append(Change(path, published, here, f"{text_bytes / 1e6:,.1f} MB of text support about this many pieces"))
     return changes
 
 
@@ -98,7 +98,7 @@ def _lengths(recipe: Recipe, facts: Facts, kept: Collection[str]) -> tuple[list[
     published = phases.get(first, recipe.length or SHORT)
     if facts.budget_tokens >= LONG_TOKENS:
         return [], published
-    why = f"a budget of {short(facts.budget_tokens)} tokens learns more from more rows"
+    why = f"a budget of {short(facts.budget_tokens)} tokens learns more from more, shorter rows"
     changes = [Change(path, long, SHORT, why) for path, long in {**phases, **sources}.items() if (long or 0) > SHORT]
     changes += _carried(recipe, kept)
     stays = first in kept or (not phases and any(path in kept for path in sources))
@@ -107,7 +107,7 @@ def _lengths(recipe: Recipe, facts: Facts, kept: Collection[str]) -> tuple[list[
 
 def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[Change]:
     """What a network remembers of the rows before, and what of them is read again, in proportion to the shorter row."""
-    why, fewer = "in proportion to the row", 0
+    why, fewer = "in proportion to the row length", 0
     long = recipe.length or SHORT
     if long <= SHORT or any(f"sources.{name}.length" in kept for name in recipe.sources):
         return
@@ -171,15 +171,15 @@ def _rate(recipe: Recipe, updates: float) -> Iterator[Change]:
         share = _rounded(min(LONGEST_WARMUP, max(law.warmup, WARMUP_UPDATES / max(updates, 1.0))))
         was = given["warmup"] or f"{given.get('warmup_steps', 0)} steps"
         if given.get("warmup_steps"):
-            yield Change(f"{path}.warmup_steps", given["warmup_steps"], 0, "written as a share, below")
+            yield Change(f"{path}.warmup_steps", given["warmup_steps"], 0, "replaced by a fraction, below")
         yield Change(f"{path}.warmup", was, share, f"{share * updates:,.0f} updates")
         if rate.name == "wsd":
-            yield Change(f"{path}.decay", given["decay"], round(1.0 - share, 4), "a short run decays from its peak on")
+            yield Change(f"{path}.decay", given["decay"], round(1.0 - share, 4), "a short run starts to decay at its peak")
             yield Change(f"{path}.shape", given["shape"], "linear", "as above")
     if given.get("floor"):
         yield Change(f"{path}.floor", given["floor"], 0.0, "a short run ends best at a rate of zero")
     if rate.name == "linear" and given.get("decay") != "after_warmup":
-        yield Change(f"{path}.decay", given["decay"], "after_warmup", "the peak is reached where the warm-up is long")
+        yield Change(f"{path}.decay", given["decay"], "after_warmup", "a long warm-up still reaches the peak")
     if rate.name == "cosine" and given.get("until", 1.0) != 1.0:
         yield Change(f"{path}.until", given["until"], 1.0, "as above")
 
@@ -196,7 +196,7 @@ def _optimizer(recipe: Recipe, updates: float) -> Iterator[Change]:
     betas = optimizer.arguments.get("betas")
     if updates < FEW_UPDATES and betas is not None and betas[1] > BETA:
         path = f"training.optimizer.{optimizer.name}.betas"
-        yield Change(path, list(betas), [betas[0], BETA], f"{1 / (1 - betas[1]):,.0f} updates of memory are too many")
+        yield Change(path, list(betas), [betas[0], BETA], "the published average is too long for so few updates")
 
 
 def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:
@@ -210,14 +210,14 @@ def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:
     paid = int(3 * HELD_OUT_SHARE * facts.budget_tokens / (HELD_OUT_ROWS * length))
     times = EVALUATIONS if recipe.listens else min(EVALUATIONS, max(FEWEST_EVALUATIONS, paid))
     if every < 1 / times:
-        yield Change("training.evaluate_every", every, round(1 / times, 4), f"{times} held-out losses are enough")
+        yield Change("training.evaluate_every", every, round(1 / times, 4), f"{times} evaluations are enough")
 
 
 def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
     read = facts.budget_tokens / max(facts.text_tokens, 1)
     if read >= READ_OFTEN:
         return
-    why = f"the text is read {read:.2g} times: there is nothing to memorise"
+    why = f"the text is read {read:.2g} times: too few passes to overfit"
     for name, network in recipe.networks.items():
         arguments = network.part.arguments if network.part is not None else {}
         for key in sorted(arguments):

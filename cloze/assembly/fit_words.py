@@ -39,7 +39,7 @@ def least_counts(recipe: Recipe, text_bytes: int) -> Iterator[Change]:
     for name, text in recipe.texts.items():
         published = text.tokenizer.arguments.get("min_count") or 0
         if published > LEAST_COUNT:
-            why = f"{text_bytes / 1e6:,.1f} MB of text have twice as many words with a useful vector"
+            why = f"{text_bytes / 1e6:,.1f} MB of text: rarer words get useful vectors, too"
             yield Change(f"texts.{name}.tokenizer.min_count", published, LEAST_COUNT, why)
 
 
@@ -48,7 +48,7 @@ def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
     passes = facts.budget_tokens / max(facts.text_tokens, 1)
     most = most_passes(recipe)
     if passes > most:
-        why = f"the budget pays for {passes:,.0f} passes over the text: after {most} the vectors get no better"
+        why = f"the budget allows {passes:,.0f} passes over the text; the vectors stop improving after {most}"
         yield Change("training.epochs", _plain(recipe.training.epochs), most, why)
     for entry in recipe.entries.values():
         for place, edit in enumerate(entry.exercise):
@@ -61,7 +61,7 @@ def fit_words(recipe: Recipe, facts: Facts) -> Iterator[Change]:
         hashed = arguments.get("subwords") or arguments.get("word_ngrams", 1) > 1
         here = max(LEAST_BUCKETS, 10_000 * math.ceil(BUCKETS * facts.text_tokens / 10_000))
         if hashed and here < arguments["buckets"]:
-            yield Change(f"networks.{name}.buckets", arguments["buckets"], here, "the text has no more n-grams worth a row")
+            yield Change(f"networks.{name}.buckets", arguments["buckets"], here, "the text has no more frequent n-grams")
 
 
 def _objectives(recipe: Recipe) -> set[str]:

@@ -12,7 +12,7 @@ from cloze.assembly.change import Change, Facts
 from cloze.assembly.document import Where, from_data
 from cloze.assembly.expand import expand
 from cloze.assembly.faults import Faults
-from cloze.assembly.fit import fit, fit_vocabulary, fits
+from cloze.assembly.fit import fit, fit_vocabulary, fits, short
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.parts import engines
 from cloze.assembly.recipe import Recipe
@@ -51,8 +51,8 @@ class Fitted:
 
     def table(self, budget: str, stage: str | None = None) -> str:
         """What was changed and why, and the line that gives the same run again; of a `stage` where there are several."""
-        pays = "" if self.tokens is None else f", about {self.tokens / 1e6:,.3g} million tokens"
-        title = f"{self.recipe.name} fitted to {budget}{pays} (published → here; --as-published leaves it as it is):"
+        pays = "" if self.tokens is None else f", about {short(self.tokens)} tokens"
+        title = f"{self.recipe.name} fitted to {budget}{pays} (published → fitted; --as-published keeps the published values):"
         return table_of(title, self.changes, self.kept, stage)
 
 
@@ -63,7 +63,7 @@ def table_of(title: str, changes: Sequence[Change], kept: Sequence[str], stage: 
     rows = [f"  {path:<{widths[0]}}  {values:<{widths[1]}}  {why}" for path, values, why in shown]
     prefix = "" if stage is None else f"stages.{stage}."
     line = " ".join(f"--set {_quoted(prefix + override)}" for override in kept)
-    return "\n".join([title, *rows, f"  the same as options: {line}"])
+    return "\n".join([title, *rows, f"  as options: {line}"])
 
 
 def fitted(

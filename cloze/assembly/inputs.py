@@ -61,9 +61,9 @@ def difference(there: Sequence[Mark], here: Sequence[Mark]) -> str:
     """The first thing in which two lists of files differ, in words; empty if their contents are the same."""
     for old, new in zip(there, here, strict=False):
         if (old.sha256 or old.path) != (new.sha256 or new.path):
-            return f"{old} there, {new} here"
+            return f"then {old}, now {new}"
     if len(there) != len(here):
-        return f"{len(there)} {'file' if len(there) == 1 else 'files'} there, {len(here)} here"
+        return f"{len(there)} {'file' if len(there) == 1 else 'files'} then, {len(here)} now"
     return ""
 
 
@@ -124,7 +124,7 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
         _require_store(out, f"the source {name!r}", there, new["corpus"].get(name), "--corpus or --bind")
     if old["tokenizer"] != new["tokenizer"]:
         raise _refused(
-            out, f"the tokenizer {old['tokenizer'][:12]}, and one with the hash {new['tokenizer'][:12]} was given", "--tokenizer"
+            out, f"the tokenizer with hash {old['tokenizer'][:12]}; the given one has {new['tokenizer'][:12]}", "--tokenizer"
         )
     _require_store(out, "the held-out loss", old["held_out"], new["held_out"], "--held-out")
     for name, there in old.get("dev", {}).items():
@@ -133,14 +133,14 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
         there = old.get("networks", {}).get(label, {"files": []})
         differs = _differing_weights(there, here)
         if differs:
-            raise _refused(out, f"other weights for the network {label!r}: {differs}", f"--bind {here['from']}")
+            raise _refused(out, f"different weights for the network {label!r}: {differs}", f"--bind {here['from']}")
     if new["init"] is None:
         return {**new, "init": old["init"]}
     if old["init"] is None:
-        raise _refused(out, f"a random start, and --init {new['init']['given']} was given", "--init")
+        raise _refused(out, f"random weights, without --init {new['init']['given']}", "--init")
     differs = _differing_weights(old["init"], new["init"])
     if differs:
-        raise _refused(out, f"other initial weights: {differs}", "--init")
+        raise _refused(out, f"different initial weights: {differs}", "--init")
     return dict(new)
 
 
@@ -148,7 +148,7 @@ def require_held_out_known(out: Path, old: Mapping[str, Any] | None, given: Sequ
     """Refuse held-out text that a run began without, before it is read."""
     if old is not None and old["held_out"] is None:
         here = f"--held-out {' '.join(given)}"
-        raise _refused(out, f"a share of the corpus for the held-out loss, and {here} was given", "--held-out")
+        raise _refused(out, f"a share of the corpus for the held-out loss, without {here}", "--held-out")
 
 
 def _differing_weights(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
@@ -161,7 +161,7 @@ def _mark(entry: Mapping[str, Any]) -> Mark:
 
 def _require_store(out: Path, what: str, there: Any, here: Any, option: str) -> None:
     if (there or {}).get("store") != (here or {}).get("store"):
-        raise _refused(out, f"{_shown(there)} for {what}, and {_shown(here)} was given", option)
+        raise _refused(out, f"{_shown(there)} for {what}; now {_shown(here)} is given", option)
 
 
 def _shown(store: Mapping[str, Any] | None) -> str:
@@ -173,7 +173,7 @@ def _shown(store: Mapping[str, Any] | None) -> str:
 def _refused(out: Path, what: str, option: str) -> CheckpointError:
     return CheckpointError(
         f"{out}: was started with {what}.\n"
-        f"  To resume, repeat the command that started it (here {option} differs). To train with something else, give another "
+        f"  To resume, rerun the command that started it; {option} differs. To train with the new value, choose another "
         "--out."
     )
 
@@ -187,14 +187,14 @@ def require_text_unchanged(out: Path, record: TextRecord, given: Sequence[str], 
         if tuple(given) == record.given:
             return record
         raise CheckpointError(
-            f"{out}: was started with the text {' '.join(record.given)}; {' '.join(given)} is not there.\n"
-            f"  To resume without any text, give the tokens that the run holds: --corpus {out}/cloze/corpus/…/store"
+            f"{out}: was started with the text {' '.join(record.given)}; {' '.join(given)} does not exist.\n"
+            f"  To resume without the text, use the token store in the run folder: --corpus {out}/cloze/corpus/…/store"
         )
     here = marks_of(files, record.files)
     differs = difference(record.files, here)
     if differs:
         raise CheckpointError(
-            f"{out}: was started with other text: {differs}.\n"
-            "  To train on the new text, give another --out; with --init it begins with the weights of this run."
+            f"{out}: was started with different text: {differs}.\n"
+            "  To train on the new text, choose another --out; --init {out} starts from the weights of this run."
         )
     return TextRecord(record.given, tuple(here), record.how, record.store)

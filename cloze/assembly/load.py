@@ -153,11 +153,11 @@ def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
     if path.suffix in (".yaml", ".yml") or path.parent != Path("."):
         raise RecipeError(
             f"{given}: there is no such file. As a name, {path.stem!r}: {nearest(path.stem, recipe_names())}\n"
-            "  `cloze list` shows all named recipes; they are given without .yaml."
+            "  `cloze list` shows all named recipes; their names have no .yaml."
         )
     known = [*recipe_names(), *task_recipe_names()]
     raise RecipeError(
-        f"unknown recipe {given!r}. {nearest(given, known)}\n  `cloze list` shows all; a file ends in .yaml."
+        f"unknown recipe {given!r}. {nearest(given, known)}\n  `cloze list` shows all recipes; a recipe file ends in .yaml."
     )
 
 
@@ -259,7 +259,7 @@ def _set(root: Node, path: str, value: Node) -> str:
     if whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
         raise RecipeError(
             f"{slot.path} is structure, not a value: a path sets numbers, names and lists of them.\n"
-            f"  Write a recipe of your own: `cloze show NAME > mine.yaml`, and change it there."
+            f"  Change it in a recipe of your own: cloze show NAME > mine.yaml"
         )
     if isinstance(slot.container.value, list):
         slot.container.value[int(slot.key)] = value

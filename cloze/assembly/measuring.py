@@ -65,8 +65,8 @@ def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntryS
                 return entry, run, objective
     where = "" if not recipe.tasks else f" of {next(iter(entries))!r}"
     raise RecipeError(
-        f"{recipe.name}: task{where}: no objective of {recipe.export!r} is asked for a column of labelled text.\n"
-        "  Write the edit `label: {set: label}` and an objective with the same set."
+        f"{recipe.name}: task{where}: no objective of {recipe.export!r} learns a column of the labelled text.\n"
+        "  Add the edit `label: {set: label}` and an objective with the same set."
     )
 
 

@@ -62,7 +62,7 @@ def take_up(
                 take_over(network, inherited_by(written), f"stage {name}", path, faults)
         elif checkpoints is not None and name not in checkpoints:
             known = f"Earlier stages: {', '.join(earlier)}. " if earlier else ""
-            faults.add(origin.where, f"{path}.from", f"no earlier stage and no checkpoint is called {name!r}.",
+            faults.add(origin.where, f"{path}.from", f"there is no stage or checkpoint named {name!r}.",
                        f"{known}{_close(name, [*earlier, *checkpoints])}A checkpoint is bound with --bind {name}=FOLDER.")
         elif checkpoints is not None:
             kept.add(label)
@@ -132,12 +132,12 @@ def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dic
         given = binds.get(name, ())
         if name in sources:
             raise RecipeError(
-                f"{recipe.name}: `from: {name}` is bound with --bind {name}=FOLDER, but {name} is a source, too.\n"
+                f"{recipe.name}: `from: {name}` is bound with --bind {name}=FOLDER, but {name} is also a source.\n"
                 "  Give the checkpoint another name in the recipe."
             )
         if len(given) != 1:
             said = "is bound to no folder" if not given else f"is bound {len(given)} times"
-            raise RecipeError(f"{recipe.name}: the checkpoint {name!r} {said}. Give it once: --bind {name}=FOLDER.")
+            raise RecipeError(f"{recipe.name}: the checkpoint {name!r} {said}. Bind it once: --bind {name}=FOLDER.")
         found[name] = Path(given[0])
         if not found[name].is_dir():
             raise CheckpointError(
@@ -219,7 +219,7 @@ def _follow(reference: Path) -> Path:
     folder = run / shown
     found = _digests(folder) if folder.is_dir() else None
     if found != files:
-        what = "there is no such folder" if found is None else "its weights are others now"
+        what = "there is no such folder" if found is None else "its weights have changed"
         raise CheckpointError(
             f"{reference}: the network {reference.stem!r} was borrowed from {folder}: {what}.\n"
             "  Put that checkpoint back where it was."

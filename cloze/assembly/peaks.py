@@ -17,7 +17,7 @@ RECURRENT = frozenset({"lstm", "bilstm", "two_sided_lstm", "gru", "lstm_encoder_
 WIDTH = 128
 #: What is said of each kind of network.
 WORDS: dict[NetworkKind, str] = {
-    "pre": "norms before the layers", "post": "norms behind the layers", "recurrent": "a recurrent network",
+    "pre": "pre-norm layers", "post": "post-norm layers", "recurrent": "a recurrent network",
 }
 
 

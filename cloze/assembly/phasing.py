@@ -37,7 +37,7 @@ def with_dropouts(phases: tuple[Phase, ...], recipe: Recipe, step: Step, **given
             rates = dropouts(build_step(changed, device="meta", **given))
             if rates.keys() != usual.keys() or (means and rates == usual):
                 raise RecipeError(
-                    f"schedule[{index}].set: {path}: no layer of {recipe.name} follows this value while it is trained.\n"
+                    f"schedule[{index}].set: {path}: no layer of {recipe.name} reads this value during training.\n"
                     "  Write it among the part's own arguments."
                 )
         whole = build_step(_in_phase(recipe, index, asked), device="meta", **given)

@@ -56,7 +56,7 @@ class Prospect:
             known = f"single tokens {base.single:.2f}, pairs {base.pairs:.2f}, chance {base.chance:.2f}"
         if self.kind is None:
             return f"{self.name}: {known}"
-        told = "not known: no such exercise has been measured" if self.expected is None else str(self.expected)
+        told = "unknown: no such exercise has been measured" if self.expected is None else str(self.expected)
         return f"{self.name}: {known}; expected held-out loss {told}"
 
 
@@ -95,7 +95,7 @@ class Plan:
         lines = [f"  {prospect}" for prospect in self.prospects]
         if self.nothing:
             lines += [
-                f"  This budget teaches next to nothing: the expected loss is less than {NOTHING} nats below token frequencies."
+                f"  This budget teaches next to nothing: the expected loss is less than {NOTHING} nats below single tokens."
                 + (" What would help:" if self.ways else ""),
                 *(f"  - {way}" for way in self.ways),
             ]
@@ -103,14 +103,14 @@ class Plan:
 
     def __str__(self) -> str:
         whose = self.recipe.name if self.stage is None else f"{self.recipe.name}, stage {self.stage},"
-        head = f"plan of {whose} for {self.budget.typed}: nothing is trained and nothing is written."
-        fit = [f"{self.recipe.name} is trained as it stands."]
+        head = f"plan of {whose} for {self.budget.typed}: nothing is trained or written."
+        fit = [f"{self.recipe.name} is trained as written."]
         if self.fitted is not None and self.fitted.changes:
             fit = [self.fitted.table(self.budget.typed, self.stage)]
         text = f"text: {short(self.text_tokens)} tokens"
         outlook = self.outlook() or _vectors(self.recipe)
         if self.forecast is None:
-            return "\n".join([head, *fit, f"not forecast: {self.untold}", text, *outlook])
+            return "\n".join([head, *fit, f"no forecast of {self.untold}", text, *outlook])
         told = self.forecast
         read = "" if told.epochs is None else f", read {told.epochs:.3g} times"
         return "\n".join([head, *fit, str(told), text + read, *outlook])
@@ -152,7 +152,7 @@ def ways_out(plan: Plan, asked: Asked, *, vocab_size: int, text_bytes: float | N
     rows = max(4, 4 * round(told.batch * per_update(told.tokens) * told.updates / told.tokens / 4))
     if tokens < told.tokens and rows < told.batch and plan.budget.kind != "steps":
         command = asked.command(overrides=[*asked.overrides, f"training.batch={rows}"])
-        found.append(f"smaller batches ({rows} rows instead of {told.batch:,}) and so more updates:\n    {command}")
+        found.append(f"smaller batches ({rows} rows instead of {told.batch:,}) and therefore more updates:\n    {command}")
     size = _smaller(plan, asked, best, tokens, vocab_size)
     if size is not None:
         found.append(size)
@@ -160,7 +160,7 @@ def ways_out(plan: Plan, asked: Asked, *, vocab_size: int, text_bytes: float | N
     for change in pieces:
         if vocab_size > 1.3 * change.here:
             command = asked.command(overrides=[*asked.overrides, f"text.tokenizer.size={change.here}"])
-            found.append(f"a smaller vocabulary ({change.here:,} instead of {vocab_size:,} ids), from text:\n    {command}")
+            found.append(f"a smaller vocabulary ({change.here:,} instead of {vocab_size:,} ids) of this text:\n    {command}")
     if (plan.recipe.length or 0) > SHORT:
         command = asked.command(overrides=[*asked.overrides, f"length={SHORT}"])
         found.append(f"shorter rows ({SHORT} instead of {plan.recipe.length} tokens):\n    {command}")

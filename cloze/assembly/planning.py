@@ -50,7 +50,7 @@ def plan(
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise UserError("--plan is for one process: leave torchrun out.")
     if read_run_record(Path(out)) is not None:
-        raise CheckpointError(f"{out}: holds a run that has begun, so there is nothing to plan. Give another --out, or none.")
+        raise CheckpointError(f"{out}: already holds a run, so there is nothing to plan. Choose another --out, or omit it.")
     asked = asked_for(
         recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,
         **{"held-out": held_out, "init": init, "format": text_format, "bind": binds, "seed": seed, "device": device},
@@ -104,10 +104,10 @@ def fitted_recipe(
     loaded, request = requested(asked, device=device, report=lambda line: None)
     spend = Budget.parse(budget)
     if loaded.stages:
-        raise BudgetError(f"{loaded.name}: has stages with texts of their own. See `cloze pretrain {asked.recipe} … --plan`.")
+        raise BudgetError(f"{loaded.name}: its stages have texts of their own. Use `cloze pretrain {asked.recipe} … --plan`.")
     if not request.fit or not fits(loaded):
         own = "is a recipe of your own" if not request.fit else "has a kind of network that is not fitted"
-        return Fitted(loaded), f"{loaded.name} {own}: a run trains it as it stands"
+        return Fitted(loaded), f"{loaded.name} {own}: a run trains it as written"
     with _nowhere() as folder:
         if corpus is not None:
             return to_budget(loaded, request, folder, spend, {}), f"measured on {corpus}"
@@ -142,7 +142,7 @@ def _without_text(loaded: Recipe, request: Request, spend: Budget, folder: Path)
     by = f"for {once}, timed on random text"
     if learns_words(loaded):
         most = most_passes(loaded)
-        by += f"; of one with fewer than {short(pays(loaded) / most)} tokens the run ends after {most} passes"
+        by += f"; on a text of fewer than {short(pays(loaded) / most)} tokens the run ends after {most} passes"
     return made, by
 
 

@@ -113,7 +113,7 @@ def prepare(
     )
     plan = plan_of(loaded, request, run, stores, made, room, ranks=ranks)
     if old is None and rank == 0 and plan.outlook():
-        say("\n".join(["before the first step:", *plan.outlook()]))
+        say("\n".join(["reference losses, before the first step:", *plan.outlook()]))
     return run, stores
 
 

@@ -124,7 +124,7 @@ def requested(
     checkpoints = bound_checkpoints(loaded, bound)
     check_binds(loaded, bound, checkpoint_names(loaded))
     if init is not None and not Path(init).is_dir():
-        raise CheckpointError(f"{init}: there is no such folder. --init is a run folder or a Hugging Face folder to begin with.")
+        raise CheckpointError(f"{init}: there is no such folder. --init takes a run folder or a Hugging Face folder.")
     return loaded, Request(
         asked, asked.corpus, {name: given for name, given in bound.items() if name not in checkpoints}, checkpoints, tokenizer,
         init=None if init is None else Path(init), fit=to_be_fitted(asked, loaded) and not as_published,
@@ -154,7 +154,7 @@ def _path(given: Any) -> str:
         said = f"{start} names no file and looks like text" if shown else f"a {type(given).__name__} is no path"
         raise CorpusError(
             f"corpus: {said}; expected files, folders, patterns such as 'texts/*.txt', or a token store.\n"
-            "  From Python texts in memory are a list: cloze.pretrain(recipe, corpus=[text, …], …)."
+            "  From Python, pass texts in memory as a list: cloze.pretrain(recipe, corpus=[text, …], …)."
         )
     return str(given)
 
@@ -180,7 +180,7 @@ def the_budget(recipe: Recipe, given: str | None, out: Path, *, extend: bool = F
     for amount, unit in ((training.steps, "steps"), (training.epochs, "epochs"), (training.tokens, "tokens")):
         if amount:
             return Budget.parse(f"{amount}{unit}")
-    raise BudgetError(f"{recipe.name}: names no budget of its own. Give one with --budget, such as 10m or 50Mtokens.")
+    raise BudgetError(f"{recipe.name}: has no budget of its own. Set one with --budget, such as 10m or 50Mtokens.")
 
 
 def bound_to(stage: Stage, loaded: Recipe, request: Request) -> tuple[list[str], dict[str, Sequence[str]]]:
@@ -207,7 +207,7 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
         if request.init is not None and not done:
             raise RecipeError(
                 f"--init {request.init}: the network {recipe.export!r} of {recipe.name} comes from "
-                f"{recipe.exported.origin!r} already. Leave --init out."
+                f"{recipe.exported.origin!r} already. Omit --init."
             )
     elif request.init is not None and not done:
         found = {recipe.export: request.init, **found}

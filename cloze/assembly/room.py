@@ -48,7 +48,7 @@ def make_room(
         return told
     if why:
         if not resumes and int(os.environ.get("RANK", 0)) == 0:
-            say(f"not forecast: {why}")
+            say(f"no forecast of {why}")
         return None
     told = forecast(run, trials=trials)
     if not told.fits(told.micro_batch):
@@ -56,21 +56,21 @@ def make_room(
         data.split(told.micro_batch)
         run.micro_batch = told.micro_batch
         if resumes:
-            say(f"{run.folder}: memory is short here: {told.micro_batch:,} instead of {kept or told.batch:,} rows at once.")
+            say(f"{run.folder}: short of memory: reads {told.micro_batch:,} rows at once instead of {kept or told.batch:,}.")
     if resumes:
         return told
     say(str(told))
     if told.seconds is not None and told.seconds > _MONTHS and run.budget.kind != "seconds":
-        say("hint: --budget sets another length, such as --budget 10m; --size tiny … large another network.")
+        say("hint: --budget 10m, for example, shortens the run; --size tiny … large changes the network.")
     return told
 
 
 def untold(run: Run, ranks: int) -> str:
     """Why a run gets no forecast, in words; empty if it gets one."""
     if ranks > 1:
-        return f"time and memory, because {ranks} processes train and each would measure its own."
+        return f"time and memory, because {ranks} processes train, and each would measure its own speed."
     if choose(run, engines(), ranks).engine is not None:
-        return "time and memory, because compiled code trains this recipe and its speed shows only once it runs."
+        return "time and memory, because the speed of the compiled engine is known only once it runs."
     return ""
 
 
@@ -107,7 +107,7 @@ def _smaller(run: Run, recipe: Recipe, told: Forecast) -> int:
     assert told.available is not None  # or anything fits
     short = (
         f"{recipe.name}: {told.micro_batch:,} rows at once take about {told.memory / 1e9:,.1f} GB of memory, and "
-        f"{told.available / 1e9:,.1f} GB can be had."
+        f"{told.available / 1e9:,.1f} GB are available."
     )
     if not told.largest:
         raise RecipeError(

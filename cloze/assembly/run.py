@@ -57,10 +57,8 @@ def pretrain(
         report=report, verbose=verbose,
     )
     require_apart([*request.corpus, *(path for paths in request.binds.values() for path in paths)], Path(out))
-    if init is None and Path(recipe).is_dir():
-        request.say(
-            f"{recipe}: its recipe is trained from a random start. To begin with its weights and its tokenizer: --init {recipe}"
-        )
+    if init is None and Path(recipe).is_dir() and Path(recipe).resolve() != Path(out).resolve():
+        request.say(f"{recipe}: this run's recipe is trained from random weights. To start from its weights: --init {recipe}")
     with claimed(Path(out)):
         if loaded.stages:
             return run_stages(loaded, request, Path(out), budget)
@@ -141,7 +139,7 @@ def to_budget(
         return Fitted(request.asked.load(kept), kept=kept)
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 and spend.timed:
         request.say(
-            f"{loaded.name}: not fitted to {spend.typed}: each process would measure a speed of its own. Give tokens or steps."
+            f"{loaded.name}: not fitted to {spend.typed}: each process would measure its own speed. Give tokens or steps."
         )
         return Fitted(loaded)
     first = next(iter(bound_paths(loaded, request.corpus, request.binds).values()))  # a tokenizer is trained on it
@@ -155,7 +153,7 @@ def to_budget(
 def few_updates(recipe: Recipe, outcome: Outcome) -> str:
     """What to change where a published batch meets a small budget: first progress is made in updates."""
     return (
-        f"hint: the budget was spent in {outcome.step:,} updates of {recipe.training.batch} rows. So small a budget teaches\n"
-        "  more in smaller batches at a higher rate. Recipes of cloze's own are fitted to it without --as-published;\n"
-        "  in your own recipe try: --set training.batch=32 --set training.rate.peak=1e-3"
+        f"hint: the budget was spent in {outcome.step:,} updates of {recipe.training.batch} rows. A budget this small teaches\n"
+        "  more in smaller batches at a higher rate. Built-in recipes are fitted to it, unless --as-published is given;\n"
+        "  in a recipe of your own, try: --set training.batch=32 --set training.rate.peak=1e-3"
     )

@@ -36,7 +36,7 @@ def parse_tasks(given: Sequence[str], *, option: str = "--task") -> dict[str, La
                 f"{option} {one}: expected NAME=TYPE:TRAIN,DEV; a name has letters, digits, _ and -, and is not {FIRST!r}."
             )
         if name in found:
-            raise TaskError(f"{option} {one}: there is a task {name!r} already. Give each a name of its own.")
+            raise TaskError(f"{option} {one}: the name {name!r} is used twice. Give each task its own name.")
         found[name] = parse_files(rest, option=f"{option} {name}=")
     return found
 

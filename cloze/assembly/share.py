@@ -86,12 +86,12 @@ def _towers(told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _check(out: Path, languages: Sequence[str], licence: str | None) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CheckpointError(f"{out}: holds something already; expected a new or empty folder. Choose another one.")
+        raise CheckpointError(f"{out}: is not empty. Choose a new or empty folder.")
     for code in languages:
         if not _LANGUAGE.fullmatch(code):
-            raise UserError(f"--language {code!r}: expected a code of ISO 639 such as en, fr or zh, several with commas between.")
+            raise UserError(f"--language {code!r}: expected ISO 639 codes such as en, fr or zh, separated by commas.")
     if licence is not None and not _LICENCE.fullmatch(licence):
-        raise UserError(f"--licence {licence!r}: expected the hub's word for a licence, such as mit, apache-2.0 or cc-by-4.0.")
+        raise UserError(f"--licence {licence!r}: expected a licence of the Hub, such as mit, apache-2.0 or cc-by-4.0.")
 
 
 def card_of(
@@ -115,7 +115,7 @@ def card_of(
 def _data(source: Path, told: str | None) -> str:
     """What it was trained on: in the user's words, and how much it was."""
     path = source / "cloze" / "environment.json"
-    corpora = read_json(path, "what the run ran on").get("corpus", {}) if path.is_file() else {}
+    corpora = read_json(path, "the environment of the run").get("corpus", {}) if path.is_file() else {}
     sizes = [
         f"{facts['documents']:,} documents with {facts['tokens']:,} tokens{f' ({name})' if len(corpora) > 1 else ''}"
         for name, facts in corpora.items()

@@ -28,7 +28,7 @@ def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = fro
     """
     exported = recipe.exported
     if exported.part is None or exported.name in kept:
-        raise RecipeError(f"--size {size}: network {exported.name!r} comes from a checkpoint and has the size it has.")
+        raise RecipeError(f"--size {size}: network {exported.name!r} comes from a checkpoint, so its size is fixed.")
     builder = parts.builder_of("network", exported.part.name)
     sizes: Mapping[str, Mapping[str, int]] = getattr(builder, "sizes", {})
     if size not in sizes:

@@ -109,7 +109,7 @@ def _check_mixing(recipe: Recipe, at: At, faults: Faults) -> None:
         return
     first, *others = recipe.entries.values()
     if recipe.training.packing:
-        faults.add(at("mixing"), "mixing", "row and training.packing do not go together.", "Write `packing: false`.")
+        faults.add(at("mixing"), "mixing", "row and training.packing cannot be combined.", "Write `packing: false`.")
     for entry in others:
         for name in ("name", "network", "view", "take", "grad"):
             if [vars(run)[name] for run in entry.passes] != [vars(run)[name] for run in first.passes]:
@@ -137,9 +137,9 @@ def _check_lanes(recipe: Recipe, at: At, faults: Faults) -> None:
             continue
         if recipe.training.packing:
             faults.add(source.where, f"sources.{name}", f"{source.name} and training.packing do not go together: rows of a "
-                       "stream go on from step to step.", "Write `packing: false`.")
+                       "stream continue from step to step.", "Write `packing: false`.")
         if recipe.mixing == "row" and len(recipe.entries) > 1:
-            faults.add(at("mixing"), "mixing", f"row, but rows of {source.name} go on from step to step and cannot be dealt.",
+            faults.add(at("mixing"), "mixing", f"row, but rows of {source.name} continue from step to step and cannot be dealt.",
                        "Write `mixing: step`.")
 
 
@@ -195,7 +195,7 @@ def check_length(recipe: Recipe, faults: Faults, phase: int | None = None) -> No
             continue
         length = source.arguments["length"]
         if length is None:
-            faults.add(source.where, f"{source.path}.length", f"is missing{at}: how many tokens do the networks see?",
+            faults.add(source.where, f"{source.path}.length", f"is missing{at}: it sets how many tokens the networks see.",
                        "Write it here, or in every phase: `schedule: [{share: 1.0, set: {length: 128}}]`.")
             continue
         if length < 2:

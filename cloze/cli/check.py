@@ -1,4 +1,4 @@
-"""`cloze check`: is my recipe legal, and what will it do?"""
+"""`cloze check`: check a recipe and show what it does?"""
 
 from __future__ import annotations
 

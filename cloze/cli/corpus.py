@@ -69,7 +69,7 @@ def build(
         bool, typer.Option("--languages", help="The paths are a folder or file per language, or one folder of these.")
     ] = False,
     smooth: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="With --languages: exponent on their shares in the tokenizer's sample.")
+        float, typer.Option(min=0.0, max=1.0, help="With --languages: exponent of their shares in the tokenizer's sample.")
     ] = 0.7,
     words: Annotated[
         str | None,
@@ -77,7 +77,7 @@ def build(
     ] = None,
     annotate: Annotated[
         list[str] | None,
-        typer.Option(help="Mark the units of a list: NAME=FILE, for example entity=names.txt; default: the recipe's."),
+        typer.Option(help="Mark the entries of a list: NAME=FILE, for example entity=names.txt; default: the recipe's."),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample that the tokenizer is trained on.")] = 0,
@@ -98,14 +98,14 @@ def build(
     check_out(out, replace=overwrite)
     require_apart(paths, out)
     if languages and text_format == "pairs":
-        raise CorpusError("--format pairs takes the languages from its files: leave out --languages.")
+        raise CorpusError("--format pairs takes the languages from its files. Omit --languages.")
     if task is not None:
         _build_labelled(paths, out, tokenizer, _labelled(task, values or [], column, text_format), quiet=quiet or as_json)
         return
     _only_with_task(set=values)
     text_format = with_column(text_format, column, encoding)
     if tokenizer is not None and (recipe is not None or size is not None):
-        raise CorpusError("--tokenizer is a finished tokenizer: leave out --recipe and --size, or leave out --tokenizer.")
+        raise CorpusError("--tokenizer gives a trained tokenizer. Omit --recipe and --size, or omit --tokenizer.")
     say = (lambda line: None) if as_json or quiet else typer.echo
     started = time.perf_counter()
     kept = _annotations(None if tokenizer else recipe or "bert", words, annotate or [])
@@ -144,7 +144,7 @@ def check(
     task: Task = None,
     values: Values = None,
     against: Annotated[
-        list[str] | None, typer.Option(help="With --task, the training set: also count the texts that occur in it.")
+        list[str] | None, typer.Option(help="With --task, the training set: also count the texts that it shares.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -175,7 +175,7 @@ def check(
         else:
             typer.echo(
                 f"{paths[0]}: a token store, {header['documents']:,} documents, {header['sentences']:,} sentences, "
-                f"{header['tokens']:,} tokens, vocabulary {header['vocab_size']:,}; every checksum is right"
+                f"{header['tokens']:,} tokens, vocabulary {header['vocab_size']:,}; every checksum matches"
             )
         return
     findings = check_pairs(paths) if text_format == "pairs" else check_corpus(paths, format=text_format)
@@ -188,7 +188,7 @@ def _build_labelled(paths: list[str], out: Path, tokenizer: Path | None, source:
     from cloze.text import Tokenizer
 
     if tokenizer is None:
-        raise CorpusError("--task: labelled text is read with the tokenizer of a checkpoint. Give it with --tokenizer FOLDER.")
+        raise CorpusError("--task: labelled text is read with the tokenizer of a checkpoint. Name it: --tokenizer FOLDER.")
     store = source.build_store(
         paths, Tokenizer.load(tokenizer), out, known=None, report=(lambda line: None) if quiet else typer.echo
     )

@@ -35,7 +35,7 @@ def command(
     package does a docstring come? Under five minutes on two cores.
     """
     started = time.monotonic()
-    say("cloze demo: an encoder from nothing, on the documentation that Python carries")
+    say("cloze demo: an encoder trained from scratch on the documentation that comes with Python")
     with chapter("1  Text"):
         packages = write_task(out)
     with chapter(f"2  Pre-training: quick, budget {budget}"):
@@ -47,7 +47,7 @@ def command(
     with chapter("5  Report"):
         record_table(run, rows, note)
         say(f"   {write_page(run)}    open it in a browser")
-    say(f"\nDone in {time.monotonic() - started:.0f} s. What to try next:")
+    say(f"\nDone in {time.monotonic() - started:.0f} s. Try next:")
     for line in what_next(run, out):
         say(f"   {line}")
 
@@ -147,7 +147,7 @@ def compare_starts(run: Path, packages: dict[str, Path], out: Path, *, seed: int
     examples = described["examples"]
     return rows, (
         f"{len(described['labels'])} packages; {examples['train']:,} docstrings to train on, {examples['dev']:,} to choose the "
-        f"epoch, {found.examples:,} to test; no module is in two parts. Both starts: {EPOCHS} epochs, seed {seed}."
+        f"epoch, {found.examples:,} to test; no module is in two parts. Both runs: {EPOCHS} epochs, seed {seed}."
     )
 
 

@@ -1,4 +1,4 @@
-"""`cloze diff`: what two recipes do differently."""
+"""`cloze diff`: how two recipes differ."""
 
 from __future__ import annotations
 

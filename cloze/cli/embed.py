@@ -15,15 +15,15 @@ def command(
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
     json_input: Annotated[bool, typer.Option("--jsonl", help="Standard input is JSON lines.")] = False,
     out: Annotated[Path | None, typer.Option(help="A .npy file for the vectors, float32 (texts, width).")] = None,
-    layer: Annotated[int, typer.Option(help="-1 is the top layer, 0 the words, where they are as wide as it.")] = -1,
+    layer: Annotated[int, typer.Option(help="-1 is the top layer, 0 the embeddings, if they have its width.")] = -1,
     layers: Annotated[
-        str | None, typer.Option(help="all, or 0,1,2: a vector of each token from these; --out F.npz, an array per text.")
+        str | None, typer.Option(help="all, or 0,1,2: a vector per token from each of these layers; with --out F.npz.")
     ] = None,
-    pooling: Annotated[str, typer.Option(help="mean, max, first, or summary: the token the reading names.")] = "mean",
+    pooling: Annotated[str, typer.Option(help="mean, max, first, or summary (the token that `reading` names).")] = "mean",
     normalise: Annotated[bool, typer.Option("--normalise", help="Vectors of length 1: products are cosines.")] = False,
     length: Annotated[int | None, typer.Option(min=1, help="Cut texts to this many tokens.")] = None,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
-    language: Annotated[str | None, typer.Option(help="Of a network that knows several: the text's, else the first.")] = None,
+    language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
@@ -39,7 +39,7 @@ def command(
     if out is not None and not out.parent.is_dir():
         raise UserError(f"{out}: its folder does not exist. Make it first, or choose another --out.")
     if layers is not None and out is None:
-        raise UserError("--layers gives many vectors for each text: say the file for them with --out F.npz.")
+        raise UserError("--layers gives many vectors for each text: name a file for them with --out F.npz.")
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.embedding import embed, save_vectors
@@ -55,8 +55,8 @@ def command(
     if cut:
         lost, most = sum(row.cut for row in framed), max(map(len, framed))
         typer.echo(
-            f"{cut} of {len(given)} texts have more than {most} tokens: their last {lost:,} tokens are not in the vectors.\n"
-            "  Cut them into shorter texts, and take the mean of their vectors.", err=True
+            f"{cut} of {len(given)} texts have more than {most} tokens: their last {lost:,} tokens were cut.\n"
+            "  Split them into shorter texts and average the vectors.", err=True
         )
     if layers is not None and out is not None:
         with Progress(len(given), "texts") as progress:

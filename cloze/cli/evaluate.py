@@ -21,7 +21,7 @@ def command(
     checkpoint: Annotated[Path, typer.Argument(help="A folder from cloze finetune, or word vectors (folder or file).")],
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Labelled text: TSV, CSV, JSON lines, Parquet, CoNLL. A second folder before it is compared."),
+        typer.Argument(help="Labelled text: TSV, CSV, JSON lines, Parquet, CoNLL. To compare, name a second folder first."),
     ] = None,
     task: Annotated[str | None, typer.Option(help="The task to use, if the folder has several.")] = None,
     text: Annotated[str | None, typer.Option(help="The column with the text; default: as in training.")] = None,
@@ -45,7 +45,7 @@ def command(
     restrict: Annotated[int | None, typer.Option(min=1, help="Analogies: use only the first N words.")] = None,
     unknown: Annotated[str, typer.Option(help="Words without a vector: skip, or zero (cosine 0; wrong).")] = "skip",
     lower: Annotated[bool, typer.Option("--lower", help="Word vectors: look words up in lower case.")] = False,
-    bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from so many resamples, such as 1000.")] = None,
+    bootstrap: Annotated[int | None, typer.Option(help="95 % intervals from this many resamples, such as 1000.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed for --bootstrap and --shots.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "auto",

@@ -29,7 +29,7 @@ def command(
         lines = [f"{one.name} ({one.kind})", "", *one.text.split("\n"), ""] if one.text else [f"{one.name} ({one.kind})", ""]
         wide = max((len(key.name) for key in one.keys), default=0)
         lines += [f"  {key.name:<{wide}}  {key.accepts}; {_default(key.default)}" for key in one.keys] or ["  no keys"]
-        lines += ["", f"used by {', '.join(one.recipes)}" if one.recipes else "used by no recipe that comes with cloze"]
+        lines += ["", f"used by {', '.join(one.recipes)}" if one.recipes else "used by no built-in recipe"]
         typer.echo(("\n" if number else "") + "\n".join(lines))
 
 

@@ -10,13 +10,13 @@ import typer
 
 def command(
     model: Annotated[Path, typer.Argument(help="A run, a fine-tuned folder, or a file of vectors to convert.")],
-    out: Annotated[Path, typer.Argument(help="The new folder, or the file; a name ending in .gz packs it.")],
-    to: Annotated[str, typer.Option(help="huggingface, word2vec, word2vec-binary, glove or fasttext.")] = "word2vec",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there already.")] = False,
-    language: Annotated[str | None, typer.Option(help="For the card: en, or several with commas.")] = None,
-    licence: Annotated[str | None, typer.Option(help="For the card: mit, apache-2.0, cc-by-4.0, …")] = None,
-    task: Annotated[str | None, typer.Option(help="Of a folder that has learned several tasks, the one to write.")] = None,
-    data: Annotated[str | None, typer.Option(help="For the card: the text it was trained on, in a sentence.")] = None,
+    out: Annotated[Path, typer.Argument(help="The new folder or file; a name ending in .gz is compressed.")],
+    to: Annotated[str, typer.Option(help="The format: huggingface, word2vec, word2vec-binary, glove or fasttext.")] = "word2vec",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    language: Annotated[str | None, typer.Option(help="For the model card: en, or several, with commas.")] = None,
+    licence: Annotated[str | None, typer.Option(help="For the model card: mit, apache-2.0, cc-by-4.0, …")] = None,
+    task: Annotated[str | None, typer.Option(help="The task to export, if the folder has several.")] = None,
+    data: Annotated[str | None, typer.Option(help="For the model card: the training text, in a sentence.")] = None,
 ) -> None:
     """Write a folder to publish, or vectors as word2vec's text or binary file, GloVe's text, or fastText's .bin.
 
@@ -29,7 +29,7 @@ def command(
 
     if to != "huggingface":
         if any(value is not None for value in (language, licence, data, task)):
-            raise UserError(f"--task, --language, --licence and --data are for --to huggingface, and --to is {to}.")
+            raise UserError(f"--task, --language, --licence and --data are for --to huggingface, not for --to {to}.")
         from cloze.errors import nearest
         from cloze.interop.vectors import FORMATS, write_vectors
 

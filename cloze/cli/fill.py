@@ -13,8 +13,8 @@ def command(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts with [MASK] where a word is missing.")] = None,
     file: Annotated[str | None, typer.Option(help="A file with a text per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
-    top: Annotated[int, typer.Option(min=1, help="How many words for every mask.")] = 5,
-    language: Annotated[str | None, typer.Option(help="Of a network that knows several: the text's, else the first.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many words to show for each mask.")] = 5,
+    language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
 ) -> None:

@@ -11,23 +11,23 @@ import typer
 def command(
     checkpoint: Annotated[Path, typer.Argument(help="A run folder or a Hugging Face folder.")],
     prompts: Annotated[
-        list[str] | None, typer.Argument(help="Beginnings of texts, none: start from nothing; or texts to answer.")
+        list[str] | None, typer.Argument(help="Texts to continue or to answer; none: start from an empty text.")
     ] = None,
     file: Annotated[str | None, typer.Option(help="A file with a prompt per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the prompt.")] = "text",
     tokens: Annotated[int, typer.Option(min=1, help="At most this many new tokens.")] = 64,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 always takes the most probable token.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Choose among this many tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Choose among the fewest tokens that have this probability.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from this many of the most probable tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from the fewest tokens with this total probability.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The same as --temperature 0.")] = False,
-    beams: Annotated[int | None, typer.Option(min=1, help="Search with this many beams instead of drawing.")] = None,
-    length_penalty: Annotated[float, typer.Option(help="Of a beam search: above 0 favours long texts.")] = 1.0,
+    beams: Annotated[int | None, typer.Option(min=1, help="Use beam search with this many beams instead of sampling.")] = None,
+    length_penalty: Annotated[float, typer.Option(help="For beam search: above 0 favours long texts.")] = 1.0,
     early: Annotated[bool, typer.Option("--early", help="Stop a beam search as soon as every beam has ended.")] = False,
-    no_repeat: Annotated[int, typer.Option(min=0, help="No sequence of this many tokens twice; 0: free.")] = 0,
-    min_tokens: Annotated[int, typer.Option(min=0, help="No end before this many new tokens.")] = 0,
+    no_repeat: Annotated[int, typer.Option(min=0, help="Repeat no sequence of this many tokens; 0: no limit.")] = 0,
+    min_tokens: Annotated[int, typer.Option(min=0, help="Generate at least this many new tokens.")] = 0,
     count: Annotated[int, typer.Option(min=1, help="Continuations per prompt.")] = 1,
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal texts.")] = 0,
-    language: Annotated[str | None, typer.Option(help="Of a network that knows several: the text's, else the first.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed: equal seeds give equal texts.")] = 0,
+    language: Annotated[str | None, typer.Option(help="The language, if the network knows several; default: the first.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per continuation.")] = False,
 ) -> None:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 def command(
     source: Annotated[Path, typer.Argument(help="A folder of BERT, RoBERTa, GPT-2 …, or a file of word2vec, GloVe, fastText.")],
-    out: Annotated[Path, typer.Option("--out", help="Where to write the checkpoint; must not hold anything yet.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write the checkpoint: a new or empty folder.")],
     name: Annotated[str | None, typer.Option(help="The model's name; default: the folder's.")] = None,
-    repeated: Annotated[str, typer.Option(help="Words twice in a file of vectors: refuse, or keep the first.")] = "refuse",
-    words: Annotated[Path | None, typer.Option(help="Word vectors, whose words the network is to know as well.")] = None,
-    encoder: Annotated[bool, typer.Option("--encoder", help="Of a translator (cove): its encoder alone.")] = False,
+    repeated: Annotated[str, typer.Option(help="Words that occur twice in a file: refuse, or keep the first.")] = "refuse",
+    words: Annotated[Path | None, typer.Option(help="Word vectors whose words extend the vocabulary.")] = None,
+    encoder: Annotated[bool, typer.Option("--encoder", help="Import only the encoder of a translation model (cove).")] = False,
 ) -> None:
     """Read a Hugging Face folder (config.json, model.safetensors, tokenizer) and write it as a cloze checkpoint.
 
@@ -31,7 +31,7 @@ def command(
     from cloze.interop import import_folder
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CheckpointError(f"{out}: holds something already; expected a new or empty folder. Choose another --out.")
+        raise CheckpointError(f"{out}: is not empty. Choose a new or empty folder with --out.")
     if source.is_file():
         from cloze.interop.vectors.importing import import_vectors
 
@@ -61,7 +61,7 @@ def _copied(source: Path) -> list[str]:
     """A remark on a folder that needs no import."""
     if not (source / "cloze" / "recipe.yaml").is_file():
         return []
-    return [f"{source} is a checkpoint of cloze already, every verb opens it as it is; this is a copy without its log"]
+    return [f"{source} is already a checkpoint of cloze, which every verb opens; this is a copy without the log"]
 
 
 def write(imported: Imported, out: Path, name: str) -> list[str]:

@@ -28,4 +28,4 @@ def command(
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    typer.echo("\ncloze show NAME prints a recipe in full; cloze diff A B what two of them do differently.")
+    typer.echo("\ncloze show NAME prints a recipe in full; cloze diff A B shows how two of them differ.")

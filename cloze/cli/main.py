@@ -69,14 +69,14 @@ def fault_of_user_code(error: BaseException) -> str | None:
               if str(frame[0].f_globals.get("__name__", "")).startswith(USER_MODULE)]
     if frames:
         frame, line = frames[-1]
-        return f"{frame.f_code.co_filename}:{line}: in {frame.f_code.co_name}: {said}\n  CLOZE_DEBUG=1 shows how it came there."
+        return f"{frame.f_code.co_filename}:{line}: in {frame.f_code.co_name}: {said}\n  CLOZE_DEBUG=1 shows the traceback."
     owner = getattr(error, "obj", None)  # of an AttributeError: what lacks it
     kind = owner if isinstance(owner, type) else type(owner)
     if isinstance(error, AttributeError) and kind.__module__.startswith(USER_MODULE):
         import inspect
 
         place = f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
-        return f"{place}: {kind.__name__} has no {error.name!r}, which a part of its kind must have. See CONTRIBUTING.md."
+        return f"{place}: {kind.__name__} has no {error.name!r}, which parts of its kind must have. See CONTRIBUTING.md."
     return None
 
 
@@ -88,7 +88,7 @@ def explain(error: BaseException) -> tuple[str, int]:
         return "interrupted", 130
     if is_disk_full(error):
         place = f" while writing {name}" if (name := getattr(error, "filename", None)) else ""
-        return f"disk full{place}. Earlier checkpoints are whole; free some space and run the same command again.", 1
+        return f"disk full{place}. Earlier checkpoints are complete. Free some space and rerun the command; it resumes.", 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {(error.strerror or str(error)).lower()}.", 2
     if (fault := fault_of_user_code(error)) is not None:
@@ -101,11 +101,11 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != "cloze":
         return (
             f"the package {error.name.partition('.')[0]} is not installed in this Python ({sys.executable}).\n"
-            "  Run the cloze of the environment it was installed in, or install it here again: pip install cloze"
+            "  Run cloze from the environment in which it was installed, or reinstall it here: pip install cloze"
         ), 2
     return (
         f"unexpected {type(error).__name__}: {error}\n"
-        "  This is a fault of cloze. CLOZE_DEBUG=1 shows where it happened; please report it with the command."
+        "  This is a bug in cloze. CLOZE_DEBUG=1 shows the traceback; please report it together with the command."
     ), 1
 
 

@@ -13,11 +13,11 @@ def command(
     corpus: Annotated[list[str], typer.Option("--corpus", help="Text files, folders, globs, or a token store.")],
     rows: Annotated[int, typer.Option(min=1, help="How many examples to show.")] = 3,
     length: Annotated[int | None, typer.Option(min=8, help="Tokens per example; default: the recipe's first length.")] = None,
-    epoch: Annotated[int, typer.Option(min=0, help="Which epoch to look at: dynamic masks differ between epochs.")] = 0,
+    epoch: Annotated[int, typer.Option(min=0, help="The epoch to show: dynamic masks differ between epochs.")] = 0,
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer; default: trained on the text.")] = None,
     text_format: Annotated[str, typer.Option("--format", help="How the text marks documents; default: detected.")] = "auto",
     column: Annotated[
-        str | None, typer.Option("--text", help="The column or key with the text, of tables and records; default: text.")
+        str | None, typer.Option("--text", help="In tables and JSON lines, the column or key with the text; default: text.")
     ] = None,
     binds: Annotated[list[str] | None, typer.Option("--bind", help="NAME=PATH for a recipe's other sources.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,

@@ -12,7 +12,7 @@ def command(
     recipe: Annotated[str, typer.Argument(help="A recipe: a name (see `cloze list`), file or run folder.")],
     corpus: Annotated[list[str], typer.Option("--corpus", help="Text files, folders, globs, - for stdin, or a token store.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="The run folder, in Hugging Face format from the first checkpoint on.")
+        Path | None, typer.Option("--out", help="The run folder to write; it is in Hugging Face format.")
     ] = None,
     budget: Annotated[
         str | None, typer.Option(help="10m, 2h, 2000steps, 50Mtokens, 1e18flops or 3epochs; default: the recipe's own.")
@@ -77,7 +77,7 @@ def command(
             typer.echo(str(one))
         return
     if out is None:
-        raise UserError("--out is missing: the folder that the run is written to, such as --out RUN. (--plan needs none.)")
+        raise UserError("--out is missing: name the folder of the run, such as --out RUN. (--plan needs none.)")
     with silence(on=quiet):
         outcome = pretrain(
             recipe, corpus=corpus, out=out, budget=budget, size=size, overrides=overrides or [], tokenizer=tokenizer,

@@ -26,13 +26,13 @@ def prompt_of(
 
     if template is None:
         if verbalise is not None or shots or demonstrations is not None:
-            told = "--shots, --verbalise and --demonstrations belong to a prompt"
+            told = "--shots, --verbalise and --demonstrations configure a prompt"
             raise TaskError(f"{told}: give --template '{{text}} It was {{answer}}.'")
         return None
     idle = next((name for name, value in others.items() if value is not None), None)
     if idle is not None:
         option = idle.replace("_", "-")
-        raise TaskError(f"--{option} is for a fine-tuned folder, --template asks a checkpoint as it is. Leave one out.")
+        raise TaskError(f"--{option} is for a fine-tuned folder; --template prompts any checkpoint. Omit one of them.")
     prompt = Prompt.of(
         template, verbalise=verbalise, shots=shots, demonstrations=demonstrations, seed=seed, text=text, text_b=text_b,
         label=label,

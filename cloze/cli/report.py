@@ -11,7 +11,7 @@ import typer
 def command(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run folders, or folders that hold runs.")],
     out: Annotated[
-        Path | None, typer.Option(help="The HTML file to write. Default: report.html in the run, or here for several.")
+        Path | None, typer.Option(help="The HTML file to write. Default: report.html in the run, or here for several runs.")
     ] = None,
 ) -> None:
     """Write one HTML page about one run, or comparing several: curves, throughput, filled masks, recipe, environment.

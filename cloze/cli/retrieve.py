@@ -37,7 +37,7 @@ def command(
     from cloze.tasks.result import TASK_FILE
 
     if not passages:
-        raise TaskError("--passages FILE is missing: the texts to search.")
+        raise TaskError("--passages FILE is missing: name the file to search.")
     require_files([passages])
     file = named_file(queries or [], tables=True)
     asked = gather(queries or [], None) if file is None else [text for _, text in _texts(file, query_column)]
@@ -53,7 +53,7 @@ def command(
     loaded = load_checkpoint(checkpoint, device)
     learner = load_tuned(loaded, name=task)[0] if (checkpoint / TASK_FILE).is_file() else untuned(loaded)
     if not isinstance(learner, Retriever):
-        raise TaskError(f"{checkpoint}: was fine-tuned for {learner.task.name}. Fine-tune it for retrieval: --task retrieval")
+        raise TaskError(f"{checkpoint}: was fine-tuned for {learner.task.name}, not with --task retrieval.")
     with Progress(sum(1 for _ in _texts(passages, passage_column)), "passages") as progress:
         found = learner.retrieve(asked, _texts(passages, passage_column), most=top, size=batch, report=progress)
     wanted = {one.passage for own in found for one in own}

@@ -23,25 +23,25 @@ def command(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; none: --file, --pairs or standard input.")] = None,
     file: Annotated[str | None, typer.Option(help="A text per line, or JSON lines; - for stdin.")] = None,
     field: Annotated[str, typer.Option(help="The field or column with the text.")] = "text",
-    target: Annotated[str, typer.Option(help="The one with the answer (t5, bart, unilm).")] = "target",
+    target: Annotated[str, typer.Option(help="The field or column with the answer (t5, bart, unilm).")] = "target",
     columns: Annotated[str | None, typer.Option(help="Column names of a file without a header: a,b,c.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="Minimal pairs: JSON lines, folder, .tar.xz.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many pairs of every file.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many pairs of each file.")] = None,
     language: Annotated[str | None, typer.Option(help="The texts' language, if the network knows several.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:<number>.")] = "cpu",
     order: Annotated[str | None, typer.Option(help="open, left_to_right or source_to_target.")] = None,
     stride: Annotated[int | None, typer.Option(help="Tokens between windows; default: half a window.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="Tokens of a window; default: all the network reads.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Tokens per window; default: as many as the network reads.")] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts and answers that are too long.")] = False,
     pointer: Annotated[int | None, typer.Option(min=1, help="Mix in a pointer cache of this many tokens.")] = None,
     pointer_scale: Annotated[float | None, typer.Option(help="--pointer: sharpness; usually 1.")] = None,
     pointer_share: Annotated[float | None, typer.Option(min=0, help="--pointer: weight in the mixture; usually 0.1.")] = None,
     memory: Annotated[int | None, typer.Option(min=0, help="Read one stream with a memory of this many tokens.")] = None,
-    clamp: Annotated[int | None, typer.Option(min=1, help="--memory: the greatest distance told apart.")] = None,
+    clamp: Annotated[int | None, typer.Option(min=1, help="--memory: distances above this count as this one.")] = None,
     same_length: Annotated[bool, typer.Option("--same-length", help="--memory: every token sees equally many.")] = False,
-    segment: Annotated[int | None, typer.Option(min=1, help="Streams: tokens read at once; usually 128.")] = None,
-    ends: Annotated[bool, typer.Option("--ends", help="Streams: score the [EOS] behind each text too.")] = False,
-    perplexity: Annotated[bool, typer.Option("--perplexity", help="Of all texts: per token, word and byte.")] = False,
+    segment: Annotated[int | None, typer.Option(min=1, help="Streams: tokens per step; usually 128.")] = None,
+    ends: Annotated[bool, typer.Option("--ends", help="Streams: also score the [EOS] after each text.")] = False,
+    perplexity: Annotated[bool, typer.Option("--perplexity", help="Perplexity of all texts: per token, word, byte.")] = False,
     precision: Annotated[str, typer.Option(help="fp32, bf16 (faster, three digits) or auto.")] = "fp32",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -88,7 +88,7 @@ def _score_pairs(loaded: Any, ready: Ready, chosen: list[Any], windows: Windows,
     reader, head, method = ready
     if method is None:
         refuse_answering(loaded, verb="score")
-        raise UserError("--pairs scores sentences alone, and --order source_to_target answers to texts. Leave one out.")
+        raise UserError("--pairs scores single sentences; --order source_to_target scores answers to texts. Omit one of them.")
     with Progress(2 * len(chosen), "sentences") as progress:
         found = prefer(reader, head, chosen, method=method, windows=windows, report=progress)
     _print_preferences(found, method, as_json)
@@ -127,7 +127,7 @@ def _score_texts(
     assert method is not None  # it scores texts
     ends, perplexity, as_json = shown
     if perplexity and method == "originality":
-        raise UserError("--perplexity is for networks that predict tokens; a discriminator only judges them. Leave it out.")
+        raise UserError("--perplexity is for networks that predict tokens; a discriminator only judges them. Omit it.")
     with Progress(len(given), "texts") as progress:
         if recall is not None:
             scores = score_stream(
@@ -152,12 +152,12 @@ def _recall(
     if memory is None and not (cache is not None and remembers(reader.network)):
         if segment is not None or ends:
             raise UserError(
-                "--segment and --ends are for texts that are read as one stream. Give --memory too, such as --memory 640, or "
+                "--segment and --ends are for texts that are read as one stream. Add --memory too, such as --memory 640, or "
                 "--pointer with a network that remembers."
             )
         return None
     if windows.max_length is not None or windows.stride is not None:
-        raise UserError("--stride and --max-length are for texts read alone; of a stream --segment tokens are read at once.")
+        raise UserError("--stride and --max-length are for texts read one by one; for a stream, --segment sets its steps.")
     return Recall(memory, clamp, same_length, segment or 128)
 
 
@@ -180,9 +180,9 @@ def _check(pairs: Path | None, texts: bool, pointer: int | None, memory: int | N
     if pairs is not None and texts:
         raise UserError("give --pairs or texts, not both.")
     if pairs is not None and (pointer is not None or memory is not None):
-        raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Give one of them.")
+        raise UserError("--pairs scores each sentence alone, --pointer and --memory remember the texts before. Omit one of them.")
     if pairs is not None and perplexity:
-        raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Give one of them.")
+        raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Omit one of them.")
 
 
 def _check_beside(pointer: int | None, cached: Sequence[object], memory: int | None, reading: Sequence[object]) -> None:
@@ -190,9 +190,9 @@ def _check_beside(pointer: int | None, cached: Sequence[object], memory: int | N
     from cloze.errors import UserError
 
     if pointer is None and any(value is not None for value in cached):
-        raise UserError("--pointer-scale and --pointer-share say how --pointer works; give that too, such as --pointer 500.")
+        raise UserError("--pointer-scale and --pointer-share configure --pointer. Add it, such as --pointer 500.")
     if memory is None and any(value is not None for value in reading):
-        raise UserError("--clamp and --same-length say how --memory is read; give that too, such as --memory 640.")
+        raise UserError("--clamp and --same-length configure --memory. Add it, such as --memory 640.")
 
 
 def _check_answers(cache: object, memory: int | None, segment: int | None, windows: Windows, *, ends: bool) -> None:

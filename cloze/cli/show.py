@@ -32,7 +32,7 @@ def command(
     from cloze.errors import UserError
 
     if corpus is not None and budget is None:
-        raise UserError("--corpus: a recipe is the same on every text. Give it with --budget, to which the recipe is fitted.")
+        raise UserError("--corpus: only the fit to a budget depends on the text. Add --budget.")
     if recipe or budget is not None or size is not None or overrides or not _is_made(what):
         _show_recipe(what, size, overrides or [], with_files or [], budget, corpus, as_json=as_json)
         return

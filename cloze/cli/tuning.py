@@ -76,7 +76,7 @@ def _replacing(out: Path, *, overwrite: bool) -> Iterator[None]:
         yield
     except (typer.Exit, KeyboardInterrupt):
         if replaces:
-            typer.echo(f"{aside}: keeps what was in --out until this run has finished.", err=True)
+            typer.echo(f"{aside}: holds the previous contents of --out until this run has finished.", err=True)
         raise
     except BaseException:
         if replaces:
@@ -106,7 +106,7 @@ def show(described: Mapping[str, Any], out: Path, *, as_json: bool) -> None:
             print(f"{metric:<11}  {described['dev'][metric]:<8.4f}" + ("" if usual is None else f"  {usual:.4f}"))
         for part, cut in one["cut"].items():
             if cut:
-                print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows have a text that was too long and was cut "
+                print(f"note: {lead}{part}: {cut} of {one['examples'][part]} rows were too long and were cut "
                       "(--set length=N reads more)")  # fmt: skip
         for part, lost in one.get("lost", {}).items():
             if lost:

@@ -42,7 +42,7 @@ def gathered(files: Sequence[str], similarity: Sequence[str], analogies: Sequenc
     """Files of pairs and of questions; plain arguments belong to the option that was given, folders stand for their files."""
     if files and similarity and analogies:
         raise TaskError(
-            f"{files[0]}: pairs or analogies? With both options write the option before each file: "
+            f"{files[0]}: pairs or analogies? With both options, write the option before each file: "
             f"--similarity A --similarity B --analogies C"
         )
     pairs = [*similarity, *(files if similarity else ())]
@@ -130,7 +130,7 @@ def _number(value: float | None) -> str:
 
 
 def _composed(one: Similarity) -> str:
-    return f", {one.composed} by n-grams of an unseen word" if one.composed else ""
+    return f", {one.composed} composed from n-grams" if one.composed else ""
 
 
 def _missing(words: Sequence[str]) -> list[str]:

@@ -22,16 +22,16 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     "Recipes": {
         "list": Verb("list_", "every recipe in one table"),
         "show": Verb("show", "a recipe in full; or what a run, a checkpoint or a store is"),
-        "diff": Verb("diff", "what two recipes do differently"),
-        "check": Verb("check", "is my recipe legal, and what will it do"),
-        "explain": Verb("explain", "what a part does: keys, types, bounds, defaults, recipes that use it"),
+        "diff": Verb("diff", "how two recipes differ"),
+        "check": Verb("check", "check a recipe and show what it does"),
+        "explain": Verb("explain", "what a part does, its keys and defaults, the recipes that use it"),
     },
     "Text": {
-        "corpus": Verb("corpus", "build: text files into a token store; check: find problems in them"),
+        "corpus": Verb("corpus", "build: encode text into a token store; check: find problems in text"),
         "peek": Verb("peek", "show examples: what is hidden, shown and predicted"),
     },
     "Train": {
-        "pretrain": Verb("pretrain", "pre-train a recipe on a corpus, within a budget; resumable"),
+        "pretrain": Verb("pretrain", "pre-train a recipe on a corpus within a budget; resumable"),
         "finetune": Verb("finetune", "fine-tune a checkpoint on labelled text"),
         "evaluate": Verb("evaluate", "measure a fine-tuned checkpoint, or word vectors"),
         "predict": Verb("predict", "label texts, or generate a text for each"),
@@ -45,11 +45,11 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "neighbours": Verb("neighbours", "the nearest words"),
         "analogy": Verb("analogy", "man is to king as woman is to …?"),
         "import": Verb("import_", "read a Hugging Face folder or a file of word vectors"),
-        "export": Verb("export", "a clean folder to publish, or word vectors as files"),
+        "export": Verb("export", "write a folder to publish, or word vectors to a file"),
     },
     "Look": {
-        "report": Verb("report", "turn run folders into one self-contained HTML page"),
-        "demo": Verb("demo", "pre-train and fine-tune in a few minutes, no data needed"),
+        "report": Verb("report", "write an HTML page about one or several runs"),
+        "demo": Verb("demo", "pre-train and fine-tune in a few minutes; needs no data"),
     },
 }
 VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, verb in section.items()}
@@ -69,7 +69,7 @@ def overview() -> str:
         "",
         "Start here:  cloze demo",
         "Then:        cloze pretrain quick --corpus TEXT --budget 10m --out RUN",
-        "Completion:  eval \"$(cloze --show-completion bash)\"      (or zsh) in the shell's start-up file",
+        "Completion:  eval \"$(cloze --show-completion bash)\"      (or zsh) in your shell's start-up file",
     ]
     return "\n".join(lines)
 

@@ -69,7 +69,7 @@ def build_store(
             _write(encoded, writer, account, lambda: progress(account.bytes, total))
             store = _finish(writer, tokenizer, account)
         except OSError as error:
-            raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was left behind.") from error
+            raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was written.") from error
     for line in account.lines():
         report(line)
     return store
@@ -119,7 +119,7 @@ def train_tokenizer_from(
     blocks = read_blocks(paths, format, account)
     if total is not None and total > budget_bytes:
         report(
-            f"the tokenizer learns from an even sample of about {budget_bytes / 1e6:,.0f} MB "
+            f"the tokenizer is trained on an even sample of about {budget_bytes / 1e6:,.0f} MB "
             f"of the corpus's {total / 1e6:,.0f} MB"
         )
         blocks = _spread(blocks, budget_bytes / total)

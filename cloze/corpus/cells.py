@@ -251,7 +251,7 @@ class CellWriter:
         (self.folder / HEADER).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         found = Cells.open(self.folder)
         if found is None:
-            raise CorpusError(f"{self.folder}: the cells just written cannot be read back. Is the disk full?")
+            raise CorpusError(f"{self.folder}: the co-occurrences just written cannot be read back. Is the disk full?")
         return found
 
     def _cells(self, keys: NDArray[np.uint64], sums: NDArray[np.float64]) -> tuple[Int64, Int64, NDArray[np.float64]]:

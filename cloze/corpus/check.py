@@ -72,9 +72,9 @@ class Findings:
             "longest {sentence_longest:.0f}".format(**lengths)
         )
         lines.append("scripts: " + ", ".join(f"{name} {share:.1%}" for name, share in self.scripts.items()))
-        lines.append(f"duplicates: {self.duplicates:,} documents repeat an earlier one exactly")
+        lines.append(f"duplicates: {self.duplicates:,} exact copies of earlier documents")
         lines += [f"  {place}" for place in self.duplicate_places]
-        return lines + [f"advice: {text}" for text in self.advice] + ([] if self.advice else ["nothing to complain about"])
+        return lines + [f"advice: {text}" for text in self.advice] + ([] if self.advice else ["no problems found"])
 
 
 def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findings:
@@ -200,28 +200,28 @@ def _count_chinese(text: str, counts: dict[str, int]) -> None:
 def _advice(findings: Findings) -> list[str]:
     report, advice = findings.report, []
     if report.documents == 1:
-        advice.append("everything is one document: pair needs two, and nothing can be held out; is --format right?")
+        advice.append("all text is one document: the edit `pair` needs two, and nothing can be held out. Is --format right?")
     elif findings.single_sentence_documents > 0.5 * report.documents:
         advice.append(
-            f"{findings.single_sentence_documents / max(report.documents, 1):.0%} of the documents are one sentence: "
-            f"passages will be short. If lines follow each other, --format sentence or --format book joins them."
+            f"{findings.single_sentence_documents / max(report.documents, 1):.0%} of the documents are a single sentence, "
+            f"so passages will be short. If lines belong together, --format sentence or --format book joins them."
         )
     if findings.duplicates > 0.01 * report.documents:
         advice.append(f"{findings.duplicates / report.documents:.1%} of the documents are exact repeats: remove them.")
     if findings.lengths["sentence_mean"] > 1000:
-        advice.append("sentences are very long: marks that end sentences may be missing; passages cut them by length.")
+        advice.append("sentences are very long: punctuation may be missing; passages cut them by length.")
     mixed = [name for name, share in findings.scripts.items() if share >= 0.05]
     if len(mixed) > 1:
-        advice.append(f"several scripts are mixed ({', '.join(mixed)}): make sure that this is intended.")
+        advice.append(f"several scripts are mixed ({', '.join(mixed)}). Is that intended?")
     chinese = findings.chinese
     if len(chinese) == 2 and min(chinese.values()) > 0.05 * max(chinese.values()):
-        advice.append("simplified and traditional Chinese are mixed: the vocabulary is shared between the two.")
+        advice.append("simplified and traditional Chinese are mixed; they share one vocabulary.")
     if findings.special:
         found = ", ".join(f"{literal} ({number:,})" for literal, number in findings.special.most_common(PLACES))
         advice.append(
-            f"special tokens are spelled out in the text: {found}. cloze reads them as plain text, "
+            f"the text contains the spelling of special tokens: {found}. cloze reads them as plain text, "
             "AutoTokenizer of transformers as special tokens: remove them, unless the text is about them."
         )
     if "undecodable" in report.odd.counts:
-        advice.append("some bytes are not UTF-8: see the places above; they become U+FFFD.")
+        advice.append("some bytes are not UTF-8 and become U+FFFD: see the places above.")
     return advice

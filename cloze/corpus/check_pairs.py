@@ -70,7 +70,7 @@ class PairFindings:
         ):
             lines.append(f"{count:,} pairs {what}")
             lines += [f"  {place}" for place in places]
-        return lines + [f"advice: {text}" for text in self.advice] + ([] if self.advice else ["nothing to complain about"])
+        return lines + [f"advice: {text}" for text in self.advice] + ([] if self.advice else ["no problems found"])
 
 
 def check_pairs(paths: Sequence[str | Path]) -> PairFindings:
@@ -137,15 +137,15 @@ def _advice(found: PairFindings) -> list[str]:
         advice.append(f"{found.total} pairs: nothing can be held out of fewer than 20.")
     few = [name for name, count in found.pairs.items() if count < 2]
     if few:
-        advice.append(f"{', '.join(few)}: a single pair has no other one to be a wrong translation.")
+        advice.append(f"{', '.join(few)}: with one pair, there is no other sentence to serve as a wrong translation.")
     if found.duplicates > 0.01 * found.total:
         advice.append(f"{found.duplicates / found.total:.1%} of the pairs are exact repeats: remove them.")
     if found.untranslated > 0.01 * found.total:
         advice.append(f"{found.untranslated / found.total:.1%} of the pairs were not translated: remove them.")
     if found.uneven > 0.05 * found.total:
         advice.append(
-            f"{found.uneven / found.total:.0%} of the pairs have very unequal lengths: see the places above; the lines may have "
-            "slipped against each other."
+            f"{found.uneven / found.total:.0%} of the pairs have very unequal lengths: see the places above; the lines may be "
+            "misaligned."
         )
     for language, shares in found.scripts.items():
         mixed = [name for name, share in shares.items() if share >= 0.05]

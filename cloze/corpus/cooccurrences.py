@@ -119,8 +119,8 @@ class BoundCooccurrences:
         found = Cells.open(folder) or self._count(folder)
         if self.part == "train" and not len(found):
             raise CorpusError(
-                f"{self.store.path}: no two words of the corpus stand beside each other within one {self.source.unit} "
-                f"({found.tokens:,} words in {self.store.documents:,} documents).\n  Give more text, or count by document."
+                f"{self.store.path}: no two words of the corpus occur near each other in any {self.source.unit} "
+                f"({found.tokens:,} words in {self.store.documents:,} documents).\n  Use more text, or count by document."
             )
         return found
 
@@ -175,7 +175,7 @@ class BoundCooccurrences:
                 return found
             raise CorpusError(
                 f"{folder}: the co-occurrences cannot be written: {error.strerror or error}.\n"
-                "  Counting needs about 12 bytes for each cell there, and 16 more while it spills."
+                "  Counting needs about 12 bytes of disk per cell, and 16 more while it runs."
             ) from error
         finally:
             shutil.rmtree(stage, ignore_errors=True)

@@ -93,5 +93,5 @@ def _without_tokens(block: Block, lines: list[int], full: NDArray[np.bool_]) -> 
     line = lines[int(np.flatnonzero(~full)[0]) // 2]
     return CorpusError(
         f"{block.path}:{line}: one side of this pair holds no token (only white space or control characters).\n"
-        "  Leave the pair out on both sides."
+        "  Remove the pair on both sides."
     )

@@ -40,7 +40,7 @@ def smoothing(languages: Mapping[str, float] | None, source: str) -> float | Non
         raise RecipeError(f"{source}.languages: unknown key {sorted(unknown)[0]!r}; expected smooth.")
     smooth = float(languages.get("smooth", 1.0))
     if not 0.0 <= smooth <= 1.0:
-        raise RecipeError(f"{source}.languages.smooth: {smooth} is no exponent of smoothing; expected 0 to 1.")
+        raise RecipeError(f"{source}.languages.smooth: {smooth} is not a smoothing exponent; expected 0 to 1.")
     return smooth
 
 
@@ -89,7 +89,7 @@ def language_folders(paths: Sequence[str | Path]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in given:
         if str(path) in (STDIN, PYTHON_DOCS):
-            raise CorpusError(f"{path}: has no name of a language; expected a folder or a file called like its language.")
+            raise CorpusError(f"{path}: does not name a language; expected a folder or file named after its language.")
         found.setdefault(path.name if path.is_dir() else path.name.split(".")[0], []).append(str(path))
     if len(found) > 255:
         raise CorpusError(f"{len(found)} languages; a store holds up to 255.")

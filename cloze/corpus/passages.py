@@ -255,8 +255,8 @@ class BoundPassages:
         if np.min(others) < 1:
             raise CorpusError(
                 f"{self.store.path}: a random document was asked for (pair, wrong: random_document), but the corpus has "
-                f"no document besides the passage's own ({len(stretch.documents)} in the {self.part} part).\n"
-                f"  Give a corpus of at least two documents{' of every language' if self.store.languages else ''}, "
+                f"only the passage's own document ({len(stretch.documents)} in the {self.part} part).\n"
+                f"  Use a corpus of at least two documents{' of every language' if self.store.languages else ''}, "
                 f"or pair with rate: 0."
             )
         other = self._others(draw, own, spanned, low, high)

@@ -119,5 +119,5 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
     for kind, entry in report["odd"].items():
         places = "; ".join(entry["places"])
         more = " …" if entry["count"] > len(entry["places"]) else ""
-        lines.append(f"odd: {entry['count']:,} {KINDS.get(kind, kind)} ({places}{more})")
+        lines.append(f"note: {KINDS.get(kind, kind)}: {entry['count']:,} ({places}{more})")
     return lines

@@ -39,7 +39,7 @@ LAYERS = "layers/"
 TOKENIZER = "tokenizer"
 _CHUNK = 1 << 22  # tokens counted at a time
 _LOOKED_AT = 1 << 28  # tokens of which the ids are looked at when a store is opened
-_REBUILD = "Build it again with: cloze corpus build PATH... --out STORE"
+_REBUILD = "Rebuild it: cloze corpus build PATH... --out STORE"
 
 
 class Store:
@@ -137,7 +137,7 @@ class Store:
         """The number of every document's language, (documents,); of pairs (documents, 2): of both sides."""
         if self._languages is None:
             raise CorpusError(
-                f"{self.path}: this store does not know the languages of its documents.\n"
+                f"{self.path}: this store does not record the languages of its documents.\n"
                 "  Build it from a folder per language: cloze corpus build en/ fr/ --languages --out STORE"
             )
         return self._languages.reshape(-1, 2) if self.pairs else self._languages
@@ -190,7 +190,7 @@ class Store:
             raise CorpusError(
                 f"{self.path}: this store was built with another tokenizer (hash {self.tokenizer_hash[:12]}) than "
                 f"{whose} (hash {tokenizer_hash[:12]}).\n"
-                f"  Ids of one mean nothing to the other. Build a store with that tokenizer: "
+                f"  Their ids differ. Build a store with that tokenizer: "
                 f"cloze corpus build PATH... --out STORE --tokenizer DIR"
             )
 
@@ -323,7 +323,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
         kind = "a folder without store.json" if folder.is_dir() else "a file" if folder.exists() else "not there"
         raise CorpusError(
             f"{folder}: expected a token store, found {kind}.\n"
-            f"  Make one with: cloze corpus build PATH... --out {folder}"
+            f"  Build one: cloze corpus build PATH... --out {folder}"
         )
     try:
         header: dict[str, Any] = parse_json(read_small(path))
@@ -337,13 +337,13 @@ def _read_header(folder: Path) -> dict[str, Any]:
     inside = folder.resolve()
     for name, expected in sizes.items():
         if not (folder / name).resolve().is_relative_to(inside):
-            raise CorpusError(f"{path}: names the file {name!r}, which lies outside of the store.\n  {_REBUILD}")
+            raise CorpusError(f"{path}: names the file {name!r}, which is outside the store.\n  {_REBUILD}")
         file = folder / name
         found = file.stat().st_size if file.is_file() else None
         if found != expected:
             state = "is missing" if found is None else f"has {found:,} bytes"
             raise CorpusError(
-                f"{file}: {state}, expected {expected:,} bytes: the store is damaged or was copied only in part.\n"
-                f"  Copy it again, or: {_REBUILD}"
+                f"{file}: {state}, expected {expected:,} bytes: the store is damaged or only partly copied.\n"
+                f"  Copy it again, or rebuild it: cloze corpus build PATH... --out STORE"
             )
     return header

@@ -145,7 +145,7 @@ class BoundStreams:
         step = room - self.source.reuse
         if room < 2 or step < 1:
             raise RecipeError(
-                f"streams: {room} tokens of room per row, {self.source.reuse} of them read again; nothing new would come in. "
+                f"streams: {room} tokens of room per row, {self.source.reuse} of them read again: no room for new ones. "
                 "Is `length` too small?"
             )
         if self.source.spread or self.source.short:

@@ -58,7 +58,7 @@ class PretrainedVectors:
             raise CorpusError(
                 f"{vectors.place}: has a vector for none of the {tokenizer.size - len(special):,} words of {store.path}, "
                 f"such as {tokenizer.spellings[-1]!r}.\n"
-                "  Give vectors of the same language, and set text.normalise.lower as they want it."
+                "  Give vectors of the same language, and set text.normalise.lower to match them."
             )
         return BoundVectors(matrix, known)
 

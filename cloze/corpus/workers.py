@@ -91,8 +91,8 @@ class Workers(Generic[Answer]):
             answer: Any = pipe.recv()
         except (EOFError, OSError):
             raise RunError(
-                "a worker process of the build ended unexpectedly, perhaps for lack of memory.\n"
-                "  Nothing was written. Try again with fewer: --workers 1"
+                "a worker process ended unexpectedly, perhaps because memory ran out.\n"
+                "  Nothing was written. Try fewer processes: --workers 1"
             ) from None
         finally:
             self._idle.put(pipe)
@@ -115,7 +115,7 @@ def serve(pipe: Connection) -> None:
         except ClozeError as error:
             answer = error
         except Exception as error:  # the parent must not wait for an answer that never comes
-            answer = RunError(f"{block.path}:{block.line}: this block could not be worked on: {type(error).__name__}: {error}")
+            answer = RunError(f"{block.path}:{block.line}: this block could not be encoded: {type(error).__name__}: {error}")
         pipe.send(answer)
 
 

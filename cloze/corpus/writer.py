@@ -138,6 +138,6 @@ def check_out(out: Path, *, replace: bool = True) -> None:
         raise CorpusError(f"{out}: {place} is not a folder that you can write to. Choose another --out.")
     recover(out)
     if Store.is_store(out) and not replace:
-        raise CorpusError(f"{out}: a token store already. Choose another --out, or give --overwrite to replace it.")
+        raise CorpusError(f"{out}: already holds a token store. Choose another --out, or replace it with --overwrite.")
     if out.exists() and not Store.is_store(out) and (not out.is_dir() or any(out.iterdir())):
-        raise CorpusError(f"{out}: already exists and is not a token store; give another --out or remove it yourself.")
+        raise CorpusError(f"{out}: already exists and is not a token store. Choose another --out, or remove it yourself.")

@@ -92,8 +92,8 @@ class BiLSTM(nn.Module):
     carries: ClassVar[bool] = True
     pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType({
-        "hidden": "every token sees itself and, apart from each other, what stands to its left and what to its right",
-        "forward_hidden": "every token sees itself and what stands to its left, in rows read from their end to its right",
+        "hidden": "every token sees itself, the tokens to its left and, separately, the tokens to its right",
+        "forward_hidden": "every token sees itself and the tokens to its left, in rows read from their end to its right",
     })  # fmt: skip
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {

@@ -124,7 +124,7 @@ class EncoderDecoder(nn.Module):
     """
 
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"hidden": "every token of the encoder sees every other; the decoder sees them and what stands to its left"}
+        {"hidden": "every token of the encoder sees every other; the decoder sees them and the tokens to its left"}
     )
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {

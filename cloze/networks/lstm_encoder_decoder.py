@@ -146,7 +146,7 @@ class LSTMEncoderDecoder(nn.Module):
 
     pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"hidden": "every token of the encoder sees every other; the decoder sees them and what stands to its left"}
+        {"hidden": "every token of the encoder sees every other; the decoder sees them and the tokens to its left"}
     )
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {

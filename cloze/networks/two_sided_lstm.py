@@ -41,7 +41,7 @@ class TwoSidedLSTM(nn.Module):
 
     pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"hidden": "every token sees what stands to its left and what stands to its right, not itself"}
+        {"hidden": "every token sees the tokens to its left and to its right, not itself"}
     )
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {

@@ -74,7 +74,7 @@ def write_report(folders: Sequence[Path | str] | Path | str, out: Path | str | N
     runs = [read_run(folder, name) for folder, name in zip(found, unique_names(found), strict=True)]
     target = Path(out) if out else (found[0] / "report.html" if len(found) == 1 else Path("report.html"))
     if target.is_dir() or target.exists() and target.suffix.lower() not in (".html", ".htm"):
-        raise CheckpointError(f"{target}: is there already and is no HTML file by its name. Choose another, such as report.html.")
+        raise CheckpointError(f"{target}: already exists and is not an HTML file. Choose another, such as report.html.")
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:

@@ -113,7 +113,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
             continue
         if (path / _TASK).is_file() and not _is_run(path):
             raise CheckpointError(
-                f"{path}: a fine-tuned folder without the log of its run.\n"
+                f"{path}: this fine-tuned folder has no log of its run.\n"
                 "  Give the folder that was fine-tuned; `cloze evaluate` measures this one."
             )
         if _is_run(path):
@@ -135,7 +135,7 @@ def read_run(folder: Path, name: str | None = None) -> Run:
     train = in_order(record for record in events if record.get("event", "train") in ("train", "step"))
     if not train:
         raise CheckpointError(
-            f"{folder / LOG}: no training step is recorded yet.\n  Wait for the run's first log event."
+            f"{folder / LOG}: no training step is logged yet.\n  Wait for the run's first log event."
         )
     text, recipe = read_recipe(folder / "cloze" / "recipe.yaml")
     return Run(

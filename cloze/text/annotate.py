@@ -48,8 +48,8 @@ class ListAnnotator:
     def __init__(self, *, file: str | None = None) -> None:
         if file is None:
             raise RecipeError(
-                "text.annotate: list names no file, so there is nothing to look for.\n"
-                "  Give one, one unit per line: --set text.annotate.NAME.file=FILE"
+                "text.annotate: list names no file of entries.\n"
+                "  Name one, with one entry per line: --set text.annotate.NAME.file=FILE"
             )
         self.file = file
         self._list = WordList(read_list(file, "text.annotate: list.file"))
@@ -86,7 +86,7 @@ class Annotations:
     def __post_init__(self) -> None:
         for name in self.layers:
             if not _NAME.fullmatch(name):
-                raise RecipeError(f"text.annotate: {name!r} cannot name a layer; expected small letters, digits and _.")
+                raise RecipeError(f"text.annotate: {name!r} cannot name a layer; expected lower-case letters, digits and _.")
 
     @classmethod
     def of(cls, text: Any) -> Annotations:
@@ -110,7 +110,7 @@ class Annotations:
             raise RecipeError(
                 f"text.words: this tokenizer of whole words was trained on words cut {cut}; expected the segmenter that is asked "
                 f"for (hash {self.words.hash[:12]}).\n"
-                "  Train it anew with `text.words`, without --tokenizer, or leave out the segmenter."
+                "  Train a new one with `text.words`, without --tokenizer, or omit the segmenter."
             )
         return replace(self, words=tokenizer.segmenter)
 

@@ -69,7 +69,7 @@ def read_segmenter(folder: Path) -> Segmenter | None:
     if segmenter.hash != expected:
         raise CheckpointError(
             f"{folder / _SAID}: the words of this tokenizer were cut by {name} with hash {expected[:12]}; what is installed or "
-            f"copied here has {segmenter.hash[:12]} and may cut otherwise.\n"
+            f"copied here has {segmenter.hash[:12]} and may cut words differently.\n"
             "  Copy the whole folder again, or install the version of the package that was used."
         )
     return segmenter

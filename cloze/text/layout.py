@@ -146,7 +146,7 @@ def frame_parts(tokenizer: Described, frame: str) -> list[str]:
             if not (part.startswith("[") and part.endswith("]")):
                 raise RecipeError(
                     f"reading: {part!r} in the frame {frame!r} is neither a role nor {{A}} or {{B}}; "
-                    "a saved tokenizer can only put special tokens around a text."
+                    "a saved tokenizer can only add special tokens around a text."
                 )
             tokenizer.role(part)
     return parts

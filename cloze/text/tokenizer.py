@@ -288,7 +288,7 @@ def _check_ids(data: Mapping[str, Any]) -> None:
     ids += vocab.values() if isinstance(vocab, dict) else [len(vocab or ())]
     wrong = next((number for number in ids if not isinstance(number, int) or number < 0), None)
     if wrong is not None:
-        raise CheckpointError(f"tokenizer.json: {wrong!r} is no id; expected a whole number of 0 or more.")
+        raise CheckpointError(f"tokenizer.json: {wrong!r} is not an id; expected a whole number of 0 or more.")
     if max(ids, default=0) > 10 * len(ids) + (len(vocab or ())) + 100_000:
         raise CheckpointError(f"tokenizer.json: an id is {max(ids):,}, but there are {len(ids):,} pieces: the file is damaged.")
 

@@ -268,8 +268,8 @@ def train(
         )
     trained: Tokenizer = trainer.train(sample.texts, chosen.normalise)
     if trained.size != trainer.size:
-        why = "more text gives more" if trained.size < trainer.size else "the characters of this text alone are that many"
-        report(f"the vocabulary has {trained.size:,} pieces, {trainer.size:,} were asked for: {why}")
+        why = "more text would give more" if trained.size < trainer.size else "the text has that many different characters"
+        report(f"the vocabulary has {trained.size:,} pieces instead of the {trainer.size:,} requested: {why}")
     _check_plain(trained)
     return trained
 

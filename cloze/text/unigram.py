@@ -48,8 +48,8 @@ def train_pieces(
     words = _count_words(texts, normaliser, alphabet)
     if not words:
         raise RecipeError(
-            f"text.tokenizer.unigram: {size} pieces are too few for the characters of this text: not one word between spaces "
-            "is spelled with the most frequent ones alone. Give a larger size, or more text."
+            f"text.tokenizer.unigram: {size} pieces are too few for the characters of this text: they cannot spell a "
+            "single word of it. Set a larger size, or use more text."
         )
     lattice = _seeds(words, size * _SEEDS_PER_PIECE)
     while True:

@@ -80,7 +80,7 @@ class Words:
         if self.size is not None:
             if self.size <= len(special):
                 raise RecipeError(
-                    f"text.tokenizer.words.size: {self.size} leaves no room for words beside {len(special)} special tokens."
+                    f"text.tokenizer.words.size: {self.size} leaves no room for words next to {len(special)} special tokens."
                 )
             words = words[: self.size - len(special)]
         share = sum(counts[word] for word in words) / found.total
@@ -205,5 +205,5 @@ def _nothing_left(found: Counted, least: int) -> CorpusError:
     return CorpusError(
         f"text.tokenizer.words: no word of the corpus occurs {least} times (min_count): the most frequent of "
         f"{found.different:,} is {word!r} with {count:,}.\n"
-        f"  Give more text, or lower it: --set text.tokenizer.min_count={count}"
+        f"  Use more text, or lower it: --set text.tokenizer.min_count={count}"
     )

@@ -197,14 +197,12 @@ def check_folder(run: Run, old: Mapping[str, Any] | None) -> None:
     require_recipe(run.folder, run.record.recipe, run.record.recipe_hash, old)
     if old["seed"] != run.seed:
         raise CheckpointError(
-            f"{run.folder}: holds a run with the seed {old['seed']}, and {run.seed} was given. "
-            "Give another --out, or the same seed."
+            f"{run.folder}: holds a run with the seed {old['seed']}, not {run.seed}. Choose another --out, or give the same seed."
         )
     if old["budget"] != str(run.budget) and not run.extend:
         raise BudgetError(
-            f"{run.folder}: was started with --budget {old['budget']}, and --budget {run.budget} was given.\n"
-            "  Leave --budget out to resume as it was started, or add --extend for the new one, which the learning rate then "
-            "follows."
+            f"{run.folder}: was started with --budget {old['budget']}, not {run.budget}.\n"
+            "  To resume it, omit --budget. To train longer, add --extend; the learning rate then follows the new budget."
         )
 
 
@@ -212,8 +210,8 @@ def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, ol
     """Refuse a folder whose run, if there is one, is of another recipe: known before its corpus is opened."""
     if old is not None and old["recipe_hash"] != recipe_hash:
         raise CheckpointError(
-            f"{folder}: holds a run of another recipe ({_difference(old.get('recipe', {}), recipe)}).\n"
-            "  Give another --out, or the recipe that this folder was started with (cloze/run.json)."
+            f"{folder}: holds a run of a different recipe ({_difference(old.get('recipe', {}), recipe)}).\n"
+            f"  Choose another --out. To resume this run, give its recipe: cloze show {folder} prints the command."
         )
 
 
@@ -255,7 +253,7 @@ def _difference(old: Any, new: Any, path: str = "") -> str:
             if found:
                 return found
         return "" if path else "the same values, written by another version of cloze"
-    return "" if old == new else f"{path}: {_short(old)} there, {_short(new)} here"
+    return "" if old == new else f"{path}: then {_short(old)}, now {_short(new)}"
 
 
 def _short(value: Any) -> str:

@@ -51,7 +51,7 @@ def test_an_alias_copies_what_its_anchor_names() -> None:
         ("a: [1, 2\nb: 3\n", "f.yaml:2: not YAML"),
         ("a:\n\t- 1\n", "f.yaml:2: not YAML"),
         ("a: *x\n", "f.yaml:1: the alias *x has no anchor"),
-        ("a: &x [*x]\n", "f.yaml:1: the alias *x stands inside its own anchor"),
+        ("a: &x [*x]\n", "f.yaml:1: the alias *x is inside its own anchor"),
         ("true: 1\n", "f.yaml:1: a key must be text or a whole number"),
         ("? [a, b]\n: 1\n", "f.yaml:1: a key must be text or a whole number"),
         ("", "f.yaml: the file is empty"),

@@ -66,7 +66,7 @@ def test_a_dropout_that_no_layer_follows_is_named_also_beside_one_that_is_follow
     phases = schedule("{share: 0.5}", f"{{share: 0.5, set: {{{beside}network.hidden_dropout: 0.3}}}}")
     path = write(lstm, *order, ("predict: masked", "predict: next"), phases)
     assert message_of(lambda: rates(path)) == (
-        "schedule[1].set: network.hidden_dropout: no layer of mine follows this value while it is trained.\n"
+        "schedule[1].set: network.hidden_dropout: no layer of mine reads this value during training.\n"
         "  Write it among the part's own arguments."
     )
 

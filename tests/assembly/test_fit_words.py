@@ -110,5 +110,5 @@ def test_show_says_from_which_text_on_a_time_reads_it_fifty_times(monkeypatch: p
 
     monkeypatch.setattr(planning, "pace", lambda run: FAST)
     _, by = fitted_recipe("word2vec-skipgram", "60s", overrides=["network.width=8"])
-    assert by.startswith("for a text that is read once, timed on random text; of one with fewer than ")
+    assert by.startswith("for a text that is read once, timed on random text; on a text of fewer than ")
     assert by.endswith(" tokens the run ends after 50 passes")

@@ -45,8 +45,8 @@ def planned(store: Path) -> Plan:
 
 def test_a_plan_tells_the_fit_the_forecast_and_the_losses_to_expect(planned: Plan, store: Path) -> None:
     told = str(planned).splitlines()
-    assert told[0] == "plan of bert for 40000tokens: nothing is trained and nothing is written."
-    assert told[1].startswith("bert fitted to 40000tokens, about 0.04 million tokens (published → here")
+    assert told[0] == "plan of bert for 40000tokens: nothing is trained or written."
+    assert told[1].startswith("bert fitted to 40000tokens, about 40 k tokens (published → fitted")
     assert any(line.split()[:2] == ["training.batch", "256"] and "→ 4" in line for line in told)
     assert any("--set training.batch=4 " in line for line in told)
     assert any(line.startswith("forecast: ") and " updates of 4 rows" in line and "GB of memory" in line for line in told)
@@ -92,7 +92,7 @@ def test_a_published_batch_is_judged_by_its_updates_and_a_smaller_one_helps(
     (found,) = plan("bert", corpus=store, **given)  # type: ignore[arg-type]
     told = found.forecast
     assert told is not None and found.worth is not None and found.worth < 0.1 * told.tokens and found.nothing  # type: ignore[operator]
-    said = re.match(r"smaller batches \((\d+) rows instead of 256\) and so more updates:", found.ways[0])
+    said = re.match(r"smaller batches \((\d+) rows instead of 256\) and therefore more updates:", found.ways[0])
     assert said is not None and 4 <= int(said[1]) <= 16  # tokens per row are those of the rows that there was time to try
     assert f" --set length=128 --set training.batch={said[1]} " in found.ways[0]
 
@@ -122,9 +122,9 @@ def test_a_run_says_what_to_expect_before_its_first_step(store: Path, tmp_path: 
     said: list[str] = []
     given = {"corpus": store, "out": tmp_path / "run", "budget": "2steps", "report": said.append, **TINY}
     pretrain("bert", **given)  # type: ignore[arg-type]
-    (told,) = [text for text in said if text.startswith("before the first step:")]
+    (told,) = [text for text in said if text.startswith("reference losses, before the first step:")]
     assert "token_prediction: single tokens " in told and "expected held-out loss " in told
-    with pytest.raises(CheckpointError, match="holds a run that has begun"):
+    with pytest.raises(CheckpointError, match="already holds a run"):
         plan("bert", corpus=store, out=tmp_path / "run", budget="2steps")
 
 
@@ -132,7 +132,7 @@ def test_factorisations_and_several_processes_are_not_forecast_and_the_plan_says
     little_text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (found,) = plan("lsa", corpus=little_text, budget="1epochs", overrides=["text.tokenizer.min_count=1"])
-    assert found.forecast is None and "compiled code trains this recipe" in str(found)
+    assert found.forecast is None and "no forecast of time and memory, because the speed of the compiled engine" in str(found)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="leave torchrun out"):
         plan("bert", corpus=little_text)
@@ -149,7 +149,7 @@ def test_every_stage_has_a_plan_of_its_own(little_text: Path) -> None:
 def test_the_command_prints_a_plan_and_a_run_needs_a_folder(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pretrain", "bert", "--size", "tiny", "--corpus", str(store), "--budget", "2steps", "--device", "cpu"]
     assert main([*words, "--plan"]) == 0
-    assert capsys.readouterr().out.startswith("plan of bert for 2steps: nothing is trained and nothing is written.\n")
+    assert capsys.readouterr().out.startswith("plan of bert for 2steps: nothing is trained or written.\n")
     assert main(words) == 2
     assert "--out is missing" in capsys.readouterr().err
 
@@ -157,7 +157,7 @@ def test_the_command_prints_a_plan_and_a_run_needs_a_folder(store: Path, capsys:
 def test_show_prints_the_fitted_recipe_which_is_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "gpt2", "--budget", "8Mtokens", "--size", "mini"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("# gpt2 fitted to 8Mtokens, about 8 million tokens") and "# for a text that is read once.\n" in shown
+    assert shown.startswith("# gpt2 fitted to 8Mtokens, about 8 M tokens") and "# for a text that is read once.\n" in shown
     (tmp_path / "mine.yaml").write_text(shown, encoding="utf-8")
     made, _ = fitted_recipe("gpt2", "8Mtokens", size="mini")
     assert load_recipe(tmp_path / "mine.yaml").hash == made.recipe.hash != load_recipe("gpt2", size="mini").hash
@@ -175,9 +175,9 @@ def test_a_budget_in_seconds_is_timed_on_random_text_and_one_in_epochs_needs_a_t
 def test_what_is_not_fitted_is_shown_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(to_yaml(load_recipe("bert").canonical()), encoding="utf-8")
     made, by = fitted_recipe(tmp_path / "mine.yaml", "10m")
-    assert not made.changes and by == "bert is a recipe of your own: a run trains it as it stands"
+    assert not made.changes and by == "bert is a recipe of your own: a run trains it as written"
     made, by = fitted_recipe("lsa", "10m")
-    assert not made.changes and by == "lsa has a kind of network that is not fitted: a run trains it as it stands"
+    assert not made.changes and by == "lsa has a kind of network that is not fitted: a run trains it as written"
 
 
 def test_a_command_is_written_as_a_shell_reads_it() -> None:
@@ -191,5 +191,5 @@ def test_a_command_is_written_as_a_shell_reads_it() -> None:
 
 def test_a_plan_without_a_law_says_so(planned: Plan) -> None:
     masked = replace(planned.prospects[0], expected=None)
-    assert str(masked).endswith("expected held-out loss not known: no such exercise has been measured")
+    assert str(masked).endswith("expected held-out loss unknown: no such exercise has been measured")
     assert not replace(planned, prospects=(masked,)).nothing

@@ -31,7 +31,7 @@ def test_the_package_shows_its_public_names_alone() -> None:
 def test_texts_in_place_of_paths_are_refused_in_words(tmp_path: Path, corpus: Any, said: str) -> None:
     with pytest.raises(CorpusError, match=said) as caught:
         pretrain("bert", corpus=corpus, out=tmp_path / "run", budget="1steps")
-    assert "From Python texts in memory are a list" in str(caught.value)
+    assert "From Python, pass texts in memory as a list" in str(caught.value)
     assert not (tmp_path / "run").exists()
 
 

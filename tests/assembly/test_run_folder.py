@@ -93,7 +93,7 @@ def test_init_and_out_given_in_the_wrong_order_lose_nothing(place: Path, train: 
     model = place / "model"
     shutil.copytree(place / "run", model, ignore=shutil.ignore_patterns("cloze"))
     before = files(model)
-    with pytest.raises(CheckpointError, match="To begin with its weights, give it with --init"):
+    with pytest.raises(CheckpointError, match="To start from its weights, use --init"):
         train(model, budget="2steps", init=place / "elsewhere" if (place / "elsewhere").exists() else place / "run")
     assert files(model) == before
 
@@ -182,7 +182,7 @@ def test_a_target_that_cannot_be_written_is_told_before_the_text_is_read(
     place: Path, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cloze.assembly.corpora.train_tokenizer_from", lambda *_, **__: pytest.fail("read the text"))
-    with pytest.raises(CheckpointError, match=r"cannot be made: not a directory\. Choose another --out"):
+    with pytest.raises(CheckpointError, match=r"cannot be created: not a directory\. Choose another --out"):
         train(place / "text.txt" / "run", budget="2steps")
     with pytest.raises(CheckpointError, match=r"cannot be (made|written): .*\. Choose another --out"):
         train(Path("/proc/run-of-cloze"), budget="2steps")
@@ -205,7 +205,7 @@ def test_a_run_resumes_with_the_same_inputs_and_without_a_budget(place: Path, tr
 def test_a_run_resumes_without_its_text_where_that_is_given_by_its_name(place: Path, train: Train, begun: Path) -> None:
     (place / "text.txt").unlink()
     train(place / "run", corpus=begun / "text.txt")
-    with pytest.raises(CheckpointError, match=r"was started with the text .*text.txt; typo.txt is not there"):
+    with pytest.raises(CheckpointError, match=r"was started with the text .*text.txt; typo.txt does not exist"):
         train(place / "run", corpus="typo.txt")
 
 
@@ -214,12 +214,12 @@ def test_changed_text_is_refused_with_both_values(place: Path, train: Train) -> 
     changed = text.replace("cat", "dog")
     (place / "text.txt").write_text(changed)
     assert len(changed) == len(text)  # the size says nothing
-    with pytest.raises(CheckpointError, match=r"other text: .*text\.txt \(.* bytes, sha256 .*\) there, .* here") as caught:
+    with pytest.raises(CheckpointError, match=r"different text: then .*text\.txt \(.* bytes, sha256 .*\), now ") as caught:
         train(place / "run")
     assert "give another --out" in str(caught.value)
     (place / "text.txt").write_text(text)
     (place / "more.txt").write_text(text)
-    with pytest.raises(CheckpointError, match="1 file there, 2 here"):
+    with pytest.raises(CheckpointError, match="1 file then, 2 now"):
         train(place / "run", corpus=["text.txt", "more.txt"])
     train(place / "run")
 
@@ -231,9 +231,9 @@ def test_another_store_tokenizer_held_out_text_or_start_is_refused(place: Path, 
     train(place / "twin", budget="1steps", seed=1)
     run, before = place / "run", files(place / "run")
     for changes, told in (
-        ({"corpus": "other"}, r"text\.txt .*digest .* for the source 'main', and other .*digest .* was given"),
-        ({"held_out": ["other.txt"]}, "a share of the corpus for the held-out loss, and --held-out other.txt was given"),
-        ({"init": place / "twin"}, "a random start, and --init .*twin was given"),
+        ({"corpus": "other"}, r"text\.txt .*digest .* for the source 'main'; now other .*digest .* is given"),
+        ({"held_out": ["other.txt"]}, "a share of the corpus for the held-out loss, without --held-out other.txt"),
+        ({"init": place / "twin"}, "random weights, without --init .*twin"),
     ):
         with pytest.raises(CheckpointError, match=told):
             train(run, **changes)
@@ -251,7 +251,7 @@ def test_initial_weights_are_known_by_their_contents(place: Path, train: Train) 
     train(place / "next", init=place / "moved")
     train(place / "next")  # nothing is read from it any more
     train(place / "run", budget="3steps", extend=True)
-    with pytest.raises(CheckpointError, match=r"other initial weights: .*safetensors .* there, .* here"):
+    with pytest.raises(CheckpointError, match=r"different initial weights: then .*safetensors .*, now "):
         train(place / "next", init=place / "run")
 
 
@@ -273,7 +273,7 @@ def test_an_untouched_file_is_not_read_again(place: Path, monkeypatch: pytest.Mo
 
 
 def test_another_budget_is_refused_with_both_and_a_way_out(place: Path, train: Train) -> None:
-    with pytest.raises(BudgetError, match="--budget 2steps, and --budget 5steps was given.\n  Leave --budget out"):
+    with pytest.raises(BudgetError, match="--budget 2steps, not 5steps.\n  To resume it, omit --budget"):
         train(place / "run", budget="5steps")
 
 
@@ -298,14 +298,14 @@ def test_whole_lines_are_printed_between_redrawn_ones_and_never_into_them(
 
 def test_a_run_given_as_recipe_says_that_its_weights_are_not_taken(place: Path, train: Train) -> None:
     said = train(place / "new", recipe=place / "run", budget="1steps")
-    assert said[0].endswith(f"from a random start. To begin with its weights and its tokenizer: --init {place / 'run'}")
+    assert said[0].endswith(f"from random weights. To start from its weights: --init {place / 'run'}")
 
 
 def test_initial_weights_bring_their_tokenizer(place: Path, train: Train) -> None:
     (place / "domain.txt").write_text((place / "text.txt").read_text().replace("cat", "dog"))
     said = train(place / "new", recipe=place / "run", init=place / "run", corpus="domain.txt", budget="1steps")
     assert load_checkpoint(place / "new").tokenizer.hash == load_checkpoint(place / "run").tokenizer.hash
-    assert not any("random start" in line for line in said)
+    assert not any("random weights" in line for line in said)
 
 
 # U14

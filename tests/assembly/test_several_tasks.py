@@ -134,7 +134,7 @@ def test_labelled_text_is_built_once_and_a_run_takes_the_store(
     out, topic = tmp_path / "store", tasks["topic"]
     command = ["corpus", "build", topic.train[0], "--task", "sentence_classification", "--out", str(out)]
     assert main(command) == 2
-    assert "Give it with --tokenizer FOLDER." in capsys.readouterr().err
+    assert "Name it: --tokenizer FOLDER." in capsys.readouterr().err
     assert main([*command, "--tokenizer", str(folder("bert"))]) == 0
     assert texts_of([str(out), "b.tsv"]) == [topic.train[0], "b.tsv"]
     assert f"{out}: 64 rows" in capsys.readouterr().out
@@ -235,7 +235,7 @@ def test_a_folder_resumed_with_another_dev_set_is_refused(
     tuned: Any, folder: Callable[[str], Path], tasks: dict[str, Labelled]
 ) -> None:
     others = {**tasks, "topic": tasks["topic"]._replace(dev=tasks["topic"].train)}
-    with pytest.raises(CheckpointError, match=r"started with other text: .*dev\.tsv.* there, .*train\.tsv"):
+    with pytest.raises(CheckpointError, match=r"started with different text: then .*dev\.tsv.*, now .*train\.tsv"):
         finetune(folder("bert"), tasks=others, out=tuned.folder, overrides=LEARN, report=quiet)
 
 

@@ -65,10 +65,10 @@ def test_the_card_of_a_run_warns_of_the_text_beside_it(run: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (["--to", "huggingface", "--licence", "My own!"], "expected the hub's word for a licence, such as mit"),
-    (["--to", "huggingface", "--language", "English"], "expected a code of ISO 639 such as en"),
+    (["--to", "huggingface", "--licence", "My own!"], "expected a licence of the Hub, such as mit"),
+    (["--to", "huggingface", "--language", "English"], "expected ISO 639 codes such as en"),
     (["--to", "huggingface", "--overwrite"], "choose a new or empty folder"),
-    (["--to", "word2vec", "--licence", "mit"], "are for --to huggingface, and --to is word2vec"),
+    (["--to", "word2vec", "--licence", "mit"], "are for --to huggingface, not for --to word2vec"),
     (["--to", "hugginface"], "Did you mean 'huggingface'"),
 ])  # fmt: skip
 def test_what_cannot_be_published_is_told_and_nothing_is_written(
@@ -82,7 +82,7 @@ def test_what_cannot_be_published_is_told_and_nothing_is_written(
 def test_a_folder_that_holds_something_is_left_as_it_is(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert main(["export", str(run), str(tmp_path), "--to", "huggingface"]) == 2
-    assert "holds something already" in capsys.readouterr().err
+    assert "is not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 

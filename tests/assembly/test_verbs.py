@@ -61,13 +61,13 @@ def test_a_wrong_recipe_is_exit_code_2_and_lines_on_stderr(write: Write, capsys:
 
 
 @pytest.mark.parametrize(("name", "sees"), [
-    ("elmo", "every token sees itself and what stands to its left, in rows read from their end to its right"),
+    ("elmo", "every token sees itself and the tokens to its left, in rows read from their end to its right"),
     ("word2vec-skipgram", "a word sees nothing but itself: it has one vector, whatever stands around it"),
     ("word2vec-cbow", "the words around it in its window, not itself"),
-    ("context2vec", "every token sees what stands to its left and what stands to its right, not itself"),
-    ("bart-base", "every token of the encoder sees every other; the decoder sees them and what stands to its left"),
+    ("context2vec", "every token sees the tokens to its left and to its right, not itself"),
+    ("bart-base", "every token of the encoder sees every other; the decoder sees them and the tokens to its left"),
     ("roberta", "every token sees every token"),
-    ("gpt2", "every token sees itself and what stands to its left"),
+    ("gpt2", "every token sees itself and the tokens to its left"),
 ])  # fmt: skip
 def test_peek_says_what_a_token_sees_in_such_a_network(
     name: str, sees: str, little_text: Path, capsys: pytest.CaptureFixture[str]

@@ -71,8 +71,8 @@ def test_a_mistake_in_a_users_part_is_told_with_file_and_line(tmp_path: Path) ->
     with pytest.raises(AttributeError) as outside:
         _ = part.frozen
     message, code = explain_error(outside.value)
-    assert (code, "fault of cloze" in message) == (2, False)
-    assert f"{file}:5: Mine has no 'frozen', which a part of its kind must have." in message
+    assert (code, "bug in cloze" in message) == (2, False)
+    assert f"{file}:5: Mine has no 'frozen', which parts of its kind must have." in message
 
 
 def test_an_import_that_fails_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,8 +88,8 @@ def test_a_wrong_option_is_wrong_input(monkeypatch: pytest.MonkeyPatch, capsys: 
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), 1, "out of memory"),
         (torch.OutOfMemoryError("CUDA out of memory."), 1, "out of memory"),
         (ModuleNotFoundError("No module named 'typer'", name="typer"), 2, "the package typer is not installed in this Python"),
-        (ModuleNotFoundError("No module named 'cloze.x'", name="cloze.x"), 1, "This is a fault of cloze."),
-        (ZeroDivisionError("by zero"), 1, "unexpected ZeroDivisionError: by zero\n  This is a fault of cloze."),
+        (ModuleNotFoundError("No module named 'cloze.x'", name="cloze.x"), 1, "This is a bug in cloze."),
+        (ZeroDivisionError("by zero"), 1, "unexpected ZeroDivisionError: by zero\n  This is a bug in cloze."),
     ],
 )  # fmt: skip
 def test_errors_become_a_message_and_an_exit_code(
@@ -141,7 +141,7 @@ def test_reporting_a_folder_that_is_no_run_is_wrong_input(tmp_path: Path, capsys
 def test_help_texts_name_what_an_option_does(capsys: pytest.CaptureFixture[str]) -> None:
     for verb, said in (
         ("finetune", ["Resume a finished run with more training.epochs.", "Labelled text that selects the best epoch."]),
-        ("score", ["--pointer: weight in the mixture; usually 0.1.", "--memory: the greatest distance told apart."]),
+        ("score", ["--pointer: weight in the mixture; usually 0.1.", "--memory: distances above this count as this one."]),
     ):
         assert frame.main([verb, "--help"]) == 0
         shown = " ".join(capsys.readouterr().out.split())

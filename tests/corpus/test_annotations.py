@@ -99,5 +99,5 @@ def test_a_damaged_layer_is_found(tokenizer: Tokenizer, annotations: Annotations
     with pytest.raises(CorpusError, match="damaged or edited; its checksum"):
         Store.open(store.path, verify=True)
     path.write_bytes(data[:-1])
-    with pytest.raises(CorpusError, match="copied only in part"):
+    with pytest.raises(CorpusError, match="only partly copied"):
         Store.open(store.path)

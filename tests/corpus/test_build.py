@@ -223,7 +223,7 @@ def test_the_verb_replaces_a_store_only_when_asked(tmp_path: Path, capsys: pytes
     assert main([*line, "--size", "40"]) == 0
     before = (tmp_path / "s" / "store.json").read_bytes()
     assert main([*line, "--size", "30"]) == 2
-    assert "a token store already. Choose another --out, or give --overwrite to replace it." in capsys.readouterr().err
+    assert "already holds a token store. Choose another --out, or replace it with --overwrite." in capsys.readouterr().err
     assert (tmp_path / "s" / "store.json").read_bytes() == before
     assert main([*line, "--size", "30", "--overwrite"]) == 0
     assert (tmp_path / "s" / "store.json").read_bytes() != before

@@ -64,7 +64,7 @@ def test_mixed_scripts_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "advice"), [("One sentence.\n" * 3 + "Two.\n", "are one sentence"), ("Just this.\n", "one document")]
+    ("text", "advice"), [("One sentence.\n" * 3 + "Two.\n", "are a single sentence"), ("Just this.\n", "one document")]
 )
 def test_advice_names_the_way_out(text: str, advice: str, tmp_path: Path) -> None:
     assert any(advice in line for line in check_corpus([written(tmp_path, text)]).lines())
@@ -82,9 +82,9 @@ def test_the_command_builds_and_checks(tmp_path: Path) -> None:
     assert "3 documents, 6 sentences" in built.output
     assert Store.open(out).documents == 3
     checked = run.invoke(app, ["check", str(out)])
-    assert "every checksum is right" in checked.output
+    assert "every checksum matches" in checked.output
     assert json.loads(run.invoke(app, ["check", str(file), "--json"]).output)["duplicates"]["count"] == 1
-    assert "duplicates: 1 documents" in run.invoke(app, ["check", str(file)]).output
+    assert "duplicates: 1 exact copies of earlier documents" in run.invoke(app, ["check", str(file)]).output
     (out / "words.bin").write_bytes(b"\0" * (out / "words.bin").stat().st_size)
     damaged = run.invoke(app, ["check", str(out)])
     assert isinstance(damaged.exception, CorpusError)
@@ -116,6 +116,6 @@ def test_the_command_builds_languages_words_layers_and_pairs(tmp_path: Path) -> 
     assert Store.open(tmp_path / "pairs").pairs
     again = [*arguments, "--overwrite"]
     refused = run.invoke(app, [*again, "--languages"]).exception
-    assert isinstance(refused, CorpusError) and "leave out --languages" in str(refused)
+    assert isinstance(refused, CorpusError) and "Omit --languages" in str(refused)
     assert isinstance(run.invoke(app, [*again, "--words", "jeba"]).exception, RecipeError)
     assert isinstance(run.invoke(app, [*again, "--annotate", "names.txt"]).exception, RecipeError)

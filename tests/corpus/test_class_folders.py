@@ -29,10 +29,10 @@ def test_a_folder_per_class_is_labelled_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "told"),
     [
-        ({}, "a folder without sub-folders; expected one per class, such as neg/1.txt and pos/1.txt, or a file"),
-        ({"neg__1_txt": " \n"}, r"neg/1\.txt: no text in it"),
+        ({}, "this folder has no subfolders; expected one per class, such as neg/1.txt and pos/1.txt, or a file"),
+        ({"neg__1_txt": " \n"}, r"neg/1\.txt: the file is empty"),
         ({"neg__1_html": "<p>"}, r"neg/1\.html: expected a text file \(\.txt\) in the folder of a class"),
-        ({"neg__1_txt": "x", "pos__": ""}, r"pos: no text in this class; expected \.txt files"),
+        ({"neg__1_txt": "x", "pos__": ""}, r"pos: this class has no texts; expected \.txt files"),
     ],
 )
 def test_what_is_no_text_in_a_class_is_told(tmp_path: Path, texts: dict[str, str], told: str) -> None:

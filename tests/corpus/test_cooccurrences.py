@@ -273,7 +273,7 @@ def test_held_out_documents_are_not_counted_and_compare_in_size(tmp_path: Path) 
 
 def test_a_corpus_without_pairs_says_so(tmp_path: Path) -> None:
     store = store_of(tmp_path / "store", [[[4], [5]], [[6]]])
-    with pytest.raises(CorpusError, match="no two words of the corpus stand beside each other within one sentence"):
+    with pytest.raises(CorpusError, match="no two words of the corpus occur near each other in any sentence"):
         Cooccurrences(unit="sentence").bind(store, seed=1, entry="main").plan(0, 2)
     assert len(Cooccurrences().bind(store, seed=1, entry="main").cells) == 2
 

@@ -25,7 +25,7 @@ def read(path: Path, format: str = "line") -> tuple[str, Report]:
 @pytest.mark.parametrize(
     ("text", "encoding", "told"),
     [
-        (CHINESE, "gb18030", "gb18030, guessed from its first bytes; --encoding NAME reads another"),
+        (CHINESE, "gb18030", "gb18030, guessed from its first bytes; --encoding NAME overrides it"),
         (CHINESE, "utf-16", "utf-16, by its first bytes"), (FRENCH, "utf-32", "utf-32, by its first bytes"),
         (FRENCH, "cp1252", "cp1252, guessed"), (FRENCH.replace("’", "'"), "latin-1", "latin-1, guessed"),
     ],
@@ -36,7 +36,7 @@ def test_an_encoding_is_guessed_and_told(tmp_path: Path, text: str, encoding: st
     found, report = read(file)
     assert found.replace(" ", "") == text.replace(" ", "")
     assert report.odd.counts == {"recoded": 1} and report.odd.places["recoded"][0].startswith(f"{file}: {told}")
-    assert any(line.startswith("odd: 1 files that are not UTF-8, decoded (") for line in report.lines())
+    assert any(line.startswith("note: files that are not UTF-8, decoded: 1 (") for line in report.lines())
 
 
 def test_a_long_text_of_few_accents_is_no_utf8_with_faults(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_named_encoding_is_taken_in_a_table_too(tmp_path: Path) -> None:
         (CHINESE.encode("gb18030")[:-2], "line@gb18030", r"a\.txt: byte \d+ \(0x..\) is not gb18030: incomplete"),
         (b"x", "line@utf-88", "--encoding utf-88: no such encoding"),
         (b"x", "line@base64", "--encoding base64: no such encoding"),
-        ("a line\n".encode("utf-16-le") * 9, "auto", r"a binary file.*\n.*\n  Is it .* say --encoding utf-16-le"),
+        ("a line\n".encode("utf-16-le") * 9, "auto", r"a binary file.*\n.*\n  If it is UTF-16: --encoding utf-16-le"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_decoded_is_refused_with_its_byte(tmp_path: Path, data: bytes, format: str, told: str) -> None:

@@ -49,7 +49,7 @@ def test_a_folder_of_folders_names_the_languages(folders: Path, tmp_path: Path) 
     assert language_folders([folders / "fr", tmp_path / "de.txt.gz"]) == {
         "fr": [str(folders / "fr")], "de": [str(tmp_path / "de.txt.gz")]
     }
-    with pytest.raises(CorpusError, match="no name of a language"):
+    with pytest.raises(CorpusError, match="does not name a language"):
         language_folders(["-"])
 
 

@@ -73,7 +73,7 @@ def test_json_lines_hold_one_question_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ({"rows": []}, r"q\.json:1: the document: no 'data'; expected questions as SQuAD has them"),
+        ({"rows": []}, r"q\.json:1: the document: no 'data'; expected questions in SQuAD's format"),
         ({"data": {}}, r"q\.json:2: data: expected a list"),
         (document(), "no questions; expected at least one"),
         (document({"id": 1, "answers": []}), r"q\.json:9: data\[0\]\.paragraphs\[0\]\.qas\[0\]: no field 'question'"),
@@ -100,7 +100,7 @@ def test_a_document_in_a_line_of_json_lines_is_told_with_that_line(tmp_path: Pat
 
 @pytest.mark.parametrize(("text", "told"), [
     ('{"data": [\n{"x": }', r"q\.json:2: not JSON: Expecting value at column 7"),
-    ('{"data":\n []} {', "more behind the document"),
+    ('{"data":\n []} {', "more text after the document"),
     ("[" * 100_000, r"q\.json:1: not JSON"),
 ])  # fmt: skip
 def test_a_document_that_is_no_json_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:
@@ -119,15 +119,15 @@ def test_a_wrong_offset_is_an_error_with_its_place_and_all_of_them_can_be_listed
     path = write(tmp_path / "q.json", data)
     strict = source()
     with pytest.raises(TaskError, match=(
-        r"q\.json:1: data\[0\]\.paragraphs\[0\]\.qas\[1\]: the answer 'the cat' does not begin at character -1, where the "
-        r"context has nothing; it begins at 36\.\n.*--set corpus\.answer\.span\.offsets=find"
+        r"q\.json:1: data\[0\]\.paragraphs\[0\]\.qas\[1\]: the answer 'the cat' does not start at character -1, where the "
+        r"context has ended; it starts at 36\.\n.*--set corpus\.answer\.span\.offsets=find"
     )):  # fmt: skip
         list(strict.answer.read(path, strict.columns))
     faults: list[str] = []
     records = list(strict.answer.read(path, strict.columns, lambda line, why: faults.append(why)))
     assert [record.answer for record in records] == [Stretch("The cat", 0), Stretch("The dog", 24)]
     assert [why.split(":")[0].rpartition(".")[2] for why in faults] == ["qas[1]", "qas[2]", "qas[3]"]
-    assert "the context has ' cat sa'; it begins at 24" in faults[1] and "the context does not have it" in faults[2]
+    assert "the context has ' cat sa'; it starts at 24" in faults[1] and "the context does not have it" in faults[2]
 
 
 def test_offsets_can_be_found(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -167,7 +167,7 @@ def test_folders_leave_out_what_is_no_training_text_and_say_so(tmp_path: Path) -
     documents = list(read_documents([tmp_path], report=report))
     assert {Path(d.file).name for d in documents} == {"train.txt", "wiki_00"}
     assert report.odd.counts == {"left_out": 5, "empty_file": 1}
-    assert any("valid.txt: kept apart from train" in place for place in report.odd.places["left_out"])
+    assert any("valid.txt: not training text, by its name" in place for place in report.odd.places["left_out"])
     assert [Path(d.file).name for d in read_documents([tmp_path / "valid.txt"])] == ["valid.txt"] * 2
     assert len(list(read_documents([str(tmp_path / "t*.txt"), tmp_path / "train.txt"]))) == 2  # no file twice
 

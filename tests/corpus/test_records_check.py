@@ -32,7 +32,7 @@ def test_every_row_that_cannot_be_used_is_listed_to_the_end_of_the_file(
     assert f"{path}:3: 1 cells, expected 2 (text, label)." in shown
     assert f"{path}:4: an empty 'label'; expected a label in every row." in shown
     assert f"{path}:6: 3 cells, expected 2 (text, label)." in shown
-    assert shown[-1] == f"{path}: 2 rows can be used, and there are 3 faults"
+    assert shown[-1] == f"{path}: 2 usable rows, 3 faults"
     assert sum("stray separator" in line for line in shown) == 1  # the way out, once
     assert main(["corpus", "check", path, "--task", "sentence_classification", "--json"]) == 2
     found = json.loads(capsys.readouterr().out)
@@ -57,7 +57,7 @@ def test_texts_of_two_splits_and_answers_that_training_lacks_are_counted(tmp_pat
     (shared,) = found.shared
     assert (shared.rows, shared.of, shared.texts, shared.contrary) == (3, 4, 2, 1)
     assert shared.places == ((2, train, 2), (3, train, 3), (4, train, 3))
-    assert str(shared).startswith(f"{dev}: 3 of 4 rows have a text that is in {train}, too (75.0%; 2 different texts); 1 of them")
+    assert str(shared).startswith(f"{dev}: 3 of 4 rows have texts that also occur in {train} (75.0%; 2 different texts); 1")
     assert [str(one) for one in found.unusable] == [f"{dev}:5: the label '2' does not occur in {train}."]
 
 
@@ -77,7 +77,7 @@ def test_a_sound_file_ends_with_success_and_a_wrong_use_with_a_way_out(
     path = written(tmp_path / "t.csv", "said,mood\nyes,good\nno,bad\n")
     values = ["--text", "said", "--set", "corpus.label=mood"]
     assert main(["corpus", "check", path, "--task", "sentence_classification", *values]) == 0
-    assert capsys.readouterr().out == f"{path}: 2 rows can be used\n"
+    assert capsys.readouterr().out == f"{path}: 2 usable rows\n"
     assert main(["corpus", "check", path, "--task", "sentence_classification"]) == 2
     assert "no column 'text'; it has: said, mood." in capsys.readouterr().err
     assert main(["corpus", "check", path, "--task", "sentences"]) == 2
@@ -91,7 +91,7 @@ def test_the_wrong_offsets_of_a_real_set_are_counted_exactly(shared_data: Path) 
     columns = Columns("question", "context", "answers", None, None, "auto")
     found = check_records(files, SpanAnswer(), columns)
     assert [sum(one.path == file for one in found.unusable) for file in files] == [200, 5]
-    assert all("does not begin at character" in one.why for one in found.unusable)
+    assert all("does not start at character" in one.why for one in found.unusable)
 
 
 def test_the_leaks_of_real_sets_are_counted_exactly(shared_data: Path, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_a_header_cannot_name_files_outside_of_the_store(make_store: object, tmp
     file, data = store.path / "store.json", json.loads((store.path / "store.json").read_text())
     data["files"]["layers/../../../secret"] = {"bytes": 1, "sha256": "0"}
     file.write_text(json.dumps(data))
-    with pytest.raises(CorpusError, match="lies outside of the store"):
+    with pytest.raises(CorpusError, match="is outside the store"):
         Store.open(store.path)
 
 

@@ -60,16 +60,16 @@ def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
     ("x.conll", "a\nb\n", "no column 'label'; it has: text"),
     ("x.conll", "a\t\n", "x.conll:1: an empty 'label'"),
     ("x.conll", "\n\n", "no texts"),
-    ("x.conllu", CONLL_U, r"no column 'text'; it has: id, form.*misc\.\n  Of CoNLL-U .*: --text form --label upos$"),
-    ("x.conllu", CONLL_U + "2\tcut o", r"x.conllu:9: 2 cells, expected 10 .*\n.*cut off"),
+    ("x.conllu", CONLL_U, r"no column 'text'; it has: id, form.*misc\.\n  For CoNLL-U, .*: --text form --label upos$"),
+    ("x.conllu", CONLL_U + "2\tcut o", r"x.conllu:9: 2 cells, expected 10 .*\n.*truncated"),
     ("x.tsv", "text\tlabel\nthe cat\tX\n", r"x.tsv:1: this line is a header .*\n  Delete .* JSON lines: {.text"),
-    ("x.tsv", "the cat\tX\na\tX\nthe dog\tY\n", r"x.tsv:1: 'the cat' is no word; expected a word a line .*\n.*JSON lines"),
+    ("x.tsv", "the cat\tX\na\tX\nthe dog\tY\n", r"x.tsv:1: 'the cat' is not a word; expected one word per line .*\n.*JSON lines"),
     ("x.txt", "the cat sleeps\n", r"x.txt:1: 3 cells, expected 2 .*\n.*\n.*JSON lines"),
-    ("x.csv", "text,label\n", r"x.csv: texts of labelled words are in lines"),
-    ("x.conll", "a\tN\tX\n", r"x.conll:1: 3 cells, expected 2 .*\n.*in their order: --columns text,x,label"),
+    ("x.csv", "text,label\n", r"x.csv: labelled words are read from tsv"),
+    ("x.conll", "a\tN\tX\n", r"x.conll:1: 3 cells, expected 2 .*\n.*in order: --columns text,x,label"),
     ("x.jsonl", '{"text": ["a"], "label": ["X", "Y"]}\n', "x.jsonl:1: 1 words and 2 labels"),
     ("x.jsonl", '{"text": ["a"]}\n', "x.jsonl:1: no field 'label'"),
-    ("x.jsonl", '{"text": ["a", ""], "label": ["X", "Y"]}\n', "'text' is no list of words"),
+    ("x.jsonl", '{"text": ["a", ""], "label": ["X", "Y"]}\n', "'text' is not a list of words"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(TaskError, match=said):
@@ -96,7 +96,7 @@ def test_lines_of_text_are_kept_as_they_are_where_words_are_to_be_labelled(tmp_p
 
 
 def test_sentences_are_refused_also_where_they_are_to_be_labelled(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="'the cat sleeps' is no word"):
+    with pytest.raises(TaskError, match="'the cat sleeps' is not a word"):
         read(tmp_path, "x.tsv", "the cat sleeps\tanimal\nthe rain\tweather\n", labelled=False)
     found = read(tmp_path, "x.tsv", "New York\tB\nis\tO\nbig\tO\n")
     assert found.words == [("New York", "is", "big")]

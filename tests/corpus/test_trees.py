@@ -37,7 +37,7 @@ def test_ranges_and_empty_nodes_are_no_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "said"), [
-    ("2\tdet\t_\t_", "2\tdet", ":2: 8 cells with tabs between, expected the 10 of CoNLL-U"),
+    ("2\tdet\t_\t_", "2\tdet", ":2: 8 tab-separated cells, expected the 10 of CoNLL-U"),
     ("2\tcats", "3\tcats", ":3: the id '3', expected 2, a range such as 2-3"),
     ("3-4\t", "2-3\t", ":4: the id '2-3', expected 3"),
     ("3-4\t", "3-9\t", ":4: a range up to the word 9; the sentence has 5"),
@@ -48,7 +48,7 @@ def test_ranges_and_empty_nodes_are_no_words(tmp_path: Path) -> None:
     ("5\tnsubj", "_\tnsubj", ":3: the head '_'; expected another word"),
     ("5\tnsubj", "5\t_", ":3: an empty 'deprel'; expected the relation"),
     ("5\taux", "0\taux", ":8: a second root; the first is in line 5"),
-    ("0\troot", "2\troot", ":2: the word 1 does not hang on the root: its heads go in a circle"),
+    ("0\troot", "2\troot", ":2: the word 1 is not connected to the root: its heads form a cycle"),
     ("2\tcats", "2\t", ":3: an empty 'form'"),
 ])  # fmt: skip
 def test_what_is_no_tree_is_told_with_the_line(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -61,7 +61,7 @@ def test_what_is_no_tree_is_told_with_the_line(tmp_path: Path, old: str, new: st
 
 
 def test_a_file_that_is_no_conllu_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"x.conllu:1: 1 cells with tabs between, expected the 10"):
+    with pytest.raises(TaskError, match=r"x.conllu:1: 1 tab-separated cells, expected the 10"):
         list(each_tree(write(tmp_path, ["the cat sleeps"])))
     with pytest.raises(TaskError, match="no sentences; expected CoNLL-U"):
         list(each_tree(write(tmp_path, ["# nothing"])))

@@ -64,7 +64,7 @@ def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="Did you mean 'sentences.txt'"):
         read_all(tmp_path / "sentence.txt")
     (tmp_path / "t.gz").write_bytes(b"no gzip")
-    with pytest.raises(TaskError, match="damaged or not what its name says"):
+    with pytest.raises(TaskError, match="damaged, or not the format that its name says"):
         read_all(tmp_path / "t.gz")
 
 

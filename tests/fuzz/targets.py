@@ -143,7 +143,7 @@ def judged() -> Iterator[None]:
         pass
     except Exception as error:
         said = explain(error)[0]
-        if "fault of cloze" in said or "out of memory" in said:
+        if "bug in cloze" in said or "out of memory" in said:
             raise Fault(f"{said}\n{traceback.format_exc()}") from None
     finally:
         signal.alarm(0)

@@ -39,7 +39,7 @@ def test_spoilt_inputs_are_answered_in_words(name: str, chance: Random) -> None:
 
 def test_a_fault_a_hang_and_a_blow_up_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "SECONDS", 1)
-    with pytest.raises(targets.Fault, match="fault of cloze"), targets.judged():
+    with pytest.raises(targets.Fault, match="bug in cloze"), targets.judged():
         raise AttributeError("x")
     with pytest.raises(targets.Fault, match="no answer after 1 s"), targets.judged():
         while True:

@@ -96,7 +96,7 @@ def test_a_report_goes_into_the_run_and_several_into_the_current_folder(
     assert write_report([Path("runs/b")], "deep/er/page.html").is_file()
     assert write_report([Path("runs/b")], "deep/er/page.html").is_file()  # a page is made anew
     Path("notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="notes.txt: is there already and is no HTML file"):
+    with pytest.raises(CheckpointError, match="notes.txt: already exists and is not an HTML file"):
         write_report([Path("runs/b")], "notes.txt")
     assert Path("notes.txt").read_text() == "mine"
     assert [p.name for p in tmp_path.glob("**/.*")] == []

@@ -64,7 +64,7 @@ def test_a_fine_tuned_folder_is_no_run(tmp_path: Path) -> None:
         write_run(tmp_path / "runs" / name, steps=30)
     (tmp_path / "runs" / "task" / "cloze" / "task.json").write_text("{}")
     assert [folder.name for folder in find_runs([tmp_path / "runs"])] == ["run"]
-    told = "task: a fine-tuned folder without the log of its run.\n.*Give the folder that was fine-tuned"
+    told = "task: this fine-tuned folder has no log of its run.\n.*Give the folder that was fine-tuned"
     with pytest.raises(CheckpointError, match=told):
         find_runs([tmp_path / "runs" / "task"])
 
@@ -91,7 +91,7 @@ def test_a_folder_that_is_no_run_says_what_is_missing(tmp_path: Path) -> None:
 def test_a_run_without_a_step_says_so(tmp_path: Path) -> None:
     (tmp_path / "cloze").mkdir()
     (tmp_path / "cloze" / "log.jsonl").write_text('{"event": "start"}\n')
-    with pytest.raises(CheckpointError, match="no training step is recorded yet"):
+    with pytest.raises(CheckpointError, match="no training step is logged yet"):
         read_run(tmp_path)
 
 

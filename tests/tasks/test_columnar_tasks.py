@@ -51,7 +51,7 @@ def test_parquet_is_checked_measured_and_answered(
 ) -> None:
     dev, train = (str(files / f"{name}.parquet") for name in ("dev", "train"))
     assert main(["corpus", "check", dev, "--task", "sentence_classification", "--against", train]) == 0
-    assert f"{dev}: 16 rows can be used" in capsys.readouterr().out
+    assert f"{dev}: 16 usable rows" in capsys.readouterr().out
     measured, predicted = [], []
     for file in (dev, str(tables / "dev.tsv")):
         assert main(["evaluate", str(tuned()), file, "--json"]) == 0

@@ -185,7 +185,7 @@ ASK = ["predict", "{gpt2}", "the dog"]
         ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=cat"], "each once and with an answer of its own"),
         ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--shots", "2"], "--demonstrations FILE"),
         ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--beams", "2"], "--beams is for a fine-tuned folder"),
-        ([*ASK, "--shots", "2"], "belong to a prompt: give --template"),
+        ([*ASK, "--shots", "2"], "configure a prompt: give --template"),
         ([*ASK, "--template", "{text}", "--shots", "99", "--demonstrations", "{rows}"], "expected at least 99"),
         ([*ASK, "--template", "{text}", "--verbalise", "a=cat,b=dog", "--shots", "1", "--demonstrations", "{rows}"],
          "the label 'animal' does not occur among the labels that have an answer"),

@@ -135,5 +135,5 @@ def test_a_network_that_answers_scores_no_pairs(folder: Tuned, writer: Tuned) ->
     assert to_score(answering).method is None and to_score(loaded).method == "pseudo_log_likelihood"
     with pytest.raises(UserError, match="reads one text and writes"):
         _score_pairs(answering, to_score(answering), [], Windows(), False)
-    with pytest.raises(UserError, match="--order source_to_target answers to texts"):
+    with pytest.raises(UserError, match="--order source_to_target scores answers to texts"):
         _score_pairs(loaded, Ready(to_score(loaded).reader, None), [], Windows(), False)

@@ -424,12 +424,12 @@ def test_the_way_of_a_checkpoint_is_asked_of_a_companion() -> None:
         (["{t5}", "--pairs", "{rows}"], "sentence_good"),
         (["{gpt2}", "a\tb", "--order", "source_to_target"], "does not read in the order source_to_target"),
         (["{gpt2}", "a", "--memory", "4"], "--memory is for networks that remember what they read before"),
-        (["{gpt2}", "a", "--clamp", "4"], "say how --memory is read"),
-        (["{gpt2}", "a", "--pointer-share", "0.5"], "say how --pointer works; give that too, such as --pointer 500"),
-        (["{gpt2}", "a", "--pointer-scale", "1.0"], "say how --pointer works"),
+        (["{gpt2}", "a", "--clamp", "4"], "configure --memory"),
+        (["{gpt2}", "a", "--pointer-share", "0.5"], "configure --pointer. Add it, such as --pointer 500"),
+        (["{gpt2}", "a", "--pointer-scale", "1.0"], "configure --pointer"),
         (["{gpt2}", "a", "--memory", "4", "--pointer", "2"], "--memory is for networks that remember what they read before"),
-        (["{gpt2}", "--pairs", "{rows}", "--pointer", "2"], "Give one of them"),
-        (["{gpt2}", "--pairs", "{rows}", "--perplexity"], "Give one of them"),
+        (["{gpt2}", "--pairs", "{rows}", "--pointer", "2"], "Omit one of them"),
+        (["{gpt2}", "--pairs", "{rows}", "--perplexity"], "Omit one of them"),
     ],
 )
 def test_faults_of_scoring_are_told(

@@ -330,7 +330,7 @@ def test_a_finished_run_is_extended_and_a_changed_recipe_is_refused(
     assert tune(folder("bert"), tables, tmp_path / "out", *short).outcomes[1].step == 8
     longer = tune(folder("bert"), tables, tmp_path / "out", *QUICK, extend=True).outcomes[1]
     assert longer.step == 24 and longer.standing.evaluations == 3
-    with pytest.raises(CheckpointError, match="holds a run of another recipe"):
+    with pytest.raises(CheckpointError, match="holds a run of a different recipe"):
         tune(folder("bert"), tables, tmp_path / "out", *QUICK, "training.batch=16")
 
 

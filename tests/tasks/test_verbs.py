@@ -85,7 +85,7 @@ def test_a_long_text_is_scored_whole_and_counted_in_every_unit(cloze: Any, folde
         ("gpt2", ["--memory", "4", "--stride", "4"], "--stride and --max-length are for texts read alone"),
         ("gpt2", ["--stride", "400"], "--stride 400: windows hold"),
         ("gpt2", ["--memory", "4"], r"This one (Transformer) does not; leave it out."),
-        ("gpt2", ["--clamp", "4"], "give that too, such as --memory 640"),
+        ("gpt2", ["--clamp", "4"], "Add it, such as --memory 640"),
     ],
 )  # fmt: skip
 def test_options_of_score_that_would_do_nothing_are_refused(

@@ -127,7 +127,7 @@ def test_a_saved_segmenter_that_would_cut_otherwise_is_refused(tmp_path: Path) -
     trained().save(tmp_path, length=16, frame_single="{A}")
     with (tmp_path / "segmenter.txt").open("a", encoding="utf-8") as stream:
         stream.write("在家\n")
-    with pytest.raises(CheckpointError, match="may cut otherwise"):
+    with pytest.raises(CheckpointError, match="may cut words differently"):
         Tokenizer.load(tmp_path)
     (tmp_path / "segmenter.txt").unlink()
     with pytest.raises(CheckpointError, match="no such file"):

@@ -60,7 +60,7 @@ def test_a_small_corpus_gives_a_smaller_vocabulary_and_says_so() -> None:
     said: list[str] = []
     tokenizer = train(TextSpec(Normalise(), WordPiece(size=30522)), ENGLISH, report=said.append)
     assert tokenizer.size < 1000
-    assert said == [f"the vocabulary has {tokenizer.size} pieces, 30,522 were asked for: more text gives more"]
+    assert said == [f"the vocabulary has {tokenizer.size} pieces instead of the 30,522 requested: more text would give more"]
 
 
 def test_a_corpus_over_the_budget_is_sampled_and_said() -> None:

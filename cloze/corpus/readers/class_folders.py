@@ -32,17 +32,17 @@ def read_class_folders(folder: Path | str) -> Iterator[Filed]:
     classes = sorted(p for p in Path(folder).iterdir() if p.is_dir() and not p.name.startswith("."))
     if not classes:
         raise TaskError(
-            f"{folder}: a folder without sub-folders; expected one per class, such as neg/1.txt and pos/1.txt, or a file."
+            f"{folder}: this folder has no subfolders; expected one per class, such as neg/1.txt and pos/1.txt, or a file."
         )
     for inside in classes:
         files = sorted(p for p in inside.iterdir() if not p.name.startswith("."))
         if not files:
-            raise TaskError(f"{inside}: no text in this class; expected .txt files.")
+            raise TaskError(f"{inside}: this class has no texts; expected .txt files.")
         for file in files:
             if not file.is_file() or not file.name.endswith(_ENDINGS):
                 raise TaskError(f"{file}: expected a text file (.txt) in the folder of a class. Move it elsewhere.")
             text = read_all(file).strip()
             if not text:
-                raise TaskError(f"{file}: no text in it. Delete the file.")
+                raise TaskError(f"{file}: the file is empty. Delete it.")
             number += 1
             yield Filed(number, text, inside.name)

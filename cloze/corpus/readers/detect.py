@@ -43,12 +43,12 @@ def find_layout(sample: bytes, path: str, asked: Wanted, ending: str = "") -> La
     lines = text.split("\n")
     full = [line for line in lines if line.strip()]
     if not full:
-        return Layout("blank", "nothing to go by")
+        return Layout("blank", "no text to judge by")
     if full[0].lstrip().startswith("<doc ") and full[0].rstrip().endswith(">"):
         return Layout("wiki", "begins with <doc …>")
     found = _structured(text, full, path, asked, ending, whole=whole)
     if found is None and asked.column != COLUMN:
-        raise CorpusError(f"{path}: running text, which has no column {asked.column!r}. Leave out --text for this file.")
+        raise CorpusError(f"{path}: running text, which has no column {asked.column!r}. Omit --text for this file.")
     return found or _prose_layout(lines, full)
 
 
@@ -66,12 +66,12 @@ def _structured(text: str, full: list[str], path: str, asked: Wanted, ending: st
     if ending in (".jsonl", ".ndjson", ".json") or _ARRAY.match(text) or _SPREAD.match(text):
         raise CorpusError(
             f"{path}:1: expected JSON lines, an object on every line, found {full[0][:60]!r}.\n"
-            "  An array becomes JSON lines with: jq -c '.[]' IN > OUT. Text that is no JSON is read with --format line."
+            "  An array becomes JSON lines with: jq -c '.[]' IN > OUT. To read it as plain text: --format line."
         )
     if _MARKUP.match(text):
         raise CorpusError(
             f"{path}:1: HTML or XML, whose tags would be learned as text.\n"
-            "  Take the text out first, or read the file as it is with --format blank."
+            "  Extract the text first, or read the file unchanged with --format blank."
         )
     rows = full[:200]
     for separator, format in (("\t", "tsv"), (",", "csv")):
@@ -81,8 +81,8 @@ def _structured(text: str, full: list[str], path: str, asked: Wanted, ending: st
         if asked.column in header or asked.column.isdecimal():
             return Layout(format, f"its lines are the rows of a table; the text is in the column {asked.column!r}")
         raise CorpusError(
-            f"{no_column(f'{path}:1', asked.column, header)}, or its number where no line names the columns.\n"
-            "  Lines that are no rows of a table are read with --format line."
+            f"{no_column(f'{path}:1', asked.column, header)}, or its number if there is no header.\n"
+            "  To read the lines as plain text: --format line."
         )
     return None
 
@@ -102,14 +102,14 @@ def is_wrapped(lines: list[str]) -> bool:
 def _prose_layout(lines: list[str], full: list[str]) -> Layout:
     inner_blank = any(not line.strip() for line in "\n".join(lines).strip().split("\n"))
     if len(full) >= 8 and is_wrapped(lines):
-        return Layout("book", "lines are cut at a margin: the file is one document, blank lines end paragraphs")
+        return Layout("book", "lines are wrapped: the file is one document, and blank lines end paragraphs")
     if not inner_blank:
         return Layout("line", "no blank lines: every line is a document")
     single = sum(len(split_sentences(line)) == 1 for line in full)
     marked = sum(bool(_LAST_MARK.search(line)) for line in full)
     blocks = len(re.findall(r"\n[^\S\n]*\n\s*", "\n".join(lines).strip())) + 1
     if single >= 0.9 * len(full) and marked >= 0.7 * len(full) and len(full) >= 1.5 * blocks:
-        return Layout("sentence", "blank lines, and nearly every line is one sentence")
+        return Layout("sentence", "nearly every line is one sentence, and blank lines end documents")
     return Layout("blank", "blank lines end documents")
 
 

@@ -26,7 +26,7 @@ def known_encoding(name: str) -> str:
         "".encode(name)  # codecs such as base64 are none of text
     except (LookupError, ValueError):
         raise CorpusError(
-            f"--encoding {name}: no such encoding. Known are utf-8, utf-16, gb18030, big5, shift_jis, cp1252, …"
+            f"--encoding {name}: no such encoding. Examples: utf-8, utf-16, gb18030, big5, shift_jis, cp1252, …"
         ) from None
     return found.name
 
@@ -43,7 +43,7 @@ def find_encoding(sample: bytes, path: str, asked: str = "") -> Encoding:
         raise CorpusError(
             f"{path}: a binary file, not text ({controls:,} control bytes in its first {len(sample):,}).\n"
             "  Expected text, JSON lines, CSV, TSV or Parquet, also as .gz, .xz, .zst or .bz2.\n"
-            "  Is it text in UTF-16? Then say --encoding utf-16-le or utf-16-be."
+            "  If it is UTF-16: --encoding utf-16-le or utf-16-be."
         )
     readable = sample.decode("utf-8", "ignore")
     lost = len(sample) - len(readable.encode())
@@ -59,7 +59,7 @@ def find_encoding(sample: bytes, path: str, asked: str = "") -> Encoding:
             f"{path}: byte {bad:,} (0x{sample[bad]:02x}) is not UTF-8, and the encoding cannot be guessed.\n"
             "  Name it: --encoding NAME, for example shift_jis, koi8-r, cp1251 or cp1252"
         )
-    return Encoding(name, "guessed from its first bytes; --encoding NAME reads another")
+    return Encoding(name, "guessed from its first bytes; --encoding NAME overrides it")
 
 
 def as_utf8(stream: IO[bytes], begin: bytes, encoding: str, path: str) -> IO[bytes]:
@@ -123,7 +123,7 @@ class _Recoded(io.RawIOBase):
             place = self._read - waiting + error.start
             raise CorpusError(
                 f"{self._path}: byte {place:,} (0x{error.object[error.start]:02x}) is not {self._encoding}: {error.reason}.\n"
-                "  Name the file's encoding with --encoding NAME, or take the damaged place out."
+                "  Name the file's encoding with --encoding NAME, or remove the damaged bytes."
             ) from None
         self._read += len(data)
         return text.encode("utf-8", "replace")

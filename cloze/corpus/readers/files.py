@@ -64,7 +64,7 @@ class TextFile:
                 yield stream
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
             raise CorpusError(
-                f"{self.path}: damaged or cut off {self.packing[1:]} file ({error}).\n  Copy or download it again."
+                f"{self.path}: damaged or truncated {self.packing[1:]} file ({error}).\n  Copy or download it again."
             ) from None
         except PermissionError:
             raise CorpusError(f"{self.path}: no permission to read it.") from None
@@ -125,16 +125,16 @@ def _folder(folder: Path, odd: Oddities) -> list[str]:
     taken = []
     for path in inside:
         if not _is_text(path):
-            odd.note("left_out", f"{path}: not text by its name")
+            odd.note("left_out", f"{path}: not text, by its name")
         elif path.parent in with_train and _stem(path) in _OTHER_PARTS:
-            odd.note("left_out", f"{path}: kept apart from train; name the file to read it")
+            odd.note("left_out", f"{path}: not training text, by its name; name the file to read it")
         else:
             taken.append(str(path))
     if not taken:
         raise CorpusError(
             f"{folder}: holds no text file ({len(inside)} other files).\n"
             f"  Expected .txt, .jsonl or .parquet, or files without an ending, also as {', '.join(_PACKED)}. "
-            "Tables (.csv, .tsv) are read when they are named: 'FOLDER/*.csv' --text COLUMN"
+            "Tables (.csv, .tsv) are read if named: 'FOLDER/*.csv' --text COLUMN"
         )
     return taken
 

@@ -99,9 +99,9 @@ def _format(path: Path | str) -> Format:
     raise TaskError(
         f"{path}: cannot tell the format from the name {Path(path).name!r}; known: .tsv, .csv, .jsonl, .parquet, also .gz, .xz.\n"
         + (
-            "  Files of labelled words are for --task token_labelling, and for what it made."
+            "  Files of labelled words are for --task token_labelling, and its folders."
             if ".conll" in "".join(suffixes)
-            else "  Say it with --format tsv, csv, jsonl or parquet."
+            else "  Set --format tsv, csv, jsonl or parquet."
         )
     )
 
@@ -228,7 +228,7 @@ def _separated(
     names = tuple(columns) if columns else tuple(name.strip() for name in first[1])
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise TaskError(f"{path}: two columns are called {twice!r}; expected different names.")
+        raise TaskError(f"{path}: two columns are named {twice!r}; expected different names.")
     return names, _as_wide(path, names, chain([first], records) if columns else records, fault)
 
 
@@ -239,7 +239,7 @@ def _as_wide(path: Path | str, names: Sequence[str], records: Iterable[Record], 
             continue
         unusable(
             path, line, f"{len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
-            f"  A stray separator or quote? --quoting none takes quotes as letters, standard lets them enclose.", fault,
+            f"  A stray separator or quote? --quoting none reads quotes as text; standard lets them enclose cells.", fault,
         )
 
 
@@ -269,7 +269,7 @@ def _records(path: Path | str, separator: str, quoting: Quoting, strict: bool = 
                 line = reader.line_num + 1
         except csv.Error as error:
             raise TaskError(
-                f"{path}:{line}: {error}. A quote that is not closed? --quoting none takes quotes as letters."
+                f"{path}:{line}: {error}. An unclosed quote? --quoting none reads quotes as text."
             ) from None
 
 

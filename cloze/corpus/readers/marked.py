@@ -89,7 +89,7 @@ def _marked(line: int, record: dict[str, Any], names: Names, labelled: bool) -> 
     text, begins = _text(record[names.text], names.text)
     given = record[names.spans]
     if not isinstance(given, list) or not given or not all(_pair(one) for one in given):
-        raise _Wrong(f"{names.spans!r} is no list of pairs; expected the begin and the end of each span: [[0, 4]].")
+        raise _Wrong(f"{names.spans!r} is not a list of pairs; expected the start and the end of each span: [[0, 4]].")
     label = record[names.label] if labelled else None
     if labelled and (not isinstance(label, (str, int)) or isinstance(label, bool) or not str(label).strip()):
         raise _Wrong(f"{names.label!r} is {'empty' if label == '' else repr(label)[:40]}; expected a label.")
@@ -106,7 +106,7 @@ def _text(value: Any, name: str) -> tuple[str, list[Bounds] | None]:
     if isinstance(value, str) and value.strip():
         return without_surrogates(value), None
     if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
-        raise _Wrong(f"{name!r} is no text; expected a text that is not empty, or a list of words.")
+        raise _Wrong(f"{name!r} is not text; expected a text that is not empty, or a list of words.")
     words, begins, place = [without_surrogates(word) for word in value], [], 0
     for word in words:
         begins.append(Bounds(place, place + len(word)))

@@ -60,7 +60,7 @@ def find_pairs(paths: Sequence[str | Path]) -> list[Parallel]:
         else:
             raise CorpusError(
                 f"{key}: {len(files)} file{'s' if len(files) > 1 else ''} of parallel text "
-                f"({', '.join(file.ending for file in files)}); expected two that differ in their ending, such as "
+                f"({', '.join(file.ending for file in files)}); expected two with different endings, such as "
                 f"{Path(key).name}.en and {Path(key).name}.fr, or a table ending in .tsv."
             )
     return found
@@ -121,7 +121,7 @@ def _header(file: TextFile) -> tuple[str, str]:
     if len(columns) != 2 or not all(map(_LANGUAGE.fullmatch, columns)) or columns[0] == columns[1]:
         raise CorpusError(
             f"{file.path}:1: expected a header that names the languages of two columns, such as en<TAB>zh, found "
-            f"{text[:60]!r}.\n  Add such a line; leave out further columns with: cut -f1,2"
+            f"{text[:60]!r}.\n  Add this line; to remove other columns: cut -f1,2"
         )
     return columns[0], columns[1]
 
@@ -148,7 +148,7 @@ def _aligned(first: TextFile, second: TextFile) -> Iterator[_Line]:
                 shorter, longer = (first, second) if left is None else (second, first)
                 raise CorpusError(
                     f"{longer.path}:{number}: this line has no translation: {shorter.path} ends at line {number - 1}.\n"
-                    "  The two files must have the same number of lines, line by line translations of each other."
+                    "  The two files must have the same number of lines, each the translation of the other."
                 )
             if left[1].strip() or right[1].strip():
                 yield left[0], *_both(left[1], right[1], f"{first.path}:{left[0]}")
@@ -157,7 +157,7 @@ def _aligned(first: TextFile, second: TextFile) -> Iterator[_Line]:
 def _both(left: str, right: str, place: str) -> tuple[str, str]:
     if not left.strip() or not right.strip():
         side = "first" if not left.strip() else "second"
-        raise CorpusError(f"{place}: the {side} side of this pair is empty.\n  Leave the pair out on both sides.")
+        raise CorpusError(f"{place}: the {side} side of this pair is empty.\n  Remove the pair on both sides.")
     return left.strip(), right.strip()
 
 

@@ -136,7 +136,7 @@ class _Document:
         """The questions with their lines and places; the whole document is decoded first, so that it is sound."""
         begin = self._skip(0)
         if self._skip(self._decoded(begin)[1]) < len(self.text):
-            raise TaskError(f"{self.path}: not JSON: there is more behind the document.")
+            raise TaskError(f"{self.path}: not JSON: there is more text after the document.")
         for a, (article, _) in enumerate(self._items(self._member(begin, "data", "the document"), "data")):
             inside = f"data[{a}]"
             for p, (paragraph, at) in enumerate(self._items(self._member(article, "paragraphs", inside), inside)):
@@ -194,7 +194,7 @@ class _Document:
             at = self._skip(self._decoded(at)[1])
             at = self._skip(at + 1) if self.text[at] == "," else at
         raise TaskError(
-            f"{self.path}:{line}: {where}: no {name!r}; expected questions as SQuAD has them: "
+            f"{self.path}:{line}: {where}: no {name!r}; expected questions in SQuAD's format: "
             '{"data": [{"paragraphs": [{"context": …, "qas": […]}]}]}.'
         )
 
@@ -236,7 +236,7 @@ def _answers(raw: dict[str, Any], field: str) -> tuple[Stretch, ...]:
             raise _Wrong(f"{field!r}: expected as many texts as starts: {{\"text\": […], \"answer_start\": […]}}.")
         given = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(given, list):
-        raise _Wrong(f"{field!r} is no list; expected [{{\"text\": …, \"answer_start\": …}}].")
+        raise _Wrong(f"{field!r} is not a list; expected [{{\"text\": …, \"answer_start\": …}}].")
     return tuple(_stretch(one, field) for one in given)
 
 
@@ -253,9 +253,9 @@ def misplaced(answer: Stretch, context: str) -> str:
     """What is wrong with an answer that the context does not have at its start, in words."""
     there = context[max(answer.start, 0) : max(answer.start, 0) + len(answer.text)] if answer.start >= 0 else ""
     found = context.find(answer.text)
-    where = f"it begins at {found}" if found >= 0 else "the context does not have it"
-    shown = f"the context has {_short(there)}" if there else "the context has nothing"
-    return f"the answer {_short(answer.text)} does not begin at character {answer.start}, where {shown}; {where}."
+    where = f"it starts at {found}" if found >= 0 else "the context does not have it"
+    shown = f"the context has {_short(there)}" if there else "the context has ended"
+    return f"the answer {_short(answer.text)} does not start at character {answer.start}, where {shown}; {where}."
 
 
 def _short(text: str) -> str:

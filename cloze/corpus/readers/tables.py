@@ -72,7 +72,7 @@ def _rows(lines: _Lines, name: str, format: str) -> Iterator[tuple[int, list[str
                 yield line, cells
             line = reader.line_num + 1
     except csv.Error as error:
-        raise CorpusError(f"{name}:{line}: not {format.upper()}: {error}. A quote that is not closed?") from None
+        raise CorpusError(f"{name}:{line}: not {format.upper()}: {error}. An unclosed quote?") from None
 
 
 def _comma(header: str) -> str:
@@ -99,7 +99,7 @@ class _Lines:
             line = self._text.readline(_LONGEST_ROW)
         except UnicodeDecodeError:
             raise CorpusError(
-                f"{self._name}:{self._number + 1}: not UTF-8 here or soon after.\n"
+                f"{self._name}:{self._number + 1}: not UTF-8 at or near this line.\n"
                 "  Name the file's encoding with --encoding NAME, for example cp1252."
             ) from None
         if not line:
@@ -108,7 +108,7 @@ class _Lines:
         self._row += len(line)
         if self._row >= _LONGEST_ROW:
             raise CorpusError(
-                f"{self._name}:{self._number}: a row of more than {_LONGEST_ROW >> 20} MB. A quote that is not closed?"
+                f"{self._name}:{self._number}: a row of more than {_LONGEST_ROW >> 20} MB. An unclosed quote?"
             )
         return line.replace("\0", "") if "\0" in line else line
 

@@ -17,7 +17,7 @@ from cloze.text.matching import ideograph
 
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
 CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_SENTENCES = '  Whole sentences, to be cut at spaces, are JSON lines: {"text": "It rains ."}'
+_SENTENCES = '  For whole sentences, split at spaces, use JSON lines: {"text": "It rains ."}'
 _TOGETHER = 1000  # texts looked at together
 _LONGEST = 12  # ideographs of a word
 _BETWEEN = "-DOCSTART-"  # a line of its own between documents of CoNLL-2003
@@ -83,7 +83,7 @@ def each_tagged(
     """
     if format == "csv" or format is None and ".csv" in Path(path).suffixes[-2:]:
         where = "--format csv" if format else path
-        raise TaskError(f"{where}: texts of labelled words are in lines (tsv: a word a line) or JSON lines (jsonl).")
+        raise TaskError(f"{where}: labelled words are read from tsv (one word per line) or JSON lines (jsonl).")
     if format in OBJECTS or format is None and holds_objects(path):
         found = _objects(path, text, label, labelled, format, fault)
     elif not labelled and columns is None and format is None and _is_running(path):
@@ -92,7 +92,7 @@ def each_tagged(
         found = _lines(path, text, label, columns, labelled, fault)
     first = next(found, None)
     if first is None:
-        raise TaskError(f"{path}: no texts; expected a word with its label in every line and an empty line behind each text.")
+        raise TaskError(f"{path}: no texts; expected one word with its label per line and an empty line after each text.")
     yield from chain([first], found)
 
 
@@ -153,7 +153,7 @@ def _listed(record: dict[str, Any], name: str, option: str) -> tuple[str, ...]:
     elif isinstance(value, list):  # labels may be numbers
         value = [str(one) if isinstance(one, int) and not isinstance(one, bool) else one for one in value]
     if not isinstance(value, list) or not value or not all(isinstance(one, str) and one.strip() for one in value):
-        raise _Wrong(f"{name!r} is no list of words; expected strings that are not empty: [\"A\", \"word\"].")
+        raise _Wrong(f"{name!r} is not a list of words; expected strings that are not empty: [\"A\", \"word\"].")
     return tuple(one.strip() for one in value)
 
 
@@ -189,9 +189,9 @@ def _of_width(
             unusable(
                 path, number, f"{len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
                 + (
-                    "  Correct the line; if it is the last, the file was cut off: copy it again."
+                    "  Correct the line; if it is the last one, the file is truncated: copy it again."
                     if number != first
-                    else f"  Name every column of the file, in their order: --columns {example}.\n{_SENTENCES}"
+                    else f"  Name all columns of the file in order: --columns {example}.\n{_SENTENCES}"
                 ), fault,
             )
         if not wrong:
@@ -207,14 +207,15 @@ def _refuse_sentences(path: Path | str, texts: Sequence[_Rows], names: Sequence[
     if len(names) > 1 and cells == list(names):
         raise TaskError(
             f"{path}:{number}: this line is a header ({', '.join(cells)}); a file of labelled words has none.\n"
-            f"  Delete the line if each of the others is a word and its label. {_SENTENCES.strip()}"
+            f"  Delete this line if every other line is a word and its label. {_SENTENCES.strip()}"
         )
     place = names.index(text)
     spaced = [(line, row[place]) for rows in texts for line, row in rows if " " in row[place]]
     if 2 * len(spaced) > sum(map(len, texts)):
         line, word = spaced[0]
         raise TaskError(
-            f"{path}:{line}: {word[:40]!r} is no word; expected a word a line and an empty line behind each text.\n{_SENTENCES}"
+            f"{path}:{line}: {word[:40]!r} is not a word; expected one word per line and an empty line after each text.\n"
+            f"{_SENTENCES}"
         )
 
 
@@ -243,7 +244,7 @@ def _place(path: Path | str, names: Sequence[str], name: str, option: str) -> in
     raise TaskError(
         f"{path}: no column {name!r}; it has: {', '.join(names)}.\n"
         + (
-            "  Of CoNLL-U choose words and labels, for example: --text form --label upos"
+            "  For CoNLL-U, choose words and labels, for example: --text form --label upos"
             if names == CONLL_U
             else f"  Choose with {option} NAME, or name the columns of the file: --columns text,label"
         )

@@ -46,7 +46,7 @@ def require_files(paths: Iterable[Path | str]) -> None:
     for path in map(Path, paths):
         if str(path) != "-" and not path.exists():
             others = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-            raise TaskError(f"{path}: no such file. {nearest(path.name, others) if others else 'Its folder is missing too.'}")
+            raise TaskError(f"{path}: no such file. {nearest(path.name, others) if others else 'There is no such folder.'}")
 
 
 def read_all(path: Path | str) -> str:
@@ -55,7 +55,7 @@ def read_all(path: Path | str) -> str:
         try:
             raw = file.read()
         except (EOFError, OSError, lzma.LZMAError) as error:
-            raise TaskError(f"{path}: damaged or not what its name says ({error}).") from error
+            raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
     if b"\0" in raw[:65536]:
         raise TaskError(f"{path}: a binary file, expected UTF-8 text.")
     try:
@@ -79,7 +79,7 @@ def lines(path: Path | str) -> Iterator[Line]:
                 looked += len(raw)
                 yield Line(number, _decoded(path, number, raw.removesuffix(b"\n")).removesuffix("\r"))
         except (EOFError, OSError, lzma.LZMAError) as error:
-            raise TaskError(f"{path}: damaged or not what its name says ({error}).") from error
+            raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def open_text(path: Path | str) -> Iterator[Iterator[str]]:
             read_all(path)  # which says where
             raise
         except (EOFError, OSError, lzma.LZMAError) as error:
-            raise TaskError(f"{path}: damaged or not what its name says ({error}).") from error
+            raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
 
 
 def _decoded(path: Path | str, number: int, raw: bytes) -> str:

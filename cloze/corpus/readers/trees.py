@@ -64,7 +64,7 @@ def each_tree(
         )  # fmt: skip
     if not found and fault is None:
         raise TaskError(
-            f"{path}: no sentences; expected CoNLL-U: ten cells with tabs between, and an empty line behind each sentence."
+            f"{path}: no sentences; expected CoNLL-U: ten tab-separated cells per word, and an empty line after each sentence."
         )
 
 
@@ -87,7 +87,7 @@ def _words(rows: Sequence[Line], told: list[tuple[int, str]]) -> list[tuple[int,
             continue
         cells = [cell.strip() for cell in row.text.split("\t")]
         if len(cells) != len(CONLL_U):
-            told.append((row.number, f"{len(cells)} cells with tabs between, expected the 10 of CoNLL-U ({', '.join(CONLL_U)})."))
+            told.append((row.number, f"{len(cells)} tab-separated cells, expected the 10 of CoNLL-U ({', '.join(CONLL_U)})."))
             return []
         match = _ID.fullmatch(cells[0])
         expected = len(words) + (1 if match is not None and match["kind"] != "." else 0)
@@ -125,5 +125,5 @@ def _check_tree(words: Sequence[tuple[int, list[str]]], relation: int, told: lis
             seen.add(at)
             at = int(heads[at - 1])
         if at:  # without a root there is a circle, too
-            told.append((line, f"the word {place + 1} does not hang on the root: its heads go in a circle."))
+            told.append((line, f"the word {place + 1} is not connected to the root: its heads form a cycle."))
             return

@@ -22,7 +22,7 @@ class Broken:
         for closed, counts in self.counts.items():
             for place in breaks(labels, closed=closed):
                 counts[path] += 1
-                behind = f"behind {labels[place - 1]}" if place else "at the beginning of a text"
+                behind = f"after {labels[place - 1]}" if place else "at the start of a text"
                 self.first.setdefault((closed, path), f"{path}:{at[place]}: {labels[place]} {behind}")
 
     def remarks(self) -> tuple[str, ...]:
@@ -30,9 +30,9 @@ class Broken:
         closed = closes(self.labels)
         made = []
         for path, count in self.counts[closed].items():
-            more = f", and so do {count - 1:,} more labels of the file" if count > 1 else ""
+            more = f", as do {count - 1:,} more labels in this file" if count > 1 else ""
             made.append(
-                f"{self.first[closed, path]} breaks the scheme {'BIOES' if closed else 'BIO'}{more}. They are learned as they "
-                "are; when spans are counted, a label that continues nothing begins one."
+                f"{self.first[closed, path]} breaks the scheme {'BIOES' if closed else 'BIO'}{more}. Training uses them "
+                "unchanged; where spans are counted, a label that continues no span starts one."
             )
         return tuple(made)

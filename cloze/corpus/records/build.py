@@ -39,7 +39,7 @@ def build_records(
                     writer.add(records, encode(records, str(path)))
             return writer.close_with(encode, report)
         except OSError as error:
-            raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was left behind.") from error
+            raise RunError(f"{out}: cannot write the store: {error.strerror}. Nothing was written.") from error
 
 
 class RecordWriter(StoreWriter):

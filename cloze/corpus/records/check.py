@@ -44,11 +44,11 @@ class Shared:
         other = " ".join(self.against)
         if not self.rows:
             return f"{self.path}: no text in common with {other}"
-        rows = "row has a text that is" if self.rows == 1 else "rows have a text that is"
+        rows = "row has a text that also occurs" if self.rows == 1 else "rows have texts that also occur"
         shown = ", ".join(f"line {line} = {path}:{there}" for line, path, there in self.places)
-        contrary = f"; {self.contrary} of them with another answer" if self.contrary else ""
+        contrary = f"; {self.contrary} of them with a different answer" if self.contrary else ""
         return (
-            f"{self.path}: {self.rows:,} of {self.of:,} {rows} in {other}, too ({self.rows / self.of:.1%}; "
+            f"{self.path}: {self.rows:,} of {self.of:,} {rows} in {other} ({self.rows / self.of:.1%}; "
             f"{self.texts:,} different texts){contrary}: {shown}{', …' if self.rows > len(self.places) else ''}"
         )
 
@@ -81,8 +81,8 @@ class RecordFindings:
             told.add(way_out)
         for path, rows in self.rows.items():
             faults = sum(one.path == path for one in self.unusable)
-            bad = f", and there {'is' if faults == 1 else 'are'} {faults:,} fault{'' if faults == 1 else 's'}" if faults else ""
-            found.append(f"{path}: {rows:,} {'row' if rows == 1 else 'rows'} can be used{bad}")
+            bad = f", {faults:,} fault{'' if faults == 1 else 's'}" if faults else ""
+            found.append(f"{path}: {rows:,} usable {'row' if rows == 1 else 'rows'}{bad}")
         return [*found, *map(str, self.shared), *self.remarks]
 
 

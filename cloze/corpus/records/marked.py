@@ -41,7 +41,7 @@ class ClassOfSpans(Answer):
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The texts of a file."""
         if columns.text_b is not None:
-            raise TaskError("corpus.text_b: spans are marked in one text. Leave it out.")
+            raise TaskError("corpus.text_b: spans are marked in one text. Omit it.")
         for one in each_marked(path, Names(columns.text, self.spans, columns.label), fault=fault):
             yield Record(one.line, (one.text,), (one.spans, one.label))
 

@@ -29,7 +29,7 @@ class MatchAnswer(Answer):
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table; a row with an empty text cannot be used."""
         if columns.text_b is None:
-            raise TaskError("corpus.text_b: texts that belong together are two. Name the column of the second.")
+            raise TaskError("corpus.text_b: matching texts come in pairs. Name the column of the second.")
         wanted = {name: option for name, option in wanted_columns(columns).items() if name in columns.texts}
         for line, texts in table_rows(path, columns, fault, wanted):
             empty = [name for name, text in zip(columns.texts, texts, strict=True) if not text.strip()]

@@ -70,7 +70,7 @@ class Records:
         parts = {"parts"} if text_b is not None else set()
         parts |= {"choices"} if self.answer.lists else set()
         if self.answer.lists and (text_b is None or stride is not None):
-            raise RecipeError("records: an answer that chooses among texts needs their column, text_b, and takes no stride.")
+            raise RecipeError("records: a choice among texts needs their column, text_b, and has no stride.")
         self.gives = frozenset({"tokens", "length", "document", "word_start", *parts, *self.answer.gives})
 
     def knowing(self, paths: Sequence[str | Path], tokenizer: Tokenizer) -> Tokenizer:

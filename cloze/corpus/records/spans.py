@@ -42,7 +42,7 @@ class SpanAnswer(Answer):
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The questions of a file: question, context, and the first answer that the context has at its start."""
         if columns.text_b is None:
-            raise TaskError("corpus.text_b: the answer to a question is a span of a second text. Name the field with it.")
+            raise TaskError("corpus.text_b: the answer to a question is a span of a second text. Name its field.")
         for asked in each_question(path, Names(columns.text, columns.text_b, columns.label), fault=fault):
             texts = asked.question.strip(), asked.context
             if not asked.answers:
@@ -82,7 +82,7 @@ class SpanAnswer(Answer):
 
 
 _WAY_OUT = (
-    "  Correct it; or let offsets be found, which leaves out questions whose answers the context does not have: "
+    "  Correct it; or search for the answers, which drops questions whose answers are not in the context: "
     "--set corpus.answer.span.offsets=find"
 )
 

@@ -40,7 +40,7 @@ class TextAnswer(Answer):
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table."""
         if columns.text_b is not None:
-            raise TaskError("corpus.text_b: a text is written for one text. Leave it out.")
+            raise TaskError("corpus.text_b: a text is generated from one text. Omit it.")
         for line, (text, target) in table_rows(path, columns, fault):
             found = references(target)
             if found:

@@ -37,9 +37,9 @@ class TreeAnswers(Answer):
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The sentences of a file; a record's text is its words, each with a space behind it but the last."""
         if columns.text_b is not None:
-            raise TaskError("corpus.text_b: a tree belongs to one sentence. Leave it out.")
+            raise TaskError("corpus.text_b: a tree belongs to one sentence. Omit it.")
         if columns.names is not None:
-            raise TaskError("corpus.columns: CoNLL-U has its own ten columns. Leave it out.")
+            raise TaskError("corpus.columns: CoNLL-U has its own ten columns. Omit it.")
         for tree in each_tree(path, text=columns.text, relation=columns.label, fault=fault):
             yield Record(tree.line, (" ".join(tree.words),), tree)
 

@@ -59,7 +59,7 @@ def windows(lengths: Int64, room: int, stride: int) -> tuple[Int64, Shown]:
     if (several & (left <= stride)).any():
         least = int(left[several].min())
         raise CorpusError(
-            f"records.stride: windows begin {stride} tokens apart, but only {least} tokens of a long text fit into a row of "
+            f"records.stride: windows start {stride} tokens apart, but only {least} tokens of a long text fit into a row of "
             f"{room}: windows would not overlap.\n"
             f"  Give a smaller stride, such as --set corpus.stride={max(least // 2, 1)}, or longer rows."
         )

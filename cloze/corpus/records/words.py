@@ -45,7 +45,7 @@ class WordAnswers(Answer):
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The texts of a file of labelled words; a record's text is its words, each with a space behind it but the last."""
         if columns.text_b is not None:
-            raise TaskError("corpus.text_b: words are labelled in one text. Leave it out.")
+            raise TaskError("corpus.text_b: words are labelled in one text. Omit it.")
         found = each_tagged(
             path, text=columns.text, label=columns.label, columns=columns.names, format=columns.format, fault=fault
         )
