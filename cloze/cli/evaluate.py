@@ -105,9 +105,7 @@ def command(
         suggest("cloze", "predict", checkpoint, files[0], *(["--task", task] if task else []), "--out", "predictions.jsonl")
     for file, differences in compared.items():
         print(f"{file}: {folders[1]} - {folders[0]}, on the same {measured[0][1][file].examples} examples")
-        for name, difference in differences.items():
-            unsure = "" if difference.sure else "  not significant"
-            print(f"  {name:<11}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{unsure}")
+        _show_differences(differences)
 
 
 @dataclass(frozen=True)
@@ -186,6 +184,12 @@ def _show(title: str, one: Evaluation) -> None:
         print(f"  {line}")
     for remark in one.remarks:
         print(f"  note: {remark}")
+
+
+def _show_differences(differences: Mapping[str, Difference]) -> None:
+    for name, difference in differences.items():
+        unsure = "" if difference.sure else "  not significant"
+        print(f"  {name:<11}  {difference.value:<+8.4f}  [{difference.low:+.4f}, {difference.high:+.4f}]{unsure}")
 
 
 def _print_json(folders: list[Path], measured: list[Any], compared: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from cloze.cli import main as frame
+from cloze.cli import verbs
 from cloze.errors import CorpusError, MissingExtra, RunError
 
 
@@ -25,7 +26,7 @@ def verb(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None) ->
             raise error
         print(f"hello {name}")
 
-    monkeypatch.setattr(frame, "import_module", lambda _: SimpleNamespace(command=command))
+    monkeypatch.setattr(verbs, "import_module", lambda _: SimpleNamespace(command=command))
 
 
 def test_the_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def test_the_named_column_is_the_text(
         ("a.txt", '{"id": 1, "content": "One."}\n' * 3, r"a\.txt:1: no column 'text'; it has: content\.\n.*--text NAME"),
         ("a.csv", CSV, r"a\.csv:1: no column 'text'; it has: id, review, label\."),
         ("a", CSV.replace("\n\n", "\n").replace("\nI", " I"), r"a:1: no column 'text'; it has: id, review, label\."),
-        ("a.txt", "id\treview\n1\tGood.\n2\tBad.\n", r"it has: id, review\.\n.*\n  To read the lines as plain text: --format line"),
+        ("a.txt", "id\treview\n1\tGood.\n2\tBad.\n", r"it has: id, review\.\n.*\n  To read the lines as .*: --format line"),
         ("a.json", json.dumps([{"text": "One."}]), r"a\.json:1: expected JSON lines.*\n.*jq -c"),
         ("a.txt", json.dumps([{"text": "One."}], indent=1), "expected JSON lines"),
         ("a.txt", json.dumps({"text": "One."}, indent=1), "expected JSON lines"),
