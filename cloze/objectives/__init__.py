@@ -1,4 +1,4 @@
-"""Objectives: states and a batch in, sums of losses out; and rewriters, which make new fields between passes.
+"""Objectives turn states and a batch into sums of losses; rewriters make new fields between passes.
 
 May import: networks and the foundation; never the data tower.
 To add one: one file with a builder decorated `@register("objective", name)`, and its import line below.

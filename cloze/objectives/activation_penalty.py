@@ -1,4 +1,4 @@
-"""Penalties on the states of a recurrent network: that they are large, or that they change fast (AR and TAR)."""
+"""Penalties on large states of a recurrent network, or on states that change fast (AR and TAR)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from cloze.registry import register
 class ActivationPenalty(Objective):
     """The mean square of a state's numbers, or of their changes from token to token (Merity et al., 2018, §4.6).
 
-    `of: size` is AR and reads `hidden` (B, L, D), behind its dropout; `of: change` is TAR and reads `undropped`. Padding and
-    the borders of texts do not count. It acts in training alone, so that a held-out loss is that of the targets. No parameters.
+    `of: size` is AR and reads `hidden` (B, L, D), after its dropout; `of: change` is TAR and reads `undropped`. Padding and
+    the boundaries of texts do not count. The penalty acts in training only, so that held-out losses do not include it. No
+    parameters.
     """
 
     def __init__(self, *, of: Literal["size", "change"] = "size") -> None:

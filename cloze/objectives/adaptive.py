@@ -24,7 +24,7 @@ class AdaptiveHead(nn.Module):
     """(M, D) to log-probabilities (M, V) (Grave et al., 2017), as Transformer-XL's code lays it out.
 
     The first softmax is over the first cluster's tokens and one entry for each later cluster. Rows are projected to the width
-    of their cluster's vectors where these are narrower. `table` is what the head is tied to; it is not registered here.
+    of their cluster's vectors where these are narrower. `table` is the table that the head is tied to; it is not registered here.
     Parameters: `bias` (V,), `cluster_weight`, `cluster_bias`, `projections.i` (D, E_i) and `tables.i` (V_i, E_i) where not tied.
     """
 
@@ -85,7 +85,7 @@ class AdaptiveHead(nn.Module):
             inside = (targets[chosen] - low)[:, None]
             if number == 0:
                 made.append(-first[chosen].gather(1, inside).squeeze(1))
-            else:  # made even of no rows, so that every rank takes part with all parameters
+            else:  # computed for zero rows too, so that every rank takes part with all parameters
                 within = self._within(number, x[chosen]).gather(1, inside).squeeze(1)
                 made.append(-first[chosen, head + number - 1] - within)
             rows.append(chosen)
@@ -95,11 +95,11 @@ class AdaptiveHead(nn.Module):
         weight, bias = self._vectors(0), self.bias[: self.bounds[0][1]]
         if self.cluster_weight is not None and self.cluster_bias is not None:
             weight, bias = torch.cat([weight, self.cluster_weight]), torch.cat([bias, self.cluster_bias])
-        return _log_shares(F.linear(self._down(0, x), weight, bias))
+        return _log_softmax(F.linear(self._down(0, x), weight, bias))
 
     def _within(self, number: int, x: Tensor) -> Tensor:
         low, high = self.bounds[number]
-        return _log_shares(F.linear(self._down(number, x), self._vectors(number), self.bias[low:high]))
+        return _log_softmax(F.linear(self._down(number, x), self._vectors(number), self.bias[low:high]))
 
     def _vectors(self, number: int) -> Tensor:
         """The rows of a cluster's tokens, (V_i, E_i)."""
@@ -124,12 +124,12 @@ class AdaptiveHead(nn.Module):
 
 
 class AdaptivePrediction(Classify):
-    """`Classify` whose loss never makes the scores of clusters that hold none of the targets."""
+    """`Classify` whose loss skips the scores of clusters that hold no target."""
 
     head: AdaptiveHead
 
     def flops(self, batch: Batch) -> float:
-        """Those of the clusters that hold targets."""
+        """The operations of the clusters that hold targets."""
         return TRAINED * self.head.products(batch[self.targets].long())
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
@@ -158,8 +158,8 @@ def adaptive_prediction(
     """Token prediction by an adaptive softmax with clusters of ids that begin at `cutoffs` (Grave et al., 2017).
 
     Ids must be sorted by frequency. `divide`: vectors of cluster i are `divide^i` times narrower. `tie` shares the vectors of
-    the network's token table, adaptive or not; `tie_projections` also its projections, but for the first cluster's (Dai et al.,
-    2019, the released wt103 model).
+    the network's token table, adaptive or not; `tie_projections` also its projections, except that of the first cluster (Dai
+    et al., 2019, the released wt103 model).
     """
     if tie and table is None:
         raise RecipeError("adaptive_prediction: tie is true, but the network it reads has no token table.")
@@ -182,5 +182,5 @@ def adaptive_prediction(
     return AdaptivePrediction(head, set=set, kind="token_prediction")
 
 
-def _log_shares(scores: Tensor) -> Tensor:
+def _log_softmax(scores: Tensor) -> Tensor:
     return torch.log_softmax(scores if scores.dtype == torch.float64 else scores.float(), dim=-1)

@@ -21,7 +21,7 @@ _LEAK = 0.1  # of the leaky rectifier
 
 
 class ArcHead(nn.Module):
-    """Four views of every word, as a dependent and as a head, of arcs and of relations, and what scores pairs of them.
+    """Four views of every word, as dependent and as head, for arcs and for relations, and the bilinear scores of pairs.
 
     Parameters: `root` (D), the state of the root; `views.*`; `arc` (A + 1, A); `relation` (C, R + 1, R + 1).
     """
@@ -44,9 +44,10 @@ class ArcHead(nn.Module):
         return views
 
     def arcs(self, views: Tensor, sizes: Tensor) -> Tensor:
-        """(N, T, T + 1): how well each head (the root first) fits each word, from views (N, T, V) of sentences of `sizes` words.
+        """(N, T, T + 1): the score of each head (the root first) for each word, from views (N, T, V) of sentences of `sizes`
+        words.
 
-        No word is its own head, nor are positions behind the sentence: these score -inf.
+        A word cannot be its own head, and positions after the sentence are no heads: they score -inf.
         """
         dependent, head = self._parts(views)[:2]
         head = torch.cat([self._root(views)[0].expand(len(views), 1, -1), head], 1)
@@ -56,7 +57,7 @@ class ArcHead(nn.Module):
         return scores.masked_fill(absent, -torch.inf)
 
     def relations(self, views: Tensor, heads: Tensor) -> Tensor:
-        """(N, T, C): how well each relation fits each word and its head (N, T), 0 for the root."""
+        """(N, T, C): the score of each relation for each word and its head (N, T), 0 for the root."""
         dependent, head = self._parts(views)[2:]
         head = torch.cat([self._root(views)[1].expand(len(views), 1, -1), head], 1)
         chosen = head.gather(1, heads[:, :, None].expand(-1, -1, head.shape[2]))
@@ -79,8 +80,8 @@ def _with_one(x: Tensor) -> Tensor:
 class Arcs(TargetsAtPositions):
     """Sum over words of the cross-entropies of their head, `targets/<heads>`, and of the relation to it, `targets/<set>`.
 
-    The targets of a row are the words of one sentence, in their order. Its scores are the views (M, V) of the words, from which
-    `ArcHead` scores pairs. Metrics: `correct`, the words whose head is the best one; a tree is not looked for.
+    The targets of a row are the words of one sentence, in order. The scores are the views (M, V) of the words, from which
+    `ArcHead` scores pairs. Metric `correct`: the words whose highest-scoring head is right, without a search for a tree.
     """
 
     head: ArcHead
@@ -98,12 +99,12 @@ class Arcs(TargetsAtPositions):
         return views.flatten(0, 1).index_select(0, batch[self.target_positions].long())
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """The summed loss in float32 or float64; words of weight 0 may be heads, and are not asked."""
+        """The summed loss in float32 or float64; words of weight 0 may be heads, but have no target."""
         views = wide(scores)
         positions = batch[self.target_positions].long()
         if not len(positions):
             return Loss(sum((part.sum() for part in self.parameters()), views.sum()) * 0.0, {"correct": views.sum() * 0.0})
-        real = torch.cat([positions.new_ones(1) > 0, positions[1:] > positions[:-1]])  # targets that pad a batch stand at place 0
+        real = torch.cat([positions.new_ones(1) > 0, positions[1:] > positions[:-1]])  # targets that pad a batch have position 0
         weights = batch[self.weights][real] if self.weights in batch else torch.ones_like(positions[real])
         chains = chains_of(positions[real] // batch["tokens"].shape[1])
         laid = chains.laid(views[real])
@@ -119,7 +120,7 @@ class Arcs(TargetsAtPositions):
 
 
 def _entropies(scores: Tensor, targets: Tensor) -> Tensor:
-    """(N, T) from scores (N, T, C); what cannot be answered has a finite loss that is not counted."""
+    """(N, T) from scores (N, T, C); impossible targets get a finite loss that is not counted."""
     found = -scores.log_softmax(2).gather(2, targets[:, :, None]).squeeze(2)
     return torch.where(found.isfinite(), found, 0.0)
 
@@ -138,11 +139,11 @@ def arcs(
 ) -> Arcs:
     """The head of each word and the relation to it (Dozat and Manning, 2017, §2.2; widths and dropout are those of §3.1).
 
-    A word is seen in four ways, as a dependent and as a head, by a linear map and a leaky rectifier of `arc_width` or
-    `relation_width`; a pair of words is scored by a bilinear form. The root has a state of its own. Forms begin at 0, so that all
-    heads and relations are equally likely. `dropout` falls on the states and on the views.
+    A linear map and a leaky rectifier make four views of a word, as dependent and as head, of `arc_width` or `relation_width`; a
+    bilinear form scores pairs of words. The root has a state of its own. The forms start at 0, so that all heads and relations
+    are equally likely. `dropout` acts on the states and on the views.
 
-    Differs: every number is dropped for itself, where the authors drop the same ones in all words of a sentence.
+    Differs: every number is dropped independently; the authors drop the same numbers in all words of a sentence.
     """
     head = ArcHead(
         width=width, classes=classes, arc_width=arc_width, relation_width=relation_width, dropout=dropout, clock=clock

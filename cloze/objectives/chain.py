@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: What a move that is not allowed scores: far below everything that a network says, and still a number.
+#: The score of a move that is not allowed: far below any score of a network, but finite.
 FORBIDDEN = -1e4
 
 
@@ -31,7 +31,7 @@ class Chains(NamedTuple):
     sizes: Tensor
 
     def laid(self, rows: Tensor) -> Tensor:
-        """Rows (M, …) as (N, T, …), zeros behind the end of each chain."""
+        """Rows (M, …) as (N, T, …), zeros after the end of each chain."""
         shape = (len(self.sizes), int(self.sizes.max()), *rows.shape[1:])
         return rows.new_zeros(shape).index_put((self.chain, self.place), rows)
 
@@ -66,17 +66,18 @@ def path_score(scores: Tensor, sizes: Tensor, moves: Moves, labels: Tensor) -> T
 
 
 def best_path(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
-    """(N, T): the sequence with the highest score (Viterbi), of equals the one with the lower numbers at its end; 0 behind it."""
+    """(N, T): the sequence with the highest score (Viterbi), among equals the one with the lower labels at its end; 0 after
+    its end."""
     best = scores[:, 0] + moves.start
     back = []
     for place in range(1, scores.shape[1]):
         reached, came = (best[:, :, None] + moves.between).max(1)
-        goes_on = (place < sizes)[:, None]
-        best = torch.where(goes_on, reached + scores[:, place], best)
-        back.append(torch.where(goes_on, came, torch.arange(scores.shape[2], device=scores.device)))
+        running = (place < sizes)[:, None]
+        best = torch.where(running, reached + scores[:, place], best)
+        back.append(torch.where(running, came, torch.arange(scores.shape[2], device=scores.device)))
     label = (best + moves.end).argmax(1)
     path = [label]
-    for came in reversed(back):  # behind a chain's end every label came from itself
+    for came in reversed(back):  # after a chain's end every label came from itself
         label = came.gather(1, label[:, None]).squeeze(1)
         path.append(label)
     found = torch.stack(path[::-1], 1)
@@ -84,7 +85,7 @@ def best_path(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
 
 
 def marginals(scores: Tensor, sizes: Tensor, moves: Moves) -> Tensor:
-    """(N, T, K): how probable each label is at each place, all sequences considered; 0 behind a chain's end.
+    """(N, T, K): the marginal probability of each label at each position; 0 after a chain's end.
 
     They are the gradient of `log_total` by the scores.
     """

@@ -1,4 +1,4 @@
-"""Choose one of the rows that were made from a record: a softmax over the texts that it offers."""
+"""Choose one of the rows made from a record: a softmax over the texts that it offers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Choose(Objective):
     """Sum over the records of -log softmax of the right row's score among the rows of its `owner`.
 
     `targets/<set>` (R,) is 1 in the right row of each record and 0 in the others. Each record counts 1. The loss of a record that
-    offers one text is 0, and that of K equal scores ln K. Metric: `correct`, the records whose first highest score is right.
+    offers one text is 0, and that of K equal scores is ln K. Metric `correct`: the records whose first highest score is right.
     """
 
     def __init__(self, head: nn.Module, *, set: str, reading: Read = "summary") -> None:
@@ -44,15 +44,15 @@ class Choose(Objective):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; no rows give a zero connected to the parameters."""
         logits, owner = wide(scores), batch["owner"].long()
-        right = batch[self.targets][: len(owner)] > 0  # padding comes behind the targets
-        log_shares = log_softmax_within(logits, owner)
-        total = -torch.where(right, log_shares, 0.0).sum()
+        right = batch[self.targets][: len(owner)] > 0  # padding follows the targets
+        log_probabilities = log_softmax_within(logits, owner)
+        total = -torch.where(right, log_probabilities, 0.0).sum()
         best = first_best(logits.detach(), owner)
         correct = right[best].to(logits.dtype).sum() if len(best) else logits.detach().sum() * 0
         return Loss(total, {"correct": correct})
 
     def flops(self, batch: Batch) -> float:
-        """Those of the head for every row."""
+        """The operations of the head for every row."""
         return TRAINED * products(self) * batch["owner"].shape[0]
 
 
@@ -88,9 +88,9 @@ def choose(
     width: Given[int],
     clock: Given[Clock],
 ) -> Choose:
-    """The right one of the rows of a record: a score for each from its summary, and a softmax among them.
+    """The right row of a record: a score for each row from its summary, and a softmax over the record's rows.
 
-    The head is that of `regress` with one output. Parameters: as there.
+    The head and its parameters are those of `regress` with one output.
     """
     head = summary_head(
         classes=1, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,
@@ -99,4 +99,4 @@ def choose(
     return Choose(head, set=set, reading=reading)
 
 
-choose.likelihood = False  # type: ignore[attr-defined]  # shares of right rows are no baseline for a softmax among the rows of a record
+choose.likelihood = False  # type: ignore[attr-defined]  # frequencies of right rows are no baseline for a softmax within a record

@@ -1,4 +1,4 @@
-"""Heads that a checkpoint chooses: the recipe says what is asked, the network that it begins with how such a head is built."""
+"""Heads that depend on the checkpoint: the recipe names the task, the network it starts from decides how the head is built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pool = Literal["auto", "summary", "mean"]
 
 class Predicts(NamedTuple):
     """A head that predicts tokens: its name, the registered objective that it is, with its arguments, and the state it reads
-    where that is not the objective's first."""
+    if that is not the objective's first."""
 
     name: str
     part: str
@@ -26,11 +26,11 @@ class Predicts(NamedTuple):
 class Start(NamedTuple):
     """What is known of the checkpoint that a network begins with.
 
-    `layers` above the embeddings; `heads`: what transformers' classes of its architecture have between the summary and the
-    outputs, by role (`classifier`, `chooser`), as arguments; `plain`: the transform and the norm's epsilon of a head of its own
-    whose dense map has no offsets; `sums_up`: a head of it was trained on the token that sums up a text; `pooled`: the state of
-    one token is a poor summary. `given` layers can be read, the words themselves among them; 0: the top one alone. `predicts`:
-    its head that predicts tokens.
+    `layers` above the embeddings. `heads`: what transformers' classes of its architecture have between the summary and the
+    outputs, by role (`classifier`, `chooser`), as arguments. `plain`: the transform and the norm's epsilon of a head of its own
+    whose dense map has no bias. `sums_up`: one of its heads was trained on the summary token. `pooled`: the state of one token
+    is a poor summary. `given`: how many layers can be read, embeddings included; 0: only the top one. `predicts`: its head that
+    predicts tokens.
     """
 
     order: str
@@ -44,10 +44,10 @@ class Start(NamedTuple):
 
 
 class Chosen(Protocol):
-    """An objective of a recipe that is another one once the checkpoint is known."""
+    """An objective of a recipe that is replaced by another one once the checkpoint is known."""
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
-        """The registered objective that stands for it, and its arguments."""
+        """The registered objective that replaces it, and its arguments."""
         ...
 
 
@@ -65,14 +65,14 @@ def head_of(start: Start, pool: Pool, role: str = "classifier") -> dict[str, Any
     if start.plain is not None:
         transform, epsilon = start.plain
         return {**read, "transform": transform, "norm_epsilon": epsilon, "biases": False}
-    said = start.heads.get(role, {"pool": True})
-    if "pool" not in said:
-        return {**read, **said}
+    arguments = start.heads.get(role, {"pool": True})
+    if "pool" not in arguments:
+        return {**read, **arguments}
     return {**read, "transform": "tanh"} if pool == "mean" else {"pool": True}
 
 
 def plain_map(start: Start) -> dict[str, Any]:
-    """The arguments of a dense map and a norm without offsets, where the checkpoint has a head with these; else none."""
+    """The arguments of a dense map and a norm without biases if the checkpoint has a head with these; else none."""
     if start.plain is None:
         return {}
     transform, epsilon = start.plain
@@ -83,14 +83,15 @@ def plain_map(start: Start) -> dict[str, Any]:
 class TextClassification:
     """The class of a text from its summary, by the head that transformers' `…ForSequenceClassification` has for such a network.
 
-    Left to right: one linear map on the last token, without a bias (GPT-2). A head with a dense map and a norm without offsets:
-    these two and linear (ModernBERT). Else as in the class of the checkpoint's architecture: dense, GELU, linear (ELECTRA); one
-    linear map (XLM, FlauBERT); dense, tanh, linear (BERT, RoBERTa, ALBERT), which a network without such a class gets, too.
-    Vectors without layers above them get one linear map (fastText). Recurrent networks and windows: one linear map on the last
-    token's state with the maximum and the mean of all of them (concat pooling).
+    - Left to right: one linear map on the last token, without a bias (GPT-2).
+    - A checkpoint with a head of a dense map and a norm without biases: these two and a linear map (ModernBERT).
+    - Other encoders, as in the class of the architecture: dense, GELU, linear (ELECTRA); one linear map (XLM, FlauBERT); dense,
+      tanh, linear (BERT, RoBERTa, ALBERT, and networks without such a class).
+    - Vectors without layers above them: one linear map (fastText).
+    - Recurrent networks and windows: one linear map on the last token's state, the maximum and the mean (concat pooling).
 
-    `pool`: what is classified, the token that sums a text up (`summary`) or the `mean` of all. By itself it is the mean where
-    transformers' class has one (ModernBERT's `classifier_pooling`) and no head was trained on the summary; for other networks
+    `pool` is what is classified: the summary token (`summary`) or the `mean` of all tokens. With `auto` it is the mean if
+    transformers' class uses one (ModernBERT's `classifier_pooling`) and no head was trained on the summary; for other networks
     transformers has no class for the mean.
 
     With `soft` the targets are probabilities of the classes, and the loss is that of `soft_classification`.
@@ -102,20 +103,20 @@ class TextClassification:
         self.set, self.dropout, self.pool, self.soft = set, dropout, pool, soft
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
-        """`classify`, `relation_prediction` for a network that sums up a text by a pooler, or `pooled_classification`."""
+        """`relation_prediction` for a network with a pooler, `pooled_classification` for a recurrent one, else `classify`."""
         if self.soft is not None:
             own = {"set": self.set, "dropout": self.dropout, "loss": self.soft}
             return "soft_classification", {**own, **head_of(start, self.pool)}
         if start.pooled:
             pool = "mean" if self.pool == "mean" else "concat"
             return "pooled_classification", {"set": self.set, "dropout": self.dropout, "pool": pool}
-        said, head = {"set": self.set, "dropout": self.dropout}, head_of(start, self.pool)
-        return ("relation_prediction" if "pool" in head else "classify"), {**said, **head}
+        own, head = {"set": self.set, "dropout": self.dropout}, head_of(start, self.pool)
+        return ("relation_prediction" if "pool" in head else "classify"), {**own, **head}
 
 
 @register("objective", "text_regression")
 class TextRegression:
-    """The number of a text, by a head of one output that is otherwise that of `text_classification`."""
+    """The number of a text, by the head of `text_classification` with one output."""
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
@@ -127,7 +128,7 @@ class TextRegression:
 
 @register("objective", "text_several")
 class TextSeveral:
-    """The classes of a text that may have any number of them, by the head of `text_classification`."""
+    """Any number of classes of a text, by the head of `text_classification`."""
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
         self.set, self.dropout, self.pool = set, dropout, pool
@@ -154,8 +155,8 @@ class TextChoice:
 class WordLabelling:
     """The label of each word, by the head that transformers' `…ForTokenClassification` has for such a network.
 
-    One linear map; a head with a dense map and a norm without offsets gets these two in front of it (ModernBERT).
-    `encoder`: the width of an LSTM in each direction above the network, which no such class has.
+    One linear map; if the checkpoint has a head with a dense map and a norm without biases, these two come before it
+    (ModernBERT). `encoder` is the width of an LSTM in each direction above the network; transformers has no class for that.
     """
 
     def __init__(self, *, set: str = "label", encoder: OptionalWidth = 0, dropout: BelowOne = 0.1) -> None:
@@ -163,15 +164,16 @@ class WordLabelling:
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
-        said: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
-        return "sequence_labelling", said | ({} if self.encoder else plain_map(start))
+        own: dict[str, Any] = {"set": self.set, "encoder": self.encoder, "dropout": self.dropout}
+        return "sequence_labelling", own | ({} if self.encoder else plain_map(start))
 
 
 @register("objective", "answer_extraction")
 class AnswerExtraction:
     """Where the answer to a question begins and ends, by the head that transformers' `…ForQuestionAnswering` has.
 
-    One linear map to two scores; a head with a dense map and a norm without offsets gets these two in front of it (ModernBERT).
+    One linear map to two scores; if the checkpoint has a head with a dense map and a norm without biases, these two come before
+    it (ModernBERT).
     """
 
     def __init__(self, *, set: str = "answer", dropout: BelowOne = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""Classify what stands at given positions: the one class behind token prediction, token labelling and relations."""
+"""Classify states at given positions: what token prediction, token labelling and relation prediction share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from cloze.registry import Given, register
 class Classify(TargetsAtPositions):
     """Sum of cross-entropies of `targets/<set>` at `positions/<set>` of one reading.
 
-    `reading` is the name of what is read: `hidden` (B, L, D), where positions are flat indices into B*L, or `summary`
-    (E, D), where they are examples. A head with one output is asked yes or no (binary cross-entropy). With `everywhere`
-    the targets need no positions: every position that is not padding has one, (B*L,).
+    `reading` is the state that is read: `hidden` (B, L, D), where positions are flat indices into B*L, or `summary` (E, D),
+    where they are examples. The loss of a head with one output is binary cross-entropy. With `everywhere` the field
+    `positions` may be absent: every position that is not padding then has a target, (B*L,).
     `smoothing` spreads that share of a target evenly over all classes; `z_loss` weighs the square of the logarithm of the
     softmax's denominator while training (see `token_prediction`).
-    Metrics: `correct`, and of yes or no `positive`, the targets that are yes.
+    Metrics: `correct`; with one output also `positive`, the number of targets that are 1.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class Classify(TargetsAtPositions):
         self.head = head
         self.kind = kind
         if not 0.0 <= smoothing < 1.0:
-            raise RecipeError(f"smoothing: {smoothing} is not a share of a target. Expected 0 <= smoothing < 1.")
+            raise RecipeError(f"smoothing: {smoothing} is out of range. Expected 0 <= smoothing < 1.")
         if not z_loss >= 0.0:
-            raise RecipeError(f"z_loss: {z_loss} is no weight. Expected 0 or more, such as 1e-4.")
+            raise RecipeError(f"z_loss: {z_loss} is negative. Expected 0 or more, such as 1e-4.")
         self.smoothing, self.z_loss = smoothing, z_loss
         self.everywhere = everywhere
         self.reads = (reading,)
@@ -87,7 +87,7 @@ class Classify(TargetsAtPositions):
         return Loss(losses.sum(), {"correct": correct.sum(), "positive": positive.sum()})
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """Loss and metrics from the readings; the scores of a vocabulary never exist all at once."""
+        """Loss and metrics from the readings; a vocabulary's scores are computed in blocks, never all at once."""
         if not isinstance(self.head, VocabularyHead):
             return self.loss(self.scores(readings, batch), batch)
         rows = self.head.transform_rows(self.rows(readings, batch))
@@ -109,7 +109,7 @@ class Classify(TargetsAtPositions):
 
 
 def means(states: Tensor, batch: Batch) -> Tensor:
-    """The mean of the states (B, L, D) of each row's tokens, (B, D); padding has no part in it."""
+    """The mean of the states (B, L, D) of each row's tokens, (B, D), without padding."""
     if "block" not in batch:
         return states.mean(1)
     real = (batch["block"] > 0).unsqueeze(-1).to(states.dtype)
@@ -117,7 +117,7 @@ def means(states: Tensor, batch: Batch) -> Tensor:
 
 
 class ClassifyMean(Classify):
-    """`Classify` of texts by the mean of the states of all their tokens, special ones included; padding has no part in it.
+    """`Classify` of texts by the mean of the states of all their tokens, special tokens included, padding excluded.
 
     Reads `hidden` (B, L, D); positions are rows.
     """
@@ -132,7 +132,7 @@ class ClassifyMean(Classify):
         return means(readings["hidden"], batch).index_select(0, batch[self.target_positions].long())
 
     def flops(self, batch: Batch) -> float:
-        """Those of the head for every target."""
+        """The operations of the head for every target."""
         return TRAINED * products(self) * batch[self.target_positions].shape[0]
 
 
@@ -150,13 +150,13 @@ def classify(
     width: Given[int],
     clock: Given[Clock],
 ) -> Classify:
-    """Classify what stands at the positions of a set: the general form, with a softmax over `classes`.
+    """Softmax classification over `classes` at the positions of a set: the general form.
 
-    With `reading: mean` it is the mean of a text's tokens.
+    `reading: mean` classifies the mean of a text's tokens. A `transform` puts a dense map and a non-linearity before the output,
+    `norm_epsilon` a layer norm after them; with `biases: false` neither has a bias (ModernBERT's head). With
+    `output_bias: false` the output has none (GPT-2).
 
-    A transform may be followed by a norm (`norm_epsilon`); without `biases` neither it nor the dense map has offsets. That is
-    what stands before the classes in ModernBERT. Without `output_bias` the classes have none (GPT-2).
-    Parameters: `head.dense.*` and `head.norm.*` where asked for, `head.output.*`.
+    Parameters: `head.output.*`; with a transform `head.dense.*`, with a norm `head.norm.*`.
     """
     if transform is None and (norm_epsilon is not None or not biases):
         raise RecipeError("classify: norm_epsilon and biases belong to the dense map of a `transform`; choose one, such as gelu.")

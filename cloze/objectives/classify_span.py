@@ -23,12 +23,12 @@ Pool = Literal["first", "mean", "ends"]
 
 @register("objective", "classify_span")
 class ClassifySpan(TargetsAtPositions):
-    """One of `classes` for `spans` spans together, from what `pool` makes of the states of each, side by side.
+    """One of `classes` for `spans` spans together: the vectors that `pool` makes of the spans, concatenated.
 
-    `first`: the state of its first token (Devlin et al., 2019, §5.3, of words); `mean`: the mean of its states (R-BERT: Wu and
-    He, 2019, §3.2); `ends`: the states of its first and last token side by side (Lee et al., 2017, §4). `positions/<set>`
-    (M, 2 · spans) are the first and the last token of each span, in one row. Labelled text says how many `spans` and `classes`
-    there are. Parameters: `head.dense.*` with a transform, `head.output.*`. Metrics: `correct`.
+    `first`: the state of its first token (Devlin et al., 2019, §5.3, of words); `mean`: the mean of its states (R-BERT: Wu
+    and He, 2019, §3.2); `ends`: the states of its first and last token, concatenated (Lee et al., 2017, §4).
+    `positions/<set>` (M, 2 · spans) are the first and the last token of each span, in one row. Labelled text provides `spans`
+    and `classes`. Parameters: `head.dense.*` with a transform, `head.output.*`. Metrics: `correct`.
     """
 
     head: ClassHead
@@ -42,14 +42,14 @@ class ClassifySpan(TargetsAtPositions):
         states = spans * (2 if pool == "ends" else 1)
         self.head = ClassHead(width=states * width, classes=classes, transform=transform, dropout=Dropout(dropout, clock))
         self.reads = ("hidden",)
-        self.at = () if pool == "mean" else (self.target_positions,)  # a mean reads what lies between
+        self.at = () if pool == "mean" else (self.target_positions,)  # a mean reads the states between them too
 
     def vectors(self, hidden: Tensor, positions: Tensor) -> Tensor:
-        """What is read of every span, (M, spans · D) or twice as wide, from states (B, L, D) and positions (M, 2 · spans)."""
+        """The vectors of the spans, (M, spans · D) or twice as wide, from states (B, L, D) and positions (M, 2 · spans)."""
         flat, first, last = hidden.flatten(0, 1), positions[:, 0::2], positions[:, 1::2]
         if self.pool == "mean":
             length = hidden.shape[1]
-            sums = F.pad(hidden.cumsum(1, dtype=torch.float64), (0, 0, 1, 0))  # before each token of a row, and behind the last
+            sums = F.pad(hidden.cumsum(1, dtype=torch.float64), (0, 0, 1, 0))  # before each token of a row, and after the last
             row = first // length
             found = (sums[row, last % length + 1] - sums[row, first % length]) / (last + 1 - first)[..., None]
             found = found.to(hidden.dtype)

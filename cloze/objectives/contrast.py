@@ -1,4 +1,4 @@
-"""Tell the one key that belongs to a query from those of the other examples in the batch (InfoNCE)."""
+"""Distinguish the key of a query from the keys of the other examples of the step (InfoNCE)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Contrast(Objective):
     """The noise-contrastive bound on mutual information (van den Oord et al., 2018, eq. 4; InfoWord: Kong et al., 2020).
 
     `query` and `key` are summaries (E, D); example i's query belongs to its own key, and the keys of the other examples of
-    the step are the negatives, except those made of the same tokens as its own (`tokens` of the pass's view). The
-    score is the product, divided by `temperature`; `normalise` makes it a cosine. `project` maps queries and keys, each by
-    a matrix of its own, to that width first. Metrics: `correct`. Parameters: `head.query.*`, `head.key.*` with `project`.
+    the step are the negatives, except those with the same tokens as its own (`tokens` of the pass's view). The
+    score is the dot product divided by `temperature`; `normalise` makes it a cosine. `project` first maps queries and keys, each
+    by its own matrix, to that width. Metrics: `correct`. Parameters: `head.query.*`, `head.key.*` with `project`.
 
-    The loss does not depend on how a step is divided into micro-batches and between processes (`scope: step`); that on held-out
-    examples has the negatives of a micro-batch.
+    The loss does not depend on how a step is divided into micro-batches and between processes (`scope: step`); the held-out loss
+    uses the negatives of a micro-batch.
     """
 
     scope: Literal["row", "batch", "step"] = "step"
     head: nn.ModuleDict
-    instead: Callable[[Mapping[str, Tensor]], Loss] | None = None  # what makes the loss where a step is divided
+    instead: Callable[[Mapping[str, Tensor]], Loss] | None = None  # computes the loss if a step is divided
 
     def __init__(
         self, *, project: Width | None = None, temperature: Positive = 1.0, normalise: bool = False, width: Given[int]
@@ -56,12 +56,12 @@ class Contrast(Objective):
         return _firsts(batch["tokens"], batch.get("block")).sum(dtype=torch.float32)
 
     def flops(self, batch: Batch) -> float:
-        """Every query meets every key."""
+        """The operations of the maps and of the products of every query with every key."""
         rows = int(_firsts(batch["tokens"], batch.get("block")).sum())
         return TRAINED * rows * (maps(self.head) + rows * self.width)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """(E, E): each query with every key; minus infinity where another example's key has the tokens of its own."""
+        """(E, E): each query with every key; minus infinity where another example has the same tokens as the query's own."""
         return self._products(self.kept(readings, batch))
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
@@ -70,12 +70,13 @@ class Contrast(Objective):
         return self.compare(kept) if self.instead is None else self.instead(kept)
 
     def kept(self, readings: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """What of these examples all others of the step meet: `query` and `key` (E, D), and what is `known` of the keys (E,)."""
+        """What the other examples of the step need of these: `query` and `key` (E, D), and `known` (E,), the keys'
+        fingerprints."""
         found = {name: self._mapped(name, readings[name]) for name in self.reads}
         return {**found, "known": fingerprints(batch["tokens"], batch.get("block"))}
 
     def compare(self, kept: Mapping[str, Tensor]) -> Loss:
-        """The sum of losses of the examples of which this was kept."""
+        """The sum of the losses of the examples that `kept` was called for."""
         return _loss_of(self._products(kept))
 
     def _products(self, kept: Mapping[str, Tensor]) -> Tensor:

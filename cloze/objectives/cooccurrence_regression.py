@@ -1,4 +1,4 @@
-"""Say how often two words occur together: GloVe's weighted least squares over the cells of a matrix."""
+"""Predict how often two words occur together: GloVe's weighted least squares over the cells of a matrix."""
 
 from __future__ import annotations
 

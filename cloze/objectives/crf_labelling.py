@@ -21,10 +21,10 @@ Scheme = Literal["none", "bio", "bioes"]
 
 
 class CrfLabelling(SequenceLabelling):
-    """Sum over texts of the negative log-likelihood of their labels `targets/<set>`, which stand at flat `positions/<set>`.
+    """Sum over texts of the negative log-likelihood of their labels `targets/<set>`, at flat `positions/<set>`.
 
-    The targets of a row are one chain, in their order, whatever is between their positions: pieces that continue a word, special
-    tokens and padding are no part of it. Parameters: those of `LabellingHead`, `start` (C,), `end` (C,), `moves` (C, C).
+    The targets of a row form one chain, in order; positions without a target (pieces that continue a word, special tokens,
+    padding) are not part of it. Parameters: those of `LabellingHead`, `start` (C,), `end` (C,), `moves` (C, C).
     """
 
     chained = True
@@ -50,7 +50,7 @@ class CrfLabelling(SequenceLabelling):
         return Loss(total.sum(), {})
 
     def decided(self, scores: Tensor, sizes: Tensor, names: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """The labels of the best sequence of each text that `scheme` allows, and how probable each is among such sequences.
+        """The labels of the best sequence of each text that `scheme` allows, and the probability of each among such sequences.
 
         In float64, so that the probabilities of a long text do not drift.
         """
@@ -61,15 +61,15 @@ class CrfLabelling(SequenceLabelling):
         chains = chains_of(torch.repeat_interleave(sizes))
         laid = chains.laid(scores)
         path = best_path(laid, chains.sizes, moves)
-        share = marginals(laid, chains.sizes, moves).gather(2, path[:, :, None]).squeeze(2)
-        return path[chains.chain, chains.place], share[chains.chain, chains.place]
+        probability = marginals(laid, chains.sizes, moves).gather(2, path[:, :, None]).squeeze(2)
+        return path[chains.chain, chains.place], probability[chains.chain, chains.place]
 
     def _moves(self, scores: Tensor) -> Moves:
         return Moves(*(part.to(scores) for part in (self.start, self.end, self.moves)))
 
 
 def scheme_moves(names: Sequence[str], scheme: Scheme) -> Moves:
-    """0 for what a scheme allows and `FORBIDDEN` for all else; `names` are the labels in the order of their numbers.
+    """0 for moves that a scheme allows and `FORBIDDEN` for others; `names` are the labels in the order of their numbers.
 
     In both schemes I- and E- continue a span of their kind; in `bioes` nothing else follows a span that is still open.
     """
@@ -97,13 +97,13 @@ def crf_labelling(
 ) -> CrfLabelling:
     """A label for each word by a conditional random field above a linear map on `hidden`, or on a task model's LSTMs.
 
-    `encoder` and `dropout` as in `sequence_labelling`. `scheme`: which sequences may be answered: with `bio` no I- (or E-) that
-    continues nothing, with `bioes` also no span without its end; with `none` all. It does not touch the training: the sum runs
-    over all sequences. Labels without a prefix, as parts of speech are, may follow one another in any scheme. All moves begin
-    at 0, which is `sequence_labelling`.
+    `encoder` and `dropout` as in `sequence_labelling`. `scheme` restricts the sequences that are predicted: `bio` forbids an
+    I- (or E-) that continues nothing, `bioes` also a span without its end, `none` forbids nothing. Training is not
+    restricted: the sum runs over all sequences. Labels without a prefix, such as parts of speech, may follow one another in
+    any scheme. All moves start at 0, which equals `sequence_labelling`.
 
-    Differs: Lample et al. (2016) train by SGD with rates that move the chain as well; at rates for fine-tuning it hardly moves,
-    so a recipe gives heads a higher rate (`layerwise_rates: {heads: 20}`).
+    Differs: Lample et al. (2016) train by SGD with learning rates that train the moves, too; at rates for fine-tuning they
+    hardly change, so a recipe gives heads a higher rate (`layerwise_rates: {heads: 20}`).
     """
     head = LabellingHead(width=width, classes=classes, encoder=encoder, dropout=dropout, clock=clock)
     return CrfLabelling(head, set=set, classes=classes, scheme=scheme)

@@ -20,17 +20,17 @@ from cloze.networks.blocks.even import rows_to_add
 from cloze.networks.blocks.fused import linear
 from cloze.networks.blocks.handing import bits, can_be_handed
 
-_SCORES_HELD = 1 << 25  # scores that exist at once in the dtype of the product
-_SCORES_WIDE = 1 << 18  # scores in float32 at once: 1 MB, what a core's cache holds
-_A_THREAD = 1 << 20  # scores that are worth a thread of their own
+_SCORES_HELD = 1 << 25  # scores held at once in the dtype of the product
+_SCORES_WIDE = 1 << 18  # scores held at once in float32: 1 MB, which fits a core's cache
+_A_THREAD = 1 << 20  # scores per thread that make a further thread pay
 
 
 def cross_entropy_sum(
     scores: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float = 0.0, z_loss: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Weighted sums over the M rows of (M, C): the loss, and the rows whose one best class is the target.
+    """Weighted sums over the M rows of (M, C): the loss, and the rows whose only best class is the target.
 
-    `smoothing` gives that share of every target's weight to all classes alike (Szegedy et al., 2016, §7). `z_loss` times the
+    `smoothing` spreads that share of every target's weight evenly over all classes (Szegedy et al., 2016, §7). `z_loss` times the
     square of the logarithm of the softmax's denominator is added to every row's loss (Mesh TensorFlow's `z_loss`).
     """
     if scores.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -57,14 +57,14 @@ def vocabulary_loss(
         return cross_entropy_sum(F.linear(rows, table, bias), targets, weights, smoothing, z_loss)
     if torch.is_autocast_enabled("cpu"):
         rows = rows.to(torch.get_autocast_dtype("cpu"))
-    wanting = (tensor.requires_grad for tensor in (rows, table, bias) if tensor is not None)  # any may be frozen
+    wanting = (tensor.requires_grad for tensor in (rows, table, bias) if tensor is not None)  # any of them may be frozen
     gradient = torch.is_grad_enabled() and any(wanting)
     total, right = _VocabularyLoss.apply(rows, table, bias, targets, weights, gradient, smoothing, z_loss)
     return total, right
 
 
 class _ScoresLoss(torch.autograd.Function):
-    """The gradient is made in the forward pass, in the dtype of the scores; the backward pass only scales it."""
+    """The forward pass computes the gradient, in the dtype of the scores; the backward pass only scales it."""
 
     @staticmethod
     def forward(
@@ -86,7 +86,7 @@ class _ScoresLoss(torch.autograd.Function):
 
 
 class _VocabularyLoss(torch.autograd.Function):
-    """The gradients are made in the forward pass, block by block; the backward pass only scales them."""
+    """The forward pass computes the gradients block by block; the backward pass only scales them."""
 
     @staticmethod
     def forward(
@@ -129,7 +129,7 @@ class _VocabularyLoss(torch.autograd.Function):
 
 
 def _evened(rows: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """With rows of weight 0 to an even number: scores are the largest block of memory, and then of one of few sizes."""
+    """Pad with rows of weight 0, so that the scores, the largest block of memory, have one of few sizes."""
     more = rows_to_add(len(rows))
     return F.pad(rows, (0, 0, 0, more)), F.pad(targets, (0, more)), F.pad(weights, (0, more))
 
@@ -159,11 +159,11 @@ def _add_losses(
         top = wide.amax(1, keepdim=True)
         chosen = wide.gather(1, target)
         first = (chosen == top).squeeze(1)
-        if bool(first.any()):  # a tie with another class is not right
+        if bool(first.any()):  # a tie with another class counts as wrong
             right += (((wide[first] == top[first]).sum(1) == 1) * weight[first, 0]).sum()
         if smoothing:
             chosen = chosen * (1 - smoothing) + wide.mean(1, keepdim=True) * smoothing
-        shares = torch.softmax(wide, 1)  # one pass; the largest share is one over the sum of exponentials
+        shares = torch.softmax(wide, 1)  # one pass; the largest probability is one over the sum of exponentials
         log_sum = top - shares.amax(1, keepdim=True).log()
         total += ((log_sum - chosen + z_loss * log_sum.square()) * weight).sum()
         if into is not None:
@@ -178,7 +178,7 @@ def _add_compiled(
     scores: Tensor, targets: Tensor, weights: Tensor, total: Tensor, right: Tensor, into: Tensor | None, smoothing: float,
     z_loss: float,
 ) -> None:
-    """The same in one visit to each row by compiled code, rows shared out over as many threads as torch has."""
+    """The same by compiled code that visits each row once, with as many threads as torch has."""
     from cloze.objectives.cross_entropy_kernels import take_losses
 
     rows, classes = scores.shape
@@ -187,7 +187,7 @@ def _add_compiled(
     given = (bits(scores, classes), targets.contiguous().numpy(), weights.contiguous().numpy(), smoothing, z_loss, made, *found)
     threads = min(torch.get_num_threads(), max(1, scores.numel() // _A_THREAD))
     borders = [rows * number // threads for number in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:  # makes a thread when it is given work, and not before
+    with ThreadPoolExecutor(threads) as pool:  # starts a thread when it gets work, not before
         others = [pool.submit(take_losses, *given, *part) for part in pairwise(borders[1:])]
         take_losses(*given, 0, borders[1])
         for other in others:

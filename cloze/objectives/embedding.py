@@ -22,8 +22,8 @@ from cloze.registry import Given, register
 class Embedding(Objective):
     """One vector for each text, (E, D): the mean of its tokens' states, special tokens included, or its summary.
 
-    It asks nothing itself, so it has the weight 0: `contrast` reads it as a state, `read: {query: query.embedding, key:
-    passage.embedding}`. `project` maps vectors to that width, `normalise` gives them length 1, so that products are cosines.
+    It has no loss of its own, hence weight 0: `contrast` reads it as a state, `read: {query: query.embedding, key:
+    passage.embedding}`. `project` maps vectors to that width, `normalise` scales them to length 1, so that products are cosines.
     The mean over all tokens is that of Sentence-BERT (Reimers and Gurevych, 2019, §3). Parameters: `head.*` with `project`.
     """
 
@@ -55,6 +55,6 @@ class Embedding(Objective):
         return F.normalize(vectors, dim=-1) if self.normalise else vectors
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """Nothing, connected to the parameters."""
+        """Zero, connected to the parameters."""
         return Loss(scores.sum() * 0.0, {})
 

@@ -1,4 +1,4 @@
-"""A matrix of counts, weighted, as the product of two thin ones: PPMI with singular vectors, and latent semantic analysis."""
+"""Factorise a weighted matrix of counts into two thin ones: PPMI with singular vectors, and latent semantic analysis."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Weighting = Literal["ppmi", "log_entropy", "log", "count"]
 class Factorisation(Objective):
     """The squared error of a matrix M of weighted counts and its approximation of rank `width`.
 
-    `ppmi` (Levy, Goldberg and Dagan, 2015): max(0, ln(x · N / (X_i · X'_j)) - ln `shift`), where the share of a context is that
-    of X_j^`smoothing`. `log_entropy` (Dumais, 1991): ln(1 + x) · (1 + Σ_d p ln p / ln D), p the document's share of
+    `ppmi` (Levy, Goldberg and Dagan, 2015): max(0, ln(x · N / (X_i · X'_j)) - ln `shift`), where contexts count by
+    X_j^`smoothing`. `log_entropy` (Dumais, 1991): ln(1 + x) · (1 + Σ_d p ln p / ln D), p the document's share of
     the word. `log`: ln(1 + x). `count`: x.
 
-    Of `cells` it reads `association`: (w_i · c_j - M_ij)², one count a cell; the zeros of the matrix are not asked. Of
+    Of `cells` it reads `association`: (w_i · c_j - M_ij)², one count per cell; zeros of the matrix are skipped. Of
     `documents` it reads `hidden` at `positions/main`: |x - U Uᵀ x|² of each document's weighted counts x, whole, where U is
-    the table without the singular values; one count a document. Default: documents for log_entropy, otherwise cells.
+    the table without the singular values; one count per document. Default: documents for log_entropy, otherwise cells.
 
-    The engine `svd` solves this in one go: table U S^`power`, contexts V S^(1 - power), so that w · c stands for M. Half and 0
-    are good, 1 is worse for words (ibid.). What is known of the whole matrix, and the singular values, are buffers:
-    `row_factor`, `row_offset`, `column_offset` (V,) and `spectrum` (width,). The loop does not know them.
+    The engine `svd` solves this at once: table U S^`power`, contexts V S^(1 - power), so that w · c approximates M. Powers of 0
+    and 0.5 are good, 1 is worse for words (ibid.). Statistics of the whole matrix and the singular values are buffers:
+    `row_factor`, `row_offset`, `column_offset` (V,) and `spectrum` (width,). The training loop cannot compute them.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Factorisation(Objective):
 
     @torch.no_grad()
     def learn_sums(self, row_sums: Tensor, column_sums: Tensor) -> None:
-        """Keep what `ppmi` needs of the whole matrix: the sums of its rows and columns (V,), zero where there is nothing."""
+        """Store what `ppmi` needs of the whole matrix: the sums of its rows and columns (V,), zero where they are empty."""
         smooth = column_sums.double().pow(self.smoothing) * (column_sums > 0)
         offset = smooth.sum().log() - smooth.log()
         for name, value, there in (("row_offset", -row_sums.double().log(), row_sums > 0),
@@ -81,7 +81,7 @@ class Factorisation(Objective):
 
     @torch.no_grad()
     def learn_entropy(self, rows: Tensor, counts: Tensor, documents: int) -> None:
-        """Keep 1 + Σ p ln p / ln D of every word, from the counts (N,) of all documents in words `rows` (N,)."""
+        """Store 1 + Σ p ln p / ln D of every word, from the counts (N,) of all documents in words `rows` (N,)."""
         size = len(self.get_buffer("row_factor"))
         counts = counts.double()
         total = torch.zeros(size, dtype=torch.float64, device=counts.device).index_add(0, rows, counts)
@@ -92,7 +92,7 @@ class Factorisation(Objective):
         self.get_buffer("known").fill_(True)
 
     def basis(self) -> Tensor:
-        """U (V, width): the table without the singular values; zero where these are."""
+        """U (V, width): the table without the singular values; zero where a singular value is zero."""
         table = self.table[0]
         if table is None:
             raise RecipeError("factorisation: documents need a network with a token table, such as word_vectors without n-grams.")
@@ -103,7 +103,7 @@ class Factorisation(Objective):
         """The associations (P,), or the rows of U at the positions (M, width)."""
         if self.training and not bool(self.get_buffer("known")):
             raise RecipeError(
-                "factorisation: its weights follow from the whole matrix, which the loop does not see. "
+                "factorisation: its weights depend on the whole matrix, which the training loop does not see. "
                 "Write `training: {engine: auto}`; the engine `svd` then solves it, in one process."
             )
         if self.of == "cells":
@@ -113,7 +113,7 @@ class Factorisation(Objective):
         return rows * torch.where(scale > 0, 1 / scale, 0.0)
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """The squared errors of the cells, or of the documents. Metric `explained`: the squares that are not lost."""
+        """The squared errors of the cells, or of the documents. Metric `explained`: the part of the squares that is explained."""
         wide = scores if scores.dtype == torch.float64 else scores.float()
         if self.of == "cells":
             value = self.values(batch["cell_count"].to(wide.dtype), *batch["cell"].unbind(1))

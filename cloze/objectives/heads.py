@@ -1,4 +1,4 @@
-"""The small networks between a state and the classes."""
+"""Heads: the small networks between a state and the classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloze.networks.cost import maps
 
 Transform = Literal["gelu", "gelu_tanh", "tanh", "relu"]
 
-#: The deviation of a standard normal distribution that is cut at two deviations.
+#: The standard deviation of a standard normal distribution truncated at two standard deviations.
 CUT = 0.8796256610342398
 
 
@@ -28,7 +28,7 @@ def transformed(x: Tensor, kind: Transform) -> Tensor:
 
 
 def dense(inputs: int, outputs: int, deviation: float = 0.02, *, bias: bool = True) -> nn.Linear:
-    """A linear map with truncated normal weights and a bias of zero, as BERT's heads begin."""
+    """A linear map with truncated normal weights and a bias of zero, the initialisation of BERT's heads."""
     linear = nn.Linear(inputs, outputs, bias=bias)
     draw(linear.weight, "truncated", deviation)
     if bias:
@@ -37,15 +37,15 @@ def dense(inputs: int, outputs: int, deviation: float = 0.02, *, bias: bool = Tr
 
 
 def products(head: nn.Module) -> int:
-    """Multiplications of a head for one row: the numbers of its linear maps and of the vocabularies that it is tied to."""
+    """Multiplications of a head for one row: the weights of its linear maps and of the tables that it is tied to."""
     tied = [part.weight.numel() for part in head.modules() if isinstance(part, VocabularyHead) and part.output is None]
     return maps(head) + sum(tied)
 
 
 class ClassHead(nn.Module):
-    """[dense, transform, [norm,]] dropout, output: (M, D) to (M, classes). `pool` names the dense map `pool` instead.
+    """[dense, transform, [norm,]] dropout, output: (M, D) to (M, classes). With `pool` the dense map is named `pool`.
 
-    There is a norm if `norm_epsilon` is given; without `biases` the dense map and the norm have no offsets.
+    There is a norm if `norm_epsilon` is given; with `biases: false` the dense map and the norm have no biases.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class VocabularyHead(nn.Module):
     """[dense, transform, norm,] times the vocabulary table, plus a bias: (M, D) to (M, V).
 
     `table` is an embedding of another module to tie to. It is not registered here: a tied weight is stored once, by the
-    network that owns it. `scale` divides what meets the table by the root of its width (T5's tied table).
-    Without `biases` the dense map and its norm have no offsets. Rows of its own begin with `deviation`, cut at two, or with
+    network that owns it. `scale` divides the rows by the root of the table's width before the product (T5's tied table). With
+    `biases: false` the dense map and its norm have no biases. Rows of its own begin with `deviation`, cut at two, or with
     `initial: fan_in` with deviation 1/√E after the cut (`logits_dense` in google-research/t5x).
     """
 

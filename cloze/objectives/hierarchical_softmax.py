@@ -20,20 +20,21 @@ from cloze.registry import Given, register
 
 
 class _Paths(NamedTuple):
-    points: Tensor  # (V, depth), 0 behind the end of a path
-    signs: Tensor   # (V, depth): +1 for bit 0, -1 for bit 1, 0 behind the end
+    points: Tensor  # (V, depth), 0 after the end of a path
+    signs: Tensor   # (V, depth): +1 for bit 0, -1 for bit 1, 0 after the end
 
 
 @register("objective", "hierarchical_softmax")
 class HierarchicalSoftmax(OutputWords):
     """-Σ log σ(± h · v_node) along the target's Huffman path (Mikolov et al., 2013b, §2.1), summed over the targets.
 
-    + for bit 0 as in word2vec's code; the probabilities of all words add up to 1. Roles such as [UNK] are not in the tree and
-    cost nothing where they are asked. Differs: word2vec pins its sentence end at the head of the tree whatever its count, here
-    the tree is optimal.
+    + for bit 0 as in word2vec's code; the probabilities of all words add up to 1. Roles such as [UNK] are not in the tree; as
+    targets they cost nothing. Differs: word2vec puts its sentence end at the top of the tree whatever its count; here the tree
+    is optimal.
 
-    Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: targets whose every turn is the likelier
-    one. Parameters: `head.weight` (V - 1, D), one row per inner node, zero at first, so that each turn costs ln 2.
+    Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: targets for which every turn is the
+    more probable one. Parameters: `head.weight` (V - 1, D), one row per inner node, zero at first, so that each turn costs ln
+    2.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class HierarchicalSoftmax(OutputWords):
         self._paths: _Paths | None = None
 
     def counts_changed(self) -> None:
-        """The tree is to be built anew."""
+        """Rebuild the tree when it is next needed."""
         self._paths = None
 
     @property
@@ -68,12 +69,12 @@ class HierarchicalSoftmax(OutputWords):
         return self._paths
 
     def flops(self, batch: Batch) -> float:
-        """Every target meets as many nodes as the deepest word has above it."""
+        """Every target costs as many nodes as the deepest word has above it."""
         depth = self._walks(batch[self.targets].device).points.shape[1]
         return TRAINED * batch[self.target_positions].shape[0] * depth * self.head.weight.shape[1]
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """(M, depth): the score of every right turn, infinite behind the end of a path."""
+        """(M, depth): the score of every correct turn, infinite after the end of a path."""
         targets = batch[self.targets].long()
         paths = self._walks(targets.device)
         points, signs = paths.points[targets].long(), paths.signs[targets]

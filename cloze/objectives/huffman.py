@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class Codes(NamedTuple):
-    """The path of every id from the root: `points` and `bits` (V, depth), `lengths` (V,); -1 behind the end of a path.
+    """The path of every id from the root: `points` and `bits` (V, depth), `lengths` (V,); -1 after the end of a path.
 
     `points` are inner nodes, which are rows of the output table; with W words the root is W - 2.
     """
@@ -22,7 +22,7 @@ class Codes(NamedTuple):
 def huffman(counts: NDArray[np.int64]) -> Codes:
     """The codes of ids by their counts (V,); ids with count 0 get none.
 
-    As in word2vec.c, `CreateBinaryTree`: words by falling count (ties by id), two queues, the smaller of leaf and inner node
+    As in word2vec.c, `CreateBinaryTree`: words by decreasing count (ties by id), two queues, the smaller of leaf and inner node
     first; at a tie the inner node. Of two nodes that are joined the second gets bit 1.
 
     >>> codes = huffman(np.array([5, 4, 3, 2, 1]))
@@ -57,7 +57,7 @@ def huffman(counts: NDArray[np.int64]) -> Codes:
 
 
 def _join(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """The parent and the bit of every node but the root, for counts that do not rise; leaves come first."""
+    """The parent and the bit of every node but the root, for counts in decreasing order; leaves come first."""
     number = len(counts)
     weight = [*counts.tolist(), *([0] * max(number - 1, 0))]
     parent, bit = np.zeros(max(2 * number - 2, 0), np.int64), np.zeros(max(2 * number - 2, 0), np.int8)

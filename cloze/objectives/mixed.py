@@ -1,4 +1,4 @@
-"""Classify texts from the mixed layers of a network that stays as it is: ELMo at the input and at the output of a task model."""
+"""Classify texts from the mixed layers of a frozen network: ELMo at the input and at the output of a task model."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Encoder(nn.Module):
 class Mixed(nn.Module):
     """[table; mix] → [LSTMs] → [h; mix']: layers (N, B, L, D) and tokens (B, L) to what a task reads of each, (B, L, `read`).
 
-    Each place where the network comes in has a mix of its own. Parameters: `mix_in.*`, `mix_out.*`, `table.weight`, `encoder.*`,
-    as far as there are any.
+    The mix at the input and the mix at the output have weights of their own. Parameters, where present: `mix_in.*`, `mix_out.*`,
+    `table.weight`, `encoder.*`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Mixed(nn.Module):
         if layers < 1 or min(encoder, embedding_width) < 0 or penalty < 0:
             raise RecipeError(
                 f"mixed layers: layers {layers}, encoder {encoder}, embedding_width {embedding_width}, penalty {penalty}; "
-                "expected at least one layer and nothing negative."
+                "expected at least one layer and no negative number."
             )
         if mix != "input" and not encoder or mix == "output" and not embedding_width:
             raise RecipeError(
@@ -69,15 +69,15 @@ class Mixed(nn.Module):
 
     @property
     def mixes(self) -> list[ScalarMix]:
-        """The mixes there are, that of the input first."""
+        """The mixes, that of the input first."""
         return [mix for mix in (self.mix_in, self.mix_out) if mix is not None]
 
     def cost(self) -> Tensor:
-        """What the mixes' weights cost."""
+        """The penalty on the mixes' weights."""
         return torch.stack([mix.cost() for mix in self.mixes]).sum()
 
     def mixed(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What is read of each token, and which tokens count (B, L): not those of block 0."""
+        """The vectors of the tokens, and which tokens are real (B, L): not those of block 0."""
         real = torch.ones_like(tokens, dtype=torch.bool) if block is None else block > 0
         parts = [] if self.table is None else [self.table(tokens)]
         if self.mix_in is not None:
@@ -101,9 +101,9 @@ class MixedHead(Mixed):
         )
 
     @property
-    def behind(self) -> list[nn.Module | None]:
-        """The maps behind the pooling."""
-        return self.pooling.behind
+    def after_pooling(self) -> list[nn.Module | None]:
+        """The maps after the pooling."""
+        return self.pooling.after_pooling
 
     def forward(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
         """Scores (B, classes)."""
@@ -112,7 +112,7 @@ class MixedHead(Mixed):
 
 
 class MixedClassification(PooledClassification):
-    """What `PooledClassification` adds up, and for each target the cost of the mixes, which is thus added once to the mean.
+    """`PooledClassification` of mixed layers; the penalty on the mixes is added for each target, hence once to the mean.
 
     Reads `layers` (N, B, L, D) and the field `tokens`.
     """
@@ -154,11 +154,12 @@ def mixed_classification(
 ) -> MixedClassification:
     """The class of a text from `layers` mixed layers, the words themselves among them (Peters et al., 2018, §3.2, §3.3).
 
-    `mix` says where the mix comes in: at the `input` of an LSTM in each direction, `encoder` cells wide, beside a table of the
-    task's own words (`embedding_width`); at its `output`, beside what it gives; or at `both`, each with weights of its own. With
-    `encoder: 0` the mix itself is pooled. `penalty` and `norm` as in `ScalarMix`; `dropout` falls on mixes and on what is pooled.
+    `mix` says where the mix enters: at the `input` of an LSTM in each direction, `encoder` cells wide, concatenated with a table
+    of the task's own words (`embedding_width`); at its `output`, concatenated with its states; or at `both`, each with weights of
+    its own. With `encoder: 0` the mix itself is pooled. `penalty` and `norm` as in `ScalarMix`; `dropout` acts on mixes and on
+    pooled states.
 
-    Differs: the task's words are a table over the network's own vocabulary that begins at random; the paper's models read GloVe.
+    Differs: the task's words are a randomly initialised table over the network's vocabulary; the paper's models read GloVe.
     """
     head = MixedHead(
         classes=classes, mix=mix, layers=layers, width=width, encoder=encoder, embedding_width=embedding_width,

@@ -1,4 +1,4 @@
-"""Tell the word that stands there from words drawn by chance: the objective of word2vec and fastText."""
+"""Distinguish the observed word from randomly drawn ones: the objective of word2vec and fastText."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class NegativeSampling(OutputWords):
     """-log σ(h · u_target) - Σ log σ(-h · u_n) over `negatives` words n (Mikolov et al., 2013b, §2.2), summed over the targets.
 
     Negatives are drawn by the words' counts to the `power` (word2vec 0.75; fastText's code 0.5), never roles such as [UNK].
-    One that is the target is left out, as in word2vec's code, or with `redraw` drawn anew (fastText's). `share` draws once for
-    neighbouring targets with the same id or at the same position, that is for all the pairs of a centre (Differs from both
-    codes; the fast kernels do so). With `unknown` [UNK] is a word like others, as frequent as all rare words together (so in
-    context2vec's code). Draws are a pure function of seed, step, row and the target's number in it.
+    A negative that equals the target is left out, as in word2vec's code, or with `redraw` drawn again (fastText's). `share` draws
+    once for neighbouring targets with the same id or at the same position, that is for all the pairs of a centre (Differs from
+    both codes; the fast kernels do so). With `unknown` [UNK] is a word like others, as frequent as all rare words together
+    (context2vec's code). Draws are a pure function of seed, step, row and the target's number in it.
 
     Reads `hidden`, or another state by `read:` (`context` for CBOW). Metric `correct`: targets that score above all their
-    negatives. Parameters: `head.weight` (V, D), zero at first, so that the first loss is (negatives + 1) ln 2 a target.
+    negatives. Parameters: `head.weight` (V, D), zero at first, so that the first loss is (negatives + 1) ln 2 per target.
     """
 
     likelihood = False
@@ -72,12 +72,12 @@ class NegativeSampling(OutputWords):
         self._shares: Tensor | None = None
 
     def counts_changed(self) -> None:
-        """The shares of the words are to be worked out anew."""
+        """Recompute the probabilities of the words when they are next needed."""
         self._shares = None
 
     @property
     def noise(self) -> Tensor:
-        """The chance of each id to be drawn (V,), float64 on the CPU."""
+        """The probability of drawing each id (V,), float64 on the CPU."""
         raised = self.counts.cpu().double().pow(self.power) * (self.counts.cpu() > 0)
         return raised / raised.sum()
 
@@ -118,7 +118,7 @@ class NegativeSampling(OutputWords):
         return found.clamp_(max=len(self._shares) - 1).view(-1, self.negatives)
 
     def flops(self, batch: Batch) -> float:
-        """Every target meets its word and the negatives."""
+        """Every target costs its word and the negatives."""
         return TRAINED * batch[self.target_positions].shape[0] * (1 + self.negatives) * self.head.weight.shape[1]
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:

@@ -1,4 +1,4 @@
-"""What every objective promises: a head, a count known before the forward pass, and a loss that is a sum."""
+"""The contract of objectives: a head, a count that is known before the forward pass, and a loss that is a sum."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cloze.batch import Batch
 from cloze.networks.cost import TRAINED, shown
 from cloze.objectives.heads import products
 
-#: What a trained head can be used for: to say which token stands at a place, whether each token belongs there, or what class a
-#: text or a pair has.
+#: What a trained head predicts: the token at a position, whether each token belongs where it stands, or the class of a text or
+#: a pair of texts.
 Kind = Literal["token_prediction", "token_labelling", "relation_prediction"]
 
 
@@ -26,21 +26,24 @@ class Loss(NamedTuple):
 
 
 def wide(x: Tensor) -> Tensor:
-    """In float32, or in float64 if it is."""
+    """In float32; float64 stays as it is."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 class Objective(nn.Module):
     """A head and a loss.
 
-    `takes` are batch fields it needs, `optional` the ones it uses if they are there, `reads` the names of its readings.
-    `at` are the fields with the flat positions of the state that it reads; none: it may read all of it.
-    `scope` is `row` when the loss of a batch is the sum of the losses of its rows; with `batch` the rows of a step must stay
-    together: neither accumulation nor several processes are possible; with `step` rows are compared with all others of the step,
-    and the objective says by `kept` and `compare` how (see training/together.py). `kind` is what the verbs may use the trained
-    head for; None: for nothing, it is known by its name. `likelihood`: the loss is the targets' negative log-likelihood.
-    `of_texts`: its positions are the ends of two texts; `of_records`: it is about whole records and needs no column of theirs.
-    Zero targets give a zero that is connected to the parameters, so that every rank takes part in the same collectives.
+    `takes` are the batch fields it needs, `optional` those it uses if they are present, `reads` the names of the states it reads.
+    `at` are the fields with the flat positions that it reads of a state; none: it may read all of it.
+
+    `scope` is `row` if the loss of a batch is the sum of the losses of its rows. With `batch` the rows of a step must stay
+    together, which excludes accumulation and several processes. With `step` rows are compared with all others of the step, by
+    the objective's methods `kept` and `compare` (see training/together.py).
+
+    `kind` is what commands may use the trained head for; with None they find it by its name only. `likelihood`: the loss is the
+    targets' negative log-likelihood. `of_texts`: its positions are the ends of two texts. `of_records`: it needs no column of
+    labelled records. Without targets the loss is a zero connected to the parameters, so that every rank takes part in the same
+    collectives.
     """
 
     takes: frozenset[str]
@@ -64,10 +67,10 @@ class Objective(nn.Module):
 
     @abstractmethod
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
-        """The loss and the metrics, summed over the targets; scores that a later pass also reads are made only once."""
+        """The loss and the metrics, summed over the targets. Scores that a later pass reads too are computed once."""
 
     def flops(self, batch: Batch) -> float:
-        """Floating-point operations of forward and backward for a batch's targets: those of the head, for every row it reads."""
+        """Floating-point operations of the head, forward and backward, for every row it reads."""
         rows = next((batch[name].shape[0] for name in self.at if name in batch), None)
         return TRAINED * products(self) * (shown(batch).tokens if rows is None else rows)
 

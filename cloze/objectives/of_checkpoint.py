@@ -1,4 +1,4 @@
-"""Heads on what a checkpoint has: on all of its layers, however many they are, and its own head that predicts tokens."""
+"""Heads on all layers of a checkpoint, and the checkpoint's own head that predicts tokens."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cloze.registry import register
 
 
 class Mixed:
-    """What both objectives on mixed layers say; see `mixed_classification`. A table of the task's own words is 100 wide, and
-    there is none at the `input` of the task's LSTMs."""
+    """The arguments of both objectives on mixed layers; see `mixed_classification`. A table of the task's own words is 100 wide;
+    with `mix: input` there is none."""
 
     def __init__(
         self, *, set: str = "label", mix: Where = "input", encoder: OptionalWidth = 256,
@@ -29,7 +29,7 @@ class Mixed:
         """The arguments, with the number of layers."""
         if not start.given:
             raise RecipeError(
-                "frozen layers are mixed, but this checkpoint gives its top layer alone.\n"
+                "frozen layers are mixed, but this checkpoint gives only its top layer.\n"
                 "  Use --task sentence_classification or token_labelling, which train the network."
             )
         return {**self.said, "layers": start.given}
@@ -37,7 +37,7 @@ class Mixed:
 
 @register("objective", "layer_classification")
 class LayerClassification(Mixed):
-    """The class of a text from all layers of the checkpoint, mixed: `mixed_classification` with as many layers as it gives."""
+    """The class of a text from all layers of the checkpoint, mixed: `mixed_classification` over all layers that it gives."""
 
     def __init__(
         self, *, set: str = "label", mix: Where = "input", encoder: Width = 256, embedding_width: OptionalWidth | None = None,
@@ -55,7 +55,7 @@ class LayerClassification(Mixed):
 
 @register("objective", "layer_labelling")
 class LayerLabelling(Mixed):
-    """The label of each word from all layers of the checkpoint, mixed: `sequence_labelling` with as many layers as it gives."""
+    """The label of each word from all layers of the checkpoint, mixed: `sequence_labelling` over all layers that it gives."""
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """`sequence_labelling`."""
@@ -64,7 +64,7 @@ class LayerLabelling(Mixed):
 
 @register("objective", "language_model")
 class LanguageModel:
-    """The checkpoint's own head that predicts the next token, trained on (SiATL: Chronopoulou et al., 2019)."""
+    """Continue to train the checkpoint's own head that predicts the next token (SiATL: Chronopoulou et al., 2019)."""
 
     def __init__(self, *, set: str = "main") -> None:
         self.set = set
@@ -83,7 +83,7 @@ class LanguageModel:
 
 @register("objective", "text_prediction")
 class TextPrediction:
-    """Predict the tokens of a text by the head that the checkpoint predicts tokens with, beginning with its weights.
+    """Predict the tokens of a text by the checkpoint's own head, starting from its weights.
 
     `smoothing` is label smoothing over all ids (0.1 is usual in translation; Vaswani et al., 2017, §5.4).
     """
@@ -95,7 +95,7 @@ class TextPrediction:
         """The checkpoint's own objective, by the name of its head; without one a `CheckpointError`."""
         if start.predicts is None:
             raise CheckpointError(
-                "to write a text needs a head that predicts tokens, which this checkpoint does not have.\n"
+                "writing a text needs a head that predicts tokens, which this checkpoint does not have.\n"
                 "  Use a checkpoint that was trained with token_prediction."
             )
         head = start.predicts

@@ -40,14 +40,14 @@ class OutputWords(TargetsAtPositions):
         self.counts_changed()
 
     def counts_changed(self) -> None:
-        """Forget what was made of the counts; they are others now."""
+        """Discard what was derived from the counts: they have changed."""
 
     def rows(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The vectors that are asked, (M, D)."""
+        """The states at the positions of the targets, (M, D)."""
         return readings[self.reads[0]].flatten(0, -2).index_select(0, batch[self.target_positions].long())
 
     def summed(self, losses: Tensor, right: Tensor, batch: Batch) -> Loss:
-        """The losses (M,) and the metric `correct`, weighed and added up."""
+        """The weighted sums of the losses (M,) and of the metric `correct`."""
         correct = right.float()
         if self.weights in batch:
             losses, correct = losses * batch[self.weights], correct * batch[self.weights]
@@ -57,7 +57,7 @@ class OutputWords(TargetsAtPositions):
 def word_counts(
     vocab_size: int, counts: NDArray[np.int64] | None, spellings: Sequence[str] | None
 ) -> NDArray[np.int64]:
-    """How often each word occurs (V,): roles are 0, words at least 1; all words alike while there are no counts."""
+    """How often each word occurs (V,): 0 for roles, at least 1 for words; 1 for every word if there are no counts."""
     known = np.ones(vocab_size, np.int64) if counts is None else np.maximum(np.asarray(counts, np.int64), 1)
     roles = 0 if spellings is None else count_roles(spellings)
     known[: roles if roles < vocab_size else 0] = 0

@@ -23,9 +23,9 @@ Pool = Literal["concat", "attention", "mean", "max", "last"]
 
 
 def pooled(states: Tensor, real: Tensor, pool: Literal["concat", "mean", "max", "last"]) -> Tensor:
-    """Tokens (B, L, D) of which `real` (B, L) count as one vector (B, D), with `concat` [last; max; mean] (B, 3 D).
+    """One vector (B, D) of the tokens (B, L, D) that are `real` (B, L); with `concat` [last; max; mean] (B, 3 D).
 
-    Padding has no part in it, and a text without tokens is zeros.
+    A text without tokens gives zeros.
     """
     seen = real[..., None]
     if pool == "mean":
@@ -41,15 +41,15 @@ def pooled(states: Tensor, real: Tensor, pool: Literal["concat", "mean", "max", 
 
 
 def attention_weights(energies: Tensor, real: Tensor) -> Tensor:
-    """Softmax of energies (B, L) over the tokens that are `real`, zero elsewhere; a text without tokens has no weights."""
-    shares = torch.softmax(energies.masked_fill(~real, torch.finfo(energies.dtype).min), dim=1)
-    return torch.where(real, shares, 0.0)
+    """Softmax of energies (B, L) over the tokens that are `real`, zero elsewhere; all zero for a text without tokens."""
+    weights = torch.softmax(energies.masked_fill(~real, torch.finfo(energies.dtype).min), dim=1)
+    return torch.where(real, weights, 0.0)
 
 
 class SelfAttention(nn.Module):
     """One energy tanh(w · h + b) per token, and the mean of the tokens by its softmax (Chronopoulou et al., 2019).
 
-    Dropout falls on the energies, as in the authors' code: a dropped token has the energy 0 and stays in the mean.
+    Dropout acts on the energies, as in the authors' code: a dropped token has energy 0 and remains in the mean.
     """
 
     def __init__(self, width: int, dropout: Dropout) -> None:
@@ -64,7 +64,7 @@ class SelfAttention(nn.Module):
 
 
 class Normalise(nn.Module):
-    """Batch normalisation of rows (B, D); a batch of one row, which has no spread, is normalised by the running figures."""
+    """Batch normalisation of rows (B, D); a batch of one row, which has no variance, is normalised by the running statistics."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -104,8 +104,8 @@ class PooledHead(nn.Module):
         self.output = nn.Linear(hidden or width, classes)
 
     @property
-    def behind(self) -> list[nn.Module | None]:
-        """The maps behind the pooling."""
+    def after_pooling(self) -> list[nn.Module | None]:
+        """The maps after the pooling."""
         return [self.dense, self.output]
 
     def forward(self, states: Tensor, real: Tensor) -> Tensor:
@@ -125,14 +125,14 @@ class PooledHead(nn.Module):
 
 
 def _reach(real: Tensor) -> Tensor:
-    """How many tokens of each row there are up to the last that is real: (B,)."""
+    """The number of tokens of each row up to its last real one, (B,)."""
     return torch.where(real, torch.arange(1, real.shape[1] + 1, device=real.device), 0).amax(1)
 
 
 class PooledClassification(TargetsAtPositions):
-    """Sum of cross-entropies of `targets/<set>` for texts, the rows named by `positions/<set>`, from all of their tokens.
+    """Sum of cross-entropies of `targets/<set>` for texts, the rows `positions/<set>`, from all of their tokens.
 
-    Reads `hidden` (B, L, D); tokens of block 0 do not count. A head that normalises over the batch has the scope `batch`.
+    Reads `hidden` (B, L, D); tokens of block 0 are padding. A head with batch normalisation has the scope `batch`.
     Metrics: `correct`.
     """
 
@@ -145,10 +145,10 @@ class PooledClassification(TargetsAtPositions):
         self.optional |= {"block"}
 
     def flops(self, batch: Batch) -> float:
-        """What comes before the pooling for every token, what comes behind it for every text."""
+        """The operations before the pooling for every token, those after it for every text."""
         head: Any = self.head
-        size, behind = shown(batch), maps(*head.behind)
-        return TRAINED * (size.tokens * (maps(self.head) - behind) + size.rows * behind)
+        size, after = shown(batch), maps(*head.after_pooling)
+        return TRAINED * (size.tokens * (maps(self.head) - after) + size.rows * after)
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """(M, C)."""
@@ -181,14 +181,14 @@ def pooled_classification(
     width: Given[int],
     clock: Given[Clock],
 ) -> PooledClassification:
-    """Cross-entropy over `classes` of a text, from all of its tokens; padding has no part in it.
+    """Cross-entropy over `classes` of a text, from all of its tokens without padding.
 
     ULMFiT: `pool: concat`, the last state with maximum and mean, then `hidden: 50` with `norm`, `pooled_dropout: 0.4` and
     `dropout: 0.1` (Howard and Ruder, 2018, §3.3; fastai `lm_rnn.py`). SiATL: a new LSTM of 100 (`recurrent`), `pool: attention`
-    and `energy_dropout: 0.3` (Chronopoulou et al., 2019; alexandra-chron/siatl `modules.py`). Parameters: `head.output.*`, and of
-    `head.recurrent.*`, `head.attention.*`, `head.dense.*`, `head.first_norm.*`, `head.norm.*` what is asked for.
+    and `energy_dropout: 0.3` (Chronopoulou et al., 2019; alexandra-chron/siatl `modules.py`). Parameters: `head.output.*`,
+    and where present `head.recurrent.*`, `head.attention.*`, `head.dense.*`, `head.first_norm.*`, `head.norm.*`.
 
-    Differs: ULMFiT's code pools over padding too, so that a prediction depends on the texts beside it.
+    Differs: ULMFiT's code pools over padding too, so that a prediction depends on the other texts of the batch.
     """
     if norm and hidden is None and pool == "attention":
         raise RecipeError("pooled_classification: norm with pool: attention needs `hidden`.")

@@ -1,4 +1,4 @@
-"""Predict a number of a text, or several, from its summary."""
+"""Predict one or several numbers of a text from its summary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from cloze.registry import Given, register
 
 
 class Regress(SummaryValues):
-    """Sum of squared errors of `values/<set>` (M, C), of several numbers their mean. Metric: `distance`, the absolute error."""
+    """Sum of squared errors of `values/<set>` (M, C), averaged over the numbers of a text. Metric `distance`: the absolute
+    error."""
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; zero targets give a zero connected to the parameters."""
@@ -39,12 +40,13 @@ def regress(
     width: Given[int],
     clock: Given[Clock],
 ) -> Regress:
-    """The squared error of a text's number, or of `numbers` of them, from its summary by one linear map.
+    """The squared error of one or several `numbers` of a text, predicted from its summary by a linear map.
 
-    With `reading: mean` it is the mean of a text's tokens, with `concat` the last, the maximum and the mean. What stands before
-    that map is as in `relation_prediction` (`pool`) or as in `classify` (`transform` and what belongs to it).
-    The offset of the output begins at `mean`, which is that of the column where the text is labelled.
-    Parameters: `head.pool.*` or `head.dense.*` and `head.norm.*` where asked for, `head.output.*`.
+    `reading: mean` reads the mean of a text's tokens, `concat` the last token, the maximum and the mean. Before the linear map
+    come a pooler as in `relation_prediction` (`pool`) or a transform as in `classify` (`transform`, `norm_epsilon`, `biases`).
+    The bias of the output starts at `mean`, the mean of the labels.
+
+    Parameters: `head.output.*`; with `pool` `head.pool.*`; with a transform `head.dense.*`, with a norm `head.norm.*`.
     """
     head = summary_head(
         classes=numbers, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,

@@ -20,7 +20,7 @@ def relation_prediction(
     width: Given[int],
     clock: Given[Clock],
 ) -> Classify:
-    """Cross-entropy over `classes` at each example's summary, after BERT's pooler (dense, tanh) if `pool`.
+    """Cross-entropy over `classes` at each example's summary; `pool` puts BERT's pooler (dense, tanh) before it.
 
     Positions are examples: rows of `summary` (E, D). Dropout before the output serves fine-tuning (0.1 in BERT's
     classifiers, none in next-sentence prediction). Parameters: `head.pool.*`, `head.output.*`.

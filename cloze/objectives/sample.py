@@ -1,4 +1,4 @@
-"""ELECTRA's rewriter: put samples of a generator where tokens were asked, and ask which tokens were replaced."""
+"""ELECTRA's rewriter: replace masked tokens by samples of a generator, and make replaced or original the target."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cloze.registry import Given, register
 
 @register("rewriter", "sample")
 class Sample(nn.Module):
-    """One sample per asked place from the scores of an earlier pass's head (Clark et al., 2020, §2), without gradient.
+    """Draw one sample per position from the scores of an earlier pass's head (Clark et al., 2020, §2), without gradient.
 
-    The label is 1 only where the sample differs from the original; every position that is not padding is asked.
-    Differs: a sample is drawn by inverting the distribution at one uniform number per place, not with Gumbel noise for
-    the whole vocabulary: the same distribution for a fraction of the random numbers. Positions come from an exercise that
+    Every position that is not padding gets a target: 1 where the sample differs from the original, else 0.
+    Differs: a sample is drawn by inverting the distribution at one uniform number per position, not with Gumbel noise for
+    the whole vocabulary: the same distribution with fewer random numbers. Positions come from an exercise that
     chooses without replacement, so the averaged duplicates of the authors' code cannot occur (their issue 41).
     """
 
@@ -41,7 +41,7 @@ class Sample(nn.Module):
         tokens, positions = batch["tokens"], batch[self.target_positions].long()
         original = batch[self.targets].to(tokens.dtype)
         drawn = self.draw(readings["scores"], positions, tokens.shape[1]).to(tokens.dtype)
-        if self.weights in batch:  # targets of weight 0 are padding: they write into a place beyond the end
+        if self.weights in batch:  # targets of weight 0 are padding: they write beyond the end
             positions = torch.where(batch[self.weights] > 0, positions, tokens.numel())
         spare = tokens.new_zeros(1)
         shown = torch.cat([tokens.flatten(), spare]).index_copy(0, positions, drawn)[:-1]
@@ -50,7 +50,7 @@ class Sample(nn.Module):
         return {"tokens": shown.view_as(tokens), "targets/replaced": replaced}
 
     def draw(self, scores: Tensor, positions: Tensor, length: int) -> Tensor:
-        """One class per row of scores (M, V), addressed by the clock and the place: (M,)."""
+        """One class per row of scores (M, V), addressed by the clock and the position: (M,)."""
         rows = torch.div(positions, length, rounding_mode="floor")
         uniform = uniform_by_row(self.clock, "sample", rows, positions % length)
         summed = torch.softmax(scores.float() / self.temperature, dim=-1).cumsum_(dim=-1)

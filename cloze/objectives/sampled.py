@@ -1,4 +1,4 @@
-"""Predict tokens of a large vocabulary by telling the right one from a sample, and predict only the most frequent ones."""
+"""Predict tokens of a large vocabulary: a softmax over a sample of ids, or over the most frequent ids only."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cloze.objectives.objective import Loss
 
 
 def log_uniform(ids: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-    """The probability of ids when they are drawn log-uniformly: P(k) = log((k + 2) / (k + 1)) / log(size + 1), Zipf's law
-    where ids are sorted by frequency."""
+    """The probability of ids under the log-uniform distribution P(k) = log((k + 2) / (k + 1)) / log(size + 1), which is
+    Zipf's law if ids are sorted by frequency."""
     found: NDArray[np.float64] = np.log1p(1.0 / (ids + 1.0)) / math.log(size + 1)
     return found
 
@@ -43,18 +43,18 @@ def draw_log_uniform(number: int, size: int, key: int) -> tuple[NDArray[np.int64
 
 
 def log_expected(ids: NDArray[np.int64], size: int, draws: int) -> NDArray[np.float64]:
-    """The logarithm of how often ids are expected in a sample without repetition that took so many draws."""
+    """The logarithm of the expected count of ids in a sample without repetition that took `draws` draws."""
     expected: NDArray[np.float64] = -np.expm1(draws * np.log1p(-log_uniform(ids, size)))
     return np.log(expected)
 
 
 class SampledPrediction(Classify):
-    """Token prediction over the first `rows` ids of the head; rarer ones are asked as `unknown`.
+    """Token prediction over the first `rows` ids of the head; rarer ones become `unknown`.
 
-    `sampled` ids are drawn log-uniformly for each step, the same for all of its targets (Jean et al., 2015; TensorFlow's
-    `sampled_softmax_loss`): the loss is the cross-entropy of the target among them, every score less the logarithm of how
-    often its id is expected in a sample, and where a drawn id is the target itself it does not count against it. Held-out losses
-    are those of the whole softmax. Metric `correct`: targets that score highest of all that are compared.
+    Each step draws `sampled` ids log-uniformly, the same for all of its targets (Jean et al., 2015; TensorFlow's
+    `sampled_softmax_loss`). The loss is the cross-entropy of the target among them, after subtracting from every score the
+    logarithm of the expected count of its id in a sample. A drawn id that equals the target is masked. Held-out losses use the
+    whole softmax. Metric `correct`: targets with the highest score among the ids compared.
     """
 
     head: VocabularyHead
@@ -69,12 +69,12 @@ class SampledPrediction(Classify):
         self.size, self.vocab_size, self.unknown, self.clock = rows, vocab_size, unknown, clock
 
     def target_ids(self, batch: Batch) -> Tensor:
-        """The ids that are asked, (M,): those beyond the head's are [UNK]."""
+        """The ids to predict, (M,): those beyond the head's are [UNK]."""
         targets = batch[self.targets].long()
         return targets if self.size >= self.vocab_size else torch.where(targets < self.size, targets, self.unknown)
 
     def flops(self, batch: Batch) -> float:
-        """Those of the sample while training of one, else of the whole softmax."""
+        """The operations of the sample in training, otherwise of the whole softmax."""
         whole = self.head.weight
         seen = len(whole) if self.sampled is None or not self.training else self.sampled
         return TRAINED * batch[self.target_positions].shape[0] * (maps(self.head.dense) + seen * whole.shape[1])
@@ -91,7 +91,7 @@ class SampledPrediction(Classify):
         return Loss(total, {"correct": correct})
 
     def forward(self, readings: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """The summed loss: while training of a sample, else of the whole softmax."""
+        """The summed loss: over a sample in training, otherwise over the whole softmax."""
         rows = self.head.transform_rows(self.rows(readings, batch))
         targets, weights = self.target_ids(batch), self._weights(batch)
         if self.sampled is None or not self.training:

@@ -1,4 +1,4 @@
-"""Label tokens by a small model of their sequence: on top of what a network gives, or on its mixed layers (ELMo's taggers)."""
+"""Label tokens by a small model of their sequence, on a network's states or on its mixed layers (ELMo's taggers)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LabellingHead(nn.Module):
         self.output = dense(read, classes)
 
     def forward(self, states: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
-        """Scores of every token; where padding stands they mean nothing."""
+        """Scores of every token; those of padding are meaningless."""
         x = states if self.encoder is None else self.encoder(states, None if block is None else (block > 0).sum(1))
         if self.dense is not None and self.transform is not None:
             x = transformed(self.dense(x), self.transform)
@@ -57,13 +57,13 @@ class MixedLabellingHead(Mixed):
         self.output = dense(self.read, classes)
 
     def forward(self, layers: Tensor, tokens: Tensor, block: Tensor | None) -> Tensor:
-        """Scores of every token; where padding stands they mean nothing."""
+        """Scores of every token; those of padding are meaningless."""
         scores: Tensor = self.output(self.dropout(self.mixed(layers, tokens, block)[0]))
         return scores
 
 
 class SequenceLabelling(TargetsAtPositions):
-    """Sum of cross-entropies of `targets/<set>` for the tokens at flat `positions/<set>`, and for each target the cost of mixes.
+    """Sum of cross-entropies of `targets/<set>` at flat `positions/<set>`, plus the penalty on mixes for each target.
 
     Reads `hidden` (B, L, D), or `layers` (N, B, L, D) if they are mixed, and the field `tokens`. Metrics: `correct`.
     `chained`: the label of a word depends on those of its neighbours.
@@ -93,9 +93,9 @@ class SequenceLabelling(TargetsAtPositions):
         return Loss(total, {"correct": correct})
 
     def decided(self, scores: Tensor, sizes: Tensor, names: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """The number of the label of each word, (M,), and how probable it is, from the scores (M, C) of all words of some texts.
+        """The label of each word (M,) as a number, and its probability, from the scores (M, C) of all words of some texts.
 
-        `sizes` (N,) are the words of each text, all above 0, and `names` the labels. Here each word is labelled by itself.
+        `sizes` (N,) are the words of each text, all above 0, and `names` the labels. Each word is labelled independently.
         """
         best, which = scores.softmax(-1).max(-1)
         return which, best
@@ -122,11 +122,11 @@ def sequence_labelling(
 ) -> SequenceLabelling:
     """A label for each token at `positions`: one linear map on `hidden` (Devlin et al., 2019), or on a task model's LSTMs.
 
-    `encoder` is the width of an LSTM in each direction above the network. With `layers` above 0 so many layers are mixed, the
-    words themselves among them (Peters et al., 2018, §3.2, §3.3); `mix`, `embedding_width`, `penalty` and `norm` are then those
-    of `mixed_classification`. `dropout` falls on mixes and on what is classified. Each word is labelled by itself;
-    `crf_labelling` labels a text as a whole. Without mixes a dense map with a `transform` may stand in front of the output, and
-    behind it a norm (`norm_epsilon`), without `biases` both without offsets: that is ModernBERT's head.
+    `encoder` is the width of an LSTM in each direction above the network. `layers` is the number of mixed layers, embeddings
+    included (Peters et al., 2018, §3.2, §3.3); `mix`, `embedding_width`, `penalty` and `norm` are then those of
+    `mixed_classification`. `dropout` acts on mixes and on the classified states. Each word is labelled independently;
+    `crf_labelling` labels a text as a whole. Without mixed layers a `transform` puts a dense map and a non-linearity before the
+    output, `norm_epsilon` a norm after them; with `biases: false` neither has a bias (ModernBERT's head).
     """
     if transform is None and (norm_epsilon is not None or not biases):
         raise RecipeError("sequence_labelling: norm_epsilon and biases belong to the dense map of a `transform`; choose one.")

@@ -1,4 +1,4 @@
-"""Which of several classes a text has, each asked apart: yes or no."""
+"""Which of several classes a text has: an independent yes or no for each."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from cloze.registry import Given, register
 class Several(SummaryValues):
     """Sum of the mean binary cross-entropies of `values/<set>` (M, C), which are 0 or 1.
 
-    Metrics, when a probability of a half decides: `exact`, the texts of which every class is right, and `correct`, the mean share
-    of classes that are right.
+    Metrics, with a threshold of one half: `exact`, the texts with every class right, and `correct`, the mean fraction of right
+    classes.
     """
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
@@ -52,8 +52,8 @@ def several(
 ) -> Several:
     """The classes of a text, of which it may have any number: a binary cross-entropy for each, from one linear map.
 
-    The head is that of `regress` with an output for each of `classes`, whose offsets begin at the log-odds of `shares`: how many
-    of the labelled texts have each class. Parameters: as there.
+    The head and its parameters are those of `regress`, with an output for each of `classes`. The biases of the output start at
+    the log-odds of `shares`, the fraction of labelled texts that have each class.
     """
     head = summary_head(
         classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,

@@ -1,4 +1,4 @@
-"""Give a text the probabilities that another model gives it."""
+"""Predict the class probabilities that another model assigns to a text (soft labels)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LEAST = 1e-30  # a probability of 0 has no logarithm
 
 
 class SoftClassification(SummaryValues):
-    """How far the scores of a text are from the probabilities `values/<set>` (M, C), summed over the texts.
+    """The distance of a text's scores from the probabilities `values/<set>` (M, C), summed over the texts.
 
     `kl_divergence`: of the softmax from the probabilities, both at the `temperature` T, times T²: its gradient is that of the
     cross-entropy, and it is 0 where both agree. `squared`: the mean squared difference of scores and log-probabilities, each
-    minus its mean, which the softmax does not see. Metric: `correct`, the texts whose likeliest class is the same.
+    minus its mean, which the softmax does not see. Metric `correct`: the texts whose most probable class is the same.
     """
 
     def __init__(self, head: nn.Module, *, set: str, reading: Read, loss: SoftLoss, temperature: float) -> None:
@@ -35,8 +35,8 @@ class SoftClassification(SummaryValues):
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed loss in fp32; zero targets give a zero connected to the parameters."""
         logits = wide(scores)
-        shares = self.target_values(batch).to(logits.dtype)
-        known = shares.clamp(min=_LEAST).log()
+        probabilities = self.target_values(batch).to(logits.dtype)
+        known = probabilities.clamp(min=_LEAST).log()
         if self.squared:
             apart = (logits - logits.mean(-1, keepdim=True)) - (known - known.mean(-1, keepdim=True))
             losses = apart.square().mean(-1)
@@ -44,7 +44,8 @@ class SoftClassification(SummaryValues):
             goal = F.log_softmax(known / self.temperature, dim=-1)
             found = F.log_softmax(logits / self.temperature, dim=-1)
             losses = (goal.exp() * (goal - found)).sum(-1) * self.temperature**2
-        right = (logits.detach().argmax(-1) == shares.argmax(-1)).to(logits.dtype) if len(logits) else logits.detach()[:, 0]
+        given, best = logits.detach(), probabilities.argmax(-1) if len(logits) else None
+        right = given[:, 0] if best is None else (given.argmax(-1) == best).to(logits.dtype)
         return Loss(self.weighed(losses, batch), {"correct": self.weighed(right, batch)})
 
 
@@ -65,11 +66,12 @@ def soft_classification(
     width: Given[int],
     clock: Given[Clock],
 ) -> SoftClassification:
-    """The probabilities that another model gives each class of a text (Hinton et al., 2015), or its scores (Tang et al., 2019).
+    """The class probabilities that another model assigns to a text (Hinton et al., 2015), or its scores (Tang et al., 2019).
 
-    The head is that of `regress` with an output for each of `classes`. Parameters: as there.
+    The head and its parameters are those of `regress`, with an output for each of `classes`.
 
-    Differs: with `loss: squared` the other model's scores come from its probabilities, which lack what all classes share.
+    Differs: with `loss: squared` the other model's scores come from its probabilities, which lack the constant that all
+    classes share.
     """
     head = summary_head(
         classes=classes, width=width, clock=clock, dropout=dropout, pool=pool, transform=transform, norm_epsilon=norm_epsilon,

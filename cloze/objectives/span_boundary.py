@@ -1,4 +1,4 @@
-"""Predict the tokens of a span from the two tokens beside it and from where in the span each one stands (SpanBERT)."""
+"""Predict the tokens of a span from its two boundary tokens and each token's position in the span (SpanBERT)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SpanBoundary(Classify):
     """Cross-entropy of `targets/<set>`, read from three vectors: the states left and right of a span, and a position.
 
     `positions/<set>` and `positions/<set>_right` are the flat positions of the two boundaries, `targets/<set>_right` the token's
-    number in its span, from 1; all of the same length. Metrics: `correct`.
+    number in its span, from 1; all have the same length. Metrics: `correct`.
     """
 
     def __init__(

@@ -22,9 +22,9 @@ class SpanExtraction(TargetsAtPositions):
     """The first and the last token of a span (Devlin et al., 2019, §4.2), or of none (§4.3): one linear map to two scores.
 
     The loss is the mean of two cross-entropies over the tokens of an example. `positions/<set>` (M, 2) are the first and the last
-    token of the span; one that is not there is placed at the token that sums the example up. Only tokens of the same packed
-    example count. `transform`, `norm_epsilon` and `biases` are those of `classify`. Parameters: `head.output.*`, and
-    `head.dense.*` and `head.norm.*` where asked for. Metrics: `correct`, both tokens found.
+    token of the span; a span that is not in the example is placed at its summary token. Only tokens of the same packed
+    example compete. `transform`, `norm_epsilon` and `biases` are those of `classify`. Parameters: `head.output.*`, and
+    `head.dense.*` and `head.norm.*` with a transform and a norm. Metrics: `correct`, both tokens found.
     """
 
     likelihood = False  # of the span's place, not of `targets`, which say whether it is there
@@ -43,7 +43,8 @@ class SpanExtraction(TargetsAtPositions):
         self.optional |= {"block"}
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """(2, M, L): how good each token of the answer's row is as the first and as the last; -inf for others' tokens."""
+        """(2, M, L): the score of each token of the answer's row as first and as last token; -inf for tokens of other
+        examples."""
         hidden = readings["hidden"]
         width = hidden.shape[1]
         place = batch[self.target_positions][:, 0].long()

@@ -1,4 +1,4 @@
-"""Read two texts in several steps, and answer with the mean of what each step says."""
+"""Read two texts in several steps and average the predictions of the steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cloze.registry import Given, register
 
 
 class Reasoning(nn.Module):
-    """What a stochastic answer network learns: the hypothesis' weights, the bilinear attention, the cell and the output."""
+    """The weights of a stochastic answer network: hypothesis attention, bilinear attention, recurrent cell and output."""
 
     def __init__(self, *, width: int, classes: int, dropout: Dropout) -> None:
         super().__init__()
@@ -31,11 +31,11 @@ class Reasoning(nn.Module):
         self.output = dense(4 * width, classes)
 
     def start(self, states: Tensor, mask: Tensor) -> Tensor:
-        """The state before the first step (M, D): the hypothesis' tokens, weighed by what each of them is alone."""
+        """The state before the first step (M, D): the mean of the hypothesis' tokens, weighted by self-attention."""
         return attended(self.hypothesis(states).squeeze(-1), states, mask)
 
     def look(self, state: Tensor, states: Tensor, mask: Tensor) -> Tensor:
-        """What of the premise the state (M, D) asks for (M, D)."""
+        """The mean of the premise that the state (M, D) attends to, (M, D)."""
         return attended((self.attend(state).unsqueeze(1) * states).sum(-1), states, mask)
 
     def answer(self, state: Tensor, seen: Tensor) -> Tensor:
@@ -55,8 +55,8 @@ class StochasticAnswer(TargetsAtPositions):
     Inference"; as a head of MT-DNN: Liu et al., 2019, §3).
 
     The state is a weighted mean of the second text's tokens. In each of `steps` it attends to the first, x = Σ softmax(sWp) p,
-    the step says softmax(V [s; x; |s - x|; s * x]), and a recurrent cell makes the next state of x. The answer is the mean over
-    the steps; in training each is left out with the odds `step_dropout`. One step is one attention.
+    the prediction of the step is softmax(V [s; x; |s - x|; s * x]), and a recurrent cell computes the next state from x. The
+    result is the mean over the steps; in training each step is dropped with probability `step_dropout`.
 
     `positions/<set>` (M, 4) are the first and the last token of each text (`label: {of: texts}`). Metric: `correct`.
     Differs: the mean is over the steps that are kept, so that the probabilities add up to 1; the authors' code divides by all.
@@ -94,20 +94,20 @@ class StochasticAnswer(TargetsAtPositions):
         at = torch.arange(length, device=hidden.device)
         first, second = ((at >= column[:, i, None]) & (at <= column[:, i + 1, None]) for i in (0, 2))
         state = self.head.start(states, second)
-        said = []
+        predicted = []
         for step in range(self.steps):
             seen = self.head.look(state, states, first)
-            said.append(self.head.answer(state, seen))
+            predicted.append(self.head.answer(state, seen))
             if step + 1 < self.steps:
                 state = self.head.cell(seen, state).to(states.dtype)
-        return self._mean(torch.stack(said, 1), hidden, row)
+        return self._mean(torch.stack(predicted, 1), hidden, row)
 
-    def _mean(self, said: Tensor, hidden: Tensor, row: Tensor) -> Tensor:
+    def _mean(self, predicted: Tensor, hidden: Tensor, row: Tensor) -> Tensor:
         """The logarithm of the mean probability (M, C) over those of the steps (M, K, C) that are kept; over all if none is."""
         kept = self.left_out(torch.ones(len(hidden), self.steps, device=hidden.device)).index_select(0, row) > 0
         kept = kept | ~kept.any(1, keepdim=True)
         count = kept.sum(1, keepdim=True).float()
-        return said.masked_fill(~kept.unsqueeze(-1), float("-inf")).logsumexp(1) - count.log()
+        return predicted.masked_fill(~kept.unsqueeze(-1), float("-inf")).logsumexp(1) - count.log()
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The summed cross-entropy."""

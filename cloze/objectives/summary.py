@@ -1,4 +1,4 @@
-"""What objectives share that predict numbers of a whole text: the head, and where the targets are."""
+"""What objectives that predict numbers of a whole text share: the head, and where the targets are."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Read = Literal["summary", "mean", "concat"]
 
 
 def reading_of(read: Read) -> str:
-    """The state that is read for one vector of each text."""
+    """The state that one vector of each text is read from."""
     return "summary" if read == "summary" else "hidden"
 
 
 def read_texts(readings: Mapping[str, Tensor], batch: Batch, read: Read) -> Tensor:
     """One vector of each text: `summary` (E, D), or of the tokens in `hidden` (B, L, D) the `mean` (B, D), or with `concat` the
-    last, the maximum and the mean (B, 3 D). Padding has no part in it."""
+    last, the maximum and the mean (B, 3 D). Padding is excluded."""
     if read == "summary":
         return readings["summary"]
     states = readings["hidden"]
@@ -57,10 +57,10 @@ def summary_head(
 
 
 class SummaryValues(Objective):
-    """An objective that asks for `values/<set>` (M, C) of the texts `positions/<set>`.
+    """An objective that predicts `values/<set>` (M, C) of the texts `positions/<set>`.
 
     `reading` says what is read of a text, see `read_texts`. Rows of one `owner` have one target, and their scores are averaged.
-    Each target weighs 1 unless `weights/<set>` says otherwise. The loss is no likelihood of the targets.
+    Each target weighs 1 unless `weights/<set>` says otherwise. The loss is not a likelihood.
     """
 
     likelihood = False
@@ -100,18 +100,18 @@ class SummaryValues(Objective):
         owner = batch["owner"]
         first = torch.ones_like(owner, dtype=torch.bool)
         first[1:] = owner[1:] != owner[:-1]
-        return values[: len(owner)][first]  # padding comes behind the targets
+        return values[: len(owner)][first]  # padding follows the targets
 
     def flops(self, batch: Batch) -> float:
-        """Those of the head for every target."""
+        """The operations of the head for every target."""
         return TRAINED * products(self) * batch[self.target_positions].shape[0]
 
     def weighed(self, losses: Tensor, batch: Batch) -> Tensor:
-        """The sum of one number for each target (M,), weighed."""
+        """The weighted sum of one number for each target (M,)."""
         weights = None if "owner" in batch else batch.get(self.weights)
         return losses.sum() if weights is None else (losses * weights).sum()
 
 
 def records_of(owner: Tensor) -> int:
-    """How many records rows were made from, by their `owner` (R,)."""
+    """The number of records that the rows were made from, by their `owner` (R,)."""
     return int(owner.max()) + 1 if len(owner) else 0

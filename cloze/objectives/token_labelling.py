@@ -27,10 +27,10 @@ def token_labelling(
 ) -> Classify:
     """A label per token: with two classes one output and binary cross-entropy, as in ELECTRA (Clark et al., 2020, §2).
 
-    Without `positions/<set>` every position that is not padding is asked, special tokens too, and `targets/<set>` has one
-    target per position, (B*L,). Parameters: `head.dense.*` (with a transform), `head.output.*`. `initial` is how the weights of
-    `output` begin: as all others of BERT, or `glorot`, uniform in ±√(6 / (inputs + outputs)), which is where ELECTRA's begin
-    (`run_pretraining.py` leaves them to TensorFlow).
+    Without `positions/<set>` every position that is not padding has a target, special tokens included, and `targets/<set>` is
+    (B*L,). `initial` is the initialisation of `output`: `truncated`, as all other weights of BERT, or `glorot`, uniform in
+    ±√(6 / (inputs + outputs)), as in ELECTRA (`run_pretraining.py` leaves it to TensorFlow). Parameters: `head.dense.*` (with a
+    transform), `head.output.*`.
     """
     head = ClassHead(
         width=width, classes=1 if classes == 2 else classes, transform=transform, dropout=Dropout(dropout, clock)

@@ -1,4 +1,4 @@
-"""Predict the token at each asked place: masked, next or permuted language modelling, whatever the exercise asked."""
+"""Predict tokens: masked, next-token or permuted language modelling, as the exercise sets the targets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def token_prediction(
     clock: Given[Clock | None] = None,
     spellings: Given[Sequence[str] | None] = None,
 ) -> Classify:
-    """Cross-entropy over the vocabulary at the asked positions alone; only those rows reach the projection.
+    """Cross-entropy over the vocabulary at the positions of the targets; only those rows reach the projection.
 
     With `transform` a dense map to the table's width, the non-linearity and a norm come first (BERT's code,
     `get_masked_lm_output`). `tie` takes the network's token table as output weights (Press & Wolf, 2017). GPT-2: no

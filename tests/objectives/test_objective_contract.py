@@ -249,7 +249,7 @@ def test_z_loss_weighs_the_squared_log_sum_in_training_and_not_in_held_out_losse
         expected = plain(readings, batch).total + 0.5 * log_sum.square().sum()
         torch.testing.assert_close(penalised(readings, batch).total, expected)
         assert penalised.eval()(readings, batch).total == plain.eval()(readings, batch).total
-    with pytest.raises(RecipeError, match="z_loss: -1.0 is no weight"):
+    with pytest.raises(RecipeError, match="z_loss: -1.0 is negative"):
         vocabulary(z_loss=-1.0)
 
 
