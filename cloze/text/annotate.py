@@ -1,4 +1,4 @@
-"""What is known of a text beyond its ids: words from a segmenter, and layers of units from user lists, token by token."""
+"""Annotations of a text, token by token: words from a segmenter, and layers of units from user lists."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Annotator(Protocol):
-    """What is registered under "annotator": picklable, and the same for the same text in every process."""
+    """A part registered under "annotator": picklable, with the same result for the same text in every process."""
 
     @property
     def hash(self) -> str:
-        """Of everything that decides the units."""
+        """A hash of everything that decides the units."""
         ...
 
     def annotate(self, text: str) -> list[Span]:
@@ -42,7 +42,7 @@ class Annotator(Protocol):
 class ListAnnotator:
     """Units from a user's list, the longest match from the left (ERNIE 1.0's phrases and entities; Sun et al. 2019, §3.2).
 
-    file: one unit per line, spaces included. A recipe may leave it open; it is needed when a store is built.
+    file: one unit per line, spaces included. A recipe may omit it; building a store requires it.
     """
 
     def __init__(self, *, file: str | None = None) -> None:
@@ -56,7 +56,7 @@ class ListAnnotator:
 
     @cached_property
     def hash(self) -> str:
-        """Of the units."""
+        """A hash of the units."""
         return hashlib.sha256(f"list:{self._list.hash}".encode()).hexdigest()
 
     def annotate(self, text: str) -> list[Span]:
@@ -78,7 +78,7 @@ class Annotated(NamedTuple):
 
 @dataclass(frozen=True)
 class Annotations:
-    """What a store keeps beyond the ids: whose words (None: the tokenizer's own), and which layers."""
+    """What a store keeps besides ids: which segmenter's words (None: the tokenizer's own), and which layers."""
 
     words: Segmenter | None = None
     layers: Mapping[str, Annotator] = field(default_factory=dict)
@@ -98,9 +98,9 @@ class Annotations:
         return self.words is not None or bool(self.layers)
 
     def of_words(self, tokenizer: Tokenizer) -> Annotations:
-        """The same for a store of this tokenizer: if it cuts whole words with a segmenter, the words are that one's.
+        """The same for a store of this tokenizer: if it cuts whole words with a segmenter, that segmenter gives the words.
 
-        Raises `RecipeError` for whole words and another segmenter, or none, in the tokenizer: every token is a word there.
+        Raises `RecipeError` if it cuts whole words with another segmenter or none, since then every token is a word.
         """
         if tokenizer.kind != "words":
             return self
@@ -115,16 +115,16 @@ class Annotations:
         return replace(self, words=tokenizer.segmenter)
 
     def to_find(self, tokenizer: Tokenizer) -> Annotations:
-        """What is left to find when the ids are there: tokens of whole words are words already."""
+        """What remains to be found besides the ids: tokens of whole words are words already."""
         return replace(self, words=None) if tokenizer.kind == "words" else self
 
     def header(self) -> dict[str, Any]:
-        """What the header of a store says of them: the hash of each."""
+        """Their entry in the header of a store: the hash of each."""
         words = None if self.words is None else self.words.hash
         return {"words": words, "annotations": {name: layer.hash for name, layer in self.layers.items()}}
 
     def encode(self, tokenizer: Tokenizer, texts: Sequence[str]) -> Annotated:
-        """The ids of some texts, as the tokenizer gives them, with words and layers."""
+        """The tokenizer's ids of some texts, with words and layers."""
         texts = readable(texts)
         spelled = tokenizer.encode_spelled(texts)
         base = np.zeros(len(texts) + 1, dtype=np.int64)
@@ -156,8 +156,8 @@ class Places(NamedTuple):
     def starting(self, starts: Int64) -> NDArray[np.bool_]:
         """Which tokens start a word, for words that begin at `starts`.
 
-        A token starts a word if one begins between the end of the token before and its own end: of several tokens that
-        spell one character only the first can, and what the normaliser dropped counts to the token behind it.
+        A token starts a word if one begins after the end of the previous token and before its own end. Of several tokens
+        that spell one character only the first can; characters that the normaliser dropped belong to the next token.
         """
         reached = np.maximum.accumulate(self.end)
         begun = np.searchsorted(starts, reached, "left")
@@ -166,7 +166,7 @@ class Places(NamedTuple):
         return found | self.first
 
     def within(self, spans: list[list[Span]], base: Int64) -> NDArray[np.uint8]:
-        """0, 1 or 2 for every token: outside all spans, the first of one, inside one. A token counts if it overlaps."""
+        """For every token 0 (outside all spans), 1 (first of a span) or 2 (inside one). Overlapping tokens are inside."""
         begin = _laid_out([[span[0] for span in found] for found in spans], base)
         end = _laid_out([[span[1] for span in found] for found in spans], base)
         layer = np.zeros(len(self.begin), dtype=np.uint8)
@@ -184,7 +184,7 @@ class Places(NamedTuple):
 
 
 def _laid_out(places: list[list[int]], base: Int64) -> Int64:
-    """Places of every text as places of the texts laid end to end."""
+    """Offsets in each text as offsets in the concatenated texts."""
     count = np.fromiter(map(len, places), dtype=np.int64, count=len(places))
     flat = np.fromiter(chain.from_iterable(places), dtype=np.int64, count=int(count.sum()))
     return flat + np.repeat(base[:-1], count)

@@ -1,4 +1,4 @@
-"""Setting the words of a segmenter apart: a text whose script has no spaces, with a space before every word."""
+"""Sets the words of a segmenter apart: adds a space before every word of a script without spaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAID, _LIST = "segmenter.json", "segmenter.txt"
 
 
 class Apart(NamedTuple):
-    """A text with spaces before its words, and where in the text they were put, in characters, ascending."""
+    """A text with spaces before its words, and the character offsets of these spaces, ascending."""
 
     text: str
     put: list[int]
@@ -31,13 +31,13 @@ def set_apart(segmenter: Segmenter, text: str) -> Apart:
 
 
 def places_before(put: list[int], places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places in the text with spaces → places in the text before these were put in."""
+    """Offsets in the text with added spaces → offsets in the original text."""
     spaces = np.array(put, dtype=np.int64) + np.arange(len(put))
     return places - np.searchsorted(spaces, places, "left")
 
 
 def write_segmenter(segmenter: Segmenter, folder: Path) -> None:
-    """Write a segmenter beside its tokenizer: its name, its arguments and its hash, and the list that it reads, if any."""
+    """Save a segmenter with its tokenizer: name, arguments, hash, and the list that it reads, if any."""
     name = next((name for name in names("segmenter") if lookup("segmenter", name) is type(segmenter)), None)
     if name is None:
         raise RecipeError(f"a segmenter of class {type(segmenter).__name__} cannot be saved: register it as in text/segment.py.")
@@ -49,10 +49,10 @@ def write_segmenter(segmenter: Segmenter, folder: Path) -> None:
 
 
 def read_segmenter(folder: Path) -> Segmenter | None:
-    """The segmenter written beside a tokenizer, None if there is none.
+    """The segmenter saved with a tokenizer, None if there is none.
 
-    Raises `CheckpointError` if it cannot be built again or would cut otherwise (jieba of another version), `MissingExtra` if
-    its package is not installed.
+    Raises `CheckpointError` if it cannot be rebuilt or would cut differently (another version of jieba), `MissingExtra` if its
+    package is not installed.
     """
     if not (folder / _SAID).is_file():
         return None

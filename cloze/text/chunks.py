@@ -1,7 +1,7 @@
 """The fast exact encoder: cut lines into chunks, encode each distinct chunk once, gather the ids.
 
-Text repeats itself: of the chunks of an English file fewer than one in twenty is new. Cutting and looking up run over whole
-arrays; only new chunks reach Python or the tokenizer. Ids and word starts are those of `Tokenizer.encode`, always.
+Text repeats itself: fewer than one in twenty chunks of an English file is new. Cutting and lookup run over whole arrays; only
+new chunks reach Python or the tokenizer. Ids and word starts always equal those of `Tokenizer.encode`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _GROUP = 1 << 17  # chunks looked up together: their arrays stay in the cache
 _PADDING = b"\n" * 16
 _COUNT_BITS = 20  # of a packed value; the rest is the place of the first id in the pool
 
-# Above this share of bytes in new chunks, looking up costs more than it saves and lines go to the tokenizer directly.
+# If new chunks make up more than this share of bytes, lookup costs more than it saves: lines go straight to the tokenizer.
 _SHARE_TOO_NEW = 0.5
 _DIRECT_BLOCKS = 16  # blocks encoded directly before the share is measured again
 
 
 class Lines(NamedTuple):
-    """Encoded lines: ids (T,) int32 and word starts (T,) of all lines, and offsets (n+1,) int64 of the lines in them."""
+    """Encoded lines: ids (T,) int32 and word starts (T,) of all lines, and the offsets (n+1,) int64 of each line."""
 
     ids: NDArray[np.int32]
     word_start: NDArray[np.bool_]
@@ -42,8 +42,8 @@ class Lines(NamedTuple):
 class ChunkEncoder:
     """Encodes lines exactly as the tokenizer does, several times faster; keeps a bounded dictionary of chunks.
 
-    tokenizer: a `Tokenizer` or the folder of a saved one (what a worker process is best given); memory_mb: the size of
-    the dictionary, which is cleared when it is full. Not to be shared by threads.
+    tokenizer: a `Tokenizer`, or the folder of a saved one, which suits worker processes; memory_mb: the size of the dictionary,
+    which is cleared when full. Not thread-safe.
     """
 
     def __init__(self, tokenizer: Tokenizer | Path | str, memory_mb: int = 64) -> None:
@@ -107,7 +107,7 @@ class ChunkEncoder:
         return Lines(flat >> 1, (flat & 1).astype(np.bool_), offsets)
 
     def _encode_group(self, block: bytes, start: Int64, length: Int64) -> tuple[NDArray[np.int32], Int64, int]:
-        """Marked ids and counts of some chunks, and how many bytes of them were new."""
+        """Marked ids and counts of some chunks, and the number of bytes in new ones."""
         self._clear_if_full()
         short = np.flatnonzero(length <= LONGEST)
         every = len(short) == len(start)
@@ -142,7 +142,7 @@ class ChunkEncoder:
     def _look_up_long(
         self, block: bytes, start: Int64, length: Int64, waiting: dict[bytes, int]
     ) -> tuple[list[int], list[bytes]]:
-        """Packed values of long chunks, -1 for those that are new; these are put into `waiting`."""
+        """Packed values of long chunks, -1 for new ones, which are added to `waiting`."""
         words = [block[a:b] for a, b in zip(start.tolist(), (start + length).tolist(), strict=True)]
         known = [self._long.get(word, -1) for word in words]
         for value, word in zip(known, words, strict=True):
@@ -151,7 +151,7 @@ class ChunkEncoder:
         return known, words
 
     def _add(self, chunks: list[bytes]) -> Int64:
-        """Encode new chunks into the pool; their packed values."""
+        """Encode new chunks into the pool. Returns their packed values."""
         marked, counts = self._matcher.match(chunks)
         needed = self._pooled + len(marked)
         if needed > len(self._pool):
@@ -162,7 +162,7 @@ class ChunkEncoder:
         return (places << _COUNT_BITS) | counts
 
     def _clear_if_full(self) -> None:
-        # A long chunk costs about 150 bytes beside its own; the pool may take what the table leaves.
+        # A long chunk costs about 150 bytes besides its own; the pool may use what the table leaves.
         long_cost = self._long_bytes + 150 * len(self._long)
         spare = int(self.memory_mb * 2**20 * 0.2)
         if self._table.used > self._table.capacity or long_cost > spare or 4 * self._pooled > spare:
@@ -173,7 +173,7 @@ class ChunkEncoder:
 
 
 def blocks_of_lines(lines: Sequence[str]) -> Iterator[list[str]]:
-    """The lines in runs of about a million characters."""
+    """The lines in groups of about a million characters."""
     held: list[str] = []
     size = 0
     for line in lines:
@@ -187,7 +187,7 @@ def blocks_of_lines(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def joined(lines: list[str]) -> tuple[bytes, int]:
-    """The lines as UTF-8 with a separator byte that stands in none of them."""
+    """The lines as UTF-8, joined by a byte that occurs in none of them."""
     text = "\n".join(lines)
     if text.count("\n") == len(lines) - 1:
         try:

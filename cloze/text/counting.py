@@ -12,17 +12,17 @@ from cloze.text.cuts import LINE_END
 from cloze.text.tokenizer import readable
 
 _PLAIN_BYTES = 4 << 20  # below, importing the compiler costs more than it saves
-_SLICE = 1 << 16  # chunks made Python objects at a time
+_SLICE = 1 << 16  # chunks turned into Python objects at a time
 _MARKS = rb"[^ \t\n\r!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]"
 _SPACES = rb"[^ \t\n\r]+"
 
 
 class ChunkCounter:
-    """How often each chunk occurs: what stands between white space, with `marks` also between ASCII punctuation.
+    """Counts chunks: the text between white space and, with `marks`, between ASCII punctuation.
 
-    lower: ASCII letters are lower-cased first; most: how many chunks are kept in mind. When there are more, those with the
-    lowest counts are forgotten, once at a time and each time with a higher floor (`ReduceVocab` of word2vec.c): `forgotten`
-    is the last floor, 0 if nothing was. Large texts are scanned by compiled code where the extra `fast` is installed.
+    lower: lower-case ASCII letters first; most: the number of chunks to keep. Beyond it, chunks with the lowest counts are
+    dropped, each time up to a higher count (`ReduceVocab` of word2vec.c). `forgotten` is the last such count, 0 if none was
+    dropped. Compiled code scans large texts if the extra `fast` is installed.
     """
 
     def __init__(self, *, marks: bool, lower: bool, most: int = 4_000_000) -> None:
@@ -55,7 +55,7 @@ class ChunkCounter:
             self._forget()
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """Chunks with their counts; a chunk may come twice, and its counts are to be added."""
+        """Chunks with their counts; a chunk may occur twice, and its counts are then to be added."""
         yield from self.others()
         yield from self.scanned()
 
@@ -64,14 +64,14 @@ class ChunkCounter:
         yield from self._plain.items()
 
     def scanned(self) -> Iterator[tuple[bytes, int]]:
-        """Those that were, none twice."""
+        """Chunks that compiled code scanned, none twice."""
         numbers = self._numbers
         for low in range(0, numbers.used, _SLICE):
             high = min(low + _SLICE, numbers.used)
             yield from zip(numbers.chunks(low, high), numbers.counts[low:high].tolist(), strict=True)
 
     def _forget(self) -> None:
-        """Raise the floor until there is room again."""
+        """Raise the minimum count until there is room again."""
         numbers = self._numbers
         while numbers.full or len(self._plain) > self.most:
             self.forgotten += 1

@@ -1,8 +1,8 @@
-"""Where a line of UTF-8 may be cut so that encoding the pieces one by one gives the same ids as encoding the line.
+"""Where a line of UTF-8 may be cut so that encoding the pieces separately gives the same ids as encoding the line.
 
-A cutter reads a block of bytes, many lines joined by a separator byte, and gives the starts and lengths of its chunks.
-White space that yields no token and the separators belong to no chunk. Every rule below is safe for the pre-tokenizer it
-is named after; where a rule is not sure it does not cut.
+A cutter reads a block of bytes, many lines joined by a separator byte, and returns the starts and lengths of its chunks.
+Separators, and white space that yields no token, belong to no chunk. Every rule below is safe for the pre-tokenizer it is named
+after: where it cannot be sure, it does not cut.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cutter_for(description: dict[str, Any]) -> Cutter | None:
 
 
 def _per_word(normaliser: dict[str, Any]) -> bool:
-    """Does the normaliser treat what stands between two spaces by itself?"""
+    """Whether the normaliser treats each word between spaces independently."""
     steps = normaliser.get("normalizers", [normaliser] if normaliser else [])
     return all(step.get("type") in ("BertNormalizer", "NFKC", "NFKD") for step in steps)
 
@@ -113,8 +113,8 @@ def cut_white_space(block: bytes, separator: int) -> Cuts:
 def cut_byte_level(block: bytes, separator: int) -> Cuts:
     """The GPT-2 pattern: before a lone space, and where ASCII letters, digits and signs meet.
 
-    The apostrophe is never cut at (contractions), nor are runs of white space, whose last space the pattern treats
-    differently. A space between two characters beyond ASCII is cut at only if the second cannot be white space.
+    Never cuts at an apostrophe (contractions), nor in runs of white space, whose last space the pattern treats differently.
+    Cuts at a space between two non-ASCII characters only if the second cannot be white space.
     """
     table = _GPT2_LINES if separator == LINE_END else _GPT2_TABLE
     kind = np.frombuffer(block.translate(table), dtype=np.uint8)

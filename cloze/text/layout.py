@@ -1,9 +1,9 @@
-"""Tokenizer folders in Hugging Face's layout: written so that AutoTokenizer gives the same ids, read from anywhere.
+"""Tokenizer folders in Hugging Face's layout: AutoTokenizer gives the same ids for those that cloze writes; cloze reads any.
 
-Written are tokenizer.json (with a post-processor that puts on the reading frame) and tokenizer_config.json. Transformers 5
-rebuilds BertTokenizer, RobertaTokenizer and GPT2Tokenizer from a few switches and ignores the rest of tokenizer.json; so a
-tokenizer is given such a class only if that class would rebuild exactly it, and PreTrainedTokenizerFast, which takes the
-file as it is, otherwise.
+cloze writes tokenizer.json (with a post-processor that adds the special tokens of the frame) and tokenizer_config.json.
+Transformers 5 rebuilds BertTokenizer, RobertaTokenizer and GPT2Tokenizer from a few switches and ignores the rest of
+tokenizer.json. So such a class is named only if it would rebuild the tokenizer exactly; otherwise the class is
+PreTrainedTokenizerFast, which uses the file unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T", bound="Described")
 
 
 class Described(Protocol):
-    """What a folder says of a tokenizer, a `cloze.text.Tokenizer`."""
+    """What a folder records of a `cloze.text.Tokenizer`."""
 
     @property
     def kind(self) -> str: ...
@@ -45,7 +45,7 @@ class Described(Protocol):
 BERT_LIKE = ("BertTokenizer", "ElectraTokenizer")
 FILE_AS_IT_IS = "PreTrainedTokenizerFast"
 _USUAL = {"wordpiece": "BertTokenizer", "byte_bpe": "RobertaTokenizer", "bpe": "OpenAIGPTTokenizer"}
-_OUR_ROLES = "cloze_roles"  # roles that Hugging Face has no name for
+_OUR_ROLES = "cloze_roles"  # roles without a name in Hugging Face's files
 _BERT_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]")
 _ROBERTA_FRAMES = ("[CLS] {A} [SEP]", "[CLS] {A} [SEP] [SEP] {B} [SEP]")
 
@@ -60,8 +60,8 @@ def write_folder(
 ) -> None:
     """Write tokenizer.json and tokenizer_config.json, and segmenter.json where words are cut by a segmenter.
 
-    `length` is the longest input in tokens; frames are templates of roles, `{A}` and `{B}`. `tokenizer_class` is the
-    class to name if it rebuilds this tokenizer exactly; without it the class follows from the kind.
+    `length` is the maximum number of tokens; frames are templates of roles, `{A}` and `{B}`. `tokenizer_class` is the class to
+    name if it rebuilds this tokenizer exactly; by default the class follows from the kind.
     """
     wanted = tokenizer_class or _USUAL.get(tokenizer.kind)
     data = json.loads(tokenizer.description)
@@ -93,7 +93,7 @@ def write_folder(
         write_segmenter(tokenizer.segmenter, folder)
 
 
-#: Every file that a tokenizer is read from.
+#: Every file from which a tokenizer is read.
 _FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt",
     "segmenter.json", "segmenter.txt",
@@ -153,7 +153,7 @@ def frame_parts(tokenizer: Described, frame: str) -> list[str]:
 
 
 def _post_processor(tokenizer: Described, single: str, pair: str | None, segments: bool) -> dict[str, Any]:
-    """TemplateProcessing for the frames. What stands before `{B}` has type 0, the rest type 1, where there are segments."""
+    """TemplateProcessing for the frames. With segments, tokens before `{B}` have type 0, the rest type 1."""
     used: dict[str, Any] = {}
 
     def template(frame: str) -> list[dict[str, Any]]:
@@ -176,7 +176,7 @@ def _post_processor(tokenizer: Described, single: str, pair: str | None, segment
 
 
 def _rebuilds(name: str, tokenizer: Described, data: Mapping[str, Any], single: str, pair: str | None) -> bool:
-    """Would transformers' class of that name, rebuilt from its switches, be this tokenizer?"""
+    """Whether transformers' class of that name, rebuilt from its switches, equals this tokenizer."""
     normaliser = data.get("normalizer") or {}
     before = data.get("pre_tokenizer") or {}
     if name in BERT_LIKE:
@@ -196,7 +196,7 @@ def _rebuilds(name: str, tokenizer: Described, data: Mapping[str, Any], single: 
 
 
 def _is_gpt(tokenizer: Described, data: Mapping[str, Any]) -> bool:
-    """Is it BPE with BERT's cuts and lower-casing, as `OpenAIGPTTokenizer` always has it?"""
+    """Whether it is BPE with BERT's cuts and lower-casing, as `OpenAIGPTTokenizer` always is."""
     normaliser = data.get("normalizer") or {}
     usual = normaliser.get("type") == "BertNormalizer" and normaliser.get("strip_accents") in (None, True)
     switches = all(normaliser.get(switch) for switch in ("clean_text", "handle_chinese_chars", "lowercase"))
@@ -209,7 +209,7 @@ def _same_frames(frames: tuple[str, str | None], fixed: tuple[str, str]) -> bool
 
 
 def _token(data: Mapping[str, Any], literal: str) -> str | dict[str, Any]:
-    """How tokenizer_config.json writes a special token: bare, or with its switches where one is on."""
+    """A special token as tokenizer_config.json writes it: plain, or with its switches if one is on."""
     for token in data["added_tokens"]:
         if token["content"] == literal and (token["lstrip"] or token["rstrip"]):
             return {"__type": "AddedToken", **{key: value for key, value in token.items() if key != "id"}}
@@ -222,7 +222,7 @@ def _prefix_space(data: Mapping[str, Any]) -> bool:
 
 
 def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
-    """role → literal: what the configuration names, else what the vocabulary's own literals suggest."""
+    """role → literal, from the configuration, or else guessed from literals in the vocabulary."""
     vocabulary = data["model"]["vocab"]
     pieces = {p[0] if isinstance(p, list) else p for p in vocabulary} | {t["content"] for t in data["added_tokens"]}
     found: dict[str, str] = {}
@@ -238,7 +238,7 @@ def _literals(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
     guessed = guess_literals(pieces)
     if not found:
         return guessed
-    # GPT-2's own files name three of its roles; its one literal also pads.
+    # GPT-2's own files name three roles; its only literal also serves as padding.
     if len(set(found.values())) == 1:
         return {**guessed, **found}
     return found
@@ -300,6 +300,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """One line for each key: `json` indents in Python, which takes half a second for a vocabulary of 30,000 pieces."""
+    """One line per key. `json` indents in Python, which takes half a second for a vocabulary of 30,000 pieces."""
     lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in data.items()]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Maximum matching against a list of words: what segmenters and annotators with user lists have in common."""
+"""Maximum matching against a word list, shared by segmenters and annotators."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from cloze.errors import RecipeError, nearest
 
 Span = tuple[int, int]
 
-#: A run of letters, digits and ideographs, or one mark; white space is neither.
+#: A run of letters, digits and ideographs, or a single punctuation mark.
 RUNS = re.compile(r"[^\W_]+|[^\w\s]|_")
 
 
 def ideograph(character: str) -> bool:
-    """Is it a CJK ideograph, which is a word or a part of one without any space around it?"""
+    """Whether a character is a CJK ideograph, which may form words without spaces around them."""
     return "\u3400" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff" or character >= "\U00020000"
 
 
 class WordList:
-    """Words to be found in text, the longest first. A match never begins or ends inside a run of letters or digits."""
+    """Finds words in text, the longest first. A match never begins or ends inside a run of letters or digits."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self.words = frozenset(word for word in words if word)
@@ -42,7 +42,7 @@ class WordList:
         return hashlib.sha256("\n".join(sorted(self.words)).encode("utf-8", "surrogatepass")).hexdigest()
 
     def spans(self, text: str) -> list[Span]:
-        """What of the list stands in the text: (start, stop) in characters, left to right, the longest at each place."""
+        """The entries of the list in a text: (start, stop) in characters, from left to right, the longest match each time."""
         found: list[Span] = []
         place = 0
         for at, character in enumerate(text):
@@ -86,8 +86,8 @@ class WordList:
 def read_list(file: str, where: str) -> list[str]:
     """The entries of a list in a file: one per line, as jieba's dictionaries write them where there is a tab or a number.
 
-    Of a line with tabs the first column counts; of a line whose second word is a number, the first word (jieba: word,
-    frequency, part of speech). Any other line is one entry, spaces included. Lines that begin with `#` are comments.
+    A line with tabs gives its first column; a line whose second word is a number, its first word (jieba: word, frequency, part
+    of speech). Any other line is one entry, spaces included. Lines that begin with `#` are comments.
     """
     path = Path(file).expanduser()
     if not path.is_file():
@@ -106,7 +106,7 @@ def read_list(file: str, where: str) -> list[str]:
 
 
 def listing(entries: Iterable[str]) -> bytes:
-    """A file of which `read_list` gives these entries, sorted. A space keeps `#` from making a comment."""
+    """The content of a file that `read_list` reads as these entries, sorted. A leading space protects `#`."""
     return "".join(f"{' ' * entry.startswith('#')}{entry}\n" for entry in sorted(entries)).encode()
 
 
@@ -117,7 +117,7 @@ def _entry(line: str) -> str:
 
 
 def _inside_run(text: str, place: int) -> bool:
-    """Would a border at `place` cut a run of letters or digits that are no ideographs?"""
+    """Whether a boundary at `place` would cut a run of letters or digits other than ideographs."""
     if not 0 < place < len(text):
         return False
     before, after = text[place - 1], text[place]

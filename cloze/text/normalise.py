@@ -1,4 +1,4 @@
-"""What happens to characters before words are cut: BERT's cleaning, each step on its own switch."""
+"""Normalisation of characters before words are cut: BERT's cleaning, with a switch for each step."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Normalise:
         )
 
     def build(self, kind: str) -> normalizers.Normalizer | None:
-        """The `tokenizers` normaliser that does it, or None where there is nothing to do."""
+        """The `tokenizers` normaliser for these switches, or None if there is nothing to do."""
         chosen = self.for_kind(kind)
         steps: list[normalizers.Normalizer] = []
         if kind == "unigram" and chosen.strip_accents:

@@ -23,8 +23,8 @@ _SMALLEST = 1 << 12
 
 
 class Scanned(NamedTuple):
-    """A stretch of a block: the number of each chunk (n,), -1 at those that are too long for the table; these, as `long`
-    (k, 3): index, first byte, bytes; chunks before the end of each line (m,); and where the stretch ends in the block."""
+    """Part of a block: the number of each chunk (n,), -1 for those too long for the table; these, as `long` (k, 3): index, first
+    byte, bytes; the number of chunks before the end of each line (m,); and where the part ends in the block."""
 
     numbers: NDArray[np.int32]
     long: Int64
@@ -33,10 +33,10 @@ class Scanned(NamedTuple):
 
 
 class ChunkNumbers:
-    """Numbers distinct chunks of at most 15 bytes in the order in which they come, and counts them.
+    """Numbers distinct chunks of at most 15 bytes in order of appearance, and counts them.
 
-    marks: ASCII punctuation ends a chunk and is one; fold: ASCII letters are lower-cased; most: how many chunks are kept in
-    mind at once, about 28 bytes each. Not to be shared by threads.
+    marks: each ASCII punctuation mark is a chunk of its own; fold: ASCII letters are lower-cased; most: the number of chunks to
+    keep, about 28 bytes each. Not thread-safe.
     """
 
     def __init__(self, *, marks: bool, fold: bool, most: int) -> None:
@@ -54,11 +54,11 @@ class ChunkNumbers:
 
     @property
     def full(self) -> bool:
-        """Whether nothing new can be taken in: `keep` or `clear`."""
+        """Whether there is no room for new chunks: call `keep` or `clear`."""
         return self.used >= self.most
 
     def scan(self, block: bytes, start: int, separator: int) -> Scanned:
-        """Number the chunks of a block from `start` on, as far as there is room for new ones; `separator` ends a line."""
+        """Number the chunks of a block from `start` on while there is room for new ones; `separator` ends a line."""
         kernels = _kernels()
         classes = self._classes.copy()
         classes[separator] = _END
@@ -77,21 +77,21 @@ class ChunkNumbers:
             self._grow()
 
     def reserve(self) -> int:
-        """A number for a chunk that is too long for the table; the caller remembers whose it is."""
+        """A number for a chunk that is too long for the table; the caller remembers which."""
         if self.used == len(self._keys):
             self._grow()
         self.used += 1
         return self.used - 1
 
     def chunks(self, first: int = 0, end: int | None = None) -> list[bytes]:
-        """The chunks from number `first` on; empty where a number was reserved."""
+        """The chunks from number `first` on; empty for reserved numbers."""
         keys = self._keys[first : self.used if end is None else end]
         raw = np.ascontiguousarray(keys).astype("<u8", copy=False).tobytes()
         sizes = (keys[:, 1] >> np.uint64(56)).tolist()
         return [raw[at : at + size] for at, size in zip(range(0, len(raw), 16), sizes, strict=True)]
 
     def keep(self, chosen: NDArray[np.bool_]) -> None:
-        """Forget all chunks but those chosen (used,), which are numbered anew in their order."""
+        """Forget all chunks except the chosen ones (used,), which are renumbered in order."""
         keys, counts = self._keys[: self.used][chosen], self.counts[: self.used][chosen]
         self.used = len(keys)
         self._keys[: self.used], self.counts[: self.used] = keys, counts
@@ -112,7 +112,7 @@ class ChunkNumbers:
 
 
 def expand(numbers: NDArray[np.int32], place: Int64, count: Int64, pool: NDArray[np.int32]) -> tuple[NDArray[np.int32], Int64]:
-    """The pool's ids of every number, one after the other, and how many come before each chunk (n + 1,)."""
+    """The ids of every number, concatenated, and the number of ids before each chunk (n + 1,)."""
     before = np.empty(len(numbers) + 1, dtype=np.int64)
     kernels = _kernels()
     ids = np.empty(kernels.measure(numbers, count, before), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""The compiled loops of `numbering`. Imported there alone, because it needs numba."""
+"""The compiled loops of `numbering`, imported only there because they need numba."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def scan(
     raw: Any, at: int, classes: Any, fold: Any, keys: Any, counts: Any, slots: Any, used: int,
     numbers: Any, done: int, long: Any, longs: int, lines: Any, ended: int,
 ) -> tuple[int, int, int, int, int]:
-    """From byte `at` to the end, or to the first new chunk for which `keys` has no room."""
+    """Scan from byte `at` to the end, or to the first new chunk for which `keys` has no room."""
     size, last, room = len(raw), len(slots) - 1, len(keys)
     while at < size:
         kind = classes[raw[at]]
@@ -92,7 +92,7 @@ def place(keys: Any, slots: Any, used: int) -> None:
 
 @kernel()
 def measure(numbers: Any, count: Any, before: Any) -> int:
-    """How many ids come before each chunk, into `before`; the sum."""
+    """Write the number of ids before each chunk into `before`. Returns the total."""
     total = 0
     for i in range(len(numbers)):
         before[i] = total
@@ -103,7 +103,7 @@ def measure(numbers: Any, count: Any, before: Any) -> int:
 
 @kernel()
 def gather(numbers: Any, place: Any, before: Any, pool: Any, ids: Any) -> None:
-    """The ids of every chunk, copied from the pool to where they come."""
+    """Copy the ids of every chunk from the pool to their positions."""
     for i in range(len(numbers)):
         source = place[numbers[i]]
         for to in range(before[i], before[i + 1]):

@@ -1,4 +1,4 @@
-"""Ids of distinct chunks: plain words by a greedy match of our own, everything else by the tokenizer itself."""
+"""Ids of distinct chunks: plain words by our own greedy match, everything else by the tokenizer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Int64 = NDArray[np.int64]
 
 
 class ChunkMatcher:
-    """Gives each of many chunks its marked ids: 2 x id, plus 1 where a word begins.
+    """Gives the marked ids of many chunks: 2 x id, plus 1 where a word begins.
 
-    Some kinds of chunk need no normaliser and no pre-tokenizer, and are most of the new ones. For WordPiece, ASCII letters
-    and digits or one ASCII mark: matched here, longest piece first, [UNK] for the word if no piece fits (Devlin et al.
-    2019; the `WordpieceTokenizer` of google-research/bert), six times faster than a call into `tokenizers`. For
-    byte-level BPE, ASCII letters or digits behind at most one space: they are one word and go to the bare model. For whole
-    words, ASCII without control characters, but for what spells a special token.
+    Most new chunks need no normaliser and no pre-tokenizer. For WordPiece these are ASCII letters and digits, or one ASCII mark:
+    they are matched here, longest piece first, with [UNK] for the word if no piece fits (Devlin et al. 2019; the
+    `WordpieceTokenizer` of google-research/bert), six times faster than `tokenizers`. For byte-level BPE, ASCII letters or
+    digits after at most one space are one word and go to the bare model. For whole words, it is ASCII without control
+    characters, unless it spells a special token.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -36,7 +36,7 @@ class ChunkMatcher:
             self._plain_word = _WholeWord(tokenizer)
 
     def match(self, chunks: list[bytes]) -> tuple[NDArray[np.int32], Int64]:
-        """Marked ids of all chunks in one array, and how many each has (n,)."""
+        """Marked ids of all chunks in one array, and the number per chunk (n,)."""
         found = list(map(self._plain_word, chunks))
         strange = [i for i, ids in enumerate(found) if ids is None]
         if len(strange) == len(chunks):
@@ -71,7 +71,7 @@ class _BareModel:
             rest = chunk[1:]
             if chunk[:1] != b" " or not (rest.isalpha() or rest.isdigit()):
                 return None
-            chunk = b"\xc4\xa0" + rest  # the byte alphabet writes a space as U+0120
+            chunk = b"\xc4\xa0" + rest  # a space in the byte alphabet
         ids = [2 * token.id for token in self._tokenize(chunk.decode())]
         if ids:
             ids[0] += 1
@@ -83,7 +83,7 @@ class _WholeWord:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._special = set(tokenizer.special_ids.tolist())
-        self._id = tokenizer.id  # no dictionary of our own: a large vocabulary takes a hundred bytes a word
+        self._id = tokenizer.id  # no dictionary of our own, which would take a hundred bytes a word
         self._apart = set(tokenizer.literals.values())
         self._unknown = 2 * tokenizer.role("[UNK]") + 1
 

@@ -1,6 +1,6 @@
-"""What special tokens are for. A role is written `[MASK]`; a vocabulary may spell it `<mask>`.
+"""Roles of special tokens. A role is written `[MASK]`; a vocabulary may spell it `<mask>`.
 
-Beside the roles that have a meaning, `[R0]`, `[R1]`, … only reserve an id, as XLM's `<special0>` does.
+`[R0]`, `[R1]`, … have no meaning and only reserve an id, as XLM's `<special0>` does.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SPECIAL = re.compile("|".join([
 
 
 def literals_in(text: str) -> list[str]:
-    """The special tokens of BERT, RoBERTa, GPT-2, T5 and XLM that are spelled out in a text, in order.
+    """The special tokens of BERT, RoBERTa, GPT-2, T5 and XLM that a text contains as literals, in order.
 
     They are plain text to `Tokenizer.encode`, and special tokens to transformers' `AutoTokenizer`.
     """
@@ -78,8 +78,7 @@ def literals_in(text: str) -> list[str]:
 def check_literals(literals: Mapping[str, str]) -> dict[str, str]:
     """The role → literal table, or a `RecipeError` naming the entry that cannot be used.
 
-    A literal starts with a punctuation mark and has more than one character: that is what keeps plain text from ever
-    producing it.
+    A literal starts with a punctuation mark and has more than one character, so that plain text never produces it.
     """
     for role, literal in literals.items():
         if role not in ROLES and not _RESERVED.fullmatch(role):
@@ -95,12 +94,12 @@ def check_literals(literals: Mapping[str, str]) -> dict[str, str]:
 
 
 def in_id_order(literals: Mapping[str, str]) -> list[str]:
-    """The distinct literals, in the order in which they are given: the order of their ids."""
+    """The distinct literals in the given order, which is that of their ids."""
     return list(dict.fromkeys(literals.values()))
 
 
 def guess_literals(pieces: Iterable[str]) -> dict[str, str]:
-    """Roles by the literals that BERT, RoBERTa, GPT-2 and T5-like vocabularies use, where no file names them."""
+    """Roles guessed from the literals of BERT, RoBERTa, GPT-2 and T5-like vocabularies, if no file names them."""
     known = set(pieces)
     for table in (BERT_LITERALS, ROBERTA_LITERALS, UNIGRAM_LITERALS, GPT2_LITERALS):
         if all(literal in known for literal in table.values()):

@@ -1,4 +1,4 @@
-"""The words of running text, for what was trained on texts that came as words."""
+"""The words of running text, for models trained on texts given as words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def word_spans(text: str, tokenizer: Tokenizer) -> list[Span]:
 
 
 def as_text(words: Sequence[str]) -> tuple[str, list[Span]]:
-    """Words as a text with the place of each: spaces between them, but none between ideographs."""
+    """Words joined to a text, with the offset of each: spaces between them, but none between ideographs."""
     parts: list[str] = []
     places: list[Span] = []
     at = 0

@@ -18,7 +18,7 @@ _CODE_POINTS = 0x110000
 
 
 class Sample(NamedTuple):
-    """Texts in their original order, and how much of the stream they are."""
+    """Texts in their original order, and their share of the stream."""
 
     texts: list[str]
     kept_bytes: int
@@ -26,9 +26,9 @@ class Sample(NamedTuple):
 
 
 def sample_texts(texts: Iterable[str], budget_bytes: int, seed: int) -> Sample:
-    """Keep the texts with the smallest keys until `budget_bytes` of UTF-8 are full; one pass, memory within the budget.
+    """Keep the texts with the smallest keys, up to `budget_bytes` of UTF-8, in one pass and in memory of that size.
 
-    The key of a text is a hash of `seed` and its place in the stream, so the same stream gives the same sample. One text
+    The key of a text is a hash of `seed` and its number in the stream, so the same stream gives the same sample. A text
     larger than the whole budget is cut to it.
     """
     start = fold("text sample", seed)
@@ -55,9 +55,9 @@ def sample_texts(texts: Iterable[str], budget_bytes: int, seed: int) -> Sample:
 
 @dataclass(frozen=True)
 class Alphabet:
-    """How often each character stands in normalised texts, how often inside a word (not at its start), how often last.
+    """How often each character occurs in normalised texts, inside a word (not at its start), and last in a word.
 
-    count, inside, last: (0x110000,) int64 by code point. White space is not counted. A mark is a word, hence last.
+    count, inside, last: (0x110000,) int64 by code point. White space is not counted. A punctuation mark is a word, hence last.
     """
 
     count: NDArray[np.int64]
@@ -89,7 +89,7 @@ class Alphabet:
         return cls(count, inside, last)
 
     def chosen(self, coverage: float, most: int) -> tuple[list[str], list[str]]:
-        """The most frequent characters that make up `coverage` of all, at most `most`; and those of them seen inside words.
+        """The most frequent characters that cover a share `coverage` of the text, at most `most`; and those seen inside words.
 
         Both sorted by code point; ties in frequency go to the lower code point.
         """
@@ -100,7 +100,7 @@ class Alphabet:
         return [chr(p) for p in kept.tolist()], [chr(p) for p in kept[self.inside[kept] > 0].tolist()]
 
     def final(self, characters: Iterable[str]) -> list[str]:
-        """Those of some characters that end a word."""
+        """The given characters that end a word somewhere."""
         return [character for character in characters if self.last[ord(character)]]
 
 
@@ -119,7 +119,7 @@ def blocks_of(texts: Iterable[str], size: int = 1 << 20) -> Iterator[str]:
 
 
 def _breaks(character: str) -> bool:
-    """Does BERT's pre-tokenizer end a word here? White space and punctuation, ASCII symbols counted as punctuation."""
+    """Whether BERT's pre-tokenizer ends a word here: at white space, punctuation and ASCII symbols."""
     if character.isspace():
         return True
     if character.isascii():

@@ -1,4 +1,4 @@
-"""Word segmentation: where words begin in a text whose script does not say it. Registered under "segmenter"."""
+"""Word segmentation: where words begin in a script without spaces. Registered under "segmenter"."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LISTED = "<list>"
 
 
 class Segmenter(Protocol):
-    """What is registered under "segmenter": picklable, and the same for the same text in every process."""
+    """A part registered under "segmenter": picklable, with the same result for the same text in every process."""
 
     @property
     def hash(self) -> str:
-        """Of everything that decides where words begin."""
+        """A hash of everything that decides where words begin."""
         ...
 
     def segment(self, text: str) -> list[int]:
@@ -30,8 +30,8 @@ class Segmenter(Protocol):
         ...
 
     def saved(self) -> tuple[bytes | None, dict[str, Any]]:
-        """What builds it again without any file of the user: the content of its list (None: it needs none), and its arguments,
-        in which `LISTED` stands for the path of that list."""
+        """What is needed to rebuild it without the user's files: the content of its list (None: no list), and its arguments, in
+        which `LISTED` stands for the path of that list."""
         ...
 
 
@@ -45,10 +45,10 @@ def segmenter_of(text: Any) -> Segmenter | None:
 class Dictionary:
     """Bidirectional maximum matching with a list of words; needs no package and no model.
 
-    file: a list of one word per line (a jieba dictionary will do); built_in: our own short list of frequent Chinese words
-    as well. Of the forward and the backward reading of a run the one with fewer words is taken, then the one with fewer
-    single characters, then the backward one (Chinese words are rather bounded on the right). What is in no list is a word
-    by itself: an ideograph, a run of other letters and digits, a mark.
+    file: a list with one word per line (a jieba dictionary works); built_in: also use cloze's short list of frequent Chinese
+    words. Each run is read forward and backward; the reading with fewer words wins, then the one with fewer single characters,
+    then the backward one. An ideograph, a run of other letters and digits, or a mark that no list contains is a word by
+    itself.
     """
 
     def __init__(self, *, file: str | None = None, built_in: bool = True) -> None:
@@ -63,14 +63,14 @@ class Dictionary:
 
     @cached_property
     def hash(self) -> str:
-        """Of the words."""
+        """A hash of the words."""
         return hashlib.sha256(f"dictionary:{self._list.hash}".encode()).hexdigest()
 
     def __contains__(self, word: str) -> bool:
         return word in self._list.words
 
     def saved(self) -> tuple[bytes | None, dict[str, Any]]:
-        """All its words, the built-in ones too."""
+        """All its words, including the built-in ones."""
         return listing(self._list.words), {"file": LISTED, "built_in": False}
 
     def segment(self, text: str) -> list[int]:
@@ -95,12 +95,12 @@ class Dictionary:
 
 @register("segmenter", "jieba")
 class Jieba:
-    """The words of the package jieba (extra `chinese`): its dictionary, and a hidden Markov model for unknown words.
+    """The words of the package jieba (extra `chinese`), with its dictionary and its hidden Markov model for unknown words.
 
     dictionary: a user dictionary in jieba's format (word, frequency, part of speech), added to jieba's own; hmm: guess
     words that are in no dictionary.
 
-    Differs: jieba's cache file in the temporary folder is neither read nor written, so that two runs agree.
+    Differs: jieba's cache file in the temporary folder is neither read nor written, so that runs are reproducible.
     """
 
     def __init__(self, *, dictionary: str | None = None, hmm: bool = True) -> None:
@@ -114,13 +114,13 @@ class Jieba:
 
     @cached_property
     def hash(self) -> str:
-        """Of the version of jieba, the user dictionary and the switch."""
+        """A hash of the version of jieba, the user dictionary and the switch."""
         user = "" if self.dictionary is None else "\n".join(read_list(self.dictionary, "text.words.jieba.dictionary"))
         said = json.dumps(["jieba", _import_jieba().__version__, self.hmm, user], ensure_ascii=False)
         return hashlib.sha256(said.encode()).hexdigest()
 
     def saved(self) -> tuple[bytes | None, dict[str, Any]]:
-        """The user dictionary as it is. Without jieba's own, which comes with the package: the hash names its version."""
+        """The user dictionary, without jieba's own: that comes with the package, whose version is part of the hash."""
         if self.dictionary is None:
             return None, {"hmm": self.hmm}
         return Path(self.dictionary).expanduser().read_bytes(), {"dictionary": LISTED, "hmm": self.hmm}
@@ -152,7 +152,7 @@ def _jieba(dictionary: str | None, hmm: bool) -> Jieba:
 def _import_jieba() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its use of pkg_resources and its old escapes are not the user's affair
+            warnings.simplefilter("ignore")  # it warns about its own pkg_resources and old escapes
             import jieba
     except ImportError:
         raise MissingExtra("jieba", "chinese", "segmenting Chinese words with jieba") from None
@@ -160,6 +160,6 @@ def _import_jieba() -> Any:
 
 
 def _singles(starts: list[int], size: int) -> int:
-    """How many of the words have one character."""
+    """The number of words with one character."""
     ends = [*starts[1:], size]
     return sum(end - start == 1 for start, end in zip(starts, ends, strict=True))

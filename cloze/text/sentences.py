@@ -1,8 +1,8 @@
-"""Sentence splitting for English and Chinese by rule: no model, no download, nothing lost but white space.
+"""Rule-based sentence splitting for English and Chinese, without a model or a download. Only white space is lost.
 
-English: a full stop, question or exclamation mark ends a sentence if white space follows and the next word does not
-begin with a small letter, unless the stop belongs to an abbreviation, an initial, a number or a list mark. Chinese: the
-marks 。！？；… end a sentence together with the closing quotes and brackets behind them. A blank line always ends one.
+English: a full stop, question mark or exclamation mark ends a sentence if white space follows and the next word does not begin
+with a lower-case letter, unless the stop belongs to an abbreviation, an initial, a number or a list marker. Chinese: the marks
+。！？；… end a sentence, together with closing quotes and brackets after them. A blank line always ends one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CLOSING = "\"'”’»\\)\\]"
 _CHINESE_CLOSING = "”’\"'」』）)》〉】〕］"
 _CHINESE_TAIL = rf"[。！？；｡…!?]*+[{_CHINESE_CLOSING}]*+(?![，、：,])"
 
-# Each branch looks back at the mark already read: one character class in front lets the scan run at full speed.
+# Each branch looks back at the mark just read: a single leading character class lets the scan run at full speed.
 _BLANK_LINE = r"(?<=\n)[^\S\n]*\n"
 _ENGLISH = rf"(?<=[.!?…])[{_CLOSING}]*\s+"
 _CHINESE = (
@@ -55,15 +55,15 @@ _DOUBTFUL = _NEVER_LAST | _BEFORE_NUMBER | _SOMETIMES_LAST
 _WORD_BEFORE = re.compile(r"[^\s(\[\"'“‘—–]*$")
 _WORD_AFTER = re.compile(r"[\"'“‘«(\[—–\-]*(\w*)")
 
-# Most lines hold English marks alone and no line end. There the scan itself decides what the rules decide without looking at
-# words: nothing ends before a small letter; ! and ? do, and a stop behind white space, an opening, another mark, or a word that
-# no list holds. What is left to the rules has a group that took part: what stands before the stop (1), or after it (2).
+# Most lines contain only English marks and no line end. There the scan itself decides what the rules decide without looking at
+# words: nothing ends before a lower-case letter; ! and ? end, and a stop after white space, an opening, another mark, or a word
+# in no list. The rules decide the rest, which matches a group: the text before the stop (1), or after it (2).
 _OTHER_MARKS = re.compile(r"[。！？；｡…\n]")
 _CHINESE_BEHIND = re.compile(rf"[!?][{_CJK}“「『]")
 
 
 def _before_a_sure_end() -> str:
-    """What stands up to a mark that ends a sentence whatever the sentence is. Words in capitals are left to the rules."""
+    """Text before a mark that ends a sentence in any case. Words in capitals are left to the rules."""
     letters = [word for word in _DOUBTFUL if word.isascii() and word.isalpha()]
     both = {form[-5:] for word in letters for form in (word, word.capitalize())}
     unlike = {n: rf"(?<!(?:{'|'.join(sorted(word for word in both if len(word) == n))})\.)" for n in (2, 3, 4, 5)}
@@ -85,7 +85,7 @@ _MARKS = _plain_pattern("[.!?]")
 
 
 def split_sentences(text: str, language: Language = "auto") -> list[str]:
-    """The sentences of a text, without the white space around them.
+    """The sentences of a text, stripped of white space.
 
     `language` is "english", "chinese" or "auto" (both sets of marks). Joining the result gives back every character that
     is not white space.
@@ -104,7 +104,7 @@ def split_sentences(text: str, language: Language = "auto") -> list[str]:
         end = match.end()
         mark = match.start()
         if text[mark] in ".!?…" and text[end - 1].isspace():
-            # The common case decided with three string methods: a plain word, a full stop, a capital.
+            # The common case, decided with three string methods: a plain word, a full stop, a capital.
             last = text[text.rfind(" ", begin, mark) + 1 : mark]
             plain = len(last) > 1 and last.isalpha() and last.lower() not in _DOUBTFUL
             if not (plain and text[mark] == "." and text[end : end + 1].isupper()) and not _ends_english(text, begin, mark, end):
@@ -120,7 +120,7 @@ def split_sentences(text: str, language: Language = "auto") -> list[str]:
 
 
 def _split_plain(text: str, pattern: re.Pattern[str]) -> list[str]:
-    """The sentences of a text with English marks alone and no line end."""
+    """The sentences of a text with only English marks and no line end."""
     match = pattern.search(text)
     if match is None:
         whole = text.strip()
@@ -140,7 +140,7 @@ def _split_plain(text: str, pattern: re.Pattern[str]) -> list[str]:
 
 
 def _ends_english(text: str, begin: int, mark: int, end: int) -> bool:
-    """Does the mark at `mark` end the sentence that began at `begin`, the next one beginning at `end`?"""
+    """Whether the mark at `mark` ends the sentence that begins at `begin`, where the next would begin at `end`."""
     after = _WORD_AFTER.match(text, end)
     word = after.group(1) if after else ""
     if word[:1].islower():
@@ -163,5 +163,5 @@ def _ends_english(text: str, begin: int, mark: int, end: int) -> bool:
 
 
 def _is_acronym(word: str) -> bool:
-    """Letters with stops between them, as in u.s or d.c."""
+    """Whether a word is letters with stops between them, as in u.s or d.c."""
     return "." in word and all(len(part) == 1 for part in word.split("."))

@@ -1,4 +1,4 @@
-"""A hash table from short byte strings to numbers, looked up and filled for whole arrays of keys at once."""
+"""A hash table from short byte strings to numbers that looks up and inserts whole arrays of keys at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 UInt64 = NDArray[np.uint64]
 Int64 = NDArray[np.int64]
 
-LONGEST = 15  # bytes of a key: sixteen less one that holds the length
+LONGEST = 15  # bytes of a key: sixteen, less one for the length
 BYTES_PER_SLOT = 28
 
 _MASKS = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
@@ -18,14 +18,14 @@ _ODD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(
 
 
 class Keys(NamedTuple):
-    """Byte strings of at most 15 bytes as two words each; the length is the top byte of the second, so no two agree."""
+    """Byte strings of at most 15 bytes, two words each; the top byte of the second is the length, so keys are unique."""
 
     low: UInt64
     high: UInt64
 
 
 def keys_of(block: bytes, start: Int64, length: Int64) -> Keys:
-    """The keys of pieces of a block that is followed by at least 16 bytes of anything; `length` is 1..15."""
+    """The keys of pieces of a block; at least 16 readable bytes must follow the block. `length` is 1..15."""
     words = np.ndarray((len(block) - 8,), dtype="<u8", buffer=block, strides=(1,))
     low = words[start]
     low &= _MASKS[np.minimum(length, 8)]
@@ -38,8 +38,8 @@ def keys_of(block: bytes, start: Int64, length: Int64) -> Keys:
 class KeyTable:
     """Open addressing with linear probing over `2**bits` slots; `values` belongs to the caller.
 
-    All keys of an array advance together: those that meet an empty slot claim it, the last writer wins, and the others
-    look again. The caller keeps the table from filling up: at most `capacity` old keys and `room` new ones in one call.
+    All keys of an array advance together: those that find an empty slot claim it, the last writer wins, and the others probe
+    again. The caller keeps the table from filling up: at most `capacity` old keys and `room` new ones per call.
     """
 
     def __init__(self, bits: int) -> None:
@@ -60,7 +60,7 @@ class KeyTable:
         self.used = 0
 
     def slots_of(self, keys: Keys) -> tuple[Int64, Int64]:
-        """The slot of every key (n,), and the index of one bearer of each key that was not there before, in order."""
+        """The slot of every key (n,), and the index of one occurrence of each new key, in order."""
         low, high = keys
         mixed = (low * _ODD[0]) ^ (high * _ODD[1])
         mixed ^= mixed >> np.uint64(32)

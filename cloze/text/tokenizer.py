@@ -33,7 +33,7 @@ class Encoded(NamedTuple):
 
 
 class Spelled(NamedTuple):
-    """Tokens of many texts and where each stands in its own text.
+    """Tokens of many texts, and where each stands in its text.
 
     ids (T,) int32, word_start (T,), offsets (n+1,) of the texts, begin and end (T,) in characters of the text.
     """
@@ -106,20 +106,20 @@ class Tokenizer:
         return self._json
 
     def cut_by(self, segmenter: Segmenter | None) -> Tokenizer:
-        """The same tokenizer with the words of a text set apart by this segmenter first; None: taken as they stand."""
+        """The same tokenizer that first sets the words of a text apart with this segmenter; None: without segmenter."""
         made = object.__new__(Tokenizer)  # shares the vocabulary, which takes a few hundred bytes a word
         made.__dict__.update(self.__dict__)
         made._cut(segmenter)
         return made
 
     def with_words(self, words: Sequence[str]) -> Tokenizer:
-        """The same tokenizer of whole words, which knows further words: their ids are behind those of the others."""
+        """The same tokenizer of whole words with further words, whose ids follow the others."""
         data = json.loads(self._json)
         data["model"]["vocab"].update({word: self.size + number for number, word in enumerate(words)})
         return Tokenizer(json.dumps(data, ensure_ascii=False), self.literals, self.segmenter)
 
     def unknown_words(self, texts: Sequence[str]) -> list[str]:
-        """The distinct words of texts that the vocabulary lacks, as it would spell them, in the order of their appearance."""
+        """The distinct words of texts that the vocabulary lacks, normalised, in order of appearance."""
         found, texts = self.encode_spelled(texts), readable(texts)
         whose = np.repeat(np.arange(len(texts)), np.diff(found.offsets))
         unknown = np.flatnonzero(found.ids == self.role("[UNK]")).tolist()
@@ -128,7 +128,7 @@ class Tokenizer:
         return list(dict.fromkeys(word if normalise is None else normalise.normalize_str(word) for word in words))
 
     def apart(self, texts: Sequence[str]) -> Sequence[str]:
-        """The texts with their words set apart, as `segmenter` cuts them; themselves without one."""
+        """The texts with their words set apart by `segmenter`; unchanged without one."""
         if self.segmenter is None:
             return texts
         return [set_apart(self.segmenter, text).text for text in readable(texts)]
@@ -174,15 +174,15 @@ class Tokenizer:
         return Encoded(ids, starts)
 
     def bare_model(self) -> Any:
-        """The model of `tokenizers` behind the pre-tokenizer: what turns one word into pieces."""
+        """The model of `tokenizers` that follows the pre-tokenizer and turns one word into pieces."""
         return self._plain.model
 
     def decode(self, ids: Sequence[int] | NDArray[Any], *, skip_special: bool = True) -> str:
-        """The text of some ids; with `skip_special` the special tokens are left out."""
+        """The text of some ids; `skip_special` leaves out special tokens."""
         return self._plain.decode([int(i) for i in ids], skip_special_tokens=skip_special)
 
     def piece(self, id: int) -> str:
-        """How the vocabulary spells an id."""
+        """The spelling of an id."""
         found = self._plain.id_to_token(int(id))
         if found is None:
             raise RecipeError(f"tokenizer: no piece has the id {id}; ids run from 0 to {self.size - 1}.")
@@ -190,7 +190,7 @@ class Tokenizer:
 
     @cached_property
     def spellings(self) -> tuple[str, ...]:
-        """How the vocabulary spells each id; empty for an id that it leaves out."""
+        """The spelling of each id; empty for ids that the vocabulary skips."""
         return tuple(self._plain.id_to_token(number) or "" for number in range(self.size))
 
     def id(self, piece: str) -> int | None:
@@ -199,7 +199,7 @@ class Tokenizer:
         return None if found is None else int(found)
 
     def role(self, name: str) -> int:
-        """The id of a role; a role that this tokenizer lacks is a `RecipeError` naming those it has."""
+        """The id of a role. Raises a `RecipeError` that lists the known roles if this tokenizer lacks it."""
         try:
             return self.roles[name]
         except KeyError:
@@ -225,7 +225,7 @@ class Tokenizer:
     def _flat(
         self, engine: tokenizers.Tokenizer, texts: Sequence[str]
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.int64]]:
-        # Only WordPiece, and whole words, show in their pieces where words begin; the fast call forgets the words.
+        # Only pieces of WordPiece, and whole words, show where words begin; the fast call does not return words.
         by_piece = self.kind in ("wordpiece", "words")
         call = engine.encode_batch_fast if by_piece else engine.encode_batch
         return self._flattened(call(readable(texts), add_special_tokens=False))
@@ -249,7 +249,7 @@ class Tokenizer:
 
     @cached_property
     def _begins(self) -> NDArray[np.bool_]:
-        """For each id of a WordPiece vocabulary: does it begin a word?"""
+        """For each id of a WordPiece vocabulary, whether it begins a word."""
         prefix = json.loads(self._json)["model"].get("continuing_subword_prefix", "##")
         begins = np.ones(self.size, dtype=np.bool_)
         begins[[i for piece, i in self._plain.get_vocab().items() if piece.startswith(prefix)]] = False
@@ -277,12 +277,12 @@ def _sentinels(data: Mapping[str, Any]) -> NDArray[np.int32]:
 
 
 def without_frame(data: dict[str, Any]) -> dict[str, Any]:
-    """A tokenizer.json without what frames, pads or truncates: the part that decides the ids of plain text."""
+    """A tokenizer.json without frame, padding and truncation: the part that decides the ids of plain text."""
     return {**data, "post_processor": None, "padding": None, "truncation": None}
 
 
 def _check_ids(data: Mapping[str, Any]) -> None:
-    """Raise `CheckpointError` for ids of which most have no piece: tables of their size would fill the memory."""
+    """Raise `CheckpointError` if most ids up to the largest have no piece: tables of that size would fill the memory."""
     vocab = data["model"].get("vocab")
     ids = [token["id"] for token in data.get("added_tokens", [])]
     ids += vocab.values() if isinstance(vocab, dict) else [len(vocab or ())]

@@ -1,4 +1,4 @@
-"""Training a tokenizer on a stream of texts: WordPiece, BPE, byte-level BPE or Unigram, the same every time.
+"""Training a tokenizer on a stream of texts: WordPiece, BPE, byte-level BPE or Unigram, reproducibly.
 
 The tokenizer of whole words is in `words`.
 """
@@ -37,9 +37,9 @@ _ENDS = "</w>"
 
 
 class Trainer(Protocol):
-    """What is registered under "tokenizer": a frozen description of a tokenizer that can be trained.
+    """A part registered under "tokenizer": a frozen description of a tokenizer to train.
 
-    One that can also `train_on` a stream of texts reads the whole corpus instead of a sample, as counting words needs.
+    A trainer with `train_on` reads the whole corpus instead of a sample, as counting words requires.
     """
 
     @property
@@ -50,7 +50,7 @@ class Trainer(Protocol):
 
 @runtime_checkable
 class Streaming(Protocol):
-    """A trainer that reads a stream of texts once, in bounded memory, and tells `report` what came of it."""
+    """A trainer that reads a stream of texts once, in bounded memory, and reports the result to `report`."""
 
     def train_on(self, texts: Iterable[str], normalise: Normalise, report: Report) -> Tokenizer: ...
 
@@ -59,7 +59,7 @@ class Streaming(Protocol):
 class TextSpec:
     """A recipe's `text`: the normalisation switches, the tokenizer to train, and the segmenter whose words it takes.
 
-    Only a tokenizer of whole words is cut by `words`; others keep their pieces, and words are marked in the store.
+    Only a tokenizer of whole words is cut by `words`; others keep their pieces, and the store marks the words.
     """
 
     normalise: Normalise = field(default_factory=Normalise)
@@ -70,7 +70,7 @@ class TextSpec:
     def of(
         cls, normalise: Mapping[str, Any] | None, tokenizer: str, arguments: Mapping[str, Any], words: Segmenter | None = None
     ) -> TextSpec:
-        """From what a recipe writes: switches, the tokenizer's name and its arguments, and the segmenter."""
+        """From a recipe: switches, the tokenizer's name and arguments, and the segmenter."""
         return cls(Normalise.of(normalise), lookup("tokenizer", tokenizer)(**dict(arguments)), words)
 
 
@@ -152,7 +152,7 @@ class ByteBPE:
         engine.train_from_iterator(texts, trainer, length=len(texts))
         data = json.loads(engine.to_str())
         for token in data["added_tokens"]:
-            # RoBERTa's mask stands for a word with its space: "a <mask>" has no space token before the mask.
+            # RoBERTa's mask includes the space before it: "a <mask>" has no space token before the mask.
             token["lstrip"] = token["content"] == literals.get("[MASK]")
         return Tokenizer(json.dumps(_moved_last(data, len(special)) if self.special_last else data), literals)
 
@@ -186,7 +186,7 @@ class BPE:
         special = in_id_order(literals)
         alphabet = Alphabet.of(texts, normaliser)
         kept, _ = alphabet.chosen(self.coverage, most=max(1, self.size // 2))
-        # As in WordPiece: the order of "x</w>" must not come from a hash table.
+        # As in WordPiece, the order of "x</w>" must not depend on a hash table.
         reserved = [character + _ENDS for character in alphabet.final(kept)]
         trainer = trainers.BpeTrainer(
             vocab_size=max(self.size, len(special) + len(reserved) + len(kept)),
@@ -275,7 +275,7 @@ def train(
 
 
 def trainer_of(spec: Any, size: int | None = None) -> Any:
-    """The trainer that a recipe's `text` names; `size` overrides the recipe's."""
+    """The trainer that a recipe's `text` names; `size` overrides its size."""
     chosen = spec_of(spec)
     if chosen.tokenizer is None:
         raise RecipeError(f"text.tokenizer: no tokenizer named; expected one of {', '.join(names('tokenizer'))}.")
@@ -296,7 +296,7 @@ def _readable(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _check_plain(tokenizer: Tokenizer) -> None:
-    """Plain text must not be able to make a special token other than [UNK]."""
+    """Check that plain text cannot produce a special token other than [UNK]."""
     forbidden = set(tokenizer.special_ids.tolist()) - {tokenizer.role("[UNK]")}
     for role, literal in tokenizer.literals.items():
         if forbidden & set(tokenizer.encode(f"a {literal} b{literal}c").ids.tolist()):
@@ -307,7 +307,7 @@ def _check_plain(tokenizer: Tokenizer) -> None:
 
 
 def _only_special(data: dict[str, Any], special: list[str]) -> dict[str, Any]:
-    """Without the added tokens that were only there to reserve an id."""
+    """Without the added tokens that only reserved an id."""
     return {**data, "added_tokens": [token for token in data["added_tokens"] if token["content"] in special]}
 
 

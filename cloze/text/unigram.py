@@ -1,7 +1,7 @@
-"""Training the pieces of a unigram language model, on whole arrays and with nothing random: the same pieces every time.
+"""Deterministic training of the pieces of a unigram language model, on whole arrays.
 
-The trainer of `tokenizers` sums in the order of a randomly seeded hash table, so two runs give different vocabularies; what
-is trained here is run by `tokenizers` like every other tokenizer.
+The trainer of `tokenizers` sums in the order of a randomly seeded hash table, so two runs give different vocabularies. The
+result of this one is still run by `tokenizers`, like every other tokenizer.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Ints = NDArray[np.int32]
 
 SPACE = "\u2581"
 _LONGEST = 16  # characters of a piece, its space included
-_WORD_LIMIT = 24  # longer words are cut for training; keeps the product of a word's probabilities within float64
+_WORD_LIMIT = 24  # longer words are cut for training, so that the product of a word's probabilities fits float64
 _CHARACTERS = 1_000_000  # of distinct words, the most frequent first: 98 % of the words of English running text
-_COUNTED_WORDS = 2_000_000  # beyond this many distinct words those seen once are forgotten
+_COUNTED_WORDS = 2_000_000  # beyond this many distinct words, those seen once are dropped
 _SEEDS_PER_PIECE = 8
 _KEPT_PER_ROUND = 0.75
 _ITERATIONS = 2
@@ -77,8 +77,8 @@ def unigram_engine(
 ) -> tokenizers.Tokenizer:
     """The pieces as a tokenizer whose first ids are the special tokens; `last` are special tokens with the last ids.
 
-    Words are cut at white space and written with a leading U+2581. The first character of every special literal stands
-    alone, so that no plain text can spell one.
+    Words are cut at white space and begin with U+2581. The first character of every special literal is a piece of its own, so
+    that plain text cannot spell one.
     """
     vocabulary = [*((literal, 0.0) for literal in special), *pieces, *((literal, 0.0) for literal in last)]
     engine = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=list(special).index(unknown), byte_fallback=False))
@@ -99,12 +99,12 @@ def unigram_engine(
 
 @dataclass(frozen=True)
 class Lattice:
-    """Every way to spell every word: an arc leads from one place of a word to a later one and is a piece.
+    """All spellings of all words: an arc is a piece and leads from one position in a word to a later one.
 
-    Places are numbered through all words: `places` (W+1,) holds the first place of each, which owns one place more than
-    it has characters. Arcs (A,) are sorted by how many characters of their word lie before their end, so that all words
-    advance together. pieces: the spellings; required (P,): may not be dropped; score (P,): log-probability;
-    weight (W,): how often the word occurs.
+    Positions are numbered through all words: `places` (W+1,) holds the first of each word, which has one more position than
+    characters. Arcs (A,) are sorted by the number of characters before their end, so that all words advance together.
+
+    pieces: the spellings; required (P,): may not be dropped; score (P,): log-probability; weight (W,): count of the word.
     """
 
     pieces: list[str]
@@ -135,11 +135,11 @@ class Lattice:
         return np.bincount(self.arc_piece, weights=chance, minlength=len(self.pieces)).astype(np.float64)
 
     def fitted(self, expected: Float) -> Lattice:
-        """With log-probabilities from expected counts (P,)."""
+        """The same lattice with log-probabilities from expected counts (P,)."""
         return replace(self, score=np.log(expected) - np.log(expected.sum()))
 
     def keeping(self, keep: NDArray[np.bool_]) -> Lattice:
-        """With some of the pieces."""
+        """The same lattice with only some of the pieces."""
         number = np.cumsum(keep, dtype=np.int32) - 1
         arcs = np.flatnonzero(keep[self.arc_piece])
         return replace(
@@ -154,7 +154,7 @@ class Lattice:
         )
 
     def loss_without(self) -> Float:
-        """How much less likely a piece's text is if the piece is spelt with others instead (P,)."""
+        """The loss in log-likelihood if each piece is spelt with others instead (P,)."""
         known = dict(zip(self.pieces, self.score.tolist(), strict=True))
         return np.array([known[piece] - _best_without(piece, known) for piece in self.pieces])
 
@@ -252,7 +252,7 @@ def _lattice(
     piece, place, length_of = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.argsort(depth[place] + length_of, kind="stable")
     piece, place, length_of = piece[order], place[order], length_of[order]
-    begin = place + word[place]  # every word before owns one place more than characters
+    begin = place + word[place]  # every earlier word has one more position than characters
     share = np.concatenate(counts)
     return Lattice(
         pieces=pieces,

@@ -22,7 +22,7 @@ _BYTES_PER_LONG = 200
 
 
 def encoder_for(tokenizer: Tokenizer, *, memory_mb: int, compiled: bool) -> ChunkEncoder | WordEncoder:
-    """The fastest encoder for a tokenizer; `compiled` where the text is large enough to pay for loading the compiler."""
+    """The fastest encoder for a tokenizer; `compiled` if the text is large enough to justify loading the compiler."""
     if compiled and has_numba() and WordEncoder.fits(tokenizer):
         return WordEncoder(tokenizer, memory_mb)
     return ChunkEncoder(tokenizer, memory_mb=memory_mb)
@@ -32,8 +32,7 @@ class WordEncoder:
     """Encodes lines exactly as the tokenizer does: one compiled scan finds the words and looks them up in a hash table; words
     that are new, and those beyond ASCII when they first come, go through the tokenizer.
 
-    memory_mb: the size of the dictionary, which is cleared when it is full. Not to be shared by threads. Needs the extra
-    `fast`.
+    memory_mb: the size of the dictionary, which is cleared when full. Not thread-safe. Needs the extra `fast`.
     """
 
     def __init__(self, tokenizer: Tokenizer, memory_mb: int = 64) -> None:
@@ -52,7 +51,7 @@ class WordEncoder:
 
     @staticmethod
     def fits(tokenizer: Tokenizer) -> bool:
-        """Whether the compiled scan cuts as this tokenizer does."""
+        """Whether the compiled scan cuts like this tokenizer."""
         cutter = cutter_for(json.loads(tokenizer.description))
         spaced = isinstance(cutter, BertCutter) and not cutter.ideographs
         return tokenizer.kind == "words" and (spaced or cutter is cut_white_space)
@@ -85,7 +84,7 @@ class WordEncoder:
         return Lines(flat, np.ones(total, dtype=np.bool_), np.concatenate(offsets))
 
     def _learn(self, block: bytes, found: numbering.Scanned) -> None:
-        """Give the new chunks of a scan their ids, and the long ones their numbers."""
+        """Assign ids to the new chunks of a scan, and numbers to the long ones."""
         chunks = self._numbers.chunks(self._known)
         for index, start, size in found.long.tolist():
             word = block[start : start + size]
@@ -114,7 +113,7 @@ class WordEncoder:
 
 
 def _put(array: NDArray[Any], values: NDArray[Any], at: int) -> NDArray[Any]:
-    """The array with values from `at` on, made longer where it must be; what stood there before is overwritten."""
+    """The array with `values` written from `at` on, extended if necessary."""
     if at + len(values) > len(array):
         array = np.concatenate([array[:at], np.zeros(at + 2 * len(values), dtype=array.dtype)])
     array[at : at + len(values)] = values

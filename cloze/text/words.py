@@ -1,4 +1,4 @@
-"""The tokenizer of whole words: one id per word, by falling count, learnt from the whole corpus."""
+"""The tokenizer of whole words: one id per word, in descending order of count, from the whole corpus."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cloze.text.tokenizer import Tokenizer
 
 Report = Callable[[str], None]
 
-_TOGETHER = 4096  # odd chunks normalised in one call
+_TOGETHER = 4096  # chunks normalised in one call
 
 
 @register("tokenizer", "words")
@@ -91,7 +91,7 @@ class Words:
         return self.of_words(words, normalise)
 
     def of_words(self, words: Iterable[str], normalise: Normalise) -> Tokenizer:
-        """The tokenizer of words that are known already, none twice and none special: their ids follow the special ones."""
+        """The tokenizer of a given list of words, distinct and not special: their ids follow the special ones."""
         literals = check_literals(WORD_LITERALS if self.special is None else self.special)
         special = in_id_order(literals)
         engine = self._engine(special, literals["[UNK]"], normalise)
@@ -107,7 +107,7 @@ class Words:
         if self.split == "punctuation":
             engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         else:
-            # Plain text must not make a special token: its spelling between spaces is cut behind its first character.
+            # Plain text must not produce a special token: its spelling between spaces is cut after its first character.
             rests = "|".join(f"{re.escape(literal[0])}(?={re.escape(literal[1:])}\\z)" for literal in special)
             apart = pre_tokenizers.Split(Regex(f"\\A(?:{rests})"), "isolated")
             engine.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), apart])
@@ -115,8 +115,7 @@ class Words:
 
 
 class Counted(NamedTuple):
-    """The words that are frequent enough, with their counts; how many different ones there were, how many in all, and the
-    most frequent."""
+    """The words that are frequent enough, with their counts; the number of distinct words and of all, and the most frequent."""
 
     frequent: dict[str, int]
     different: int
@@ -125,13 +124,13 @@ class Counted(NamedTuple):
 
 
 def count_words(engine: tokenizers.Tokenizer, counter: ChunkCounter, special: set[str], least: int) -> Counted:
-    """How often each word occurs, from the counts of chunks, without holding the rare ones of a large corpus in memory."""
+    """Word counts from chunk counts, without keeping the rare words of a large corpus in memory."""
 
     def plain(word: str) -> bool:
-        # ASCII without control characters is a word as it stands: its letters are folded already.
+        # ASCII without control characters is a word already, with its letters folded.
         return word.isascii() and word.isprintable() and word not in special
 
-    held: dict[str, int] = {}  # words that do not come from scanned chunks alone
+    held: dict[str, int] = {}  # words that also come from other chunks than scanned ones
     odd: list[tuple[str, int]] = []
     for chunk, count in counter.items():
         word = chunk.decode()
@@ -168,7 +167,7 @@ def _count_odd(engine: tokenizers.Tokenizer, odd: list[tuple[str, int]], counts:
     """Count the words of chunks that the normaliser or the pre-tokenizer may change."""
     if not odd:
         return
-    # One call for many: offsets say to which chunk a word belongs. No chunk holds a space, and none crosses one.
+    # One call for many: offsets tell which chunk a word belongs to. No chunk contains a space.
     text = " ".join(chunk for chunk, _ in odd)
     pieces = tokenizers.PreTokenizedString(text)
     if engine.normalizer is not None:

@@ -1,6 +1,6 @@
-"""A short list of frequent Chinese words, simplified and traditional, written for cloze: what maximum matching starts from.
+"""A short list of frequent Chinese words, simplified and traditional, written for cloze, as a start for maximum matching.
 
-Function words and the commonest words of running text. A serious run gives a dictionary of its own.
+Function words and the most common words of running text. For serious use, give a dictionary of your own.
 """
 
 from __future__ import annotations
