@@ -337,6 +337,11 @@ def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) ->
     place = choose_device(device)
     imported = import_folder(folder)
     model, clock = imported.model, Clock()
+    if plain and model.no_plain_form:
+        raise CheckpointError(
+            f"{imported.folder}: {model.no_plain_form}\n"
+            "  Continue with the changed network: `network: {from: NAME}`, without a part."
+        )
     tables = restored(model.tables)
     available = {
         "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None,

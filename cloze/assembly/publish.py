@@ -18,6 +18,7 @@ from cloze.assembly.changes import lasts
 from cloze.assembly.given import build, wanted
 from cloze.assembly.origins import NETWORKS, write_reference
 from cloze.assembly.recipe import PartSpec, Recipe
+from cloze.errors import CheckpointError
 from cloze.interop import Card, Head, Model, Table, complete, export_folder
 from cloze.networks.blocks.initial import Undrawn
 from cloze.networks.clock import Clock
@@ -157,8 +158,11 @@ def _in_plain_form(model: Model, network: nn.Module, changes: Sequence[Change]) 
         for change in changes:
             change.apply(network)
     network.load_state_dict(dict(state))
-    for change in reversed(changes):
-        change.plain(network)
+    try:
+        for change in reversed(changes):
+            change.plain(network)
+    except CheckpointError as error:
+        return replace(model, no_plain_form=str(error))
     plain = network.state_dict()
     changed = {name: tensor for name, tensor in state.items() if name not in plain or not torch.equal(plain[name], tensor)}
     return replace(model, network=plain, changed=changed)

@@ -59,7 +59,9 @@ def export_folder(
             "  Save the network with the tokenizer it was trained with."
         )
     pad = tokenizer.roles.get("[PAD]")
-    choice = choose(model, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture)
+    choice: Choice | list[str] = [model.no_plain_form] if model.no_plain_form else choose(
+        model, tokenizer_kind=tokenizer.kind, pad=pad, hint=architecture
+    )
     remarks = remarks_of(model, choice, reading)
     if isinstance(choice, Choice):
         expected = architecture or usual(model, tokenizer_kind=tokenizer.kind, pad=pad)
@@ -286,6 +288,7 @@ def _description(
         **({"tables": {name: table.part for name, table in model.tables.items()}} if model.tables else {}),
         **({"languages": list(model.languages)} if model.languages else {}),
         **({"changes": [{part: dict(arguments)} for part, arguments in model.changes]} if model.changes else {}),
+        **({"no_plain_form": model.no_plain_form} if model.no_plain_form else {}),
         "labels": list(labels) if labels else None,
         "name": card.name,
         "step": card.step,

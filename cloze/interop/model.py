@@ -67,9 +67,9 @@ class Model:
     what the network reads beside the tokens, each a registered part and its arguments; `tables` is what they look up.
     `languages` are the names of the ids of the further input `language`.
 
-    A network that was changed (`change:` in a recipe) stands here in its plain form, as any program reads it: `changes` are what
-    was done to it, each a registered part and its arguments, and `changed` holds the tensors that the changed network has beyond
-    or in place of `network`'s.
+    Of a changed network (`change:` in a recipe), `network` is the plain form, which any program reads. `changes` are what was
+    done to it, each a registered part and its arguments, and `changed` holds the tensors that the changed network has in addition
+    or with other values. If there is no plain form, `network` is the changed network, and `no_plain_form` says why.
     """
 
     arguments: Mapping[str, Any]
@@ -83,11 +83,12 @@ class Model:
     languages: tuple[str, ...] = ()
     changes: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     changed: Mapping[str, Tensor] = field(default_factory=dict)
+    no_plain_form: str = ""
 
     @property
     def plain(self) -> Model:
-        """The same network without its changes."""
-        return replace(self, changes=(), changed={})
+        """The same network without its changes, if it has a plain form."""
+        return self if self.no_plain_form else replace(self, changes=(), changed={})
 
 
 #: What None means for an argument of a network with attention: it follows from others.

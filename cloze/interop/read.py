@@ -298,6 +298,8 @@ def _changes(
     """What was changed in the network, and the tensors that the changed network has in addition or instead."""
     changes = tuple((part, arguments) for change in own.get("changes", ()) for part, arguments in change.items())
     path = folder / OWN_CHANGED
+    if own.get("no_plain_form"):
+        return changes, {}
     if changes and not path.is_file():
         raise CheckpointError(
             f"{path}: there is no such file; {DESCRIPTION} says that the network was changed ({changes[0][0]}).\n"
@@ -321,6 +323,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
         languages=tuple(own.get("languages", ())),
         changes=changes,
         changed=changed,
+        no_plain_form=str(own.get("no_plain_form", "")),
     )
     tokenizer = Tokenizer.load(folder)
     _check_vocabulary(folder, tokenizer, model)

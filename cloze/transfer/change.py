@@ -75,5 +75,8 @@ class Change:
         return state
 
     def plain(self, network: nn.Module) -> None:
-        """Undo `apply` in place; the network computes the same as before. Computed weights become ordinary ones."""
+        """Undo `apply` in place; the network computes the same as before. Computed weights become ordinary ones.
+
+        A change without a plain form raises a `CheckpointError` that says why. cloze alone then opens the folder.
+        """
         keep_computed(network)

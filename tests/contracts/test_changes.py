@@ -18,7 +18,7 @@ from cloze.assembly.parts import load_kind
 from cloze.assembly.publish import Publisher
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.share import share
-from cloze.errors import UserError
+from cloze.errors import CheckpointError, UserError
 from cloze.networks.blocks.computed import ComputedLinear, is_added
 from cloze.registry import lookup, names
 from cloze.training.state import gather_parameters, load_parameters
@@ -204,6 +204,24 @@ def test_a_changed_network_survives_every_checkpoint(
     change: str, name: str, system: Callable[..., Any], start: Callable[[str], Path], tmp_path: Path
 ) -> None:
     assert_survives(change, name, system, start, tmp_path)
+
+
+def test_a_changed_network_without_a_plain_form_is_written_for_cloze_alone(
+    system: Callable[..., Any], start: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plain(self: Any, network: Any) -> None:
+        raise CheckpointError("these updates cannot be merged.")
+
+    monkeypatch.setattr(lookup("change", "lora"), "plain", plain)
+    recipe, step = begun(system("bert"), start("bert"), ("lora", {"rank": 2}))
+    remarks = Publisher(recipe, system("bert").tokenizer)(tmp_path / "run", step.state_dict(), 1)
+    assert remarks[0].startswith("transformers has no architecture for this network: these updates cannot be merged.")
+    assert not (tmp_path / "run" / "config.json").exists()
+    share(tmp_path / "run", tmp_path / "shared")
+    for folder in (tmp_path / "run", tmp_path / "shared"):
+        assert_same_state(load_checkpoint(folder).network, network_of(step, recipe))
+        with pytest.raises(CheckpointError, match="these updates cannot be merged.\n  Continue with the changed network"):
+            load_checkpoint(folder, plain=True)
 
 
 @pytest.mark.slow
