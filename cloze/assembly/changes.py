@@ -21,7 +21,7 @@ Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` ha
 def type_of(name: str) -> type[Change]:
     """The class of a registered change, which declares what it does."""
     made: Any = builder_of("change", name)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def lasts(name: str) -> bool:

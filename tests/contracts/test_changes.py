@@ -13,6 +13,7 @@ import torch
 
 from cloze.assembly.beginning import load_origins
 from cloze.assembly.build import build_step, built, load_checkpoint
+from cloze.assembly.changes import lasts
 from cloze.assembly.load import load_recipe
 from cloze.assembly.parts import load_kind
 from cloze.assembly.publish import Publisher
@@ -126,7 +127,7 @@ def test_every_change_and_every_network_is_in_the_contract() -> None:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-@pytest.mark.parametrize("change", [name for name in CHANGES if lookup("change", name).lasts])
+@pytest.mark.parametrize("change", [name for name in CHANGES if lasts(name)])
 def test_a_changed_network_computes_what_its_plain_form_computes_on_the_fast_path(
     change: str, name: str, system: Callable[..., Any]
 ) -> None:
