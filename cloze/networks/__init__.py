@@ -8,6 +8,7 @@ Contract: tests/networks/ (leaks, padding, packing, gradients, state-dict round 
 from __future__ import annotations
 
 from cloze.networks.bilstm import BiLSTM
+from cloze.networks.blocks.stack import Cache
 from cloze.networks.clock import Clock
 from cloze.networks.encoder_decoder import EncoderDecoder, SequenceCache
 from cloze.networks.feed_forward import Window
@@ -16,7 +17,7 @@ from cloze.networks.lstm import LSTM, StateCache
 from cloze.networks.lstm_encoder_decoder import LSTMEncoderDecoder, TranslationCache
 from cloze.networks.network import Network, StateKind, States
 from cloze.networks.pair_attention import PairAttention
-from cloze.networks.transformer import Cache, Transformer
+from cloze.networks.transformer import Transformer
 from cloze.networks.transformer_xl import TransformerXL
 from cloze.networks.two_sided_lstm import TwoSidedLSTM
 from cloze.networks.two_stream import TwoStream

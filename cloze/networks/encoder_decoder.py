@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -12,20 +13,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Count, Depth, NonNegative, Positive, Width
-from cloze.networks.blocks.buckets import Buckets
-from cloze.networks.blocks.cross import SequenceLayer
+from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
+from cloze.networks.blocks.buckets import Bias, Buckets
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.fused_attention import Real
+from cloze.networks.blocks.embeddings import residual_dtype
+from cloze.networks.blocks.feed_forward import Activation, FeedForward, GatedFeedForward
 from cloze.networks.blocks.initial import draw, initialise
-from cloze.networks.blocks.layer import Activation
+from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.blocks.norm import Normalisation, make_norm
+from cloze.networks.blocks.norm_place import Post, Pre
+from cloze.networks.blocks.projections import Across, Stacked
+from cloze.networks.blocks.relation import NONE
+from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sinusoid import FixedTable
-from cloze.networks.blocks.visibility import visibility
+from cloze.networks.blocks.stack import Around, Cache, Stack, each_layer, seed_kernels
+from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, Shown, shown
-from cloze.networks.network import StateKind
-from cloze.networks.transformer import Cache
+from cloze.networks.fast.switch import near
+from cloze.networks.network import ATTENTION_STATES, StateKind
 from cloze.registry import Given, register
 
 
@@ -58,12 +65,12 @@ class Tables(nn.Module):
         return x
 
 
-class Stack(nn.Module):
-    """Layers with what stands before the first and behind the last: positions, norms, dropout."""
+class Coder(nn.Module):
+    """An encoder or a decoder: layers, and what stands before the first and behind the last: positions, norms, dropout."""
 
     def __init__(
         self,
-        layers: Sequence[nn.Module],
+        layers: Sequence[Layer],
         *,
         positions: nn.Module | None,
         buckets: Buckets | None,
@@ -73,7 +80,7 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.positions, self.buckets, self.embedding_norm, self.norm = positions, buckets, embedding_norm, norm
-        self.layers = nn.ModuleList(layers)
+        self.layers: Sequence[Layer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.embedding_dropout, self.final_dropout = dropout
 
     def begin(self, x: Tensor, position_ids: Tensor | None, past: int, table: nn.Module | None) -> Tensor:
@@ -82,21 +89,12 @@ class Stack(nn.Module):
             weight = table.weight
             assert isinstance(weight, Tensor)
             x = x + (weight[past : past + x.shape[1]] if position_ids is None else F.embedding(position_ids, weight))
-        return self.embedding_dropout(_cast(x if self.embedding_norm is None else self.embedding_norm(x)))
+        return self.embedding_dropout(residual_dtype(x if self.embedding_norm is None else self.embedding_norm(x)))
 
-    def added(self, mask: Tensor | None, length: int, past: int = 0) -> Tensor | None:
-        """What joins the scores of every layer: the mask and the numbers of the buckets."""
-        if self.buckets is None:
-            return mask
-        numbers: Tensor = self.buckets(length, past)
-        return numbers if mask is None else numbers + mask
-
-    def real(self, block: Tensor | None) -> Real | None:
-        """The tokens that are not padding, where the layers can leave padding out."""
-        if block is None or not all(layer.takes_rows() for layer in self.layers if isinstance(layer, SequenceLayer)):
-            return None
-        real = Real.of(block)
-        return real if len(real.flat) else None
+    def given(self, seen: Visibility, length: int, past: int, rows: Selected | None) -> list[AttentionInputs]:
+        """What attention to the own sequence is given in every layer, the same objects."""
+        relation = NONE if self.buckets is None else Bias(self.buckets(length, past))
+        return [AttentionInputs(seen, relation, rows=rows)] * len(self.layers)
 
     def end(self, x: Tensor) -> Tensor:
         """The last layer's output as the outside reads it."""
@@ -186,20 +184,28 @@ class EncoderDecoder(nn.Module):
 
         kind = LockedDropout if dropout_mask == "row" else Dropout
 
+        attending = dropout if attention_dropout is None else attention_dropout
+        feed = GatedFeedForward if gated else FeedForward
+
+        def attention(projections: Stacked | Across) -> Attention:
+            return Attention(
+                width=width, heads=heads, head_width=self.head_width, projections=projections, bias=biases,
+                scale=None if scale_scores else 1.0, dropout=kind(attending, clock),
+            )
+
         def table() -> nn.Module | None:
             if positions == "learned":
                 return nn.Embedding(rows, width)
             return FixedTable(rows, width) if positions == "sinusoid" else None
 
-        def stack(number: int, across: bool) -> Stack:
-            return Stack(
+        def stack(number: int, across: bool) -> Coder:
+            return Coder(
                 [
-                    SequenceLayer(
-                        width=width, heads=heads, head_width=self.head_width, inner=self.inner, norm=norm,
-                        normalisation=normalisation, norm_epsilon=norm_epsilon, activation=activation, gated=gated,
-                        biases=biases, scaled=scale_scores, across=across, dropout=dropout,
-                        attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                        inner_dropout=inner_dropout, clock=clock, locked=dropout_mask == "row",
+                    Layer(
+                        width=width, place=Pre() if norm == "pre" else Post(), attention=attention(Stacked()),
+                        crossing=attention(Across()) if across else None, feed_forward=feed(self.inner, activation, biases),
+                        norm=lambda: make_norm(normalisation, width, norm_epsilon), dropout=lambda: kind(dropout, clock),
+                        active_dropout=kind(inner_dropout, clock),
                     )
                     for _ in range(number)
                 ],
@@ -223,6 +229,9 @@ class EncoderDecoder(nn.Module):
             "layers": StateKind("N B L D", "order"),
             "decoder_hidden": StateKind("B T D", "left_to_right"),
             "summary": StateKind("B D", "order"),
+            **ATTENTION_STATES,
+            **{f"decoder_{name}": kind._replace(sees="left_to_right") for name, kind in ATTENTION_STATES.items()},
+            **{f"crossing_{name}": kind for name, kind in ATTENTION_STATES.items()},
         }
         self.reset_parameters()
         name_dropouts(self)
@@ -262,32 +271,43 @@ class EncoderDecoder(nn.Module):
         vectors: Tensor | None = None,
         summaries: Tensor | None = None,
         cache: SequenceCache | None = None,
+        gates: Tensor | None = None,
+        decoder_gates: Tensor | None = None,
+        crossing_gates: Tensor | None = None,
+        around: Sequence[Around] = (),
+        decoder_around: Sequence[Around] = (),
         carry: Any = None,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L) and decoder_tokens (B, T).
 
         `hidden` (B, L, D) is the encoder's, `layers` (N+1, B, L, D) the words and its layers, `decoder_hidden` (B, T, D) the
         decoder's (at padding all mean nothing), `summary` (B, D) the decoder's at its last token; without `decoder_tokens` the
-        decoder reads the encoder's tokens with the last one moved to the front (BART §3.1).
+        decoder reads the encoder's tokens with the last one moved to the front (BART §3.1). The states of attention are those of
+        `transformer`, of the decoder with `decoder_` before their names, of its attention to the encoder with `crossing_`; so
+        are the `gates` of heads, and the objects `around` the layers of either stack.
 
         With `cache` the encoder runs once and `decoder_tokens` continue those of earlier calls.
         """
-        encoded, layers = cache.encoded if cache is not None else None, list[Tensor]()
+        encoded = cache.encoded if cache is not None else None
+        states: dict[str, Tensor] = {}
         if encoded is None:
-            encoded, layers = self._encode(tokens, order, block, position_ids, inputs, vectors, every="layers" in want)
+            vectors = self.embeddings(tokens, inputs, vectors)
+            encoded, states = self._encode(vectors, order, block, position_ids, want=want, gates=gates, around=around)
             if cache is not None:
                 cache.encoded = encoded
-        states = {"hidden": encoded} if "hidden" in want else {}
-        if "layers" in want:
-            states["layers"] = torch.stack(layers)
-        if not want & {"decoder_hidden", "summary"}:
+        if "hidden" in want:
+            states["hidden"] = encoded
+        if not any(name == "summary" or name.startswith(("decoder_", "crossing_")) for name in want):
             return states
         if decoder_tokens is None:
             decoder_tokens, decoder_block = rolled(tokens, block), block
         kinds = None if inputs is None else {name: ids[:, :1] for name, ids in inputs.items()}
-        hidden = self._decode(
-            decoder_tokens, decoder_block, decoder_position_ids, kinds, encoded, block, _readable(block, crossing, encoded), cache
+        source = AttentionInputs(_readable(block, crossing, encoded), source=encoded, source_rows=_real(block, encoded, cache))
+        hidden, seen = self._decode(
+            self.embeddings(decoder_tokens, kinds), decoder_block, decoder_position_ids, source, cache, want=want,
+            gates=(decoder_gates, crossing_gates), around=decoder_around,
         )
+        states |= seen
         if "decoder_hidden" in want:
             states["decoder_hidden"] = hidden
         if "summary" in want:
@@ -297,57 +317,63 @@ class EncoderDecoder(nn.Module):
 
     def _encode(
         self,
-        tokens: Tensor,
+        vectors: Tensor,
         order: Tensor | str,
         block: Tensor | None,
         position_ids: Tensor | None,
-        inputs: Mapping[str, Tensor] | None,
-        vectors: Tensor | None,
         *,
-        every: bool,
-    ) -> tuple[Tensor, list[Tensor]]:
-        """The encoder's states (B, L, D); with `every` also the words and the states of all layers, these in the place of the
-        last.
-        """
-        x = self.encoder.begin(self.embeddings(tokens, inputs, vectors), position_ids, 0, self.encoder.positions)
-        seen = visibility(order, block, length=tokens.shape[1], past=0, device=tokens.device)
-        added = self.encoder.added(seen.bias(x.dtype, tokens.shape[1], tokens.device), tokens.shape[1])
-        real = self.encoder.real(block)
-        x = x if real is None else real.gather(x)
-        passed = []
-        for layer in self.encoder.layers:
-            passed += [x if real is None else real.spread(x)] if every else []
-            x = layer(x, added, real=real)
-        hidden: Tensor = self.encoder.end(x if real is None else real.spread(x))
-        return hidden, [*passed, hidden] if every else []
+        want: frozenset[str],
+        gates: Tensor | None,
+        around: Sequence[Around],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The encoder's states (B, L, D), and of its `layers` and its attention what is wanted."""
+        coder, length = self.encoder, vectors.shape[1]
+        x = coder.begin(vectors, position_ids, 0, coder.positions)
+        seed_kernels(coder.layers, self.clock, x.device)
+        seen = visibility(order, block, length=length, past=0, device=x.device)
+        rows, record = _real(block, x, None), Record.of(want)
+        given = each_layer(coder.given(seen, length, 0, rows), gates=gates, record=record)
+        passed = Stack(coder.layers, given, around).run(x if rows is None else rows.take(x))
+        passed = passed if rows is None else [rows.put_back(states) for states in (passed if "layers" in want else passed[-1:])]
+        hidden: Tensor = coder.end(passed[-1])
+        states = {} if record is None else record.stacked()
+        if "layers" in want:
+            states["layers"] = torch.stack([*passed[:-1], hidden])
+        return hidden, states
 
     def _decode(
         self,
-        tokens: Tensor,
+        vectors: Tensor,
         block: Tensor | None,
         position_ids: Tensor | None,
-        inputs: Mapping[str, Tensor] | None,
-        source: Tensor,
-        source_block: Tensor | None,
-        source_added: Tensor | None,
+        source: AttentionInputs,
         cache: SequenceCache | None,
-    ) -> Tensor:
-        """The decoder's states, (B, T, D)."""
-        past, length = (cache.length if cache is not None else 0), tokens.shape[1]
-        table = self.encoder.positions if self.decoder.positions is None else self.decoder.positions
-        x = self.decoder.begin(self.embeddings(tokens, inputs), position_ids, past, table)
-        seen = visibility("left_to_right", block, length=length, past=past, device=tokens.device)
-        added = self.decoder.added(seen.bias(x.dtype, length, tokens.device), length, past)
-        real, source_real = (self.decoder.real(b if cache is None else None) for b in (block, source_block))
-        x = x if real is None else real.gather(x)
-        source = source if source_real is None else source_real.gather(source)
-        for number, layer in enumerate(self.decoder.layers):
-            x = layer(
-                x, added, source=source, source_added=source_added, real=real, source_real=source_real,
-                kept=None if cache is None else cache.layers[number],
-                source_kept=None if cache is None else cache.source[number],
-            )  # fmt: skip
-        return self.decoder.end(x if real is None else real.spread(x))
+        *,
+        want: frozenset[str],
+        gates: tuple[Tensor | None, Tensor | None],
+        around: Sequence[Around],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The decoder's states, (B, T, D), and of its attention what is wanted."""
+        coder, past, length = self.decoder, (cache.length if cache is not None else 0), vectors.shape[1]
+        x = coder.begin(vectors, position_ids, past, self.encoder.positions if coder.positions is None else coder.positions)
+        seed_kernels(coder.layers, self.clock, x.device)
+        seen = visibility("left_to_right", block, length=length, past=past, device=x.device)
+        rows, own, across = _real(block, x, cache), Record.of(want, "decoder_"), Record.of(want, "crossing_")
+        if source.source_rows is not None and source.source is not None:
+            source = replace(source, source=source.source_rows.take(source.source))
+        layers = [replace(source, rows=rows)] * len(coder.layers)
+        stack = Stack(
+            coder.layers,
+            each_layer(
+                coder.given(seen, length, past, rows), caches=None if cache is None else cache.layers, gates=gates[0], record=own
+            ),
+            around,
+            each_layer(layers, caches=None if cache is None else cache.source, gates=gates[1], record=across),
+        )
+        made = stack.run(x if rows is None else rows.take(x))[-1]
+        states = {} if own is None else own.stacked("decoder_")
+        states |= {} if across is None else across.stacked("crossing_")
+        return coder.end(made if rows is None else rows.put_back(made)), states
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward; of the encoder alone where no state of the decoder is wanted."""
@@ -356,8 +382,8 @@ class EncoderDecoder(nn.Module):
         return self._flops(source, second if want & {"decoder_hidden", "summary"} else None)
 
     def _flops(self, source: Shown, target: Shown | None) -> float:
-        inside, gate = self.heads * self.head_width, 1 if self.encoder.layers[0].gate is not None else 0
-        own = 4 * self.width * inside + (2 + gate) * self.width * self.inner
+        inside, layer = self.heads * self.head_width, self.encoder.layers[0]
+        own = 4 * self.width * inside + sum(linear.weight.numel() for linear in layer.feed_forward_maps)
         found = len(self.encoder.layers) * source.tokens * (own + 2 * inside * source.length)
         if target is not None:
             reads = own + 2 * inside * target.length + 2 * self.width * inside + 2 * inside * source.length
@@ -378,21 +404,18 @@ def initialise_t5(network: EncoderDecoder) -> None:
         if stack.buckets is not None:
             draw(stack.buckets.table.weight, "normal", narrow)
         for layer in stack.layers:
-            assert isinstance(layer, SequenceLayer)
-            for attention in (layer.attention, layer.crossing):
+            for attention, reads, asks in (
+                (layer.attention, "projections", "projections"), (layer.crossing, "memory", "query"),
+            ):
                 if attention is None:
                     continue
-                for linear in (attention.projections, attention.memory):
-                    if linear is not None:
-                        draw(linear.weight, "normal", narrow)
-                query = attention.projections if attention.query is None else attention.query
-                assert query is not None  # one of the two holds the queries
-                draw(query.weight[:inside], "normal", (network.width * network.head_width) ** -0.5)
+                draw(attention.get_parameter(f"{reads}.weight"), "normal", narrow)
+                draw(attention.get_parameter(f"{asks}.weight")[:inside], "normal", (network.width * network.head_width) ** -0.5)
                 draw(attention.out.weight, "normal", inside**-0.5)
-            for linear in (layer.inner, layer.gate):
-                if linear is not None:
-                    draw(linear.weight, "normal", narrow)
-            draw(layer.outer.weight, "normal", inner)
+            *reading, writing = layer.feed_forward_maps
+            for linear in reading:
+                draw(linear.weight, "normal", narrow)
+            draw(writing.weight, "normal", inner)
 
 
 def rolled(tokens: Tensor, block: Tensor | None) -> Tensor:
@@ -408,18 +431,20 @@ def _lengths(tokens: Tensor, block: Tensor | None) -> Tensor:
     return (block > 0).sum(1)
 
 
-def _readable(block: Tensor | None, crossing: Tensor | None, encoded: Tensor) -> Tensor | None:
-    """0 where the decoder may read the encoder, minus infinity elsewhere, (B, 1, 1, L); None: everywhere."""
-    if block is None and crossing is None:
+def _real(block: Tensor | None, x: Tensor, cache: SequenceCache | None) -> Selected | None:
+    """The tokens that are not padding, where padding is left out: on a CPU, outside of generation."""
+    if block is None or cache is not None or not near(x):
         return None
+    rows = Selected.real(block)
+    return rows if len(rows.flat) else None
+
+
+def _readable(block: Tensor | None, crossing: Tensor | None, encoded: Tensor) -> Visibility:
+    """Where the decoder may read the encoder, (B, 1, 1, L)."""
+    if block is None and crossing is None:
+        return Visibility("all")
     open_ = torch.ones(encoded.shape[:2], dtype=torch.bool, device=encoded.device) if block is None else block > 0
     open_ = open_ if crossing is None else open_ & crossing
-    open_ = open_.index_fill(1, torch.zeros(1, dtype=torch.long, device=open_.device), True)
-    return torch.zeros(open_.shape, dtype=encoded.dtype, device=open_.device).masked_fill_(~open_, -math.inf)[:, None, None]
+    first = torch.zeros(1, dtype=torch.long, device=open_.device)
+    return Visibility("mask", open_.index_fill(1, first, True)[:, None, None])
 
-
-def _cast(x: Tensor) -> Tensor:
-    """The residual stream in the dtype of the products."""
-    if torch.is_autocast_enabled(x.device.type):
-        return x.to(torch.get_autocast_dtype(x.device.type))
-    return x

@@ -14,10 +14,10 @@ from cloze.bounds import BelowOne, Count, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.initial import initialise
+from cloze.networks.blocks.stack import Cache
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
 from cloze.networks.network import StateKind
-from cloze.networks.transformer import Cache
 from cloze.registry import Given, register
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -18,6 +19,13 @@ class StateKind(NamedTuple):
 
     shape: str
     sees: str
+
+
+#: What a network of Transformer layers gives of its attention, by layer and head.
+ATTENTION_STATES: Mapping[str, StateKind] = MappingProxyType(
+    {name: StateKind("N B H L L", "order") for name in ("scores", "attention")}
+    | {name: StateKind("N B H L W", "order") for name in ("queries", "keys", "values")}
+)
 
 
 @runtime_checkable

@@ -10,38 +10,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from cloze import rng
 from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
-from cloze.networks.blocks.dropout import Dropout, Positions, name_dropouts
-from cloze.networks.blocks.embeddings import Embeddings
-from cloze.networks.blocks.even import rows_to_add
+from cloze.networks.blocks.attention import Attention, Record
+from cloze.networks.blocks.dropout import Dropout, name_dropouts
+from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
+from cloze.networks.blocks.feed_forward import Activation, FeedForward, StackedGate
 from cloze.networks.blocks.initial import Initial, draw, initialise
-from cloze.networks.blocks.layer import Activation, TransformerLayer
+from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.norm import Normalisation, make_norm
+from cloze.networks.blocks.norm_place import Post, Pre
+from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sharing import Repeat, share
-from cloze.networks.blocks.sight import PositionScheme, Sight, Sights
+from cloze.networks.blocks.sight import PositionScheme, Sights
+from cloze.networks.blocks.stack import Around, Cache, Silence, Stack, each_layer, seed_kernels
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, shown
-from cloze.networks.network import StateKind, reading_states
+from cloze.networks.network import ATTENTION_STATES, StateKind, reading_states
 from cloze.registry import Given, Part, register
 
 if TYPE_CHECKING:
     CharactersPart = Any
 else:
     CharactersPart = Part["characters"]
-
-
-class Cache:
-    """Keys and values of the tokens read so far, for generation from left to right."""
-
-    def __init__(self, layers: int) -> None:
-        self.layers: list[list[Tensor]] = [[] for _ in range(layers)]
-
-    @property
-    def length(self) -> int:
-        """Tokens read so far."""
-        return self.layers[0][0].shape[2] if self.layers and self.layers[0] else 0
 
 
 @register("network", "transformer")
@@ -95,6 +86,7 @@ class Transformer(nn.Module):
             "hidden": StateKind("B L D", "order"),
             "layers": StateKind("N B L D", "order"),
             "summary": StateKind("E D", "order"),
+            **ATTENTION_STATES,
         }
     )
 
@@ -169,12 +161,15 @@ class Transformer(nn.Module):
                 "false`. Leave projection out, or give both one width."
             )
         self.project = nn.Linear(self.embedding_width, width) if projecting else None
-        self.layers: Sequence[TransformerLayer] = nn.ModuleList(  # type: ignore[assignment]
-            TransformerLayer(
-                width=width, heads=heads, inner=self.inner, norm=norm, activation=activation, norm_epsilon=norm_epsilon,
-                dropout=dropout, attention_dropout=dropout if attention_dropout is None else attention_dropout,
-                clock=clock, normalisation=normalisation, bias=biases, norm_bias=norm_biases, gated=gated,
-                first_norm=first_norm or number > 0,
+        kind = StackedGate if gated else FeedForward
+        attending = dropout if attention_dropout is None else attention_dropout
+        self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
+            Layer(
+                width=width, place=Pre() if norm == "pre" else Post(),
+                attention=Attention(width=width, heads=heads, dropout=Dropout(attending, clock), bias=biases),
+                feed_forward=kind(self.inner, activation, biases), dropout=lambda: Dropout(dropout, clock),
+                norm=lambda: make_norm(normalisation, width, norm_epsilon, bias=norm_biases),
+                active_dropout=Dropout(0.0, clock), first_norm=first_norm or number > 0,
             )
             for number in range(layers)
         )
@@ -229,71 +224,52 @@ class Transformer(nn.Module):
         characters: Tensor | None = None,
         cache: Cache | None = None,
         positions: Tensor | None = None,
+        gates: Tensor | None = None,
+        around: Sequence[Around] = (),
         carry: Any = None,
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D).
+        """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D), and of attention
+        `scores` and `attention` (N, B, H, L, L), `queries`, `keys` and `values` (N, B, H, L, W).
 
         `positions` (M,) names the flat positions of `hidden` that will be read, where the caller knows them: the last layer is
         then computed only there and at the summaries, and `hidden` is zero elsewhere (on a CPU; other devices compute all of it).
-        With `cache` the keys and values of earlier calls are seen too; the caller gives `position_ids` that continue.
+        With `cache` the keys and values of earlier calls are seen too; the caller gives `position_ids` that continue. `gates`
+        (N, H) or (N, B, H) multiply the output of each head. The objects `around` are called around every layer.
         """
-        batch, length = tokens.shape
         past = cache.length if cache is not None else 0
-        self._seed_kernels(tokens.device)
-        sights = self.sights(tokens, position_ids=position_ids, order=order, block=block, past=past)
-        x = self.embedding_dropout(self.embeddings(tokens, position_ids, segments, vectors, inputs, characters))
-        if x.is_floating_point() and torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))  # the residual stream in the dtype of the products
+        seed_kernels(self.layers, self.clock, tokens.device)
+        record = Record.of(want)
+        given = each_layer(
+            self.sights(tokens, position_ids=position_ids, order=order, block=block, past=past),
+            caches=None if cache is None else cache.layers, gates=gates, record=record,
+        )
+        x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
+        x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
-        few = positions is not None and "layers" not in want and tokens.device.type == "cpu" and len(self.layers) > 0
-        passed = [self._silenced(x, block)]
-        for number, layer in enumerate(self.layers[:-1] if few else self.layers):
-            seen, where = sights[number]
-            x = layer(passed[-1], seen, kept=cache.layers[number] if cache is not None else None, where=where)
-            passed.append(self._silenced(x, block))
-        if few:
-            assert positions is not None
-            first = summaries if "summary" in want else None
-            if first is None and "summary" in want:
-                first = torch.arange(batch, device=tokens.device) * length
-            chosen = positions if first is None else torch.cat([positions, first])
-            hidden = self._silenced(self._last_layer_at(passed[-1], sights[-1], chosen), block)
-        else:
-            hidden = passed[-1] if self.norm is None else self.norm(passed[-1])
-        return reading_states(want, hidden, passed, summaries)
+        objects = [*around, *([Silence(block)] if self.silence_padding and block is not None else [])]
+        stack = Stack(self.layers, given, objects)
+        at = self._read(tokens, want, positions, summaries) if stack.per_token and record is None else None
+        passed = stack.run(x, at=at)
+        hidden = passed[-1] if self.norm is None else self.norm(passed[-1])
+        states = reading_states(want, hidden if at is None else at.put_back(hidden), passed, summaries)
+        return states if record is None else {**states, **record.stacked()}
 
-    def _silenced(self, x: Tensor, block: Tensor | None) -> Tensor:
-        return x * (block > 0)[..., None] if self.silence_padding and block is not None else x
-
-    def _seed_kernels(self, device: torch.device) -> None:
-        """Attention kernels of a GPU draw from its generator: set it by the clock, so that a step can be repeated."""
-        drawing = any(layer.attention.dropout.active for layer in self.layers)
-        if device.type != "cuda" or not drawing or torch.cuda.is_current_stream_capturing():
-            return
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(rng.fold(*self.clock.numbers, self.embedding_dropout.key) >> 1)
-
-    def _last_layer_at(self, x: Tensor, sight: Sight, chosen: Tensor) -> Tensor:
-        """The last layer and the final norm at the chosen flat positions and a few more; zero elsewhere."""
-        batch, length, width = x.shape
-        marked = torch.zeros(batch * length, dtype=torch.bool)
-        marked[chosen] = True
-        more = rows_to_add(int(marked.sum()))
-        free = (~marked).nonzero().view(-1)
-        if 0 < more <= len(free):  # evenly, so that no row of the batch asks at many more positions than others
-            marked[free[torch.arange(more) * len(free) // more]] = True
-        flat = marked.nonzero().view(-1)  # distinct positions: a place named twice must not get its gradient twice
-        positions = Positions(flat // length, flat % length)
-        rows = self.layers[-1](x, sight.seen, positions=positions, where=sight.where)
-        rows = rows if self.norm is None else self.norm(rows)
-        return rows.new_zeros(batch * length, width).index_copy(0, flat, rows).view(batch, length, width)
+    def _read(self, tokens: Tensor, want: frozenset[str], positions: Tensor | None, summaries: Tensor | None) -> Selected | None:
+        """The tokens whose last state is read; None: all, or the device computes all of them in any case."""
+        batch, length = tokens.shape
+        if positions is None or "layers" in want or tokens.device.type != "cpu":
+            return None
+        if "summary" in want:
+            first = torch.arange(batch, device=tokens.device) * length if summaries is None else summaries
+            positions = torch.cat([positions, first])
+        return Selected.of(positions, batch, length, even=True)
 
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token in a row of `length`, heads not counted.
 
         A band hides tokens and saves no products: every layer multiplies all queries with all keys of a row.
         """
-        inward = 2 if self.layers and self.layers[0].gated else 1
+        inward = 2 if self.layers and isinstance(self.layers[0].feed_forward, StackedGate) else 1
         dense = len(self.layers) * (4 * self.width**2 + (1 + inward) * self.width * self.inner)
         dense += 0 if self.project is None else self.embedding_width * self.width
         distances = 0 if self.sights.positions != "functional" else 2 * self.width * (2 * self.sights.limit + 1)

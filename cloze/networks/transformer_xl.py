@@ -13,16 +13,26 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.adaptive import AdaptiveEmbedding
+from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
+from cloze.networks.blocks.distances import Distances, StepDropout, distance_maps
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.layer import Activation
+from cloze.networks.blocks.feed_forward import Activation, FeedForward
+from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.memory import check_memory, recall, remember, with_memory
-from cloze.networks.blocks.relative_layer import Bearings, RelativeLayer, StepDropout
+from cloze.networks.blocks.norm_place import Post
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
+from cloze.networks.blocks.stack import Around, Cache, Stack, each_layer
+from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
-from cloze.networks.cost import TRAINED, shown
-from cloze.networks.network import StateKind, last_positions, reading_states, require_order
-from cloze.networks.transformer import Cache
+from cloze.networks.cost import CONSTANT, TRAINED, Shown, maps, shown
+from cloze.networks.network import ATTENTION_STATES, StateKind, last_positions, reading_states, require_order
 from cloze.registry import Given, register
+
+#: What dropouts of relative layers were once called: they draw what they drew.
+EARLIER_NAMES = {
+    "attention.dropout": "drops.shares", "attention_dropout": "drops.attention", "active_dropout": "drops.activation",
+    "inner_dropout": "drops.inner",
+}
 
 
 @register("network", "transformer_xl")
@@ -97,11 +107,11 @@ class TransformerXL(nn.Module):
         own = (heads, self.head_width)
         self.content_bias = None if untie else nn.Parameter(torch.zeros(own))
         self.distance_bias = None if untie else nn.Parameter(torch.zeros(own))
-        self.layers: Sequence[RelativeLayer] = nn.ModuleList(  # type: ignore[assignment]
-            RelativeLayer(
-                width=width, heads=heads, head_width=self.head_width, inner=self.inner, activation=activation,
+        self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
+            relative_layer(
+                width=width, heads=heads, head_width=self.head_width, feed_forward=FeedForward(self.inner, activation),
                 norm_epsilon=norm_epsilon, dropout=dropout, attention_dropout=attention_dropout, segments=False,
-                own_biases=untie, streams=1, clock=clock,
+                own_biases=untie, clock=clock,
             )
             for _ in range(layers)
         )
@@ -114,9 +124,10 @@ class TransformerXL(nn.Module):
             "hidden": StateKind("B L D", "left_to_right"),
             "layers": StateKind("N B L D", "left_to_right"),
             "summary": StateKind("E D", "left_to_right"),
+            **{name: kind._replace(sees="left_to_right") for name, kind in ATTENTION_STATES.items()},
         }
         self.reset_parameters()
-        name_dropouts(self)
+        name_dropouts(self, EARLIER_NAMES)
 
     @property
     def tables(self) -> dict[str, Any]:
@@ -148,9 +159,12 @@ class TransformerXL(nn.Module):
         summaries: Tensor | None = None,
         carry: Mapping[str, Tensor] | None = None,
         cache: Cache | None = None,
+        gates: Tensor | None = None,
+        around: Sequence[Around] = (),
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), the last token of each row unless
-        `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, to be given to the rows that follow in the lanes.
+        `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, to be given to the rows that follow in the lanes; states
+        of attention, `gates` and `around` as in `transformer`, where keys and values begin with the remembered ones.
 
         `cache`, instead of a carry, remembers all tokens read with it, for generation.
         """
@@ -165,12 +179,14 @@ class TransformerXL(nn.Module):
         if self.same_length:
             assert seen is not None  # the order is causal
             seen = seen & _near(length, past + length, self.memory, tokens.device)
-        bearings = Bearings(distances, seen)
-        biases = None if self.content_bias is None else (self.content_bias, self.distance_bias)
-        passed = [x]
-        for number, layer in enumerate(self.layers):
-            remembered = None if memory is None else memory.states[:, number]
-            passed.append(layer(passed[-1], remembered, bearings, biases)[0])
+        u, v = self.content_bias, self.distance_bias
+        biases = None if u is None or v is None else (u, v)
+        record = Record.of(want)
+        given = AttentionInputs(Visibility("mask", seen), Distances(distances, length, past + length, biases))
+        each = each_layer(
+            [given] * len(self.layers), past=None if memory is None else memory.states, gates=gates, record=record
+        )
+        passed = Stack(self.layers, each, around).run(x)
         if cache is not None:
             for number, kept in enumerate(cache.layers):
                 kept[:] = [torch.cat([*kept, passed[number][:, None]], dim=2)]
@@ -181,15 +197,46 @@ class TransformerXL(nn.Module):
         if "carry" in want and self.carries:
             real = None if block is None else block > 0
             states["carry"] = remember(passed[:-1], real, memory, size=self.memory, reuse=self.reuse)
-        return states
+        return states if record is None else states | record.stacked()
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward over a full memory."""
         size = shown(fields)
         far = len(distances_down(size.length, self.memory + size.length, ahead=False, clamp=None, device=torch.device("meta")))
-        layers = (layer.flops(size, past=self.memory, far=far, queries=None, block=0, content=True) for layer in self.layers)
+        layers = (relative_flops(layer, size, past=self.memory, far=far) for layer in self.layers)
         return sum(layers) + TRAINED * self.embeddings.products(fields["tokens"])
 
+
+def relative_layer(
+    *, width: int, heads: int, head_width: int, feed_forward: FeedForward, norm_epsilon: float, dropout: float,
+    attention_dropout: float, segments: bool, own_biases: bool, clock: Clock,
+) -> Layer:
+    """A layer that reads by distances, with a norm behind both halves and no biases in its attention."""
+    learned = distance_maps(width=width, heads=heads, head_width=head_width, segments=segments, own_biases=own_biases)
+    attention = Attention(
+        width=width, heads=heads, head_width=head_width, dropout=Dropout(attention_dropout, clock), bias=False, learned=learned
+    )
+    return Layer(
+        width=width, attention=attention, feed_forward=feed_forward, place=Post(), dropout=lambda: Dropout(dropout, clock),
+        norm=lambda: nn.LayerNorm(width, eps=norm_epsilon), active_dropout=Dropout(dropout, clock),
+    )
+
+
+def relative_flops(
+    layer: Layer, size: Shown, *, past: int, far: int, queries: int | None = None, block: int = 0, content: bool = True
+) -> float:
+    """Floating-point operations of forward and backward for rows that remember `past` tokens and know `far` distances.
+
+    `queries` are those of a second stream, None for none, in rows of `block`; without `content` the layer's own is not run.
+    """
+    inside, keys = layer.attention.inside, size.length + past
+    width, after = layer.attention.out.out_features, maps(layer.attention.out, *layer.feed_forward_maps)
+    met = inside * (2 * keys + far)  # scores by content and by distance, and values
+    found = TRAINED * size.tokens * (3 * width * inside + (after + met if content else 0))
+    found += CONSTANT * (size.rows * past * 2 * width * inside + far * width * inside)
+    if queries is not None:
+        found += TRAINED * (queries * (width * inside + after) + size.rows * block * met)
+    return found
 
 
 def _cached(cache: Cache) -> dict[str, Tensor] | None:

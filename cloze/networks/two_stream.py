@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -10,19 +11,47 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.attention import AttentionInputs, Projected, Record
+from cloze.networks.blocks.distances import Distances, LearnedDistances, StepDropout
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
-from cloze.networks.blocks.layer import Activation
+from cloze.networks.blocks.feed_forward import Activation, FeedForward
+from cloze.networks.blocks.layer import Drops, Layer
 from cloze.networks.blocks.memory import Memory, check_memory, recall, remember, with_memory
-from cloze.networks.blocks.relative_layer import Bearings, Query, QueryPositions, RelativeLayer, StepDropout
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
-from cloze.networks.blocks.visibility import visibility
+from cloze.networks.blocks.selected import Selected
+from cloze.networks.blocks.stack import Around, Stack, each_layer
+from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import shown
-from cloze.networks.network import StateKind, last_positions, reading_states
+from cloze.networks.network import ATTENTION_STATES, StateKind, last_positions, reading_states
 from cloze.networks.transformer import Transformer
-from cloze.networks.transformer_xl import causal
+from cloze.networks.transformer_xl import EARLIER_NAMES, causal, relative_flops, relative_layer
 from cloze.registry import Given, register
+
+#: The dropouts of a layer's query stream, in the order of `Drops`.
+QUERY_DROPS = ("shares", "attention", "activation", "inner")
+
+
+class QueryStream(Around):
+    """A second stream: its queries know where they stand, but not which token stands there (Yang et al., 2019, §2.3).
+
+    `rows` (M, D) are its states at the selected tokens, `given` and `distances` what these see. Keys and values are those
+    of the content stream.
+    """
+
+    def __init__(self, rows: Tensor, given: AttentionInputs, distances: Distances) -> None:
+        self.rows, self.given, self.distances = rows, given, distances
+
+    def before(self, number: int, layer: Layer, x: Tensor, given: AttentionInputs) -> AttentionInputs:
+        """Takes the queries through the layer, which then need not project x a second time."""
+        content, at = layer.attention.project(x, given), self.given.at
+        assert at is not None and isinstance(content.relation, LearnedDistances)
+        query = layer.attention.ask(self.rows, at)
+        projected = Projected(query, content.key, content.value, replace(content.relation, view=self.distances))
+        drops = Drops(*layer.query_drops.values())
+        self.rows = layer(self.rows, replace(self.given, projected=projected), drops=drops)
+        return replace(given, projected=content)
 
 
 @register("network", "two_stream")
@@ -86,15 +115,18 @@ class TwoStream(nn.Module):
         own = (heads, self.head_width)
         self.content_bias = None if untie else nn.Parameter(torch.zeros(own))
         self.distance_bias = None if untie else nn.Parameter(torch.zeros(own))
-        self.layers: Sequence[RelativeLayer] = nn.ModuleList(  # type: ignore[assignment]
-            RelativeLayer(
-                width=width, heads=heads, head_width=self.head_width, inner=self.inner, activation=activation,
-                norm_epsilon=norm_epsilon, dropout=dropout,
-                attention_dropout=dropout if attention_dropout is None else attention_dropout, segments=relative_segments,
-                own_biases=untie, streams=2, clock=clock,
+        attending = dropout if attention_dropout is None else attention_dropout
+        self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
+            relative_layer(
+                width=width, heads=heads, head_width=self.head_width, feed_forward=FeedForward(self.inner, activation),
+                norm_epsilon=norm_epsilon, dropout=dropout, attention_dropout=attending, segments=relative_segments,
+                own_biases=untie, clock=clock,
             )
             for _ in range(layers)
         )
+        for layer in self.layers:
+            rates = zip(QUERY_DROPS, (attending, dropout, dropout, dropout), strict=True)
+            layer.query_drops = nn.ModuleDict({name: Dropout(rate, clock) for name, rate in rates})
         self.embedding_dropout, self.unknown_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
         self.distance_dropout = StepDropout(dropout, clock)
         self.final_dropout, self.query_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
@@ -106,9 +138,10 @@ class TwoStream(nn.Module):
             "query": StateKind("B L D", "before"),
             "layers": StateKind("N B L D", "order"),
             "summary": StateKind("E D", "order"),
+            **ATTENTION_STATES,
         }
         self.reset_parameters()
-        name_dropouts(self)
+        name_dropouts(self, EARLIER_NAMES)
 
     @property
     def tables(self) -> dict[str, nn.Embedding]:
@@ -142,44 +175,44 @@ class TwoStream(nn.Module):
         summaries: Tensor | None = None,
         positions: Tensor | None = None,
         carry: Mapping[str, Tensor] | None = None,
+        gates: Tensor | None = None,
+        around: Sequence[Around] = (),
     ) -> dict[str, Any]:
         """The wanted states of tokens (B, L): `hidden` and `query` (B, L, D), `summary` (E, D), the last token of each row
-        unless `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, for the rows that follow in the lanes.
+        unless `summaries` says otherwise, `layers` (N+1, B, L, D), and `carry`, for the rows that follow in the lanes; states of
+        attention (of the content stream), `gates` and `around` as in `transformer_xl`.
 
         `positions` (M,) names the flat positions where `query` is read; it is zero elsewhere. Absent: it is made everywhere.
         """
-        batch, length = tokens.shape
-        memory = recall(carry, restarts)
-        bearings = self._bearings(tokens, segments, order, block, reversed, memory)
+        memory, record = recall(carry, restarts), Record.of(want)
+        given, relation = self._content(tokens, segments, order, block, reversed, memory)
         x = self.embedding_dropout(self.embeddings(tokens, None, None, None))
-        query = self._query(positions, bearings, order, block, memory, batch, length) if "query" in want else None
-        biases = None if self.content_bias is None else (self.content_bias, self.distance_bias)
-        bare = want.isdisjoint({"hidden", "summary", "layers"})  # then the last layer's content is read by nobody
-        passed = [x]
-        for number, layer in enumerate(self.layers):
-            remembered = None if memory is None else memory.states[:, number]
-            content = not (bare and number == len(self.layers) - 1)
-            x, rows = layer(passed[-1], remembered, bearings, biases, query, content=content)
-            passed.append(x)
-            query = None if query is None else query._replace(rows=rows)
-        states: dict[str, Any] = {}
-        if query is not None:
-            rows = self.query_dropout(query.rows, query.positions.at)
-            flat = rows.new_zeros(batch * length, self.width).index_copy(0, query.positions.flat, rows)
-            states["query"] = flat.view(batch, length, self.width)
+        stream = self._query(tokens, positions, relation, order, block, memory) if "query" in want else None
+        bare = want.isdisjoint({"hidden", "summary", "layers"}) and record is None  # the last content is read by nobody
+        each = each_layer(
+            [given] * len(self.layers), past=None if memory is None else memory.states, gates=gates, record=record
+        )
+        passed = Stack(self.layers, each, [*around, *([] if stream is None else [stream])]).run(x, unread=bare)
+        states: dict[str, Any] = {} if record is None else record.stacked()
+        if stream is not None:
+            chosen = stream.given.at
+            assert chosen is not None  # a query stream is made of some tokens
+            states["query"] = chosen.put_back(self.query_dropout(stream.rows, chosen.positions))
         hidden = passed[-1] if bare else self.final_dropout(passed[-1])
         if "summary" in want and summaries is None:
             summaries = last_positions(tokens, block)
         states |= reading_states(want, hidden, passed, summaries)
         if "carry" in want and self.carries:
             real = None if block is None else block > 0
-            states["carry"] = remember(passed[:-1], real, memory, size=self.memory, reuse=self.reuse)
+            inputs = passed[: len(self.layers)]
+            states["carry"] = remember(inputs, real, memory, size=self.memory, reuse=self.reuse)
         return states
 
-    def _bearings(
+    def _content(
         self, tokens: Tensor, segments: Tensor | None, order: Tensor | str, block: Tensor | None, reversed: Tensor | None,
         memory: Memory | None,
-    ) -> Bearings:
+    ) -> tuple[AttentionInputs, Distances]:
+        """What attention of the content stream is given in every layer."""
         length, device = tokens.shape[1], tokens.device
         past = 0 if memory is None else memory.states.shape[2]
         down = distances_down(length, past + length, ahead=True, clamp=self.clamp, device=device)
@@ -189,29 +222,35 @@ class TwoStream(nn.Module):
             back = torch.cat([-distances[:, :half], distances[:, half:]], dim=-1)
             distances = torch.stack([distances, back])
         seen = visibility(order, block, length=length, past=0, device=device)
-        mask = causal(length, None, device) if seen.kind == "causal" else seen.mask
+        mask = with_memory(causal(length, None, device) if seen.kind == "causal" else seen.mask, memory, queries=length)
         differs = None
         if self.relative_segments:
             kind = torch.zeros_like(tokens) if segments is None else segments
             kinds = torch.cat([kind.new_zeros(len(kind), past), kind], dim=1)
             differs = (kind[:, :, None] != kinds[:, None, :])[:, None]
-        return Bearings(distances, with_memory(mask, memory, queries=length), differs, reversed)
+        u, v = self.content_bias, self.distance_bias
+        biases = None if u is None or v is None else (u, v)
+        relation = Distances(distances, length, past + length, biases, differs, reversed)
+        return AttentionInputs(Visibility("all") if mask is None else Visibility("mask", mask), relation), relation
 
     def _query(
-        self, positions: Tensor | None, bearings: Bearings, order: Tensor | str, block: Tensor | None, memory: Memory | None,
-        batch: int, length: int,
-    ) -> Query:
-        device = bearings.distances.device
+        self, tokens: Tensor, positions: Tensor | None, relation: Distances, order: Tensor | str, block: Tensor | None,
+        memory: Memory | None,
+    ) -> QueryStream:
+        """The query stream at the positions tokens, which see what stands strictly before them in `order`."""
+        batch, length = tokens.shape
         if isinstance(order, str):
-            order = torch.arange(length, device=device)[None] * {"open": 0, "left_to_right": 1, "right_to_left": -1}[order]
+            ranks = {"open": 0, "left_to_right": 1, "right_to_left": -1}
+            order = torch.arange(length, device=tokens.device)[None] * ranks[order]
         before = order[:, None, :] < order[:, :, None]
         if block is not None:
             before = before & (block[:, :, None] == block[:, None, :])
         mask = with_memory(before[:, None], memory, queries=length)
-        positions = torch.arange(batch * length, device=device) if positions is None else positions
-        chosen = QueryPositions.of(positions, batch, length)
-        rows = self.unknown_dropout(self.unknown.expand(len(chosen.flat), -1), chosen.at)
-        return Query(rows, chosen, bearings.at(chosen, mask))
+        every = torch.arange(batch * length, device=tokens.device)
+        chosen = Selected.of(every if positions is None else positions, batch, length)
+        rows = self.unknown_dropout(self.unknown.expand(len(chosen.flat), -1), chosen.positions)
+        seen = Visibility("mask", mask, may_see_nothing=True)
+        return QueryStream(rows, AttentionInputs(seen.at(chosen), at=chosen), relation.at(chosen))
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward over a full memory; the query stream's where it is wanted."""
@@ -220,10 +259,12 @@ class TwoStream(nn.Module):
         queries, block = None, 0
         if "query" in want:
             positions = torch.arange(size.rows * size.length) if positions is None else positions
-            chosen = QueryPositions.of(positions, size.rows, size.length)
-            queries, block = len(chosen.flat), chosen.columns.shape[1]
+            chosen = Selected.of(positions, size.rows, size.length)
+            queries, block = len(chosen.flat), chosen.across
         bare = want.isdisjoint({"hidden", "summary", "layers"})
         return sum(
-            layer.flops(size, past=self.memory, far=far, queries=queries, block=block, content=not (bare and number == last))
+            relative_flops(
+                layer, size, past=self.memory, far=far, queries=queries, block=block, content=not (bare and number == last)
+            )
             for number, layer in enumerate(self.layers)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -11,14 +11,37 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, OptionalDepth, Positive, Width
 from cloze.errors import RecipeError, nearest
+from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.embeddings import Embeddings
-from cloze.networks.blocks.layer import Activation, TransformerLayer
-from cloze.networks.blocks.visibility import Visibility, visibility
+from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
+from cloze.networks.blocks.feed_forward import Activation, FeedForward
+from cloze.networks.blocks.layer import Layer
+from cloze.networks.blocks.norm_place import Post
+from cloze.networks.blocks.selected import Selected
+from cloze.networks.blocks.stack import Around
+from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
 from cloze.networks.transformer import Transformer
 from cloze.registry import Given, register
+
+
+class NGrams(Around):
+    """Adds to the states of tokens, after each layer, those of the n-grams that cover them, which run through `layers`.
+
+    `x` (B, R, D) are the n-grams, `given` what attention among them is given, `pairs` (E, 2) the flat positions of a
+    token and of an n-gram that covers it.
+    """
+
+    def __init__(self, layers: Sequence[Layer], x: Tensor, given: AttentionInputs, pairs: Tensor) -> None:
+        self.layers, self.x, self.given, self.pairs = layers, x, given, pairs
+
+    def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
+        """x plus the sums over n-grams."""
+        if number < len(self.layers):
+            self.x = self.layers[number](self.x, self.given)
+        added = self.x.flatten(0, 1).index_select(0, self.pairs[:, 1])
+        return x.flatten(0, 1).index_add(0, self.pairs[:, 0], added).view_as(x)
 
 
 @register("network", "zen")
@@ -74,10 +97,12 @@ class Zen(Transformer):
             norm_epsilon=norm_epsilon,
         )
         self.ngram_dropout = Dropout(dropout, clock)
-        self.ngram_layers = nn.ModuleList(
-            TransformerLayer(
-                width=width, heads=heads, inner=self.inner, norm="post", activation=activation, norm_epsilon=norm_epsilon,
-                dropout=dropout, attention_dropout=dropout if attention_dropout is None else attention_dropout, clock=clock,
+        attending = dropout if attention_dropout is None else attention_dropout
+        self.ngram_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
+            Layer(
+                width=width, attention=Attention(width=width, heads=heads, dropout=Dropout(attending, clock)), place=Post(),
+                feed_forward=FeedForward(self.inner, activation), dropout=lambda: Dropout(dropout, clock),
+                norm=lambda: nn.LayerNorm(width, eps=norm_epsilon), active_dropout=Dropout(0.0, clock),
             )
             for _ in range(ngram_layers)
         )
@@ -93,46 +118,21 @@ class Zen(Transformer):
             *(nn.ModuleList([layer, other]) for layer, other in zip(self.layers, beside, strict=True)),
         ]
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         *,
         want: frozenset[str],
         tokens: Tensor,
         segments: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        order: Tensor | str = "open",
         block: Tensor | None = None,
-        summaries: Tensor | None = None,
-        vectors: Tensor | None = None,
         items: Mapping[str, Tensor] | None = None,
         links: Mapping[str, Tensor] | None = None,
-        carry: Any = None,
+        around: Sequence[Around] = (),
+        **given: Any,
     ) -> dict[str, Tensor]:
         """The wanted states of tokens (B, L), as `transformer` gives them."""
-        if items is None or links is None:
-            return super().forward(
-                want=want, tokens=tokens, segments=segments, position_ids=position_ids, order=order, block=block,
-                summaries=summaries, vectors=vectors,
-            )
-        self._seed_kernels(tokens.device)
-        seen = visibility(order, block, length=tokens.shape[1], past=0, device=tokens.device)
-        x = self._residual(self.embedding_dropout(self.embeddings(tokens, position_ids, segments, vectors)))
-        pairs = links["ngram"].long()
-        grams, seen_grams = self._grams(items["ngram"], pairs, segments, block)
-        passed = [x]
-        for number, layer in enumerate(self.layers):
-            x = layer(x, seen)
-            if number < len(self.ngram_layers):
-                grams = self.ngram_layers[number](grams, seen_grams)
-            added = grams.flatten(0, 1).index_select(0, pairs[:, 1])
-            x = x.flatten(0, 1).index_add(0, pairs[:, 0], added).view_as(x)
-            passed.append(x)
-        states = {"hidden": x}
-        if "summary" in want:
-            states["summary"] = x[:, 0] if summaries is None else x.flatten(0, 1)[summaries]
-        if "layers" in want:
-            states["layers"] = torch.stack(passed)
-        return {name: state for name, state in states.items() if name in want}
+        grams = [] if items is None or links is None else [self._grams(items["ngram"], links["ngram"].long(), segments, block)]
+        return super().forward(want=want, tokens=tokens, segments=segments, block=block, around=[*grams, *around], **given)
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
         """Floating-point operations of forward and backward, those of the n-grams included."""
@@ -144,10 +144,8 @@ class Zen(Transformer):
         each = maps(*self.ngram_layers) + 2 * len(self.ngram_layers) * self.width * length
         return found + TRAINED * rows * length * each
 
-    def _grams(
-        self, items: Tensor, pairs: Tensor, segments: Tensor | None, block: Tensor | None
-    ) -> tuple[Tensor, Visibility]:
-        """The embeddings of the n-grams (B, R, D), and who of them sees whom: those of the same example."""
+    def _grams(self, items: Tensor, pairs: Tensor, segments: Tensor | None, block: Tensor | None) -> NGrams:
+        """The n-grams (B, R) with their embeddings; those of the same example see each other."""
         if items.shape[1] == 0:  # layers need a row to work on
             items = items.new_zeros(len(items), 1)
         spare = torch.iinfo(torch.int64).max
@@ -158,8 +156,5 @@ class Zen(Transformer):
         kinds = None if segments is None else segments.flatten()[first].view_as(items)
         own = linked.long() if block is None else block.flatten()[first].long() * linked
         seen = visibility("open", own.view_as(items), length=items.shape[1], past=0, device=items.device)
-        return self._residual(self.ngram_dropout(self.ngrams(items, None, kinds, None))), seen
-
-    def _residual(self, x: Tensor) -> Tensor:
-        """In the dtype of the products."""
-        return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
+        x = residual_dtype(self.ngram_dropout(self.ngrams(items, None, kinds, None)))
+        return NGrams(self.ngram_layers, x, AttentionInputs(seen), pairs)

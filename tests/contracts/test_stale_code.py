@@ -39,8 +39,8 @@ print(inputs.tobytes().hex(), totals.tolist())
 SHARED, EXACT = WORDS.replace("SHARES", "True"), WORDS.replace("SHARES", "False")
 HALVES = """
 import numpy as np, torch
-from cloze.networks.blocks.gelu_kernels import gelu_tanh
-from cloze.networks.blocks.softmax_kernels import soften
+from cloze.networks.fast.gelu_kernels import gelu_tanh
+from cloze.networks.fast.softmax_kernels import soften
 from cloze.objectives.cross_entropy_kernels import take_losses
 rows = torch.randn(6, 111, generator=torch.Generator().manual_seed(0)).bfloat16()
 bits, none = rows.view(torch.int16).numpy(), np.zeros((0, 0), np.int16)
@@ -60,7 +60,7 @@ print(sides[0][0].tolist())
 """
 MASKS = """
 import numpy as np
-from cloze.networks.blocks.dropout_kernels import decide
+from cloze.networks.fast.dropout_kernels import decide
 table, made = np.arange(1 << 40, (1 << 40) + 12).reshape(3, 4) * 0x123456789ab, np.zeros((3, 4), np.int64)
 tops, below = np.int64(-0x7fff7fff7fff8000), np.int64(0x4000400040004000)
 decide(table, np.arange(3), np.arange(3) * 77777777777, np.arange(3) * 2 + 1, np.int64(0x9E3779B97F4A7C1), tops, below, made)
@@ -88,9 +88,9 @@ CHANGES = [
     ("engines/kernels/exact.py", "else pairs\n", "else 2 * pairs\n", EXACT),
     ("engines/kernels/parts.py", "PREDICT_FROM_MEAN = 0, 1, 2", "PREDICT_FROM_MEAN = 1, 0, 2", EXACT),
     ("engines/kernels/glove.py", "loss += 0.5 * g * diff", "g *= np.float32(0.5)", GLOVE),
-    ("networks/blocks/gelu_kernels.py", "np.float32(30.0)", "np.float32(1.0)", GELU),
-    ("networks/blocks/softmax_kernels.py", "_ONE / total_of(total)", "_ONE / total_of(top)", SOFT),
-    ("networks/blocks/dropout_kernels.py", "_HALF = np.int64(32)", "_HALF = np.int64(31)", MASKS),
+    ("networks/fast/gelu_kernels.py", "np.float32(30.0)", "np.float32(1.0)", GELU),
+    ("networks/fast/softmax_kernels.py", "_ONE / total_of(total)", "_ONE / total_of(top)", SOFT),
+    ("networks/fast/dropout_kernels.py", "_HALF = np.int64(32)", "_HALF = np.int64(31)", MASKS),
     ("objectives/cross_entropy_kernels.py", "_LOWEST, _ZERO = np.float32(-np.inf)", "_LOWEST, _ZERO = np.float32(9.0)", LOSS),
     ("corpus/pair_kernels.py", "0x9E3779B97F4A7C15", "0x1E3779B97F4A7C15", PAIRS),
     ("text/numbering_kernels.py", "_LONGEST = 15", "_LONGEST = 12", CHUNKS),

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, Transformer
-from cloze.networks.blocks.attention import attend_plain
+from cloze.networks.blocks.attention import Attention, AttentionInputs, Projected
 from cloze.networks.blocks.dropout import Dropout
-from cloze.networks.blocks.relative import functional
+from cloze.networks.blocks.functional import functional
 from cloze.networks.blocks.rotary import rotation
 from cloze.networks.blocks.sinusoid import sinusoids
 from cloze.networks.blocks.visibility import Visibility
@@ -56,7 +56,8 @@ def test_attention_divides_what_it_asks_of_keys_and_of_distances_alike() -> None
     vectors = relative.table.double()[relative.index]
     scores = torch.einsum("bhid,bhijd->bhij", query, key[:, :, None] + vectors) / 4**0.5
     expected = torch.einsum("bhij,bhijd->bhid", scores.softmax(3), value[:, :, None] + vectors)
-    found = attend_plain(query, key, value, Visibility("all"), Dropout(0.0, Clock()).eval(), relative)
+    attention = Attention(width=12, heads=3, dropout=Dropout(0.0, Clock()))
+    found = attention._attend(Projected(query, key, value, relative), AttentionInputs(Visibility("all")), attention.dropout)
     torch.testing.assert_close(found, expected)
 
 
@@ -66,7 +67,7 @@ def test_functional_positions_are_the_definition_with_every_vector_written_out()
     relative = functional(2, 4, length=6, past=0, device=CPU)
     table = sinusoids(5, 4).double()
     vectors = torch.stack([torch.stack([table[max(-2, min(2, j - i)) + 2] for j in range(6)]) for i in range(6)])
-    torch.testing.assert_close(relative.scores(query), torch.einsum("bhid,ijd->bhij", query, vectors))
+    torch.testing.assert_close(relative.scores(query, 1.0), torch.einsum("bhid,ijd->bhij", query, vectors))
     torch.testing.assert_close(relative.values(shares), torch.einsum("bhij,ijd->bhid", shares, vectors))
 
 
@@ -78,7 +79,7 @@ def test_new_tokens_stand_after_the_kept_ones() -> None:
 def test_a_rotation_turns_pairs_by_the_published_angles() -> None:
     x = torch.zeros(1, 1, 2, 4)
     x[..., 0], x[..., 1] = 1.0, 1.0
-    turned = rotation(torch.tensor([[0, 3]]), 4, 100.0).turn(x)[0, 0]
+    turned = rotation(torch.tensor([[0, 3]]), 4, 100.0).rotate(x, x)[0][0, 0]
     assert torch.equal(turned[0], x[0, 0, 0])
     expected = torch.tensor([math.cos(3), math.cos(0.3), math.sin(3), math.sin(0.3)])
     torch.testing.assert_close(turned[1], expected, rtol=0, atol=1e-6)

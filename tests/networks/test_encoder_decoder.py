@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from cloze.networks import Clock, EncoderDecoder
-from cloze.networks.blocks import cross
 from cloze.networks.blocks.buckets import bucket
 from cloze.networks.blocks.dropout import Dropout, Positions, drop
 from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.encoder_decoder import rolled
+from cloze.networks.fast import switch
 
 WANT = frozenset({"hidden", "decoder_hidden"})
 BART: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "inner": 24, "longest": 24}
@@ -148,7 +148,7 @@ def test_the_two_paths_of_a_cpu_agree_in_states_and_gradients(
     found = []
     for plain in (True, False):
         if not plain:
-            monkeypatch.setattr(cross, "simple", lambda *modules: False)
+            monkeypatch.setattr(switch, "_on", False)
         made.zero_grad()
         made_of = made(want=WANT, **given)
         weights = torch.randn(made_of["decoder_hidden"].shape, generator=torch.Generator().manual_seed(1)).double()
@@ -248,7 +248,7 @@ def test_with_a_mask_per_row_all_positions_drop_the_same_numbers_and_all_queries
     scores = locked.keep_scores(2, 3, 4, 6, torch.device("cpu"))
     assert scores.shape == (2, 3, 4, 6) and (scores == scores[:, :, :1]).all() and not (scores[0, 0] == scores[0, 1]).all()
     shares, value = torch.rand(2, 3, 4, 6), torch.randn(2, 3, 6, 5)
-    torch.testing.assert_close(drop(shares, scores, locked.scale) @ value, shares @ locked.of_values(value))
+    torch.testing.assert_close(drop(shares, scores, locked.scale) @ value, shares @ locked.for_kernel(value)[0])
 
 
 @pytest.mark.parametrize("kind", ["first t5", "t5", "bart"])
@@ -261,7 +261,7 @@ def test_a_mask_per_row_is_drawn_at_every_place_by_either_path(kind: str, monkey
     given = {**fields(), "block": block}
     fused = made(want=WANT, **given)["decoder_hidden"]
     (gradient,) = torch.autograd.grad(fused.square().sum(), made.embeddings.tokens.weight)
-    monkeypatch.setattr(cross, "simple", lambda *modules: False)
+    monkeypatch.setattr(switch, "_on", False)
     plain = made(want=WANT, **given)["decoder_hidden"]
     (expected,) = torch.autograd.grad(plain.square().sum(), made.embeddings.tokens.weight)
     torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-5)

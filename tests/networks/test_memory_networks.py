@@ -10,8 +10,8 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, TransformerXL, TwoStream
-from cloze.networks.blocks.relative_layer import QueryPositions
 from cloze.networks.blocks.relative_shift import distances_down, shift, shift_at
+from cloze.networks.blocks.selected import Selected
 
 SIZE = 20
 HIDDEN = frozenset({"hidden"})
@@ -60,10 +60,12 @@ def test_shift_gives_every_pair_its_distance(queries: int) -> None:
     assert torch.equal(chosen[:, 0], expected[columns])
 
 
-def test_chosen_positions_fill_a_block_row_by_row() -> None:
-    positions = QueryPositions.of(torch.tensor([7, 1, 3, 7]), batch=3, length=4)
-    assert positions.flat.tolist() == [1, 3, 7] and positions.columns.tolist() == [[1, 3], [3, 0], [0, 0]]
-    assert positions.spread(torch.tensor([[1.0], [2.0], [3.0]])).squeeze(-1).tolist() == [[1, 2], [3, 0], [0, 0]]
+def test_selected_tokens_fill_a_block_row_by_row() -> None:
+    chosen = Selected.of(torch.tensor([7, 1, 3, 7]), batch=3, length=4)
+    assert chosen.flat.tolist() == [1, 3, 7] and chosen.columns.tolist() == [[1, 3, *[0] * 6], [3, *[0] * 7], [0] * 8]
+    block = chosen.lay_out(torch.tensor([[1.0], [2.0], [3.0]]))
+    assert block.squeeze(-1).tolist() == [[1, 2, *[0] * 6], [3, *[0] * 7], [0] * 8]
+    assert chosen.collect(block).tolist() == [[1], [2], [3]]
 
 
 @pytest.mark.parametrize("depth", [1, 3, 6])

@@ -8,7 +8,7 @@ import torch
 from cloze.networks import EncoderDecoder, Transformer
 from cloze.networks.blocks import even
 from cloze.networks.blocks.even import ROWS, rows_to_add
-from cloze.networks.blocks.fused_attention import Real
+from cloze.networks.blocks.selected import Selected
 from cloze.networks.clock import Clock
 
 
@@ -26,32 +26,32 @@ def block_of(*lengths: int) -> torch.Tensor:
 def test_rows_are_a_multiple_and_the_last_token_is_repeated() -> None:
     for lengths in ((50, 20, 3), (64,), (64, 1), (1,)):
         block = block_of(*lengths)
-        real = Real.of(block)
+        real = Selected.real(block)
         assert len(real.flat) % ROWS == 0 and real.count == sum(lengths) and len(real.flat) - real.count < ROWS
         assert torch.equal(real.flat[: real.count], block.flatten().nonzero().view(-1))
         assert (real.flat[real.count :] == real.flat[real.count - 1]).all()
 
 
 def test_without_tokens_there_are_no_rows() -> None:
-    real = Real.of(torch.zeros(2, 5, dtype=torch.int32))
+    real = Selected.real(torch.zeros(2, 5, dtype=torch.int32))
     assert real.count == 0 and len(real.flat) == 0
 
 
 def test_gathering_and_spreading_give_back_tokens_and_their_gradient_once() -> None:
     block = block_of(5, 3)
-    real = Real.of(block)
+    real = Selected.real(block)
     x = torch.randn(2, 5, 4, dtype=torch.double, requires_grad=True)
-    back = real.spread(real.gather(x))
+    back = real.put_back(real.take(x))
     assert torch.equal(back, x * (block > 0)[..., None])
     (gradient,) = torch.autograd.grad((back * 2).sum(), x)
     assert torch.equal(gradient, 2.0 * (block > 0)[..., None].expand(x.shape))
 
 
 def test_heads_are_put_together_with_zeros_in_what_repeats() -> None:
-    real = Real.of(block_of(5, 3))
+    real = Selected.real(block_of(5, 3))
     rows = torch.randn(len(real.flat), 3 * 2 * 4)
     rows[real.count :] = rows[real.count - 1]
-    together = real.beside(real.apart(rows, 3, 2), 2)
+    together = real.together(real.apart(rows, 3, 2), 2)
     assert torch.equal(together[: real.count], rows[: real.count]) and (together[real.count :] == 0).all()
 
 
@@ -77,7 +77,7 @@ def test_places_that_nobody_asked_for_change_no_gradient() -> None:
 def test_few_rows_stay_as_they_are_and_many_grow_by_an_eighth_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert [rows_to_add(count) for count in (0, 1, 65, 511, 512, 513, 4095)] == [0, 0, 0, 0, 0, 63, 1]
-    assert Real.of(block_of(50, 20, 3)).count == len(Real.of(block_of(50, 20, 3)).flat) == 73
+    assert Selected.real(block_of(50, 20, 3)).count == len(Selected.real(block_of(50, 20, 3)).flat) == 73
 
 
 def test_rows_that_are_added_change_nothing_in_an_encoder_and_a_decoder(monkeypatch: pytest.MonkeyPatch) -> None:

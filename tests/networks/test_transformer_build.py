@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cloze.networks import Clock, Network, Transformer
+from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.initial import Undrawn
 from cloze.networks.blocks.visibility import Visibility
 from cloze.objectives import relation_prediction, token_labelling, token_prediction
@@ -123,7 +124,8 @@ def test_it_declares_what_it_takes_and_gives() -> None:
     assert network.takes == {"tokens", "segments", "position_ids", "order", "block", "summaries", "vectors"}
     assert network.needs == {"tokens"} and "segments" not in meta("tiny", segments=0).takes
     assert {name: kind.shape for name, kind in network.gives.items()} == {
-        "hidden": "B L D", "layers": "N B L D", "summary": "E D"
+        "hidden": "B L D", "layers": "N B L D", "summary": "E D", "scores": "N B H L L", "attention": "N B H L L",
+        "queries": "N B H L W", "keys": "N B H L W", "values": "N B H L W",
     }
     assert network.depth_groups() == [network.embeddings, *network.layers]
 
@@ -164,7 +166,7 @@ def test_every_norm_has_the_epsilon_that_is_asked_for(norm: str) -> None:
             dense.weight.zero_()
             dense.bias.zero_()
         x = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
-        found = layer(x, Visibility("all"))
+        found = layer(x, AttentionInputs(Visibility("all")))
     once = torch.nn.functional.layer_norm(x, (8,), eps=0.5)
     expected = x if norm == "pre" else torch.nn.functional.layer_norm(once, (8,), eps=0.5)
     torch.testing.assert_close(found, expected)

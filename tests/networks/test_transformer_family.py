@@ -58,7 +58,7 @@ def test_a_gated_layer_is_the_published_formula() -> None:
     layer, x = build(gated=True, norm="pre", inner=24).layers[0], torch.randn(3, 16, dtype=torch.double)
     active, gate = F.linear(x, layer.inner.weight, layer.inner.bias).chunk(2, dim=-1)
     expected = F.linear(F.gelu(active) * gate, layer.outer.weight, layer.outer.bias)
-    torch.testing.assert_close(layer._feed(x), expected)
+    torch.testing.assert_close(layer.outer(layer.feed_forward.between(layer, x)), expected)
 
 
 def test_without_biases_there_are_none_and_the_first_norm_can_be_missing() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Clock, Transformer, Zen
+from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.visibility import Visibility
 
 VOCABULARY, LENGTH, GRAMS = 13, 7, 9
@@ -72,7 +73,7 @@ def test_one_bigram_changes_only_its_own_rows_after_the_first_layer() -> None:
 def test_what_is_added_is_the_state_of_the_ngram_and_its_last_one_again_in_later_layers() -> None:
     network, tokens = build(), ids(1)
     made = network(want=LAYERS, tokens=tokens, **grams([[4, 6]], [(2, 0), (3, 0), (3, 1), (4, 1)]))["layers"]
-    everyone = Visibility("all")
+    everyone = AttentionInputs(Visibility("all"))
     x, g = network.embeddings(tokens, None, None, None), network.ngrams(torch.tensor([[4, 6]]), None, None, None)
     covers = torch.zeros(LENGTH, 2, dtype=torch.double)
     covers[[2, 3], 0] = covers[[3, 4], 1] = 1  # token 3 gets the sum of both

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.networks.blocks import handing
+from cloze.networks.fast import handing
 from cloze.objectives import cross_entropy
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+
+from cloze.networks.blocks.relation import Relation
+from cloze.networks.blocks.selected import Selected
 
 
 def bucket(distance: Tensor, *, both: bool, buckets: int = 32, farthest: int = 128) -> Tensor:
@@ -40,3 +44,21 @@ class Buckets(nn.Module):
         distance = torch.arange(past + length, device=device) - query
         rows = bucket(distance, both=self.both, buckets=self.buckets, farthest=self.farthest)
         return self.table(rows).permute(2, 0, 1)[None].contiguous()  # a sum with strided numbers takes ten times as long
+
+
+@dataclass(frozen=True)
+class Bias(Relation):
+    """Numbers (1, H, Lq, Lk) that join the scores of every layer of a stack."""
+
+    bias: Tensor
+    _joined: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    def at(self, selected: Selected) -> Bias:
+        """Only the selected tokens ask."""
+        return Bias(selected.queries_of(self.bias))
+
+    def joined(self, mask: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """The numbers with what is added to hide (B or 1, 1, Lq, Lk), made once for all layers."""
+        if dtype not in self._joined:
+            self._joined[dtype] = (self.bias if mask is None else self.bias + mask).to(dtype)
+        return self._joined[dtype]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from cloze import rng
 from cloze.compiled import has_numba
 from cloze.networks.clock import Clock
+from cloze.networks.fast.switch import enabled
 
 FIELDS = 4  # 16-bit fields in a 64-bit word
 LEVELS = 1 << 15  # a field decides with 15 bits: rates are multiples of 1/32768
@@ -143,6 +145,10 @@ class Dropout(nn.Module):
         first, second = (key.view(-1, 1, 1, 1) for key in self._row_keys(batch, device))
         return self._fields(table, first, second, keys)
 
+    def for_kernel(self, value: Tensor) -> tuple[Tensor, float]:
+        """Values (B, H, Lk, W) and the rate for a kernel that drops attention probabilities by itself."""
+        return value, self.rate if self.active else 0.0
+
     def _by_element(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
         """One 32-bit hash per number, true where it stays: simple arithmetic that a compiler fuses into its neighbours."""
         first, second = (key.view(-1, *[1] * (len(shape) - 1)) for key in self._row_keys(shape[0], device))
@@ -180,7 +186,7 @@ class Dropout(nn.Module):
         shared = first.dim() > table.dim()
         rows, each = len(first), prod(table.shape if shared else table.shape[1:])
         eager = first.device.type == "cpu" and not torch.compiler.is_compiling()
-        if eager and rows * each >= _MANY and has_numba():
+        if eager and rows * each >= _MANY and has_numba() and enabled():
             return self._compiled(table, first, second, numbers, picked)
         table = table if picked is None else table[picked]
         if not eager or rows * each <= _PIECE:
@@ -195,7 +201,7 @@ class Dropout(nn.Module):
 
     def _compiled(self, table: Tensor, first: Tensor, second: Tensor, numbers: int, picked: Tensor | None) -> Tensor:
         """The same numbers as `_decide`, in one pass on one core."""
-        from cloze.networks.blocks.dropout_kernels import decide
+        from cloze.networks.fast.dropout_kernels import decide
 
         rows, shared = len(first), first.dim() > table.dim()
         words = torch.empty((rows, *(table.shape if shared else table.shape[1:])), dtype=torch.int64)
@@ -267,11 +273,15 @@ def drop(x: Tensor, keep: Tensor, scale: float) -> Tensor:
     return x * keep.to(x.dtype).mul_(-scale)
 
 
-def name_dropouts(root: nn.Module) -> None:
-    """Give every `Dropout` below `root` the key of its qualified name, so that no two of them draw the same numbers."""
+def name_dropouts(root: nn.Module, known_as: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Give every `Dropout` below `root` the key of its qualified name, so that no two of them draw the same numbers.
+
+    `known_as` gives the end of a name that a dropout once had, so that it draws what it drew.
+    """
     for name, module in root.named_modules():
         if isinstance(module, Dropout):
-            module.key = _signed(rng.name_key(name))
+            end = next((end for end in known_as if name.endswith(f".{end}")), None)
+            module.key = _signed(rng.name_key(name if end is None else name.removesuffix(end) + known_as[end]))
 
 
 def dropouts(root: nn.Module) -> dict[str, float]:

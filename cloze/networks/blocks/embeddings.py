@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -77,3 +78,8 @@ class Embeddings(nn.Module):
             given = None if inputs is None else inputs.get(name)
             x = x + (table.weight[0] if given is None else F.embedding(given, table.weight))
         return x if self.norm is None else self.norm(x)
+
+
+def residual_dtype(x: Tensor) -> Tensor:
+    """x in the dtype of products, in which the residual stream is kept."""
+    return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x

@@ -15,10 +15,12 @@ class LockedDropout(Dropout):
     Of the shares of attention every query drops the same keys, head by head (the noise shapes of Mesh TensorFlow's Transformer).
     """
 
-    def forward(self, x: Tensor, positions: object = None) -> Tensor:
-        """Drop in (B, L, D)."""
+    def forward(self, x: Tensor, positions: Positions | None = None) -> Tensor:
+        """Drop in (B, L, D), or in rows (M, D) that were gathered from `positions`."""
         if not self.active:
             return x
+        if positions is not None:
+            return super().forward(x, positions)
         return x * self.mask((x.shape[0], x.shape[2]), x)[:, None]
 
     def keep_hidden(self, shape: tuple[int, ...], device: torch.device, positions: Positions | None = None) -> Tensor:
@@ -37,10 +39,13 @@ class LockedDropout(Dropout):
         queries = queries if columns is None else columns.shape[1]
         return super().keep_scores(batch, heads, 1, keys, device).expand(batch, heads, queries, keys).contiguous()
 
-    def of_values(self, value: Tensor) -> Tensor:
-        """Values (B, H, Lk, W) without those of the dropped keys: the same as dropping the shares, which kernels may hide."""
+    def for_kernel(self, value: Tensor) -> tuple[Tensor, float]:
+        """Values without those of the dropped keys, which is the same as dropping probabilities; no rate is left."""
+        if not self.active:
+            return value, 0.0
         batch, heads, keys, _ = value.shape
-        return drop(value, super().keep_scores(batch, heads, 1, keys, value.device).transpose(-2, -1), self.scale)
+        kept = super().keep_scores(batch, heads, 1, keys, value.device).transpose(-2, -1)
+        return drop(value, kept, self.scale), 0.0
 
     def mask(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """What (B, D) is multiplied with: 0 or the scale, in the dtype of `like`."""

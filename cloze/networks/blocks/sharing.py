@@ -8,12 +8,12 @@ from typing import Literal
 from torch import nn
 
 from cloze.errors import RecipeError
-from cloze.networks.blocks.layer import TransformerLayer
+from cloze.networks.blocks.layer import Layer
 
 Repeat = Literal["none", "attention", "ffn", "all"]
 
 
-def share(layers: Sequence[TransformerLayer], repeat: Repeat, groups: int) -> None:
+def share(layers: Sequence[Layer], repeat: Repeat, groups: int) -> None:
     """Layers of one group use the maps and norms of the group's first layer; layer i of L is in group i·groups // L.
 
     `attention`: the projections and the norm of attention; `ffn`: both dense maps and their norm; `all`: both. The first
@@ -23,7 +23,7 @@ def share(layers: Sequence[TransformerLayer], repeat: Repeat, groups: int) -> No
         raise RecipeError(f"transformer: {groups} groups of {len(layers)} layers. Give groups from 1 to {len(layers)}.")
     if groups > 1 and repeat == "none":
         raise RecipeError("transformer: groups of layers that share nothing. Give repeat, or leave groups out.")
-    firsts: dict[int, TransformerLayer] = {}
+    firsts: dict[int, Layer] = {}
     for number, layer in enumerate(layers):
         first = firsts.setdefault(number * groups // len(layers), layer)
         if first is layer:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from cloze.errors import RecipeError
-from cloze.networks.blocks.attention import Where
+from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.band import narrow
-from cloze.networks.blocks.relative import functional
+from cloze.networks.blocks.functional import functional
+from cloze.networks.blocks.relation import NONE, Relation
 from cloze.networks.blocks.rotary import rotation
-from cloze.networks.blocks.visibility import Visibility, visibility
+from cloze.networks.blocks.visibility import visibility
 
 PositionScheme = Literal["learned", "sinusoid", "none", "rotary", "functional"]
-
-
-class Sight(NamedTuple):
-    """One layer's view."""
-
-    seen: Visibility
-    where: Where
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class Sights:
 
     def __call__(
         self, tokens: Tensor, *, position_ids: Tensor | None, order: Tensor | str, block: Tensor | None, past: int
-    ) -> list[Sight]:
+    ) -> list[AttentionInputs]:
         """One view for each layer of tokens (B, L) after `past` cached ones; layers of a kind hold the same objects."""
         length, device = tokens.shape[1], tokens.device
         seen = visibility(order, block, length=length, past=past, device=device)
@@ -63,12 +57,12 @@ class Sights:
         if self.band is not None:
             near = narrow(seen, order, self.band, length=length, past=past, device=device)
         far_where, near_where = self._where(position_ids, length, past, device)
-        far, near_by = Sight(seen, far_where), Sight(near, near_where)
+        far, near_by = AttentionInputs(seen, far_where), AttentionInputs(near, near_where)
         return [near_by if self.banded(layer) else far for layer in range(self.layers)]
 
     def _where(
         self, position_ids: Tensor | None, length: int, past: int, device: torch.device
-    ) -> tuple[Where, Where]:
+    ) -> tuple[Relation, Relation]:
         """For global and for local layers."""
         if self.positions == "functional":
             relative = functional(self.limit, self.head_width, length=length, past=past, device=device)
@@ -79,4 +73,4 @@ class Sights:
             turned = rotation(position_ids, self.head_width, self.bases[0])
             same = self.band is None or self.bases[0] == self.bases[1]
             return turned, turned if same else rotation(position_ids, self.head_width, self.bases[1])
-        return None, None
+        return NONE, NONE

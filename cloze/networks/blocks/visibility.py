@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cloze.errors import RecipeError, nearest
+from cloze.networks.blocks.selected import Selected
 
 CONSTANT_ORDERS = ("open", "left_to_right", "right_to_left")
 
@@ -23,7 +24,8 @@ class Visibility:
 
     `starts`, where the mask comes from blocks alone and the device is a GPU: the flat place where each run of one block
     begins, then B*L (int32), for kernels that take packed documents as they are; `order` is then their constant order.
-    `reach`, where a band cuts the view: how many tokens back and ahead are seen at most; `mask` says it too.
+    `reach`, where a band cuts the view: how many tokens back and ahead are seen at most; `mask` says it too. Every token sees
+    itself, so that no row of scores is hidden throughout, unless queries `may_see_nothing`.
     """
 
     kind: Literal["all", "causal", "mask"]
@@ -31,25 +33,33 @@ class Visibility:
     starts: Tensor | None = None
     order: str | None = None
     reach: tuple[int, int] | None = None
+    may_see_nothing: bool = False
     _biases: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False, compare=False)  # the same for all layers
 
-    def bias(
-        self, dtype: torch.dtype, length: int, device: torch.device, columns: Tensor | None = None
-    ) -> Tensor | None:
-        """What is added to scores: 0 where seen, minus infinity elsewhere; broadcasts to (B, H, Lq, Lk). None: nothing.
+    def at(self, selected: Selected) -> Visibility:
+        """The same where only the tokens in `selected` ask."""
+        if self.kind == "all":
+            return self
+        if self.kind == "causal":
+            assert selected.columns is not None  # the tokens were chosen
+            key = torch.arange(selected.length, device=selected.flat.device)
+            return Visibility("mask", (key <= selected.columns[:, :, None])[:, None])
+        assert self.mask is not None  # `mask` is the only kind left
+        return Visibility("mask", selected.queries_of(self.mask), may_see_nothing=self.may_see_nothing)
 
-        With `columns` (B, K) only those queries: (B, 1, K, Lk). Every token sees itself, so no row of scores is minus
-        infinity throughout.
-        """
+    def mask_of(self, scores: Tensor) -> Tensor | None:
+        """What to hide in scores (…, Lq, Lk); None: nothing."""
+        if self.kind != "causal":
+            return self.mask
+        return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+
+    def bias(self, dtype: torch.dtype, length: int, device: torch.device) -> Tensor | None:
+        """What is added to scores: 0 where seen, minus infinity elsewhere; broadcasts to (B, H, Lq, Lk). None: nothing."""
         if self.kind == "all":
             return None
         if self.kind == "causal":
-            whole = _causal_bias(length, dtype, device)
-            return whole if columns is None else whole[columns][:, None]
+            return _causal_bias(length, dtype, device)
         assert self.mask is not None  # `mask` is the only kind left
-        if columns is not None:
-            row = torch.arange(len(columns), device=device)[:, None]
-            return _bias(self.mask.expand(len(columns), -1, -1, -1)[row, 0, columns][:, None], dtype)
         if dtype not in self._biases:
             self._biases[dtype] = _bias(self.mask, dtype)
         return self._biases[dtype]

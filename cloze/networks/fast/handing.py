@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cloze.compiled import has_numba
+from cloze.networks.fast.switch import enabled
 
 _MANY = 1 << 16  # numbers from which on the call is small beside the work
 _FEW_THREADS = 2  # with more of them torch's own passes are faster than one in compiled code
@@ -15,7 +16,7 @@ _FEW_THREADS = 2  # with more of them torch's own passes are faster than one in 
 
 def can_be_handed(x: Tensor) -> bool:
     """Whether compiled code is there for `x`: many bfloat16 numbers, one behind the other."""
-    return x.dtype == torch.bfloat16 and x.numel() >= _MANY and x.is_contiguous() and has_numba()
+    return x.dtype == torch.bfloat16 and x.numel() >= _MANY and x.is_contiguous() and has_numba() and enabled()
 
 
 def pays(x: Tensor) -> bool:

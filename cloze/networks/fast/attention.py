@@ -1,108 +1,103 @@
-"""Attention with its residual and norm as a single autograd function: the path of a CPU.
+"""Attention with its residual connection and norm as one autograd function.
 
-As `fused.py`, for attention to the same sequence or to another, heads of any width, numbers added to the scores that may
-be learned, and queries at a few positions alone. Where padding is left out or few positions ask, heads are taken apart and put
+As in `residual.py`, for attention to the same sequence or to another, heads of any width, numbers added to the scores that may
+be learned, and queries at some positions alone. Where padding is left out or few tokens ask, heads are taken apart and put
 together by one look-up of rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from cloze.networks.blocks.dropout import Positions, keep_
-from cloze.networks.blocks.even import rows_to_add
-from cloze.networks.blocks.fused import (
+from cloze.networks.blocks.attention import Attention, AttentionInputs, Reading
+from cloze.networks.blocks.buckets import Bias
+from cloze.networks.blocks.dropout import Dropout, keep_
+from cloze.networks.blocks.linear import untouched
+from cloze.networks.blocks.norm_place import NormPlace
+from cloze.networks.blocks.projections import Across, Stacked
+from cloze.networks.blocks.relation import NONE
+from cloze.networks.blocks.selected import Selected
+from cloze.networks.fast.residual import (
     Half,
-    _bias_gradient,
-    _columns,
-    _enter,
-    _join,
-    _leave,
-    _leaving,
-    _part,
-    _weight_gradient,
+    bias_gradient,
+    columns,
+    enter,
+    join,
+    leave,
+    leaving,
     linear,
+    simple,
+    unjoin,
+    weight_gradient,
 )
-from cloze.networks.blocks.softmax import soften
-
-_SLOTS = 8  # positions that ask in a row are a multiple of this
+from cloze.networks.fast.softmax import soften
 
 
-@dataclass(frozen=True)
-class Real:
-    """The tokens of rows (B, L) that are not padding, in order: row and position of each, and its flat place, (M,).
+def fits(reading: Reading, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
+    """Whether the function knows the norm, the attention and all that it is given."""
+    attention, given = reading.attention, reading.given
+    if type(attention) is not Attention or not untouched(attention):
+        return False
+    if type(given.relation) is not Bias and given.relation is not NONE or given.seen.may_see_nothing:
+        return False
+    if any(part is not None for part in (given.past, given.cache, given.projected, given.gates, given.record)):
+        return False
+    if given.at is not None and (given.source is not None or len(given.at.flat) == 0):
+        return False
+    maps = attention.projecting
+    if type(maps) is Stacked:
+        return given.source is None and simple(norm, place, attention.projections, attention.out)
+    return type(maps) is Across and simple(norm, place, attention.query, attention.memory, attention.out)
 
-    Those behind the first `count` repeat the last, to make M one of few numbers: they are never read, and get no gradient.
-    """
 
-    positions: Positions
-    flat: Tensor
-    batch: int
-    length: int
-    count: int
-    _indices: dict[tuple[str, int, int], Tensor] = field(default_factory=dict, repr=False)  # of all layers of a stack
+def attention(x: Tensor, reading: Reading, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
+    """The residual connection around attention: states (B, L, D) or rows (M, D)."""
+    module, given = reading.attention, reading.given
+    rows, source, weights = _operands(x, reading, norm, place)
+    asking = given.asking
+    batch, queries = x.shape[:2] if asking is None else (asking.batch, asking.across)
+    read = given.rows if given.source is None else given.source_rows
+    keys = read.across if read is not None else (x if given.source is None else given.source).shape[1]
+    keep, scale = None, 1.0
+    if reading.dropout.active:
+        columns = None if given.at is None else given.at.columns
+        length = queries if given.at is None else given.at.length
+        keep = reading.dropout.keep_scores(batch, module.heads, length, keys, x.device, columns)
+        scale = reading.dropout.scale
+    made = Attend.apply(
+        rows, source, *weights, module.out.weight, module.out.bias, norm.weight, getattr(norm, "bias", None),
+        _added(given, x.dtype, keys), Sequences(batch, queries, keys, module.heads, module.scale, keep, scale, asking, read),
+        Half.of(norm, place, dropout, x.shape if given.at is None else rows.shape, given.positions),
+    )
+    return made.view(x.shape if given.at is None else made.shape)
 
-    @classmethod
-    def of(cls, block: Tensor) -> Real:
-        """Of blocks (B, L), 0 at padding."""
-        flat = (block > 0).flatten().nonzero().view(-1)
-        count = len(flat)
-        flat = torch.cat([flat, flat[-1:].expand(rows_to_add(count))])
-        batch, length = block.shape
-        return cls(Positions(flat // length, flat % length), flat, batch, length, count)
 
-    @classmethod
-    def of_positions(cls, positions: Positions, batch: int) -> tuple[Real, Tensor]:
-        """Positions that ask, ascending and distinct, side by side in rows of their own, (B, K); and the position that each of
-        these had, that of the row's first token where a row has fewer."""
-        counts = torch.bincount(positions.row, minlength=batch)
-        most = -(-max(1, int(counts.max())) // _SLOTS) * _SLOTS
-        slot = torch.arange(len(positions.row)) - (counts.cumsum(0) - counts)[positions.row]
-        flat = positions.row * most + slot
-        columns = torch.zeros(batch * most, dtype=torch.long).index_copy_(0, flat, positions.column)
-        return cls(Positions(positions.row, slot), flat, batch, most, len(flat)), columns.view(batch, most)
+def _operands(x: Tensor, reading: Reading, norm: Any, place: NormPlace) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
+    """The rows that ask, those that are read where they are others, and weights and biases that make queries and the rest."""
+    module, given = reading.attention, reading.given
+    rows = x.reshape(-1, x.shape[-1])
+    if given.source is not None:
+        source = given.source.to(x.dtype)
+        asks, reads = module.query, module.memory
+        return rows, source.reshape(-1, source.shape[-1]), [asks.weight, asks.bias, reads.weight, reads.bias]
+    made = module.projections
+    if given.at is None:
+        return rows, None, [made.weight, made.bias, None, None]
+    source = norm(rows).to(x.dtype) if place.pre else rows
+    (w, w_memory), (b, b_memory) = (
+        (None, None) if whole is None else (whole[: module.inside], whole[module.inside :]) for whole in (made.weight, made.bias)
+    )
+    return given.take(x), source, [w, b, w_memory, b_memory]
 
-    def gather(self, x: Tensor) -> Tensor:
-        """(B, L, D) to (M, D)."""
-        return x.flatten(0, 1).index_select(0, self.flat)
 
-    def spread(self, rows: Tensor) -> Tensor:
-        """(M, D) to (B, L, D), zero at padding."""
-        made = rows.new_zeros(self.batch * self.length, rows.shape[1])
-        made = made.index_copy(0, self.flat[: self.count], rows[: self.count])
-        return made.view(self.batch, self.length, -1)
-
-    def apart(self, x: Tensor, kinds: int, heads: int) -> Tensor:
-        """(M, kinds·H·W) to (kinds, B·H, L, W); padding holds what the last token does.
-
-        With one row more than tokens, (M + 1, ·), padding holds that row.
-        """
-        key = ("apart" if len(x) == len(self.flat) else "padded", kinds, heads)
-        if key not in self._indices:
-            row = self.flat.new_full((self.batch * self.length,), len(x) - 1)
-            row[self.flat[: self.count]] = torch.arange(self.count)
-            index = row.view(1, self.batch, 1, self.length) * (kinds * heads)
-            index = index + torch.arange(kinds).view(-1, 1, 1, 1) * heads + torch.arange(heads).view(-1, 1)
-            self._indices[key] = index.flatten().to(torch.int32)
-        made = x.view(len(x) * kinds * heads, -1).index_select(0, self._indices[key])
-        return made.view(kinds, self.batch * heads, self.length, -1)
-
-    def beside(self, x: Tensor, heads: int) -> Tensor:
-        """(kinds, B·H, L, W) to (M, kinds·H·W), what `apart` takes apart; zeros behind the first `count`."""
-        kinds, _, length, width = x.shape
-        key = ("beside", kinds, heads)
-        if key not in self._indices:
-            first = self.positions.row * (heads * length) + self.positions.column
-            index = first.view(-1, 1, 1) + torch.arange(kinds).view(-1, 1) * (self.batch * heads * length)
-            self._indices[key] = (index + torch.arange(heads) * length).flatten().to(torch.int32)
-        made = x.view(-1, width).index_select(0, self._indices[key]).view(-1, kinds * heads * width)
-        made[self.count :] = 0
-        return made
+def _added(given: AttentionInputs, dtype: torch.dtype, keys: int) -> Tensor | None:
+    """What joins the scores: the numbers of a relation and what hides."""
+    mask = given.seen.bias(dtype, keys, torch.device("cpu"))
+    return given.relation.joined(mask, dtype) if isinstance(given.relation, Bias) else mask
 
 
 class Sequences(NamedTuple):
@@ -116,8 +111,8 @@ class Sequences(NamedTuple):
     share: float
     keep: Tensor | None
     scale: float
-    asking: Real | None = None
-    read: Real | None = None
+    asking: Selected | None = None
+    read: Selected | None = None
 
 
 class Attend(torch.autograd.Function):
@@ -135,7 +130,7 @@ class Attend(torch.autograd.Function):
         added: Tensor | None, sizes: Sequences, half: Half,
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            read, mean, spread = _enter(x, gain, offset, half)
+            read, mean, spread = enter(x, gain, offset, half)
             dtype, inside = x.dtype, w_out.shape[1]
             w_cast = _asking(w, inside, sizes.share).to(dtype)
             b_cast = None if b is None else _asking(b, inside, sizes.share).to(dtype)
@@ -150,8 +145,8 @@ class Attend(torch.autograd.Function):
             scores = torch.bmm(query, key.transpose(1, 2))
             shares, used = soften(scores, added, sizes.keep, sizes.heads)
             context = _beside(torch.bmm(used, value)[None], sizes, sizes.asking)
-            out_cast, b_cast = _leaving(w_out, b_out, sizes.scale, half, dtype)
-            y, normed, mean, spread = _join(x, linear(context, out_cast, b_cast), gain, offset, half, mean, spread)
+            out_cast, b_cast = leaving(w_out, b_out, sizes.scale, half, dtype)
+            y, normed, mean, spread = join(x, linear(context, out_cast, b_cast), gain, offset, half, mean, spread)
         ctx.save_for_backward(
             normed, read, source, mean, spread, query, key, value, shares, used, context, w, w_cast, b, w_memory,
             memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
@@ -168,29 +163,29 @@ class Attend(torch.autograd.Function):
         ) = ctx.saved_tensors
         sizes: Sequences = ctx.sizes
         half: Half = ctx.half
-        gradient, through, d_gain, d_offset = _part(gradient, normed, mean, spread, gain, offset, half)
-        d_w_out = _weight_gradient(through, context, w_out, half.scale * sizes.scale)
-        d_b_out = _columns(through, b_out, half.scale)
+        gradient, through, d_gain, d_offset = unjoin(gradient, normed, mean, spread, gain, offset, half)
+        d_w_out = weight_gradient(through, context, w_out, half.scale * sizes.scale)
+        d_b_out = columns(through, b_out, half.scale)
         d_context = _apart(_context_gradient(through, out_cast, sizes), 1, sizes.queries, sizes, sizes.asking)[0]
         d_scores, d_asked, d_memory = _attention_backward(d_context, query, key, value, shares, used, source is None, sizes)
         inside = w_out.shape[1]
-        d_w = _asking_gradient(_weight_gradient(d_asked, read, w, 1.0), inside, sizes.share)
-        d_b = None if b is None else _asking_gradient(_bias_gradient(d_asked, b, 1.0), inside, sizes.share)
+        d_w = _asking_gradient(weight_gradient(d_asked, read, w, 1.0), inside, sizes.share)
+        d_b = None if b is None else _asking_gradient(bias_gradient(d_asked, b, 1.0), inside, sizes.share)
         if half.pre:
-            d_x, d_gain, d_offset = _leave(d_asked @ w_cast, gradient, normed, mean, spread, gain, offset)
+            d_x, d_gain, d_offset = leave(d_asked @ w_cast, gradient, normed, mean, spread, gain, offset)
         else:
             d_x = gradient.addmm_(d_asked, w_cast)
         d_source = d_w_memory = d_b_memory = None
         if d_memory is not None:
             d_source = d_memory @ memory_cast
-            d_w_memory, d_b_memory = _weight_gradient(d_memory, source, w_memory, 1.0), _columns(d_memory, b_memory)
+            d_w_memory, d_b_memory = weight_gradient(d_memory, source, w_memory, 1.0), columns(d_memory, b_memory)
         d_added = _added_gradient(d_scores, added, sizes) if ctx.needs_input_grad[10] else None
         return (
             d_x, d_source, d_w, d_b, d_w_memory, d_b_memory, d_w_out, d_b_out, d_gain, d_offset, d_added, None, None
         )
 
 
-def _apart(x: Tensor, kinds: int, length: int, sizes: Sequences, real: Real | None) -> Tensor:
+def _apart(x: Tensor, kinds: int, length: int, sizes: Sequences, real: Selected | None) -> Tensor:
     """(B·L, kinds·H·W), or the rows of these at real tokens, to (kinds, B·H, L, W)."""
     if real is not None:
         return real.apart(x, kinds, sizes.heads)
@@ -198,10 +193,10 @@ def _apart(x: Tensor, kinds: int, length: int, sizes: Sequences, real: Real | No
     return split.view(kinds, sizes.batch * sizes.heads, length, -1)
 
 
-def _beside(x: Tensor, sizes: Sequences, real: Real | None) -> Tensor:
+def _beside(x: Tensor, sizes: Sequences, real: Selected | None) -> Tensor:
     """(kinds, B·H, L, W) to (B·L, kinds·H·W), or to the rows of these at real tokens."""
     if real is not None:
-        return real.beside(x, sizes.heads)
+        return real.together(x, sizes.heads)
     kinds, _, length, width = x.shape
     split = x.view(kinds, sizes.batch, sizes.heads, length, width).permute(1, 3, 0, 2, 4)
     return split.reshape(sizes.batch * length, -1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cloze.networks.blocks.dropout import kept
-from cloze.networks.blocks.handing import bits, pays
+from cloze.networks.fast.handing import bits, pays
 
 _SIMD_WIDTH = 16  # the widest register of compiled code, in floats
 
@@ -27,7 +27,7 @@ def soften(scores: Tensor, added: Tensor | None, keep: Tensor | None, heads: int
     batch, queries, keys = len(scores) // heads, *scores.shape[1:]
     keep = None if keep is None else keep.view_as(scores)
     if pays(scores):
-        from cloze.networks.blocks.softmax_kernels import soften as soften_rows
+        from cloze.networks.fast.softmax_kernels import soften as soften_rows
 
         used = scores if keep is None else torch.empty_like(scores)
         wide = np.empty((1, keys + _SIMD_WIDTH), dtype=np.float32)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.networks.blocks import handing
-from cloze.networks.blocks.softmax import soften
+from cloze.networks.fast import handing
+from cloze.networks.fast.softmax import soften
 
 
 @pytest.fixture

@@ -1,26 +1,25 @@
-"""The fused path of a CPU against the layer written in plain operations."""
+"""The fast functions of a CPU against the layer of plain modules."""
 
 from __future__ import annotations
 
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from cloze.networks import Clock, Transformer
-from cloze.networks.blocks import handing
-from cloze.networks.blocks.fused import _activate, _activate_backward
-from cloze.networks.blocks.layer import TransformerLayer
+from cloze.networks.fast import handing
+from cloze.networks.fast.activation import activate, activate_backward
+from cloze.networks.fast.switch import turned
 
 
 def both(network: Transformer, **fields: Any) -> list[tuple[Tensor, dict[str, Tensor]]]:
-    """Output and gradients by the fused path, then by the plain one."""
+    """Output and gradients by the fast path, then by the plain one."""
     results = []
-    for fused in (True, False):
+    for fast in (True, False):
         network.zero_grad()
-        with mock.patch.object(TransformerLayer, "_is_plain", lambda self, fused=fused: fused):
+        with turned(fast):
             hidden = network(want=frozenset({"hidden"}), **fields)["hidden"]
         weights = torch.linspace(-1, 1, hidden.numel(), dtype=hidden.dtype).view_as(hidden)
         (hidden * weights * (hidden.detach() != 0)).sum().backward()
@@ -33,7 +32,7 @@ def both(network: Transformer, **fields: Any) -> list[tuple[Tensor, dict[str, Te
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
 @pytest.mark.parametrize("order", ["open", "left_to_right", "packed"])
 @pytest.mark.parametrize("positions", [None, [1, 9, 5, 5, 0, 20]])
-def test_fused_and_plain_layers_agree(norm: str, dropout: float, activation: str, order: str, positions: Any) -> None:
+def test_fast_and_plain_layers_agree(norm: str, dropout: float, activation: str, order: str, positions: Any) -> None:
     torch.manual_seed(0)
     network = Transformer(
         layers=2, width=12, heads=2, norm=norm, activation=activation, dropout=dropout, deviation=0.3, vocab_size=11,
@@ -44,8 +43,8 @@ def test_fused_and_plain_layers_agree(norm: str, dropout: float, activation: str
         fields |= {"order": "open", "block": torch.tensor([[1] * 5 + [2] * 3, [1] * 8, [1] * 3 + [0] * 5])}
     if positions is not None:
         fields["positions"] = torch.tensor(positions)
-    fused, plain = both(network, **fields)
-    torch.testing.assert_close(fused, plain, rtol=0, atol=1e-10)
+    fast, plain = both(network, **fields)
+    torch.testing.assert_close(fast, plain, rtol=0, atol=1e-10)
 
 
 def test_bfloat16_training_stays_near_float32() -> None:
@@ -104,8 +103,8 @@ def test_gelu_is_the_tanh_form_for_every_bfloat16(compiled: bool, monkeypatch: p
     x = x[x.isfinite()]
     exact = nn.functional.gelu(x.double(), approximate="tanh")
     exact = torch.where(x < -1e4, 0.0, exact)  # of which float64 makes 0 times infinity
-    assert (_activate(x, "gelu_tanh").double() - exact).abs().le(0.004 * exact.abs() + 1e-6).all()
-    slope = _activate_backward(torch.ones_like(x), x, "gelu_tanh").double()
+    assert (activate(x, "gelu_tanh").double() - exact).abs().le(0.004 * exact.abs() + 1e-6).all()
+    slope = activate_backward(torch.ones_like(x), x, "gelu_tanh").double()
     reference = torch.ops.aten.gelu_backward(torch.ones_like(x).double(), x.double(), approximate="tanh")
     reference = torch.where(x.abs() > 1e4, (x > 0).double(), reference)
     assert (slope - reference).abs().le(0.004 * reference.abs() + 1e-6).all()
@@ -116,5 +115,5 @@ def test_compiled_gelu_hides_nothing_that_is_not_a_number(monkeypatch: pytest.Mo
     monkeypatch.setattr(handing, "_MANY", 1)
     monkeypatch.setattr(handing, "_FEW_THREADS", 1 << 10)
     x = torch.tensor([float("nan"), 1.0, float("nan")]).bfloat16()
-    assert _activate(x, "gelu_tanh").isnan().tolist() == [True, False, True]
-    assert _activate_backward(torch.ones_like(x), x, "gelu_tanh").isnan().tolist() == [True, False, True]
+    assert activate(x, "gelu_tanh").isnan().tolist() == [True, False, True]
+    assert activate_backward(torch.ones_like(x), x, "gelu_tanh").isnan().tolist() == [True, False, True]

@@ -1,0 +1,103 @@
+"""The relation of Transformer-XL and XLNet: scores by distance, with learned biases of content, distance and segment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.relation import Relation
+from cloze.networks.blocks.relative_shift import shift, shift_at
+from cloze.networks.blocks.selected import Selected
+
+
+def distance_maps(
+    *, width: int, heads: int, head_width: int, segments: bool, own_biases: bool
+) -> dict[str, nn.Module | nn.Parameter]:
+    """What an attention learns for this relation; without `own_biases` the network gives the same u and v to all layers."""
+    own = (heads, head_width)
+    names = ["content_bias", "distance_bias"] if own_biases else []
+    made: dict[str, nn.Module | nn.Parameter] = {
+        name: nn.Parameter(torch.zeros(own)) for name in [*names, *(["segment_bias"] if segments else [])]
+    }
+    if segments:
+        made["segments"] = nn.Parameter(torch.zeros(2, *own))
+    return {**made, "distances": nn.Linear(width, heads * head_width, bias=False)}
+
+
+class StepDropout(Dropout):
+    """Dropout in what all rows of a step share: the numbers depend on the step alone, so no deal of the rows changes them."""
+
+    def _row_keys(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        first_row, self.clock.first_row = self.clock.first_row, torch.zeros_like(self.clock.first_row)
+        try:
+            return super()._row_keys(rows, device)
+        finally:
+            self.clock.first_row = first_row
+
+
+@dataclass(frozen=True)
+class Distances(Relation):
+    """Score = (q + u)·k + (q + v)·W R[distance] + (q + s)·e[same segment or not] (Dai et al., 2019; Yang et al., 2019).
+
+    `sinusoids` are those of all distances, (R, D), or (2, R, D) where rows are read in different directions: as they stand and
+    negated, which `reversed` (B,) chooses. `differs` says whether query and key are of different segments, (B, 1, Lq, Lk); None:
+    no segments. `biases` are u and v where layers share them. Rows of `queries` tokens read `keys` tokens; with `columns`
+    (B, K) only these tokens ask.
+    """
+
+    by_kernel: ClassVar[bool] = False  # type: ignore[misc]
+    sinusoids: Tensor
+    queries: int
+    keys: int
+    biases: tuple[Tensor, Tensor] | None = None
+    differs: Tensor | None = None
+    reversed: Tensor | None = None
+    columns: Tensor | None = None
+
+    def at(self, selected: Selected) -> Distances:
+        """Only the selected tokens ask."""
+        differs = None if self.differs is None else selected.queries_of(self.differs)
+        return replace(self, columns=selected.columns, differs=differs)
+
+    def bind(self, attention: Any) -> LearnedDistances:
+        """With the maps of one layer."""
+        heads = (attention.heads, attention.head_width)
+        far = attention.distances(self.sinusoids).unflatten(-1, heads).movedim(-3, -1)
+        far = far if self.reversed is None else far.index_select(0, self.reversed.long())
+        u, v = (attention.content_bias, attention.distance_bias) if self.biases is None else self.biases
+        kinds = None if self.differs is None else (attention.segment_bias, attention.segments)
+        return LearnedDistances(self, far, u, v, kinds)
+
+
+@dataclass(frozen=True)
+class LearnedDistances(Relation):
+    """`Distances` in one layer: the distances as keys `far`, (H, W, R) or (B, H, W, R), the biases, and what segments add."""
+
+    by_kernel: ClassVar[bool] = False  # type: ignore[misc]
+    view: Distances
+    far: Tensor
+    u: Tensor
+    v: Tensor
+    segments: tuple[Tensor, Tensor] | None
+
+    def content(self, query: Tensor) -> Tensor:
+        """q + u."""
+        return query + self.u.to(query.dtype)[:, None]
+
+    def scores(self, query: Tensor, scale: float) -> Tensor:
+        """By distance, and by segment."""
+        view = self.view
+        by_distance = (query + self.v.to(query.dtype)[:, None]) * scale @ self.far
+        if view.columns is None:
+            made = shift(by_distance, view.keys)
+        else:
+            made = shift_at(by_distance, view.columns, view.queries, view.keys)
+        if self.segments is not None and view.differs is not None:
+            bias, vectors = (part.to(query.dtype) for part in self.segments)
+            kinds = (query + bias[:, None]) * scale @ vectors.permute(1, 2, 0)
+            made = made + torch.where(view.differs, kinds[..., 1:], kinds[..., :1])
+        return made

@@ -1,0 +1,117 @@
+"""Some tokens of rows: taken out, laid out as short rows of their own, put back where they stood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from cloze.networks.blocks.dropout import Positions
+from cloze.networks.blocks.even import rows_to_add
+
+_SLOTS = 8  # the number of cells of a row is a multiple of this
+
+
+@dataclass(frozen=True)
+class Selected:
+    """M tokens of rows (B, L), by row and then by position, and the cell of each in a block (B, K).
+
+    The block of `real` tokens is the row itself; `of` lays the tokens of a row side by side. Tokens behind the first `count`
+    repeat the last one, to make M one of few numbers: they are never read and get no gradient.
+    """
+
+    positions: Positions  # row and position of each, (M,)
+    flat: Tensor  # row * L + position, (M,)
+    slot: Tensor  # the number of its cell in the row, (M,)
+    cells: Tensor  # row * K + slot, (M,)
+    columns: Tensor | None  # the position of the token in each cell, 0 in an empty one, (B, K); None: the cell's own number
+    batch: int
+    length: int  # L
+    across: int  # K
+    count: int
+    _indices: dict[tuple[str, int, int], Tensor] = field(default_factory=dict, repr=False)  # for all layers of a stack
+
+    @classmethod
+    def real(cls, block: Tensor) -> Selected:
+        """The tokens of blocks (B, L) that are not padding (0)."""
+        flat = (block > 0).flatten().nonzero().view(-1)
+        count = len(flat)
+        flat = torch.cat([flat, flat[-1:].expand(rows_to_add(count))])
+        batch, length = block.shape
+        position = flat % length
+        return cls(Positions(flat // length, position), flat, position, flat, None, batch, length, length, count)
+
+    @classmethod
+    def of(cls, chosen: Tensor, batch: int, length: int, *, even: bool = False) -> Selected:
+        """The tokens at flat positions, in any order and repeated or not; with `even` a few more (see `blocks/even.py`)."""
+        marked = torch.zeros(batch * length, dtype=torch.bool, device=chosen.device)
+        marked[chosen] = True
+        if even:
+            more, free = rows_to_add(int(marked.sum())), (~marked).nonzero().view(-1)
+            if 0 < more <= len(free):  # spread, so that no row of the batch has many more tokens than others
+                marked[free[torch.arange(more, device=free.device) * len(free) // more]] = True
+        flat = marked.nonzero().view(-1)
+        row, position = flat // length, flat % length
+        counts = torch.bincount(row, minlength=batch)
+        across = -(-max(1, int(counts.max())) // _SLOTS) * _SLOTS
+        slot = torch.arange(len(flat), device=flat.device) - (counts.cumsum(0) - counts)[row]
+        cells = row * across + slot
+        columns = torch.zeros(batch * across, dtype=torch.long, device=flat.device).index_copy_(0, cells, position)
+        return cls(
+            Positions(row, position), flat, slot, cells, columns.view(batch, across), batch, length, across, len(flat)
+        )
+
+    def take(self, x: Tensor) -> Tensor:
+        """(B, L, …) to (M, …)."""
+        return x.flatten(0, 1).index_select(0, self.flat)
+
+    def put_back(self, rows: Tensor) -> Tensor:
+        """(M, …) to (B, L, …), zero elsewhere."""
+        made = rows.new_zeros(self.batch * self.length, *rows.shape[1:])
+        made = made.index_copy(0, self.flat[: self.count], rows[: self.count])
+        return made.view(self.batch, self.length, *rows.shape[1:])
+
+    def lay_out(self, rows: Tensor) -> Tensor:
+        """(M, …) to (B, K, …), zero in empty cells."""
+        made = rows.new_zeros(self.batch * self.across, *rows.shape[1:])
+        made = made.index_copy(0, self.cells[: self.count], rows[: self.count])
+        return made.view(self.batch, self.across, *rows.shape[1:])
+
+    def collect(self, block: Tensor) -> Tensor:
+        """(B, K, …) to (M, …)."""
+        return block.flatten(0, 1).index_select(0, self.cells)
+
+    def queries_of(self, x: Tensor) -> Tensor:
+        """What has a query axis, (B or 1, H or 1, L, …), at the queries of the block, (B, H or 1, K, …)."""
+        if self.columns is None:
+            return x
+        row = torch.arange(self.batch, device=x.device)[:, None]
+        return x.expand(self.batch, *x.shape[1:]).transpose(1, 2)[row, self.columns].transpose(1, 2)
+
+    def apart(self, x: Tensor, kinds: int, heads: int) -> Tensor:
+        """(M, kinds·H·W) to (kinds, B·H, K, W); empty cells hold what the last token does.
+
+        With one row more than tokens, (M + 1, ·), empty cells hold that row.
+        """
+        key = ("apart" if len(x) == len(self.flat) else "padded", kinds, heads)
+        if key not in self._indices:
+            row = self.flat.new_full((self.batch * self.across,), len(x) - 1)
+            row[self.cells[: self.count]] = torch.arange(self.count)
+            index = row.view(1, self.batch, 1, self.across) * (kinds * heads)
+            index = index + torch.arange(kinds).view(-1, 1, 1, 1) * heads + torch.arange(heads).view(-1, 1)
+            self._indices[key] = index.flatten().to(torch.int32)
+        made = x.view(len(x) * kinds * heads, -1).index_select(0, self._indices[key])
+        return made.view(kinds, self.batch * heads, self.across, -1)
+
+    def together(self, x: Tensor, heads: int) -> Tensor:
+        """(kinds, B·H, K, W) to (M, kinds·H·W), what `apart` takes apart; zeros behind the first `count`."""
+        kinds, _, across, width = x.shape
+        key = ("together", kinds, heads)
+        if key not in self._indices:
+            first = self.positions.row * (heads * across) + self.slot
+            index = first.view(-1, 1, 1) + torch.arange(kinds).view(-1, 1) * (self.batch * heads * across)
+            self._indices[key] = (index + torch.arange(heads) * across).flatten().to(torch.int32)
+        made = x.view(-1, width).index_select(0, self._indices[key]).view(-1, kinds * heads * width)
+        made[self.count :] = 0
+        return made

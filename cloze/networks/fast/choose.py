@@ -1,0 +1,47 @@
+"""Which fast function stands in for a plain part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from cloze.networks.blocks.attention import Reading
+from cloze.networks.blocks.dropout import Dropout
+from cloze.networks.blocks.feed_forward import Feeding
+from cloze.networks.blocks.linear import untouched
+from cloze.networks.blocks.locked import LockedDropout
+from cloze.networks.blocks.norm_place import NormPlace
+from cloze.networks.fast import attention, feed_forward
+from cloze.networks.fast.switch import usable
+
+
+class Fast(NamedTuple):
+    """A function for the residual connection around a part, and whether it knows all that it would have to do."""
+
+    function: Callable[..., Tensor]
+    fits: Callable[[Any, nn.Module, NormPlace, Tensor], bool]
+
+
+#: By the plain part, which is the text of what happens.
+FAST: dict[type, Fast] = {
+    Reading: Fast(attention.attention, attention.fits),
+    Feeding: Fast(feed_forward.feed_forward, feed_forward.fits),
+}
+#: The dropouts whose masks the functions apply themselves.
+DROPOUTS = (Dropout, LockedDropout)
+
+
+def choose(
+    x: Tensor, part: Reading | Feeding, norm: nn.Module, dropout: Dropout, place: NormPlace
+) -> Callable[..., Tensor] | None:
+    """The fast function for the residual connection around `part`, None where plain modules are to be called.
+
+    Fast functions are for states on a CPU, in the dtype of products and outside of torch.compile, and only for what they know: a
+    hook, a module that was replaced, a cache, gates, recorded states or an unknown norm need the plain ones.
+    """
+    if not usable(x) or any(type(each) not in DROPOUTS or not untouched(each) for each in (dropout, part.dropout)):
+        return None
+    fast = FAST[type(part)]
+    return fast.function if fast.fits(part, norm, place, x) else None

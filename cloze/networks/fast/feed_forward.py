@@ -1,0 +1,94 @@
+"""Two dense maps with their residual connection and norm as one autograd function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from cloze.networks.blocks.dropout import Dropout, keep_
+from cloze.networks.blocks.feed_forward import FeedForward, Feeding
+from cloze.networks.blocks.norm_place import NormPlace
+from cloze.networks.fast.activation import activate, activate_backward
+from cloze.networks.fast.residual import (
+    Half,
+    columns,
+    enter,
+    join,
+    leave,
+    leaving,
+    linear,
+    simple,
+    unjoin,
+    weight_gradient,
+)
+
+
+def fits(feeding: Feeding, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
+    """Whether the function knows the norm and the maps."""
+    host = feeding.host
+    return type(feeding.kind) is FeedForward and simple(norm, place, host.inner, host.outer)
+
+
+def feed_forward(x: Tensor, feeding: Feeding, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
+    """The residual connection around a plain feed-forward: states (B, L, D) or rows (M, D)."""
+    host, between, keep, positions = feeding.host, feeding.dropout, None, feeding.positions
+    if between.active:
+        shape = (*x.shape[:-1], host.inner.out_features)
+        keep = between.keep_hidden(shape, x.device, positions).view(-1, shape[-1])
+    rows = Feed.apply(
+        x.reshape(-1, x.shape[-1]), host.inner.weight, host.inner.bias, host.outer.weight, host.outer.bias, norm.weight,
+        getattr(norm, "bias", None), feeding.kind.activation, keep, between.scale if keep is not None else 1.0,
+        Half.of(norm, place, dropout, x.shape, positions),
+    )
+    return rows.view(x.shape)
+
+
+class Feed(torch.autograd.Function):
+    """x + drop(outer(drop(activate(inner(x))))) with a norm before or after, on rows (N, D). `keep` and `scale` are those of
+    the dropout between the maps; offset None: root mean square."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor | None, gain: Tensor,
+        offset: Tensor | None, activation: str, keep: Tensor | None, scale: float, half: Half,
+    ) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            read, mean, spread = enter(x, gain, offset, half)
+            dtype = x.dtype
+            w1_cast = w1.to(dtype)
+            hidden = linear(read, w1_cast, None if b1 is None else b1.to(dtype))
+            active = hidden.relu_() if activation == "relu" else activate(hidden, activation)
+            if keep is not None:
+                keep_(active, keep)
+            w2_cast, b2_cast = leaving(w2, b2, scale, half, dtype)
+            y, normed, mean, spread = join(x, linear(active, w2_cast, b2_cast), gain, offset, half, mean, spread)
+        before = None if activation == "relu" else hidden  # what a ReLU let through says where it did
+        ctx.save_for_backward(
+            normed, read, mean, spread, before, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
+        )
+        ctx.activation, ctx.scale, ctx.half = activation, scale, half
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (
+            normed, read, mean, spread, hidden, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
+        ) = ctx.saved_tensors
+        half: Half = ctx.half
+        scale = ctx.scale * half.scale
+        gradient, through, d_gain, d_offset = unjoin(gradient, normed, mean, spread, gain, offset, half)
+        d_w2, d_b2 = weight_gradient(through, active, w2, scale), columns(through, b2, half.scale)
+        d_active = through @ w2_cast
+        if hidden is not None and keep is not None:
+            keep_(d_active, keep)
+        d_hidden = activate_backward(d_active, active if hidden is None else hidden, ctx.activation)
+        d_w1, d_b1 = weight_gradient(d_hidden, read, w1, 1.0), columns(d_hidden, b1)
+        if half.pre:
+            d_x, d_gain, d_offset = leave(d_hidden @ w1_cast, gradient, normed, mean, spread, gain, offset)
+        else:
+            d_x = gradient.addmm_(d_hidden, w1_cast)
+        return d_x, d_w1, d_b1, d_w2, d_b2, d_gain, d_offset, None, None, None, None

@@ -1,0 +1,162 @@
+"""What the fast halves of a layer share: the norm before or after, the map into the residual connection, their way back.
+
+The same mathematics as the layers written out, forward and backward, with what eager autograd cannot do: dropout and
+softmax scales are folded into weights, which are cast once for both ways; results are written in place; the residual's
+gradient is accumulated by the matrix product that produces it; a ReLU keeps one tensor, its output, for the way back. On a
+4x256 encoder this is what separates a training step from the time of its matrix products alone. Holds for any floating
+dtype (float64 is how the tests check it); training runs it in bfloat16 with float32 weights and statistics.
+
+Differs: under bfloat16 the residual stream and inverse root mean squares are bfloat16, where autocast alone would keep
+them in float32.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cloze.networks.blocks.dropout import Dropout, Positions, keep_, kept
+from cloze.networks.blocks.linear import untouched
+from cloze.networks.blocks.norm import RootMeanSquare
+from cloze.networks.blocks.norm_place import NormPlace
+
+
+class Half(NamedTuple):
+    """What both halves share: norm before (`pre`) or after, its epsilon, and the dropout on the way into the residual."""
+
+    pre: bool
+    epsilon: float
+    keep: Tensor | None
+    scale: float
+
+    @classmethod
+    def of(cls, norm: nn.Module, place: NormPlace, dropout: Dropout, shape: torch.Size, positions: Positions | None) -> Half:
+        """Of a residual connection around states of this shape, or of the rows at `positions`."""
+        epsilon = norm.eps
+        assert isinstance(epsilon, float)  # `simple` saw to it: a norm of this package or of torch
+        if not dropout.active:
+            return cls(place.pre, epsilon, None, 1.0)
+        keep = dropout.keep_hidden(shape, torch.device("cpu"), positions)
+        return cls(place.pre, epsilon, keep.view(-1, shape[-1]), dropout.scale)
+
+
+def simple(norm: nn.Module, place: NormPlace, *linears: nn.Module | None) -> bool:
+    """Whether these are untouched linear maps and a norm that the functions know: a hook or a replacement must be called."""
+    modules = [module for module in (norm, *linears) if module is not None]
+    known = all(type(m) is nn.Linear for m in modules[1:])
+    known = known and (type(norm) is nn.LayerNorm and norm.bias is not None or type(norm) is RootMeanSquare and place.pre)
+    return known and all(untouched(m) for m in modules)
+
+
+def _norm(x: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.native_layer_norm(x, (x.shape[-1],), gain, offset, epsilon)
+
+
+def _norm_backward(
+    gradient: Tensor, x: Tensor, mean: Tensor, spread: Tensor, gain: Tensor, offset: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.ops.aten.native_layer_norm_backward(
+        gradient, x, (x.shape[-1],), mean, spread, gain, offset, [True, True, True]
+    )
+
+
+def weight_gradient(gradient: Tensor, x: Tensor, like: Tensor, scale: float) -> Tensor:
+    """(N, out), (N, in) to the gradient of a linear weight, in the weight's own dtype."""
+    product = (gradient.t() @ x).to(like.dtype)
+    return product if scale == 1.0 else product.mul_(scale)
+
+
+def bias_gradient(gradient: Tensor, like: Tensor, scale: float) -> Tensor:
+    """Column sums, as a product with ones: accumulated in float32 and several times faster than `sum` in bfloat16."""
+    ones = gradient.new_full((1, gradient.shape[0]), 1.0)
+    total = (ones @ gradient).view(-1).to(like.dtype)
+    return total if scale == 1.0 else total.mul_(scale)
+
+
+def _cast(weight: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
+    return weight.to(dtype) if scale == 1.0 else (weight * scale).to(dtype)
+
+
+def enter(x: Tensor, gain: Tensor, offset: Tensor | None, half: Half) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """What the maps read, and the statistics of the norm."""
+    if not half.pre:
+        return x, None, None
+    if offset is not None:
+        return _norm(x, gain, offset, half.epsilon)
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    mean = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=wide).square_().div_(x.shape[1])
+    spread = mean.add_(half.epsilon).rsqrt_().to(x.dtype)
+    return (x * spread).mul_(gain.to(x.dtype)), None, spread
+
+
+def leave(
+    d_read: Tensor, gradient: Tensor, x: Tensor, mean: Tensor | None, spread: Tensor, gain: Tensor, offset: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Back through a norm before: the gradients of x with that of the residual, of gain and offset."""
+    if offset is not None:
+        assert mean is not None  # a layer norm has both
+        d_x, d_gain, d_offset = _norm_backward(d_read, x, mean, spread, gain, offset)
+        return d_x.add_(gradient), d_gain, d_offset
+    even = x * spread
+    d_gain = bias_gradient(d_read * even, gain, 1.0)
+    d_even = d_read.mul_(gain.to(d_read.dtype))
+    along = (d_even * even).sum(1, keepdim=True).div_(-x.shape[1])
+    return torch.addcmul(gradient, d_even.addcmul_(even, along), spread), d_gain, None
+
+
+def columns(gradient: Tensor, like: Tensor | None, scale: float = 1.0) -> Tensor | None:
+    """Column sums as the gradient of a bias, None where there is none."""
+    return None if like is None else bias_gradient(gradient, like, scale)
+
+
+def linear(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    """x @ wᵀ + b, all of one dtype."""
+    if b is None:
+        return x @ w.t()
+    if x.dtype == torch.bfloat16 and len(x) and _adds_bias():  # `addmm` writes the bias out first
+        made: Tensor = torch.ops.mkldnn._linear_pointwise(x, w, b, "none", [], "")
+        return made
+    return torch.addmm(b, x, w.t())
+
+
+@cache
+def _adds_bias() -> bool:
+    """Whether oneDNN is there and multiplies bfloat16, and adds a bias while it does."""
+    asked = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None) if torch.backends.mkldnn.is_available() else None
+    return asked is not None and hasattr(torch.ops.mkldnn, "_linear_pointwise") and bool(asked())
+
+
+def leaving(
+    w: Tensor, b: Tensor | None, scale: float, half: Half, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """The map before the residual with the scale of the dropout behind it and, in its weight, of that before it."""
+    return _cast(w, dtype, scale * half.scale), None if b is None else _cast(b, dtype, half.scale)
+
+
+def join(
+    x: Tensor, changed: Tensor, gain: Tensor, offset: Tensor | None, half: Half, mean: Tensor | None, spread: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Dropout, the residual and a norm after: the output, what the norm read, and its statistics."""
+    if half.keep is not None:
+        keep_(changed, half.keep)
+    y = changed.add_(x)
+    if half.pre:
+        return y, x, mean, spread
+    assert offset is not None  # a norm after is a layer norm
+    after, mean, spread = _norm(y, gain, offset, half.epsilon)
+    return after, y, mean, spread
+
+
+def unjoin(
+    gradient: Tensor, normed: Tensor, mean: Tensor, spread: Tensor, gain: Tensor, offset: Tensor, half: Half
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Back through `join`: the gradient of the residual, that of what was added to it (not scaled), of gain and offset."""
+    d_gain = d_offset = None
+    gradient = gradient.contiguous()
+    if not half.pre:
+        gradient, d_gain, d_offset = _norm_backward(gradient, normed, mean, spread, gain, offset)
+    through = gradient if half.keep is None else kept(gradient, half.keep)
+    return gradient, through, d_gain, d_offset
