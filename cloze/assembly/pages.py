@@ -141,8 +141,8 @@ def system_page(system: str) -> str:
 
 
 def _folded(summary: str, text: str) -> str:
-    """Text that opens at a click. `markdown` is for the site; without it the text would be taken for HTML."""
-    return f"\n<details markdown><summary>{summary}</summary>\n\n{text}\n\n</details>\n"
+    """Text that opens at a click. `markdown` tells the site that it is not HTML; its search leaves the text out."""
+    return f"\n<details markdown data-search-exclude><summary>{summary}</summary>\n\n{text}\n\n</details>\n"
 
 
 def fields_page() -> str:
