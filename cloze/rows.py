@@ -1,4 +1,4 @@
-"""A block of rows: what sources give and edits work on. Arrays, padded, with lengths; immutable; no torch."""
+"""A block of rows, which sources make and edits change: padded arrays with lengths. Immutable; no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rows(Mapping[str, Array]):
     Token-aligned fields are (B, L) and padded: what lies at or beyond `length` is meaningless. Targets of tokens are
     padded too: `targets/<set>` and `positions/<set>` are (B, K), and a position of -1 means "no target here". A target of the
     whole row, `targets/<set>` of shape (B,), has no position. Views and companions are
-    prefixes: `hole.tokens`, `distractor.length`. One row is simply a block of one.
+    prefixes: `hole.tokens`, `distractor.length`. A single row is a block of one.
     """
 
     def __init__(self, arrays: Mapping[str, Array], *, checked: bool = False) -> None:
@@ -93,8 +93,8 @@ class Rows(Mapping[str, Array]):
     def splice(self, index: Array, length: Array, inserted: Inserted | None = None) -> Rows:
         """Move every token-aligned field of this view at once.
 
-        `index` (B, L') names the source column of every new place; what it says of inserted positions and of padding does not
-        matter, as long as it is an integer. `inserted` lists the positions where a token is inserted, and its id.
+        `index` (B, L') is the source column of every new position; its values at inserted positions and in padding may be any
+        integers. `inserted` lists the positions where a token is inserted, and its id.
         `positions/<set>` follow the tokens they name; a target whose token is gone gets position -1.
         """
         width = self._arrays["tokens"].shape[1]
@@ -109,8 +109,8 @@ class Rows(Mapping[str, Array]):
     ) -> Rows:
         """Like `splice`, for rows of `width` columns made of a few long stretches, which are copied whole.
 
-        Column c shows what stands at column c + shift: by `shifts[0]` (B,), and from where `begun[k - 1]` (B, width) is true
-        on by `shifts[k]`. A shift may lead at most `width` columns out of the row.
+        Column c is copied from column c + shift; the shift is `shifts[0]` (B,), and `shifts[k]` where `begun[k - 1]` (B,
+        width) is true. A shift may lead at most `width` columns out of the row.
         """
         old = self._arrays["tokens"].shape[1]
         starts = [shift + width + np.arange(len(shift)) * old for shift in shifts]
@@ -137,7 +137,7 @@ class Rows(Mapping[str, Array]):
     def _moved(
         self, move: Callable[[Array], Array], index: Callable[[], Array], length: Array, inserted: Inserted | None
     ) -> Rows:
-        """Every token-aligned field as `move` makes it, in rows whose columns come from the columns `index`."""
+        """Every token-aligned field after `move`, and positions after the same moves of the columns, `index`."""
         old = self._arrays["tokens"].shape[1]
         moved: dict[str, Array] = {}
         for name, value in self._arrays.items():
@@ -155,7 +155,7 @@ class Rows(Mapping[str, Array]):
 
     @staticmethod
     def below(blocks: Sequence[Rows]) -> Rows:
-        """Blocks of the same fields below each other; narrower ones are padded (positions with -1, "no target")."""
+        """Concatenate blocks of the same fields; narrower ones are padded (positions with -1, "no target")."""
         if len(blocks) == 1:
             return blocks[0]
         joined = {}
@@ -173,7 +173,7 @@ class Rows(Mapping[str, Array]):
 
     @staticmethod
     def united(blocks: Sequence[Rows]) -> Rows:
-        """Blocks below each other that do not have the same fields: a row asks only what its own block asked.
+        """Concatenate blocks that do not have the same fields: a row has only the targets of its own block.
 
         Targets that a block lacks have position -1 in its rows; token-aligned fields are 0 there and weights 1.
         """
@@ -205,7 +205,7 @@ def _place_of(targets: str) -> str:
 
 
 def _absent(block: Rows, name: str, blocks: Sequence[Rows]) -> Array:
-    """What stands for a field in a block that does not have it."""
+    """The empty value of a field in a block that lacks it."""
     view, field, chosen = fields.split(name)
     count = block.count
     like = next((other[name] for other in blocks if name in other), None)
@@ -238,7 +238,7 @@ def before(stop: Array, width: int) -> NDArray[np.bool_]:
 
 
 def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(B,) how many positions of each row are true; twice as fast as `np.count_nonzero`."""
+    """(B,) the number of true positions in each row; twice as fast as `np.count_nonzero`."""
     return np.add.reduce(chosen.view(np.uint8), axis=1, dtype=_columns(chosen.shape[1]).dtype).astype(np.int64)
 
 
@@ -255,7 +255,7 @@ def where(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]
 
 
 def _follow(positions: Array, index: Array, length: Array, inserted: Inserted | None, width: int) -> Array:
-    """Where each old place stands after a splice, -1 if it is gone. The first copy wins."""
+    """The new column of each old position after a splice, -1 if it is gone. The first copy counts."""
     real = (np.arange(index.shape[1]) < length[:, None]) & (index >= 0) & (index < width)
     if inserted is not None:
         real.reshape(-1)[inserted.at] = False

@@ -139,7 +139,7 @@ def _check_lanes(recipe: Recipe, at: At, faults: Faults) -> None:
             faults.add(source.where, f"sources.{name}", f"{source.name} and training.packing do not go together: rows of a "
                        "stream continue from step to step.", "Write `packing: false`.")
         if recipe.mixing == "row" and len(recipe.entries) > 1:
-            faults.add(at("mixing"), "mixing", f"row, but rows of {source.name} continue from step to step and cannot be dealt.",
+            faults.add(at("mixing"), "mixing", f"row, but rows of {source.name} continue from step to step: no mixing by row.",
                        "Write `mixing: step`.")
 
 

@@ -25,13 +25,13 @@ class Layout(NamedTuple):
 
 
 def one_per_row(length: NDArray[Any], width: int | None = None) -> Layout:
-    """Every example in a row of its own; `width` defaults to the longest."""
+    """One example per row; `width` defaults to the longest."""
     width = max(1, int(length.max())) if width is None else width
     return Layout(np.arange(len(length), dtype=np.int64) * width, len(length), width, packed=False)
 
 
 def several_per_row(length: NDArray[Any], row: NDArray[np.int64], width: int) -> Layout:
-    """Examples one after another in the rows that `row` (E,), ascending, assigns them to."""
+    """Examples one after another in the rows `row` (E,), ascending."""
     before = np.cumsum(length, dtype=np.int64) - length
     first = np.searchsorted(row, row, side="left")
     rows = int(row[-1]) + 1 if len(row) else 0
@@ -41,8 +41,8 @@ def several_per_row(length: NDArray[Any], row: NDArray[np.int64], width: int) ->
 def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int = 0) -> Arrays:
     """The arrays of one view: token fields (R, W), targets (M,), all with names of the ledger and without a view prefix.
 
-    `takes` says which token-aligned fields are wanted (those the networks take); targets always travel. `block` is given
-    when rows hold padding or several examples; `position_ids` restart with every packed example; `summaries` names each
+    `takes` are the token-aligned fields that some network takes; targets are always included. `block` is given
+    when rows hold padding or several examples; `position_ids` restart with every packed example; `summaries` is each
     example's first token when rows are packed. Tokens of padding are `padding`, everything else 0.
     """
     sequence = rows[fields.sequence(rows) or "tokens"]
@@ -84,7 +84,7 @@ def collate(rows: Rows, layout: Layout, *, takes: frozenset[str], padding: int =
 
 
 def _padded(inside: NDArray[np.bool_]) -> Lay:
-    """Lays fields into rows as wide as `inside` (R, W), one example in each, with what stands for padding beyond."""
+    """A function that lays fields into rows as wide as `inside` (R, W), one example per row, and fills the padding."""
     def lay(value: NDArray[Any], empty: int) -> NDArray[Any]:
         laid = np.full((*inside.shape, *value.shape[2:]), empty, value.dtype)
         shown = value[:, : inside.shape[1]]
@@ -96,7 +96,7 @@ def _padded(inside: NDArray[np.bool_]) -> Lay:
 
 
 def _packed(layout: Layout, inside: NDArray[np.bool_]) -> Lay:
-    """Lays fields into packed rows, token by token; `inside` (E, L) says which columns of each example are tokens."""
+    """A function that lays fields into packed rows, token by token; `inside` (E, L) is true for an example's tokens."""
     taken, example, column = listed(inside)
     given = layout.base[example] + column
 
@@ -137,7 +137,7 @@ def _targets(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
         if field not in ("targets", "values") or view != "main":
             continue
         spans = field == "targets" and targets.ndim == 1 and rows.get(f"positions/{chosen}", targets).ndim == 2
-        if spans:  # of which all must be there
+        if spans:  # all of a span's ends must be present
             positions = rows[f"positions/{chosen}"]
             asked = (positions >= 0).all(1) & (targets >= 0)
             out[name] = targets[asked]

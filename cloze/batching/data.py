@@ -1,4 +1,4 @@
-"""Micro-batches for the loop: the rows of a step dealt to ranks and micro-batches, made ahead in larger blocks."""
+"""Micro-batches for the training loop: the rows of a step, divided among ranks and micro-batches, made ahead in blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cloze.errors import RecipeError
 Run = tuple[int, NDArray[np.int64]]
 Step = tuple[Cursor, list[Part], Cursor]
 
-#: Examples made in one block: larger blocks leave the cache, smaller ones pay numpy's fixed cost per call.
+#: Examples made in one block: larger blocks do not fit the cache, smaller ones pay numpy's fixed cost per call.
 BLOCK = 256
 
 
@@ -38,7 +38,7 @@ class Place(Protocol):
 
 
 class MicroBatch(NamedTuple):
-    """What one forward pass reads: a batch, the number of its first row within the step, and what it holds."""
+    """What one forward pass reads: a batch, the number of its first row in the step, and its tokens and examples."""
 
     batch: Batch
     first_row: int
@@ -49,9 +49,9 @@ class MicroBatch(NamedTuple):
 class Data:
     """The examples of every entry of a run, as micro-batches of this rank.
 
-    A step takes `batch` rows of its entry from the cursor on. They are dealt in one piece per rank, in order, and each
-    piece in micro-batches; neither the number of ranks nor the micro-batch changes which rows a step holds or how they are
-    made. `workers` processes make blocks ahead; 0 makes them here, which is faster for anything but huge batches.
+    A step takes `batch` rows of its entry from the cursor on. Every rank gets one contiguous piece of them, divided into
+    micro-batches; neither the number of ranks nor the micro-batch changes which rows a step has or how they are made. `workers`
+    processes make blocks ahead; 0 makes them in this process, which is faster except for huge batches.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class Data:
     def _set_batch(self, batch: int) -> None:
         if batch % self.ranks:
             raise RecipeError(
-                f"training.batch: {batch} rows cannot be dealt evenly to {self.ranks} processes; "
+                f"training.batch: {batch} rows cannot be divided evenly among {self.ranks} processes; "
                 f"expected a multiple of {self.ranks}."
             )
         self.batch = batch
         self.micro_batch = min(self._micro_batch or batch, batch // self.ranks)
 
     def split(self, micro_batch: int) -> None:
-        """Deal the rows of a rank in micro-batches of at most so many."""
+        """Divide the rows of a rank into micro-batches of at most this many."""
         self.close()
         self._micro_batch = micro_batch
         self._set_batch(self.batch)
@@ -93,14 +93,14 @@ class Data:
         self._made.clear()
 
     def change(self, values: Mapping[str, Any]) -> bool:
-        """Apply a phase's `length`, `batch` and odds; true if rows are now others, so that the next epoch has to begin."""
+        """Apply a phase's `length`, `batch` and odds; true if that changes the rows, so that the next epoch must start."""
         self.close()
         if "batch" in values:
             self._set_batch(int(values["batch"]))
         odds = {name[5:]: float(value) for name, value in values.items() if name.startswith("odds.")}
-        dealt = {name: feed.dealing(odds) for name, feed in self.feeds.items() if isinstance(feed, MixedFeed)}
-        otherwise = any(feed is not self.feeds[name] for name, feed in dealt.items())
-        self.feeds.update(dealt)
+        changed = {name: feed.with_odds(odds) for name, feed in self.feeds.items() if isinstance(feed, MixedFeed)}
+        otherwise = any(feed is not self.feeds[name] for name, feed in changed.items())
+        self.feeds.update(changed)
         length = int(values.get("length", 0))
         longer = [name for name, feed in self.feeds.items() if length and feed.length != length]
         for name in longer:
@@ -110,7 +110,7 @@ class Data:
         return bool(longer) or otherwise
 
     def sample(self, entry: str, rows: int, length: int | None = None) -> MicroBatch:
-        """The first rows of an entry's first epoch as one micro-batch, at another length if one is given; nothing moves on."""
+        """The first rows of an entry's first epoch as one micro-batch, at another length if given; no cursor moves."""
         feed = self.feeds[entry]
         feed = feed.at(length) if length is not None and length != feed.length else feed
         runs, _ = feed.advance(Cursor(), rows)
@@ -118,17 +118,17 @@ class Data:
         return MicroBatch(to_batch(part), 0, part.tokens, part.examples)
 
     def items(self, entry: str) -> int:
-        """How many rows the first epoch of an entry has at the present length."""
+        """The rows of an entry's first epoch at the current length."""
         return self.feeds[entry].rows(0)
 
     def spans(self) -> list[tuple[int, int]]:
-        """(first row, rows) of each of this rank's micro-batches within a step; as many on every rank."""
+        """(first row, rows) of each of this rank's micro-batches in a step; every rank has the same number."""
         share = self.batch // self.ranks
         start = self.rank * share
         return [(row, min(self.micro_batch, start + share - row)) for row in range(start, start + share, self.micro_batch)]
 
     def next(self, entry: str, cursor: Place, share: float = 0.0) -> tuple[list[MicroBatch], Cursor]:
-        """The micro-batches of the step that starts at `cursor` when `share` is spent, and the cursor of the next one."""
+        """The micro-batches of the step that starts at `cursor` at a share of the budget, and the cursor of the next step."""
         begin = Cursor(cursor.epoch, cursor.item)
         if (entry, begin) not in self._made:
             self._fill(entry, begin, share)
@@ -139,7 +139,7 @@ class Data:
         return batches, after
 
     def held_out(self, entry: str) -> Iterator[MicroBatch]:
-        """This rank's share of the held-out rows of an entry: the same rows every time, as many on every rank."""
+        """This rank's share of the held-out rows of an entry: the same rows every time, the same number on every rank."""
         feed = self.held_out_feeds.get(entry)
         if feed is None:
             return
@@ -155,7 +155,7 @@ class Data:
             yield MicroBatch(to_batch(part), start, part.tokens, part.examples)
 
     def _held_out_lanes(self, feed: Feed) -> Iterator[MicroBatch]:
-        """Steps as in training, from the first on: what a lane remembers belongs to the row that follows in it."""
+        """Steps as in training, from the first on, so that the memory of a lane belongs to the next row in it."""
         for start in range(0, min(feed.rows(0), max(self.held_out_rows, self.batch)), self.batch):
             spans = self.spans()
             chosen = [(0, np.arange(start + first, start + first + size)) for first, size in spans]
@@ -163,8 +163,8 @@ class Data:
                 yield MicroBatch(to_batch(part), first, part.tokens, size)
 
     def _fill(self, entry: str, cursor: Cursor, share: float) -> None:
-        """Make the step at `cursor` and a few that follow, of no more than an epoch, in one block; that step alone, and here, if
-        rows follow a schedule.
+        """Make the step at `cursor` and a few that follow, at most an epoch, in one block. If rows follow a schedule, make only
+        that step, in this process.
         """
         self._made.clear()
         feed = self.feeds[entry]
@@ -196,7 +196,7 @@ class Data:
                 wanted[key] = self._pool.submit(_make_there, entry, begin, self.batch, spans, ahead)
             _, begin = feed.advance(begin, self.batch * ahead)
         now = wanted.pop((entry, cursor))
-        # What was ordered for other entries stays ordered: entries of a mixture take turns.
+        # Blocks ordered for other entries stay ordered: the entries of a mixture alternate.
         self._ordered.update(wanted)
         return now.result()
 
@@ -204,7 +204,7 @@ class Data:
 def make_steps(
     feed: Feed | MixedFeed, cursor: Cursor, batch: int, spans: list[tuple[int, int]], ahead: int
 ) -> list[Step]:
-    """`ahead` consecutive steps from `cursor`, made in one block: (cursor, this rank's parts, cursor behind) of each."""
+    """`ahead` consecutive steps from `cursor`, made in one block: (cursor, this rank's parts, next cursor) of each."""
     steps, runs, firsts = [], [], []
     for _ in range(ahead):
         taken, after = feed.advance(cursor, batch)
@@ -231,7 +231,7 @@ def _window(runs: list[Run], first: int, size: int) -> list[Run]:
 
 
 def to_batch(part: Part) -> Batch:
-    """Tensors over the same memory; ids become 64-bit, as torch's embedding and loss want them."""
+    """Tensors that share memory with the arrays; ids become 64-bit, as torch's embedding and loss require."""
     tensors = {}
     for name, value in part.arrays.items():
         if value.dtype.kind in "iu" and value.dtype != np.int64:
@@ -246,7 +246,7 @@ _feeds: dict[str, Feed | MixedFeed] = {}
 
 
 def _receive(feeds: dict[str, Feed | MixedFeed]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then stops its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run handles Ctrl-C and then stops its workers
     threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
     _feeds.update(feeds)
 

@@ -1,4 +1,4 @@
-"""Which mixture entry a step, or a row, takes: dealt from a shuffled deck. No torch."""
+"""Which mixture entry a step, or a row, takes: drawn from a shuffled deck. No torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST_ROUND = 100_000
 class Deck:
     """Entries in exact proportion to their odds within every round, the round shuffled by (seed, round).
 
-    How often an entry has come up is therefore a pure function of the step, and nothing has to be saved.
+    How often an entry has come up is therefore a pure function of the step; no state is saved.
 
     >>> deck = Deck({"a": 2, "b": 1}, seed=0)
     >>> sorted(deck.entry(step) for step in range(3))
@@ -44,8 +44,8 @@ class Deck:
             self._round = turn
         return self.names[int(self.cards[self._order[place]])]
 
-    def dealt(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each of many steps or rows, ascending: the entry's place among `names`, and how often it came before."""
+    def entries(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each of many steps or rows, ascending: the entry's index in `names`, and how often it came before."""
         size, kinds = len(self.cards), len(self.names)
         turns = numbers // size
         first, last = int(turns[0]), int(turns[-1])

@@ -1,4 +1,4 @@
-"""One entry's examples by address: rows of an epoch in, arrays out. Pure numpy."""
+"""The examples of one entry by address: from the rows of an epoch to arrays. Pure numpy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from cloze.rows import Rows
 
 
 class Cursor(NamedTuple):
-    """Where an entry stands: the epoch, and the next row (a row of the batch) of it. The whole state of the data."""
+    """The position of an entry in its data: the epoch and the next row of it. This is all the state that the data has."""
 
     epoch: int = 0
     item: int = 0
 
 
 class Part(NamedTuple):
-    """A micro-batch as arrays: full field names → arrays, its real tokens and its examples, and how many rows of its step come
+    """A micro-batch as arrays: full field names → arrays, its real tokens and its examples, and the number of rows of the step
     before it."""
 
     arrays: Arrays
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 class BoundSource(Protocol):
-    """What a source looks like once it is bound to a store, a seed and an entry."""
+    """A source that is bound to a store, a seed and an entry."""
 
     def plan(self, epoch: int, room: int) -> Any: ...
 
@@ -50,7 +50,7 @@ class Feed:
 
     A row of the batch holds one example, or, with `packing`, several. Which items of the source's plan make up a row is a
     pure function of (seed, entry, epoch); `rows(epoch)` says how many there are. Rows are made in blocks of many
-    examples, because numpy's fixed cost per call is what small batches pay (calibrated: three times the rows per second).
+    examples, which spreads numpy's fixed cost per call (measured: three times the rows per second).
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Feed:
         return self.exercise.changes
 
     def when(self, share: float) -> Feed:
-        """The same feed as it is when `share` of the budget is spent; it shares the plans of this one."""
+        """The same feed at a share of the budget, with the same plans."""
         if not self.changes:
             return self
         made = object.__new__(Feed)
@@ -101,9 +101,9 @@ class Feed:
         if not self.packing:
             return plan, None, None
         sizes = np.minimum(plan.passages.length[plan.order], self.exercise.room) + self.length - self.exercise.room
-        dealt = pack(sizes, self.length)
-        rows = int(dealt[-1, 0]) + 1 if len(dealt) else 0
-        return plan, dealt[:, 1], np.searchsorted(dealt[:, 0], np.arange(rows + 1))
+        packed = pack(sizes, self.length)
+        rows = int(packed[-1, 0]) + 1 if len(packed) else 0
+        return plan, packed[:, 1], np.searchsorted(packed[:, 0], np.arange(rows + 1))
 
     def rows(self, epoch: int) -> int:
         """How many rows the epoch has."""
@@ -111,7 +111,7 @@ class Feed:
         return len(plan) if starts is None else len(starts) - 1
 
     def advance(self, cursor: Cursor, count: int) -> tuple[list[tuple[int, NDArray[np.int64]]], Cursor]:
-        """The next `count` rows as (epoch, row numbers) runs, and the cursor behind them; epochs follow on."""
+        """The next `count` rows as (epoch, row numbers) runs, across epochs if need be, and the next cursor."""
         runs = []
         epoch, row = cursor
         while count:
@@ -125,14 +125,14 @@ class Feed:
         return runs, Cursor(epoch, row)
 
     def widths(self, runs: Sequence[tuple[int, NDArray[np.int64]]]) -> NDArray[np.int64] | None:
-        """How many rows of the batch each of these makes; None where each makes one."""
+        """How many rows of the batch each row of these runs makes; None if each makes one."""
         spread = self.exercise.spread
         if spread is None:
             return None
         return np.concatenate([spread.widths(self.source, self._plans(epoch)[0], rows) for epoch, rows in runs])
 
     def examples(self, epoch: int, rows: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64] | None]:
-        """The examples of these rows as a block, and, where there is not one for each, the row (0, 1, …) that each belongs to."""
+        """The examples of these rows as a block, and, unless each row has one example, the row (0, 1, …) of each example."""
         plan, taken, starts = self._plans(epoch)
         row_of = None
         items = rows
@@ -156,8 +156,8 @@ class Feed:
         return self.laid_out(Rows.below([rows for rows, _ in made]), row_of, sizes)
 
     def laid_out(self, block: Rows, row_of: NDArray[np.int64] | None, sizes: Sequence[int]) -> list[Part]:
-        """A block of examples cut into micro-batches of `sizes` rows; `row_of` says which of them each belongs to, where there is
-        not one for each: rows that hold several examples, or records of which several rows were made."""
+        """A block of examples cut into micro-batches of `sizes` rows. `row_of` is the row of each example if rows have several
+        examples, or the record of each row if records have several rows; else None."""
         views = sorted({fields.split(name).view for name in block if fields.split(name).field in fields.SEQUENCES})
         parts, start = [], 0
         for size in sizes:

@@ -1,4 +1,4 @@
-"""Several entries in one batch: rows are dealt to entries one by one (`mixing: row`). Pure numpy."""
+"""Several entries in one batch: each row is assigned to an entry (`mixing: row`). Pure numpy."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cloze.rows import Rows
 
 Ints = NDArray[np.int64]
 
-#: A new length, or other odds, begin a new series of epochs of every entry: which row of an entry comes next would follow
-#: from other counts, and no example may be repeated with the same randomness.
+#: New lengths or odds start a new series of epochs of every entry: the counts that determine an entry's next row change, and no
+#: example may be repeated with the same randomness.
 _SERIES = 1 << 20
 
 
 class MixedFeed:
-    """Feeds whose rows share batches: row n of the mixture belongs to the entry that a shuffled deck deals it to.
+    """Feeds whose rows share batches: row n of the mixture belongs to the entry that a shuffled deck assigns.
 
-    It looks like a `Feed` with one endless epoch: the cursor's item is the number of rows dealt so far, from which follows how
+    It looks like a `Feed` with one endless epoch: the cursor's item is the number of rows so far, from which follows how
     many of them each entry has had. A row has no targets for objectives that its entry lacks.
     """
 
@@ -36,8 +36,8 @@ class MixedFeed:
         spread = [name for name, feed in self.feeds.items() if feed.exercise.spread is not None]
         if spread:
             raise RecipeError(
-                f"mixture.{spread[0]}: spread makes several rows of a record, which cannot be dealt one by one.\n"
-                "  Let the entries take turns: mixing: step."
+                f"mixture.{spread[0]}: spread makes several rows of a record, which cannot be mixed row by row.\n"
+                "  Mix whole steps: mixing: step."
             )
         self.odds = {name: float(odds[name]) for name in feeds}
         self.now = dict(self.odds if now is None else now)
@@ -56,8 +56,8 @@ class MixedFeed:
         """The same mixture for rows of another length."""
         return MixedFeed({name: feed.at(length) for name, feed in self.feeds.items()}, self.odds, seed=self.seed, now=self.now)
 
-    def dealing(self, odds: Mapping[str, float]) -> MixedFeed:
-        """The same feeds with the recipe's odds but for these; this very object if nothing is different."""
+    def with_odds(self, odds: Mapping[str, float]) -> MixedFeed:
+        """The same feeds with the recipe's odds, changed by these; this object itself if nothing changes."""
         now = {name: float(odds.get(name, usual)) for name, usual in self.odds.items()}
         return self if now == self.now else MixedFeed(self.feeds, self.odds, seed=self.seed, now=now)
 
@@ -67,7 +67,7 @@ class MixedFeed:
         return any(feed.changes for feed in self.feeds.values())
 
     def when(self, share: float) -> MixedFeed:
-        """The same mixture as it is when `share` of the budget is spent."""
+        """The same mixture at a share of the budget."""
         if not self.changes:
             return self
         made = object.__new__(MixedFeed)
@@ -75,11 +75,11 @@ class MixedFeed:
         return made
 
     def rows(self, epoch: int) -> int:
-        """As many rows as all entries together have in their first epoch: what counts as one epoch of the mixture."""
+        """The rows of the first epochs of all entries together, which count as one epoch of the mixture."""
         return sum(feed.rows(0) for feed in self.feeds.values())
 
     def advance(self, cursor: Cursor, count: int) -> tuple[list[tuple[int, Ints]], Cursor]:
-        """The next `count` rows as one run, and the cursor behind them."""
+        """The next `count` rows as one run, and the next cursor."""
         return [(cursor.epoch, np.arange(cursor.item, cursor.item + count))], Cursor(cursor.epoch, cursor.item + count)
 
     def widths(self, runs: Sequence[tuple[int, Ints]]) -> None:
@@ -89,11 +89,11 @@ class MixedFeed:
         """The rows of `runs`, cut into micro-batches of `sizes` rows laid out as arrays."""
         series = np.concatenate([np.full(len(rows), series) for series, rows in runs])
         number = np.concatenate([rows for _, rows in runs])
-        entry, nth = self.deck.dealt(number)
+        entry, nth = self.deck.entries(number)
         blocks, turns = [], []
         for place, (name, feed) in enumerate(self.feeds.items()):
             mine = np.flatnonzero(entry == place)
-            if not len(mine):  # no row of its own here, yet what it asks has to be there, as nothing
+            if not len(mine):  # it has no row here, but its fields must be present, empty
                 blocks.append(self._nothing(name, feed))
                 turns.append(mine)
                 continue
@@ -113,7 +113,7 @@ class MixedFeed:
         return self._empty[name]
 
     def _addresses(self, name: str, feed: Feed, series: Ints, nth: Ints) -> tuple[Ints, Ints]:
-        """(epoch, row in it) of the nth rows of an entry: its epochs follow on each other."""
+        """(epoch, row in it) of the nth rows of an entry: its epochs follow one another."""
         epoch, row = np.empty_like(nth), np.empty_like(nth)
         for one in np.unique(series):
             chosen = series == one

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 
 def pack(length: NDArray[np.int64], width: int, lookahead: int = 64) -> NDArray[np.int64]:
-    """Deal examples into rows of `width` tokens.
+    """Pack examples into rows of `width` tokens.
 
-    Greedy best fit over a window of `lookahead` open rows; a row leaves the window when it is full or the oldest of too
-    many. Returns an (N, 2) array: the row of each example in dealing order, and the example's index. Rows ascend. The
+    Greedy best fit over a window of `lookahead` open rows; a row leaves the window when it is full, or as the oldest if there
+    are too many. Returns an (N, 2) array: the row of each example in packing order, and the example's index. Rows ascend. The
     result is a pure function of the lengths.
     """
     open_rows: list[list[int]] = []

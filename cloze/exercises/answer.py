@@ -1,4 +1,4 @@
-"""Make the second sequence: what the decoder reads and what it is asked."""
+"""Make the second sequence: the decoder's inputs and targets."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Edits = list[tuple[str, dict[str, Any]]]
 
 
 class Lesson(NamedTuple):
-    """How a checkpoint is asked for a text: edits by name with their arguments, the order in which it reads them (None: its
-    usual one), and what it must know of its reading to write that text later."""
+    """How a checkpoint is trained to write a text: edits by name with their arguments, the order in which it reads (None: its
+    usual one), and what its reading must record so that it can write such a text later."""
 
     edits: Edits
     order: str | None = None
@@ -34,31 +34,31 @@ class Lesson(NamedTuple):
 
 
 class Form(Protocol):
-    """How a checkpoint lays a text and its answer out."""
+    """How a checkpoint lays out a text and the text to write."""
 
     def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
-        """How it is asked for the companion `of`, cut to `longest` tokens, in a set of targets."""
+        """How it is trained to write the companion `of`, cut to `longest` tokens; `set` is the set of the targets."""
         ...
 
 
 @register("edit", "answer")
 @dataclass(frozen=True)
 class Answer:
-    """Ask the decoder for `what`: the `whole` text (BART), the `masked` tokens (MASS), or the `spans`, each after the
-    sentinel that stands for it (T5); with `of`, for the whole text of a companion such as `translation`.
+    """Make the decoder's targets from `what`: the `whole` text (BART), the `masked` tokens (MASS), or the `spans`, each after
+    its sentinel (T5); with `of`, from the whole text of a companion such as `translation`.
 
-    It comes before the edits that change the text; after `corrupt` without infill the original tokens are meant. `frame` is
-    put around the answer. The decoder reads the answer shifted right: `start`, a role, stands before it; `previous` shows
-    at every place the token that stands before it in the text (MASS). `positions: original` gives the decoder the positions
-    of those tokens in the text instead of 0, 1, 2, … `longest` cuts the answer.
+    Put it before the edits that change the text; after a `corrupt` without infill it uses the original tokens. `frame` is put
+    around the target. The decoder reads the target shifted right, after `start`, a role; `start: previous` shows at every
+    position the token that precedes it in the text (MASS). `positions: original` gives the decoder the positions of those tokens
+    in the text instead of 0, 1, 2, … `longest` cuts the target.
 
-    `frame: reading` means the way in which the checkpoint that the recipe begins with writes the companion: by its decoder,
-    in gaps behind the text, or by continuing it; with the frame of the text, and all that is needed to ask.
+    `frame: reading` lets the checkpoint that the recipe starts from decide how the companion is written: by its decoder, in gaps
+    after the text, or as a continuation of it; the edit is replaced by all that this needs.
 
     Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_positions/<set>` (B, T), -1 for none.
     """
 
-    described: ClassVar = {"longest": "target_length"}  # what task.json keeps of it, under which name
+    described: ClassVar = {"longest": "target_length"}  # the arguments that task.json records, and their names there
 
     what: Literal["whole", "masked", "spans"] = "whole"
     frame: str = "{A} [EOS]"
@@ -73,7 +73,7 @@ class Answer:
     def __post_init__(self) -> None:
         if self.frame == OWN:
             if not self.of:
-                raise RecipeError("answer: frame reading is for the text of a companion; say which, such as of: target.")
+                raise RecipeError("answer: frame: reading needs a companion; name it, for example of: target.")
             return
         pieces = split_template(self.frame)
         if [kind for kind, _ in pieces].count("part") != 1:
@@ -81,9 +81,9 @@ class Answer:
         if self.start == "previous" and (self.what != "masked" or len(pieces) > 1 or self.of):
             raise RecipeError("answer: start previous is for masked tokens as they stand in the text: what: masked, frame '{A}'.")
         if self.positions == "original" and self.start != "previous":
-            raise RecipeError("answer: original positions are those of the tokens before the masked ones; write start: previous.")
+            raise RecipeError("answer: positions: original needs start: previous, whose tokens have positions in the text.")
         if self.of and self.what != "whole":
-            raise RecipeError(f"answer: of a companion the whole text is asked, got what: {self.what}.")
+            raise RecipeError(f"answer: a companion is used whole; leave out what: {self.what}.")
         if self.tokenizer is not None and self._around is None:
             object.__setattr__(self, "_around", self._read(self.tokenizer))
 
@@ -96,7 +96,7 @@ class Answer:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: after `corrupt`, targets are the original tokens."""
+        """Fields used if present: after `corrupt`, targets are the original tokens."""
         return frozenset({"original"} | ({"position_ids", "special"} if self.positions == "original" else set()))
 
     @property
@@ -105,11 +105,11 @@ class Answer:
         return frozenset(own | ({"decoder_position_ids"} if self.positions == "original" else set()))
 
     def chosen(self, form: Callable[[], Form]) -> Lesson | None:
-        """What replaces this edit once the checkpoint is known; None if that makes no difference."""
+        """The edits that replace this one once the checkpoint is known; None if it stays."""
         return form().lesson(of=str(self.of), longest=self.longest, set=self.set) if self.frame == OWN else None
 
     def _read(self, facts: TokenFacts) -> tuple[Ids, Ids]:
-        """The ids before and after the answer."""
+        """The ids before and after the target."""
         pieces = split_template(self.frame)
         at = [kind for kind, _ in pieces].index("part")
         before, after = pieces[:at], pieces[at + 1:]
@@ -119,7 +119,7 @@ class Answer:
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         if self.frame == OWN:
-            raise RecipeError("answer: frame reading is that of the checkpoint that the recipe begins with; it begins with none.")
+            raise RecipeError("answer: frame: reading needs a checkpoint to start from. Write the frame itself.")
         facts = needed(self.tokenizer, "answer")
         source = rows.view(self.of) if self.of else rows
         if self.start == "previous":
@@ -133,18 +133,18 @@ class Answer:
             row, slot, ids, number = row[kept], slot[kept], ids[kept], np.minimum(number, room)
         length = number + len(before) + len(after)
         width = max(int(length.max(initial=0)), 1)
-        answer = np.zeros((source.count, width), np.int32)
-        answer[:, : len(before)] = before
-        answer.reshape(-1)[row * width + slot + len(before)] = ids
+        target = np.zeros((source.count, width), np.int32)
+        target[:, : len(before)] = before
+        target.reshape(-1)[row * width + slot + len(before)] = ids
         tail = (number + len(before))[:, None] + np.arange(len(after))
-        answer[np.arange(source.count)[:, None], tail] = np.array(after, np.int32)
-        shown = np.empty_like(answer)
+        target[np.arange(source.count)[:, None], tail] = np.array(after, np.int32)
+        shown = np.empty_like(target)
         shown[:, 0] = facts.role(self.start)
-        shown[:, 1:] = answer[:, :-1]
-        return self._given(rows, shown, answer, length)
+        shown[:, 1:] = target[:, :-1]
+        return self._given(rows, shown, target, length)
 
     def _listed(self, rows: Rows, facts: TokenFacts) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Row, slot and id of every token of the answer without its frame."""
+        """Row, slot and id of every token of the target without its frame."""
         tokens = rows.get("original", rows["tokens"])
         if self.what == "whole":
             at, row, column = listed(before(rows["length"], tokens.shape[1]))
@@ -163,23 +163,23 @@ class Answer:
 
     def _masked(self, rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         if "masked" not in rows:
-            raise RecipeError(f"answer: what: {self.what}, but infilling has taken the spans out; put answer before corrupt.")
+            raise RecipeError(f"answer: what: {self.what}, but infill has removed the spans; put answer before corrupt.")
         return where(rows["masked"])
 
     def _shifted_in_place(self, rows: Rows, facts: TokenFacts) -> Rows:
-        """Every masked token is asked where the token before it in the text is shown."""
+        """The target of every masked token stands where the decoder reads the token that precedes it in the text."""
         tokens = rows.get("original", rows["tokens"])
         row, column = self._masked(rows)
         length = np.bincount(row, minlength=rows.count)
         slot = slots(length)
-        answer = np.zeros((rows.count, max(int(length.max(initial=0)), 1)), np.int32)
-        shown, position_ids = np.zeros_like(answer), np.zeros_like(answer)
-        answer[row, slot] = tokens[row, column]
+        target = np.zeros((rows.count, max(int(length.max(initial=0)), 1)), np.int32)
+        shown, position_ids = np.zeros_like(target), np.zeros_like(target)
+        target[row, slot] = tokens[row, column]
         shown[row, slot] = tokens[row, np.maximum(column - 1, 0)]
         first = column == 0
         if first.any():
             shown[row[first], slot[first]] = facts.role("[BOS]")
-        given = self._given(rows, shown, answer, length)
+        given = self._given(rows, shown, target, length)
         if self.positions == "counted":
             return given
         known = rows["position_ids"] if "position_ids" in rows else np.broadcast_to(
@@ -187,16 +187,16 @@ class Answer:
         position_ids[row, slot] = known[row, np.maximum(column - 1, 0)]
         return given.having(decoder_position_ids=position_ids)
 
-    def _given(self, rows: Rows, shown: NDArray[Any], answer: NDArray[Any], length: NDArray[Any]) -> Rows:
+    def _given(self, rows: Rows, shown: NDArray[Any], target: NDArray[Any], length: NDArray[Any]) -> Rows:
         columns = np.arange(shown.shape[1], dtype=np.int32)
         positions = np.where(columns < length[:, None], columns, np.int32(-1))
         return rows.having_all({
             "decoder_tokens": shown, "decoder_length": length.astype(np.int32),
-            f"targets/{self.set}": answer, f"decoder_positions/{self.set}": positions,
+            f"targets/{self.set}": target, f"decoder_positions/{self.set}": positions,
         })
 
     def at(self, length: int) -> Answer:
-        """The same edit; the answer of a companion is cut to the room that the text has."""
+        """The same edit; a companion is cut to the length that the text may have."""
         if self.of is None or self.longest is not None:
             return self
         around = sum(kind != "part" for kind, _ in split_template(self.frame))

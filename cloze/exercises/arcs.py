@@ -1,4 +1,4 @@
-"""Ask for the head of every word and for the relation to it."""
+"""Turn the tree of a record into targets: the head of every word and the relation to it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cloze.rows import Rows
 @register("edit", "arcs")
 @dataclass(frozen=True)
 class Arcs:
-    """The tree of a record becomes what is asked: `targets/<heads>` and `targets/<set>`, the relations.
+    """Turn the tree of a record into targets: `targets/<heads>` and, for the relations, `targets/<set>`.
 
-    Both stand at the first token of every word that is read, because each may be the head of another; a word whose head is not
-    read or whose relation is not known has weight 0. A head is 0 for the root, n for the n-th word of the row. To stand before
-    the frame, so that the positions move with the tokens.
+    Both stand at the first token of every word in the row, because each word may be the head of another; a word whose head is
+    outside the row or whose relation is unknown has weight 0. A head is 0 for the root, n for the n-th word of the row. Put it
+    before `frame`, so that the positions move with the tokens.
     """
 
     set: str = "label"

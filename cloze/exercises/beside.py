@@ -1,4 +1,4 @@
-"""Lay the text of a companion beside the row's own, so that parts may lie in either."""
+"""Append the text of a companion to the row's own, so that parts may lie in either."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cloze.rows import Rows
 
 
 def beside(rows: Rows, *companions: str) -> dict[str, NDArray[Any]]:
-    """Every token-aligned field of the main view with those of the companions after it, as wide as all together.
+    """Every token-aligned field of the main view, followed by those of the companions, as wide as all together.
 
-    A companion begins at the column at which the fields before it end. What a companion lacks is empty there.
+    A companion begins at the column where the fields before it end. A field that a companion lacks is empty there.
     """
     texts = [rows.view(companion) for companion in companions]
     joined = {}

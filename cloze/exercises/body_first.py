@@ -1,4 +1,4 @@
-"""Ask which passage comes from a text that begins like this."""
+"""Make a query of the beginning of a document and a passage of another part of it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class BodyFirst:
     """The companion `lead`, a sentence from the beginning of the row's document, is the query; the row becomes the view `to`, the
     passage (body-first selection: Chang et al., 2020, "Pre-training Tasks for Embedding-based Large-scale Retrieval", §3).
 
-    The source gives the companion: `passages: {lead: 5}`. A passage never has the sentence that is asked for: it is taken out.
-    Of a row that is nothing but this sentence the first half is the query and the second the passage. Frames follow, one in each
-    view.
+    The source gives the companion: `passages: {lead: 5}`. The sentence is removed from the passage.
+    If a row consists of this sentence alone, its first half is the query and its second half the passage. Put a frame in each
+    view after it.
     """
 
     to: str = "passage"

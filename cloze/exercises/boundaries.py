@@ -1,4 +1,4 @@
-"""Ask for every token of a masked span from the two tokens that stand around the span."""
+"""Make targets of the tokens of masked spans, predicted from the two tokens around the span."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cloze.rows import Rows, where
 @register("edit", "boundaries")
 @dataclass(frozen=True)
 class Boundaries:
-    """The questions of the span boundary objective (SpanBERT, Joshi et al., 2020, §3.2; `masking.py`, `span_masking`).
+    """The targets of the span boundary objective (SpanBERT, Joshi et al., 2020, §3.2; `masking.py`, `span_masking`).
 
     Gives, for every token of every masked span, `targets/<set>`, the original token, with `positions/<set>`, the column before
     the span; and `targets/<set>_right`, the token's number in the span from 1, with `positions/<set>_right`, the column after
-    the span; all (B, K), place -1 for none. A span at the first or last token of the text is not asked, and of each span at
-    most the first `most` tokens are. Masked tokens that touch are one span.
+    the span; all (B, K), position -1 for none. A span at the first or last token of the text has no targets, and each span has
+    at most `most`, its first tokens. Adjacent masked tokens are one span.
     """
 
     most: Count | None = None
@@ -38,7 +38,7 @@ class Boundaries:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: after `corrupt`, targets are the original tokens."""
+        """Fields used if present: after `corrupt`, targets are the original tokens."""
         return frozenset({"original"})
 
     @property
@@ -55,7 +55,7 @@ class Boundaries:
         size = np.diff(first, append=len(row))
         left = np.repeat(column[first] - 1, size)
         right = np.repeat(column[first] + size, size)
-        text = np.zeros((count, width + 2), bool)  # a column more at both ends, where there is no text
+        text = np.zeros((count, width + 2), bool)  # one more column at both ends, outside the text
         text[:, 1:-1] = ~rows["special"] & (np.arange(width) < rows["length"][:, None])
         offset = column - left
         asked = text[row, left + 1] & text[row, right + 1] & (offset <= (self.most or width))

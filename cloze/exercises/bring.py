@@ -1,4 +1,4 @@
-"""Turn a companion, a further passage that belongs to this one, into a view of its own."""
+"""Turn a companion (another passage that belongs to this one) into a view."""
 
 from __future__ import annotations
 

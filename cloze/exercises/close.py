@@ -1,4 +1,4 @@
-"""Put the token that ends a text behind a companion, as one of its own tokens."""
+"""Append an end token to a companion, as one of its own tokens."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from cloze.rows import Rows
 class Close:
     """Cut a companion to `longest` tokens, the last of which is `end`, a role.
 
-    The row's own text shares its room with the companion: it keeps what `longest` leaves, and at least half.
+    The row's own text and the companion share the row: the text gets what `longest` leaves, but at least half.
     """
 
-    described: ClassVar = {"longest": "target_length"}  # what task.json keeps of it, under which name
+    described: ClassVar = {"longest": "target_length"}  # the arguments that task.json records, and their names there
 
     of: str = "target"
     longest: Count = 64
@@ -42,7 +42,7 @@ class Close:
         return replace(self, longest=self._most(length))
 
     def room(self, length: int) -> int:
-        """What is left for the row's own text."""
+        """The tokens left for the row's own text."""
         return length - self._most(length)
 
     def _most(self, length: int) -> int:

@@ -1,4 +1,4 @@
-"""Show an example once more: a second view with the same fields."""
+"""Copy an example into a second view with the same fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloze.rows import Rows
 @register("edit", "copy")
 @dataclass(frozen=True)
 class Copy:
-    """Make a view `to` with everything that the main view holds now; later edits address it by `in: <to>`."""
+    """Make a view `to` with all fields that the main view holds at this point; later edits address it by `in: <to>`."""
 
     to: str
 

@@ -1,4 +1,4 @@
-"""Decide what is shown at the masked positions: a mask, a random token, the token itself, or one token for a whole span."""
+"""Replace masked tokens: by a mask, a random token, the token itself, or one token for a whole span."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from cloze.rows import Inserted, Rows, listed, where
 @register("edit", "corrupt")
 @dataclass(frozen=True)
 class Corrupt:
-    """Show `[MASK]`, a random token or the token itself at masked positions, with the given odds (BERT §3.1: 80/10/10).
+    """Show `[MASK]`, a random token or the token itself at masked positions, with the given probabilities (BERT §3.1: 80/10/10).
 
     Gives `tokens` as shown and keeps `original`. `per: word` and `per: span` (SpanBERT) make one draw for all masked pieces
-    of a word or of a span. `replacements` are `uniform` over the ordinary ids, or drawn as often as the corpus has them
-    (`frequency`, SpanBERT); `frequent` draws from the ids below that number alone (CharacterBERT).
+    of a word or of a span. `replacements` are `uniform` over the ordinary ids, or drawn by their frequency in the corpus
+    (`frequency`, SpanBERT); `frequent` draws only from the ids below that number (CharacterBERT).
 
-    `infill` shortens the row: a span becomes one token, `one_mask` (BART, by the odds of mask and random; empty spans, too)
-    or a sentinel of its own (`sentinels`, T5). Of the empty spans of a row, the share `random`, rounded up, shows a random token
-    (fairseq `add_insertion_noise`). What `masked` was is gone then, so `answer` comes before.
+    `infill` shortens the row: a span becomes one token, `one_mask` (BART, mask or random token; empty spans, too) or a
+    sentinel of its own (`sentinels`, T5). Of the empty spans of a row, the fraction `random`, rounded up, becomes random tokens
+    (fairseq `add_insertion_noise`). The field `masked` no longer exists then, so `answer` comes before.
 
     Differs: random tokens are uniform over the ordinary ids; the authors' code draws special ids too.
     """
@@ -48,10 +48,10 @@ class Corrupt:
         odds = (self.mask, self.random, self.keep)
         if min(odds) < 0 or abs(sum(odds) - 1) > 1e-6:
             raise RecipeError(
-                f"corrupt: mask, random and keep are odds that add up to 1, got {self.mask} + {self.random} + {self.keep}."
+                f"corrupt: mask, random and keep must add up to 1, got {self.mask} + {self.random} + {self.keep}."
             )
         if self.infill == "one_mask" and self.keep > 0:
-            raise RecipeError("corrupt: with infill one_mask no token is kept; write mask: 0.9, random: 0.1, keep: 0.")
+            raise RecipeError("corrupt: infill: one_mask keeps no token; write mask: 0.9, random: 0.1, keep: 0.")
 
     @property
     def takes(self) -> frozenset[str]:
@@ -62,7 +62,7 @@ class Corrupt:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: empty spans of the unit `infill`."""
+        """Fields used if present: empty spans of the unit `infill`."""
         return frozenset({"layers/insert"} if self.infill == "one_mask" else ())
 
     @property
@@ -71,7 +71,7 @@ class Corrupt:
 
     @property
     def shortens(self) -> bool:
-        """Whether more tokens may come in than go out."""
+        """Whether the edit may shorten rows."""
         return self.infill is not None
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
@@ -92,7 +92,7 @@ class Corrupt:
         return rows.having(tokens=tokens, original=original)
 
     def _deciding(self, rows: Rows, row: NDArray[Any], column: NDArray[Any]) -> NDArray[Any]:
-        """The number by which the draw of each masked token is addressed: alike for all that share one."""
+        """The number that addresses the draw of each masked token: equal for tokens that share a draw."""
         if self.per == "token":
             return column
         if self.per == "span":
@@ -122,7 +122,7 @@ class Corrupt:
 
     @cached_property
     def _shares(self) -> NDArray[np.float64]:
-        """Borders in [0, 2³²) between the ordinary ids, by how often each occurs."""
+        """Boundaries in [0, 2³²) between the ordinary ids, in proportion to their frequency."""
         if self.counts is None:
             raise RecipeError("corrupt: replacements by frequency need the counts of the corpus; give it counts=… (V,).")
         counts = self.counts[self._ordinary].astype(np.float64)
@@ -131,7 +131,7 @@ class Corrupt:
         return np.asarray(np.cumsum(counts)[:-1] / counts.sum() * 2.0**32)
 
     def _infilled(self, rows: Rows, draw: Draw, facts: TokenFacts) -> Rows:
-        """The first token of each span stays and shows what stands for the span; the others go."""
+        """Replace each span by one token: the first is replaced, the others are removed."""
         tokens, masked, span = rows["tokens"].copy(), rows["masked"], rows["layers/span"]
         width = tokens.shape[1]
         head = masked.copy()
@@ -160,7 +160,7 @@ class Corrupt:
         return kept.splice(index, length, inserted)
 
     def _empty(self, rows: Rows) -> NDArray[np.int64]:
-        """(B, L) how many empty spans stand before each token."""
+        """(B, L) the number of empty spans before each token."""
         if self.infill == "one_mask" and "layers/insert" in rows:
             return rows["layers/insert"].astype(np.int64)
         return np.zeros(rows["tokens"].shape, np.int64)
@@ -168,7 +168,7 @@ class Corrupt:
     def _fillers(
         self, facts: TokenFacts, draw: Draw, name: str, row: NDArray[Any], column: NDArray[Any]
     ) -> NDArray[np.int32]:
-        """What stands for each span: `[MASK]` or a random token."""
+        """The token that replaces each span: `[MASK]` or a random token."""
         masks = draw.bits_at(name, row, column) < self.mask * 2.0**32
         words = draw.bits_at(f"{name}.random", row, column)
         return np.where(masks, np.int32(facts.role("[MASK]")), self._any(words))
@@ -176,7 +176,7 @@ class Corrupt:
     def _empty_fillers(
         self, facts: TokenFacts, draw: Draw, row: NDArray[Any], column: NDArray[Any]
     ) -> NDArray[np.int32]:
-        """What stands for each empty span, listed row by row: in each row a fixed number of them is random."""
+        """The token for each empty span, listed row by row: a fixed number per row is random."""
         number = np.bincount(row)
         turn = np.lexsort((draw.bits_at("corrupt.empty", row, column), row))
         place = np.empty(len(row), np.int64)

@@ -1,4 +1,4 @@
-"""Take the masked tokens out of a view and make them a view of their own."""
+"""Copy the masked tokens of a view into a view of their own."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from cloze.rows import Rows, where
 @register("edit", "cut")
 @dataclass(frozen=True)
 class Cut:
-    """Make a view `to` of what is masked in the view `of`, side by side (InfoWord, Kong et al., 2020, §4: an n-gram beside
-    its sentence). It reads `of` by name, so it stands in the main view; a `frame` with `in: <to>` may follow."""
+    """Make a view `to` of the masked tokens of the view `of` (InfoWord, Kong et al., 2020, §4: an n-gram and its sentence).
+
+    It reads `of` by name, so it belongs in the main view; a `frame` with `in: <to>` may follow.
+    """
 
     to: str
     of: str = "main"
@@ -28,7 +30,7 @@ class Cut:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: after `corrupt`, the original tokens are meant."""
+        """Fields used if present: after `corrupt`, the original tokens."""
         return frozenset({fields.join(self.of, "original")})
 
     @property

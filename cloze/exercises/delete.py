@@ -1,4 +1,4 @@
-"""Leave tokens out without a trace."""
+"""Delete tokens."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cloze.rows import Rows
 @register("edit", "delete")
 @dataclass(frozen=True)
 class Delete:
-    """Delete a share `rate` of the ordinary tokens, rounded to the nearest number (BART, Lewis et al., 2020, §2.2).
+    """Delete a fraction `rate` of the ordinary tokens, rounded to the nearest number (BART, Lewis et al., 2020, §2.2).
 
-    One token is always left.
+    At least one token remains.
     """
 
     rate: Share = 0.15
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
-            raise RecipeError(f"delete: rate must be a share from 0 to 1, got {self.rate}.")
+            raise RecipeError(f"delete: rate must be from 0 to 1, got {self.rate}.")
 
     @property
     def takes(self) -> frozenset[str]:
@@ -35,7 +35,7 @@ class Delete:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: what a frame has inserted is never deleted."""
+        """Fields used if present: tokens inserted by a frame are never deleted."""
         return frozenset({"special"})
 
     @property

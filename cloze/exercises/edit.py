@@ -12,15 +12,25 @@ from cloze.rows import Rows
 class Edit(Protocol):
     """One step of an exercise.
 
-    `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws only
-    from `draw`, and is vectorised over rows and tokens. Optional methods: `room(length)`, how many tokens may come in so that
-    at most `length` come out; `at(length)`, the same edit knowing that at most `length` tokens may come out of it; `within()`,
-    the same edit never adding text to a passage; `raw(length)`, for an edit that marks spans, how many tokens may come in when
-    a later edit (`shortens`) shows each span as one token; `when(share)`, for an edit that `changes` while training, the edit as
-    it is when so much of the budget is spent. Optional facts: `optional`, fields read when they are there; `copies`,
-    the view that receives every field; `joins`, companions whose text is laid next to the row's own; `spreads`, it makes several
-    rows of one, gives their `owner`, cuts them itself, and `widths(source, plan, items)` says how many each item makes;
-    `separates`, it shows the texts of a row apart; `described`, the arguments that task.json keeps, each with its name there.
+    `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws random
+    numbers only from `draw`, and is vectorised over rows and tokens.
+
+    Optional methods:
+    - `room(length)`: how many tokens may enter so that at most `length` leave;
+    - `at(length)`: the same edit, knowing that at most `length` tokens may leave it;
+    - `within()`: the same edit, never adding text to a passage;
+    - `raw(length)`, for an edit that marks spans: how many tokens may enter if a later edit (`shortens`) replaces each span by
+      one token;
+    - `when(share)`, for an edit that `changes` during training: the edit at that share of the budget.
+
+    Optional attributes:
+    - `optional`: fields used if present;
+    - `copies`: the view that receives every field;
+    - `joins`: companions whose text is appended to the row's own;
+    - `spreads`: it makes several rows of one, gives their `owner` and cuts them; `widths(source, plan, items)` is the number of
+      rows per item;
+    - `separates`: it puts the texts of a row into separate views;
+    - `described`: the arguments that task.json records, each with its name there.
     """
 
     @property

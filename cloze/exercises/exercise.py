@@ -13,7 +13,7 @@ from cloze.exercises.edit import Edit
 from cloze.rng import Draw
 from cloze.rows import Rows
 
-_LAYING = ("length", "summary")  # fields that say how rows are laid into a batch
+_LAYING = ("length", "summary")  # fields that control how rows are laid into a batch
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,17 @@ class Placed:
         return rows.with_view(self.view, self.edit(rows.view(self.view), draw.inside(self.view)))
 
 
-_UNLIMITED = 1 << 30  # tokens that may come into an edit which cuts its rows itself
+_UNLIMITED = 1 << 30  # tokens that may enter an edit that cuts its rows itself
 
 
 class Exercise:
     """The edits of one entry, applied in order for rows of at most `length` tokens.
 
-    Assembling it works out, backwards, how many tokens each edit may let through (`at`), how many the source may give
-    (`room`), and after which edit a field is of no further use. `spread` is the edit that makes several rows of a record, if
-    there is one, and `row_room` what one of its rows may hold; `text_room` what each text may hold where an edit shows them apart
-    (None: no edit does). `packed`: no row may come out longer than its passage and what frames insert, because rows that share a
-    place were planned by the lengths of their passages (`within`). `keep` names fields that are to stay to the end, for people
-    to look at.
+    The constructor works out, from the last edit to the first, how many tokens may leave each edit (`at`), how many the source
+    may give (`room`), and after which edit a field is no longer needed. `spread` is the edit that makes several rows of a record,
+    if any, and `row_room` the tokens of one of its rows; `text_room` is the tokens of each text if an edit separates texts (None:
+    no edit does). `packed`: no row may become longer than its passage plus what frames insert, because packing is planned by the
+    lengths of the passages (`within`). `keep` names fields that stay to the end, for display.
     """
 
     def __init__(
@@ -50,17 +49,17 @@ class Exercise:
         self._keep = keep
         if packed and any("decoder_tokens" in p.edit.gives for p in edits):
             raise RecipeError(
-                "packing lays several examples into a row, but this exercise gives every row a second sequence (answer).\n"
+                "packing puts several examples into a row, but this exercise gives every row a second sequence (answer).\n"
                 "  Write training: {packing: false}."
             )
         self.spread: Any = next((p.edit for p in edits if getattr(p.edit, "spreads", False)), None)
         if packed and self.spread is not None:
-            raise RecipeError("packing lays several examples into a row, spread makes several rows of one: write packing: false.")
+            raise RecipeError("packing puts several examples into a row, spread makes several rows of one: write packing: false.")
         placed: list[Placed] = []
         row_room: int | None = None
         self.text_room: int | None = None
         room = dict.fromkeys({p.view for p in edits} | {"main"}, length)
-        shortened: set[str] = set()  # views whose masked spans are later shown as one token each
+        shortened: set[str] = set()  # views in which a later edit replaces each masked span by one token
         for p in reversed(edits):
             edit = p.edit.within() if packed and hasattr(p.edit, "within") else p.edit
             bound = edit.at(room[p.view]) if hasattr(edit, "at") else edit
@@ -93,7 +92,7 @@ class Exercise:
         return any(getattr(p.edit, "changes", False) for p in self.edits)
 
     def when(self, share: float) -> Exercise:
-        """The same exercise as it is when `share` of the budget is spent."""
+        """The same exercise at a share of the budget."""
         made = copy(self)
         made.edits = tuple(Placed(p.edit.when(share), p.view) if hasattr(p.edit, "when") else p for p in self.edits)
         return made
@@ -129,7 +128,7 @@ class Exercise:
             later |= self._names(p)
             copies |= hasattr(p.edit, "copies")
         names = self._names(self.edits[place]) | self.wants
-        if copies:  # a later copy takes whatever is there
+        if copies:  # a later copy takes all fields present
             return frozenset()
         return frozenset(
             name for name in names
@@ -140,7 +139,7 @@ class Exercise:
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         for edit, dead in zip(self.edits, self._dead, strict=True):
             rows = edit(rows, draw)
-            if getattr(edit.edit, "spreads", False):  # rows of one record draw alike
+            if getattr(edit.edit, "spreads", False):  # rows of one record draw the same numbers
                 draw = draw.take(rows["owner"])
             if dead:
                 rows = rows.without(*dead)

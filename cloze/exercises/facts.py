@@ -1,4 +1,4 @@
-"""What edits know of a tokenizer: ids of roles, which ids are ordinary, how to read a literal. No tokenizer object."""
+"""What edits know of a tokenizer: ids of roles, ordinary ids, how to encode literal text. No tokenizer object."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cloze.errors import RecipeError, nearest
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """Ids of roles, the ordinary ids, the ids that stand for spans (T5), a reader for literal text in templates, and how each id
-    is spelled."""
+    """Ids of roles, the ordinary ids, the sentinels (T5), an encoder for literal text in templates, and the spelling of each
+    id."""
 
     size: int
     roles: Mapping[str, int]
@@ -47,7 +47,7 @@ class TokenFacts:
         return (self.role(text),) if kind == "role" else tuple(self.read(text))
 
     def sentinel(self, number: NDArray[Any]) -> NDArray[np.int32]:
-        """The ids that stand for the spans 1, 2, …"""
+        """The sentinel ids of the spans 1, 2, …"""
         most = int(number.max(initial=0))
         if most > len(self.sentinels):
             raise RecipeError(
@@ -57,12 +57,12 @@ class TokenFacts:
         return self.sentinels[number - 1]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Data workers receive facts by pickle; templates are read before that, so the reader stays behind.
+        # Data workers receive facts by pickle; templates are encoded before that, so the encoder is not pickled.
         return {**self.__dict__, "read": None}
 
 
 def needed(facts: TokenFacts | None, edit: str) -> TokenFacts:
-    """The facts, or a plain error when an edit that needs a tokenizer is run without one."""
+    """The facts; an error if an edit that needs a tokenizer runs without one."""
     if facts is None:
         raise RecipeError(f"{edit} needs a tokenizer to run; give it tokenizer=TokenFacts.of(...).")
     return facts

@@ -18,12 +18,12 @@ from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Inserted, Rows, before
 
-OWN = "reading"  # for a template: that of the checkpoint which the recipe begins with
+OWN = "reading"  # as a template: that of the checkpoint that the recipe starts from
 _TEMPLATE = re.compile(r"\{(?P<part>\w+)\}|(?P<role>\[[A-Z]+\])|(?P<text>[^\[\{]+|[\[\{])")
 
 
 class Pieces(NamedTuple):
-    """What a template lays side by side, I pieces: parts, and ids inserted; as arrays, once for all rows.
+    """The I pieces of a template, parts and inserted ids, as arrays that serve all rows.
 
     A piece belongs to a part and has min(tokens of that part, `most`) · `size` tokens: `most` is 1 for an insertion, which
     disappears with its part, and `size` 1 for a part.
@@ -32,10 +32,10 @@ class Pieces(NamedTuple):
     group: NDArray[np.int64]            # (I,) the part that a piece belongs to
     most: NDArray[np.int64]             # (I,)
     size: NDArray[np.int64]             # (I,)
-    parts: list[int]                    # the piece that each part is
+    parts: list[int]                    # the piece of each part
     first: list[int]                    # the first piece that belongs to each part
     inserted: NDArray[np.int64]         # (S,) the piece of every id inserted
-    offset: NDArray[np.int64]           # (S,) its place there
+    offset: NDArray[np.int64]           # (S,) its position in the piece
     ids: NDArray[np.int32]              # (S,)
 
     @classmethod
@@ -66,15 +66,15 @@ class Frame:
     """Lay out the parts of each row by a template: `{A}`, `{B}` are parts, `[CLS]` a role, all else literal text.
 
     A part of one letter is one of the row's own parts (`pair` makes two); a part with a longer name is the companion of that
-    name, such as `{translation}`. An inserted token belongs to the part before it, the first ones to the first part, and of
-    two or more between parts the last to the part that follows; `segments` numbers the parts (default 0, 1, …; a further
-    number is that of the token that ends the template, as XLNet's last `[CLS]`), `restart` restarts positions with every
-    part. A part that is empty disappears together with the tokens that belong to it, but in records (`keeps_empty`).
+    name, such as `{translation}`. An inserted token belongs to the part before it, the first ones to the first part; of two or
+    more between parts, the last belongs to the part that follows. `segments` numbers the parts (default 0, 1, …); one more
+    number is the segment of the token that ends the template, such as XLNet's last `[CLS]`. `restart` restarts position ids with
+    every part. An empty part disappears together with its tokens, except in records (`keeps_empty`).
 
-    `frame: reading` is the template by which the checkpoint that the recipe begins with reads one text or two.
+    `frame: reading` is the template with which the checkpoint that the recipe starts from reads one text or two.
 
-    `inputs` gives `inputs/<set>` (B, L) for further ids: one for all tokens, a list with one for each part, or, for
-    `language`, `of_row` or `of_part`: the language of the row, or of each part's own text.
+    `inputs` gives `inputs/<set>` (B, L), further ids: one id for all tokens, a list with one for each part, or, for `language`,
+    `of_row` or `of_part`: the language of the row, or of each part's text.
     """
 
     template: str
@@ -98,7 +98,7 @@ class Frame:
             if isinstance(ids, list) and len(ids) != len(parts):
                 raise RecipeError(f"frame.inputs.{name}: {len(ids)} ids for {len(parts)} parts in {self.template!r}.")
             if isinstance(ids, str) and name != "language":
-                raise RecipeError(f"frame.inputs.{name}: {ids} is for the language; write an id, or one for each part.")
+                raise RecipeError(f"frame.inputs.{name}: {ids} is only for language; write an id, or one for each part.")
         if self.tokenizer is not None and self._pieces is None:
             object.__setattr__(self, "_pieces", self._read(self.tokenizer))
 
@@ -135,7 +135,7 @@ class Frame:
         return frozenset(own | ({"position_ids"} if self.restart else set()))
 
     def room(self, length: int) -> int:
-        """What is left for the parts when everything inserted is counted."""
+        """The tokens left for the parts after all inserted tokens."""
         if self._pieces is not None:
             return length - len(self._pieces.ids)
         return length - sum(kind != "part" for kind, _ in split_template(self.template))
@@ -161,7 +161,7 @@ class Frame:
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         if self.template == OWN:
-            raise RecipeError("frame: reading stands for the template of a checkpoint; the recipe begins with none.")
+            raise RecipeError("frame: reading needs a checkpoint, and the recipe starts from none. Write the template itself.")
         needed(self.tokenizer, "frame")
         assert self._pieces is not None  # there is a tokenizer
         pieces = self._pieces
@@ -211,7 +211,7 @@ class Frame:
         return [np.full(rows.count, number) for number in (ids if isinstance(ids, list) else [ids] * parts)]
 
     def _inserted(self, pieces: Pieces, starts: NDArray[np.int64], widths: NDArray[np.int64], width: int) -> Inserted:
-        """Where the ids that belong to no part stand, in every row that holds the part they belong to."""
+        """Where inserted ids stand, in every row that has the part they belong to."""
         at = starts.take(pieces.inserted, axis=1)
         at += pieces.offset
         at += np.arange(len(at))[:, None] * width
@@ -221,7 +221,7 @@ class Frame:
         return Inserted(at[present], np.broadcast_to(pieces.ids, at.shape)[present])
 
     def _parts(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(B, P) where the parts begin and how many tokens they have; what exceeds the limit is cut off the last parts."""
+        """(B, P) the starts and lengths of the parts; tokens beyond the limit are cut from the last parts."""
         if "parts" in rows:
             begins, lengths = rows["parts"][:, :, 0], rows["parts"][:, :, 1] - rows["parts"][:, :, 0]
         else:
@@ -245,7 +245,7 @@ class Frame:
     def _with_companions(
         self, rows: Rows, begins: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The same with whole companions, laid beside the row, where the template names them."""
+        """The same with the whole companions that the template names, appended to the row."""
         begin, own = rows["tokens"].shape[1], iter(range(lengths.shape[1]))
         positions = {}
         for name in self.joins:
@@ -263,7 +263,7 @@ class Frame:
 
 
 def _by_group(values: list[NDArray[Any]], beyond: list[NDArray[np.bool_]]) -> NDArray[Any]:
-    """(B, L) values: each part's own from the column where that part begins."""
+    """(B, L) one value per part, from the column where the part begins."""
     chosen = values[0][:, None]
     for value, after in zip(values[1:], beyond, strict=True):
         chosen = np.where(after, value[:, None], chosen)

@@ -1,4 +1,4 @@
-"""Take a sentence out of a passage and ask which passage it comes from."""
+"""Inverse cloze task: a sentence of a passage is the query for that passage."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cloze.rows import Rows, before, where
 @register("edit", "inverse_cloze")
 @dataclass(frozen=True)
 class InverseCloze:
-    """A sentence of each row, drawn at random, is the query that stays; the row becomes the view `to`, the passage (Lee et al.,
+    """A random sentence of each row stays as the query; the row becomes the view `to`, the passage (Lee et al.,
     2019, "Latent Retrieval for Weakly Supervised Open Domain Question Answering", §4; Chang et al., 2020, §3).
 
-    With odds `keep` the passage keeps the sentence, so that matching words are learned, too. Of a row with one sentence the first
-    half is the query and the second the passage. Frames follow, one in each view.
+    With probability `keep` the passage keeps the sentence, so that word overlap is learned, too. If a row has one sentence, its
+    first half is the query and its second half the passage. Put a frame in each view after it.
     """
 
     to: str = "passage"
@@ -30,7 +30,7 @@ class InverseCloze:
 
     def __post_init__(self) -> None:
         if not 0 <= self.keep <= 1:
-            raise RecipeError(f"inverse_cloze: keep is {self.keep}; expected a share of the rows, 0 to 1.")
+            raise RecipeError(f"inverse_cloze: keep is {self.keep}; expected a fraction of the rows, from 0 to 1.")
 
     @property
     def takes(self) -> frozenset[str]:
@@ -46,7 +46,7 @@ class InverseCloze:
         sentence = np.where(inside, rows["sentence"], -1)
         border = inside.copy()
         border[:, 1:] &= sentence[:, 1:] != sentence[:, :-1]
-        number = np.where(inside, np.cumsum(border, axis=1) - 1, -1)  # of its sentence, from 0 in every row
+        number = np.where(inside, np.cumsum(border, axis=1) - 1, -1)  # the number of its sentence, from 0 in every row
         count = border.sum(1)
         chosen = number == draw.integers("inverse_cloze", np.maximum(count, 1))[:, None]
         alone = before((length + 1) // 2, tokens.shape[1])
@@ -58,12 +58,12 @@ class InverseCloze:
 
 
 def without_text(rows: Rows) -> Rows:
-    """Rows without what belongs to the positions of their tokens."""
+    """Rows without the fields that refer to positions of tokens."""
     return rows.without("sentence", *(name for name in ("word_start",) if name in rows))
 
 
 def gathered(tokens: NDArray[np.int32], chosen: NDArray[np.bool_]) -> Rows:
-    """The chosen tokens of every row, side by side."""
+    """The chosen tokens of every row, adjacent."""
     row, column = where(chosen)
     length = np.bincount(row, minlength=len(tokens))
     found = np.zeros((len(tokens), max(int(length.max(initial=0)), 1)), np.int32)

@@ -1,4 +1,4 @@
-"""Choose what is hidden: tokens, words, n-grams or spans."""
+"""Choose the tokens to mask: single tokens, words, n-grams or spans."""
 
 from __future__ import annotations
 
@@ -26,26 +26,30 @@ UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "
 @register("edit", "mask")
 @dataclass(frozen=True)
 class Mask:
-    """Choose a share `rate` of each row: gives `masked` (B, L), and for spans `layers/span`, their numbers from 1.
+    """Mask a fraction `rate` of each row: gives `masked` (B, L), and for spans `layers/span`, their numbers from 1.
 
     `unit`: `token`; `whole_word` (BERT-wwm); `ngram` (ALBERT); `span` (SpanBERT); `spaced`, one token in `one_in` (XLNet);
-    `infill` (BART); `alternating`, spans of `mean` tokens (T5); `partition`, the row cut into spans (GPT-BERT); `fragment`, with
-    odds to `start` first or last (MASS); or a list such as `[token, phrase, entity]`, units marked by annotation layers (ERNIE).
-    Each is described in its file of `exercises/units`. `rate` may be a schedule: a step has that of the budget spent before it,
-    held-out texts the one of its end. `lengths` are those of n-grams and spans, counted in words unless `words` is false;
-    `count` limits n-grams by number; `power` makes frequent tokens rarer (XLM).
+    `infill` (BART); `alternating`, spans of `mean` tokens (T5); `partition`, the row cut into spans (GPT-BERT); `fragment`,
+    with the probabilities `start` of the first and the last position (MASS); or a list such as `[token, phrase, entity]`,
+    units marked by annotation layers (ERNIE). Each is described in its file of `exercises/units`. `rate` may be a schedule: a
+    step uses its value at the share of the budget spent before it, held-out texts its last value. `lengths` are those of
+    n-grams and spans, counted in words unless `words` is false; `count` limits n-grams by number; `power` makes frequent
+    tokens rarer (XLM).
 
-    `window: half` or a number of tokens that may be chosen (MASS for summaries: 64): each half or stretch of the row gets its due
-    of the number, chosen by itself (XLNet: 43 and 42 of 85).
+    `window`: `half`, or a number of maskable tokens (MASS for summaries: 64). Each half or stretch of the row gets its part of
+    the number and is masked independently (XLNet: 43 and 42 of 85).
 
-    `of` says what the share is counted of: `ordinary` tokens, or `all` tokens of the row, special ones included, as the
-    authors of BERT count (google-research/bert `create_pretraining_data.py`), or `words`: so many whole words are taken, all
-    alike and whatever their length (fairseq `mask_tokens_dataset.py`, `mask_whole_words`). `rounding` is to the `nearest`
-    number, at least one; `up` (SpanBERT, BART); `down` (MASS), which may be none; `stochastic`, ⌊rate·n + u⌋ as in RoBERTa
-    (fairseq); `independent`, every unit by a coin of its own (XLM, ERNIE). `most` caps the number. `spare` names what is never
-    chosen: `special` tokens, the `first` token (XLM), or `none`, as in fairseq; with `frequent` also every token but the ids
-    below that number, the most frequent where ids are sorted by frequency (CharacterBERT masks the 100,000 words of its output
-    alone). `static` masks are made by the source, which leaves the epoch out of the address of its rows.
+    `of` is what the fraction refers to: `ordinary` tokens; `all` tokens of the row, special ones included, as BERT's code counts
+    (google-research/bert `create_pretraining_data.py`); or `words`: that many whole words, each equally likely whatever its
+    length (fairseq `mask_tokens_dataset.py`, `mask_whole_words`).
+
+    `rounding`: to the `nearest` number, at least one; `up` (SpanBERT, BART); `down`, possibly to none (MASS); `stochastic`,
+    ⌊rate·n + u⌋ (RoBERTa, fairseq); `independent`, a coin for every unit (XLM, ERNIE). `most` caps the number.
+
+    `spare` names what is never masked: `special` tokens, the `first` token (XLM), or `none` (fairseq). `frequent` restricts
+    masking to the ids below that number, the most frequent ones if ids are sorted by frequency (CharacterBERT masks only the
+    100,000 words of its output). `static` masks are the same in every epoch: the source leaves the epoch out of the address of
+    its rows.
     """
 
     unit: UnitName | list[str] = "token"
@@ -68,7 +72,7 @@ class Mask:
     def __post_init__(self) -> None:
         for rate in [self.rate(share) for share in (0.0, 0.5, 1.0)] if callable(self.rate) else [self.rate]:
             if not 0 < rate <= 1:
-                raise RecipeError(f"mask: rate must be a share above 0 and at most 1, got {rate}.")
+                raise RecipeError(f"mask: rate must be above 0 and at most 1, got {rate}.")
         for name in ("most", "count", "one_in"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -80,26 +84,26 @@ class Mask:
         if not self.mean > 0:
             raise RecipeError(f"mask: mean must be above 0, got {self.mean}.")
         if self.start is not None and (set(self.start) - {"first", "last"} or sum(self.start.values()) > 1 + 1e-9):
-            raise RecipeError(f"mask: start gives odds to first and last that add up to at most 1, got {self.start}.")
+            raise RecipeError(f"mask: start.first and start.last must add up to at most 1, got {self.start}.")
         if self.frequent is not None and self.frequent < 1:
-            raise RecipeError(f"mask: frequent is the number of ids that may be chosen, 1 or more, got {self.frequent}.")
+            raise RecipeError(f"mask: frequent is the number of maskable ids; expected 1 or more, got {self.frequent}.")
         self._check_use()
         if self.lengths is not None:
             odds_of(self.lengths)
 
     def _check_use(self) -> None:
-        """Refuse arguments that the unit would not look at."""
+        """Refuse arguments that the unit does not use."""
         users = {
             "lengths": (self.lengths is not None, self._unit.lengths), "words": (not self.words, self._unit.words),
             "count": (self.count is not None, self.unit == "ngram"), "one_in": (self.one_in is not None, self.unit == "spaced"),
             "mean": (self.mean != 3.0, self.unit == "alternating"), "start": (bool(self.start), self.unit == "fragment"),
             "power": (bool(self.power), self.unit == "token"), "of: words": (self.of == "words", self.unit == "whole_word"),
-            "a rate that changes, for which texts would have to be cut again": (self.changes, self.unit != "alternating"),
+            "a scheduled rate, for which texts would have to be cut again": (self.changes, self.unit != "alternating"),
             "rounding: independent": (self.rounding == "independent", self._unit.independent),
         }
         for name, (given, used) in users.items():
             if given and not used:
-                raise RecipeError(f"mask: unit {self.unit} has no use for {name}; leave it out or take another unit.")
+                raise RecipeError(f"mask: unit {self.unit} does not use {name}; leave it out or choose another unit.")
 
     @cached_property
     def _unit(self) -> Unit:
@@ -111,7 +115,7 @@ class Mask:
         return callable(self.rate)
 
     def when(self, share: float) -> Mask:
-        """The same edit with the rate of the time when `share` of the budget is spent."""
+        """The same edit with the rate at a share of the budget."""
         return replace(self, rate=self.rate(share)) if callable(self.rate) else self
 
     @property
@@ -122,7 +126,7 @@ class Mask:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: before the frame no token is special."""
+        """Fields used if present: before the frame no token is special."""
         return frozenset({"special"} if self.spare == "special" and self._unit.unframed else ())
 
     @property
@@ -133,7 +137,7 @@ class Mask:
         if self.changes:
             return self.when(0.0)(rows, draw)
         shape = rows["tokens"].shape
-        if not shape[1]:  # in a block without a single token nothing is chosen, whatever the unit
+        if not shape[1]:  # a block without tokens has nothing to mask, whatever the unit
             return rows.having_all({name: np.zeros(shape, bool if name == "masked" else np.int32) for name in self.gives})
         free = self._free(rows)
         available = counted(free)
@@ -148,7 +152,7 @@ class Mask:
         return rows.having_all(choose(question) if self.window == "row" else in_windows(question, self.window, choose))
 
     def _free(self, rows: Rows) -> Bools:
-        """(B, L) the tokens that may be chosen."""
+        """(B, L) the maskable tokens."""
         free = before(rows["length"], rows["tokens"].shape[1])
         if self.spare == "special" and "special" in rows:
             free &= ~rows["special"]
@@ -171,7 +175,7 @@ class Mask:
         return (number if self.most is None else np.minimum(number, self.most)).astype(np.int64)
 
     def raw(self, length: int) -> int:
-        """How many tokens may come in so that at most `length` are left when every span is shown as one token."""
+        """How many tokens may enter so that at most `length` remain when every span is replaced by one token."""
         if self.unit != "alternating":
             return length
         tokens = np.arange(length, int(length / max(1 - self.rate, 0.05)) + 3)

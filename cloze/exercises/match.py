@@ -1,4 +1,4 @@
-"""Find the n-grams of a lexicon in each row: things beside the tokens, and which tokens they hold."""
+"""Find the n-grams of a lexicon in each row, and the tokens that each covers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cloze.rows import Rows
 @register("edit", "match")
 @dataclass(frozen=True)
 class Match:
-    """Every n-gram of the lexicon `table` in the row as it is shown, at most `most` of them at random (ZEN, Diao et al.,
-    2020, §2.1; sinovation/ZEN). After `corrupt` no n-gram can hold a masked token.
+    """Find every n-gram of the lexicon `table` in the row as it is shown; of more than `most`, a random choice (ZEN, Diao et al.,
+    2020, §2.1; sinovation/ZEN). After `corrupt` no n-gram covers a masked token.
 
     Gives `items/<give>` (B, R), ids of the lexicon, 0 for none, and `links/<give>` (B, E, 2), pairs of (column, item), -1 for
     none.

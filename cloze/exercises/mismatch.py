@@ -1,4 +1,4 @@
-"""Put a wrong text in the place of a companion, and ask whether the two belong together."""
+"""Replace a companion by a wrong text, with whether the two belong together as target."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cloze.rows import Rows
 @register("edit", "mismatch")
 @dataclass(frozen=True)
 class Mismatch:
-    """With odds `rate` the companion `wrong` stands in the place of the companion `of` (paraphrase
+    """With probability `rate`, replace the companion `of` by the companion `wrong` (paraphrase
     classification of Unicoder, Huang et al., 2019).
 
-    Gives the companion as it then is, and `targets/<set>` (B,): 1 for a pair that belongs together, 0 for a wrong one. A field
-    that only one of the two companions has is left out, because it would speak of another text.
+    Gives the resulting companion and `targets/<set>` (B,): 1 for a pair that belongs together, 0 for a wrong one. A field
+    that only one of the two companions has is dropped, because it would describe the other text.
     """
 
     of: str = "translation"
@@ -32,13 +32,13 @@ class Mismatch:
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
-            raise RecipeError(f"mismatch: rate is {self.rate}; expected a share from 0 to 1.")
+            raise RecipeError(f"mismatch: rate is {self.rate}; expected a number from 0 to 1.")
         if self.of == self.wrong:
             raise RecipeError(f"mismatch: of and wrong are both {self.of}; expected two companions.")
 
     @property
     def joins(self) -> tuple[str, ...]:
-        """Both companions: whatever is wanted of the row's tokens is wanted of theirs, as a frame may lay them beside it."""
+        """Both companions: they need every token-aligned field that the row needs, because a frame may join them to it."""
         return (self.of, self.wrong)
 
     @property
@@ -47,7 +47,7 @@ class Mismatch:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: a wrong text brings its language."""
+        """Fields used if present: a wrong text brings its language."""
         return frozenset(f"{name}.language" for name in self.joins)
 
     @property

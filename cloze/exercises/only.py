@@ -1,4 +1,4 @@
-"""Let later edits choose among the tokens of a companion alone."""
+"""Restrict later edits to the tokens of a companion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloze.rows import Rows, before
 @register("edit", "only")
 @dataclass(frozen=True)
 class Only:
-    """Only the tokens of the companion `of`, which ends the row, may be chosen by later edits: all others are special."""
+    """Mark all tokens as special except those of the companion `of`, which ends the row: later edits choose only among these."""
 
     of: str = "target"
 

@@ -26,30 +26,30 @@ _LOWEST = ((np.uint64(1) << np.arange(33, dtype=np.uint64)) - np.uint64(1)).asty
 @register("edit", "pair")
 @dataclass(frozen=True)
 class Pair:
-    """Cut a passage at a sentence border into A and B; with odds `rate`, the pair is `wrong`.
+    """Cut a passage at a sentence boundary into A and B; with probability `rate` the pair is `wrong`.
 
     BERT (Devlin et al., 2019, §3.1; google-research/bert `create_pretraining_data.py`): B comes from another document
     (`random_document`), whole sentences until A and B have the length that the passage was cut for; the cut is uniform over
-    inner sentence borders; what exceeds the room is dropped one token at a time from the longer segment, at its front or
-    back with equal odds. `swapped` (ALBERT, Lan et al., 2020, §3.1): B stands before A. A list, such as
-    `[swapped, random_document]` with rate 2/3 (StructBERT, Wang et al., 2020, §2.3), takes its members with equal odds.
+    inner sentence boundaries; excess tokens are dropped one at a time from the longer segment, at its front or back with
+    equal probability. `swapped` (ALBERT, Lan et al., 2020, §3.1): B stands before A. A list, such as
+    `[swapped, random_document]` with rate 2/3 (StructBERT, Wang et al., 2020, §2.3), takes its members with equal probability.
 
-    The label is `right` for a pair as it stands; the ways to be wrong have the other numbers, 0, 1, … in their order. A passage
-    of one sentence takes a random B and counts as wrong where that is a way to be wrong; elsewhere it stays one segment and
-    has no target, unless `alone: random_document` gives it a random B and the label of the first way (ALBERT's code, which
+    The label of a true pair is `right`; the ways to be wrong have the other numbers, 0, 1, … in order. A passage of one sentence
+    gets a random B and counts as wrong if `random_document` is one of the ways; otherwise it stays one segment and has no target,
+    unless `alone: random_document` gives it a random B and the label of the first way (ALBERT's code, which
     calls it swapped).
 
-    With `rate: 0` nothing is ever wrong and nothing is asked; a share `single` of the passages, and those of one sentence,
-    stay one segment. `cut: half` (ELECTRA, Clark et al., 2020, `build_pretraining_dataset.py`): A takes sentences up to half
-    of the length that the passage was cut for, and with odds of one half the sentence that goes beyond; `trim: end` cuts
-    both segments at their ends. `unit: sentence` (RoBERTa, Liu et al., 2019, §4.2): A and B are single sentences, what else the
-    passage holds is left out.
+    With `rate: 0` every pair is true and there is no target; a fraction `single` of the passages, and those of one sentence, stay
+    one segment. `cut: half` (ELECTRA, Clark et al., 2020, `build_pretraining_dataset.py`): A takes sentences up to half
+    of the length that the passage was cut for, and with probability 1/2 the sentence that crosses it; `trim: end` cuts
+    both segments at their ends. `unit: sentence` (RoBERTa, Liu et al., 2019, §4.2): A and B are single sentences, the
+    rest of the passage is dropped.
 
-    Gives `parts` (B, 2, 2), start and stop of both segments in tokens laid side by side, and, if `rate` > 0,
-    `targets/<set>` (B,), a target of the whole row; where a row may be left out also `positions/<set>` (B,), -1 for such a row.
+    Gives `parts` (B, 2, 2), start and stop of both segments, and, if `rate` > 0,
+    `targets/<set>` (B,), one target per row; if rows may lack a target also `positions/<set>` (B,), -1 for such rows.
 
     Differs: the sentences of a passage that a random B displaces are not put back for the next passage. With
-    `training.packing` a random B is no longer than what it displaces. Behind the sentence that goes beyond the half, all
+    `training.packing` a random B is no longer than what it displaces. After the sentence that crosses the half, all
     belong to B; ELECTRA's code still adds to A a later sentence that fits.
     """
 
@@ -67,7 +67,7 @@ class Pair:
 
     def __post_init__(self) -> None:
         if isinstance(self.wrong, list) and (not self.wrong or len(frozenset(self.wrong)) < len(self.wrong)):
-            raise RecipeError(f"pair: wrong lists ways to be wrong, each once, got {self.wrong}.")
+            raise RecipeError(f"pair: wrong lists each way to be wrong once, got {self.wrong}.")
         ways = len(self.ways)
         if not 0 <= self.right <= ways:
             raise RecipeError(f"pair: right is {self.right}; with {ways} ways to be wrong expected a number from 0 to {ways}.")
@@ -86,14 +86,14 @@ class Pair:
         return dict(zip(self.ways, others, strict=True))
 
     @property
-    def asks(self) -> bool:
-        """Whether the edit can give a wrong pair, and therefore asks which it was."""
+    def has_target(self) -> bool:
+        """Whether the edit can make wrong pairs, and therefore gives a target."""
         return bool(self.ways)
 
     @cached_property
     def joins(self) -> tuple[str, ...]:
-        """The companions whose text the row may hold."""
-        return ("distractor",) if self.asks and "random_document" in (*self.ways, self.alone) else ()
+        """The companions whose text the row may contain."""
+        return ("distractor",) if self.has_target and "random_document" in (*self.ways, self.alone) else ()
 
     @property
     def takes(self) -> frozenset[str]:
@@ -103,8 +103,8 @@ class Pair:
 
     @property
     def gives(self) -> frozenset[str]:
-        asked = {f"targets/{self.set}"} if self.asks else set[str]()
-        return frozenset({"parts"} | asked | ({f"positions/{self.set}"} if self.asks and not self.joins else set()))
+        made = {f"targets/{self.set}"} if self.has_target else set[str]()
+        return frozenset({"parts"} | made | ({f"positions/{self.set}"} if self.has_target and not self.joins else set()))
 
     def room(self, length: int) -> int:
         """A pair adds and removes nothing that the frame does not count."""
@@ -127,14 +127,14 @@ class Pair:
         if self.single:
             stays = coins[:, 1] < self.single * 2.0**32
             sizes[:, 0], sizes[:, 1], alone = np.where(stays, length, sizes[:, 0]), np.where(stays, 0, sizes[:, 1]), alone | stays
-        if not self.asks:
+        if not self.has_target:
             return rows.having(parts=self._trimmed(draw, length, begins, sizes))
         way = (coins[:, 2] < self.rate * 2.0**32).astype(np.int64)
         if len(self.ways) > 1:
             way *= 1 + below(draw.bits("pair.way"), len(self.ways))
         label = np.array([self.right, *self.labels.values()], np.int32).take(way)
-        asked = {} if self.joins else {f"positions/{self.set}": np.where(alone, -1, 0).astype(np.int32)}
-        kept = rows.without("sentence")  # of no use in a row of two texts
+        where = {} if self.joins else {f"positions/{self.set}": np.where(alone, -1, 0).astype(np.int32)}
+        kept = rows.without("sentence")  # meaningless in a row of two texts
         if self.joins:
             random = self.labels.get("random_document", -1)
             label = np.where(alone, np.int32(self.labels[self.ways[0]] if random < 0 else random), label)
@@ -146,7 +146,7 @@ class Pair:
             turned = (label == self.labels["swapped"]) & ~alone
             begins[turned], sizes[turned] = begins[turned, ::-1], sizes[turned, ::-1]
         parts = self._trimmed(draw, length, begins, sizes)
-        return kept.having_all({**asked, "parts": parts, f"targets/{self.set}": label})
+        return kept.having_all({**where, "parts": parts, f"targets/{self.set}": label})
 
     def _border(self, rows: Rows, bits: UInt32, last: NDArray[np.int32]) -> NDArray[np.int32]:
         """(B,) the sentence that B begins with."""
@@ -158,7 +158,7 @@ class Pair:
         return beyond + taken
 
     def _wanted(self, rows: Rows, length: Ints, size: Ints) -> Ints:
-        """(B,) the tokens that a random B is to have beside an A of `size`."""
+        """(B,) the tokens that a random B should have next to an A of `size`."""
         if self.unit == "sentence":
             return np.ones_like(length)
         target = rows["target_length"].astype(np.int64)
@@ -179,7 +179,7 @@ class Pair:
         return begins, sizes
 
     def _trimmed(self, draw: Draw, length: Ints, begins: Ints, sizes: Ints) -> Ints:
-        """`parts` (B, 2, 2) after dropping what exceeds the limit: from the longer segment (ties: from B), or at the ends."""
+        """`parts` (B, 2, 2) after dropping tokens beyond the limit: from the longer segment (ties: from B), or at the ends."""
         parts = np.empty((len(length), 2, 2), np.int64)
         if self.limit is not None:
             limit = np.minimum(length, self.limit) if self._within else np.int64(self.limit)

@@ -21,13 +21,13 @@ _FRAME = 3  # tokens that a frame adds to the second half: two [SEP] and the [CL
 @register("edit", "pair_half")
 @dataclass(frozen=True)
 class PairHalf:
-    """Cut the second half of each row at a sentence border: what lies before it is A, what follows is B (XLNet, Yang et al.,
+    """Cut the second half of each row at a sentence boundary: A comes before it, B after it (XLNet, Yang et al.,
     2019, §2.5; zihangdai/xlnet `data_utils.py`, `_split_a_and_b`).
 
-    The first half is running text and joins A, so that its tokens have the segment of A. With odds `elsewhere`, and where the
-    second half has no inner border, B is a stretch of the lane that begins with a sentence at a random place: whole sentences
-    that fill the half at least; then the longer of A and B loses its right end until both fit. Nothing is asked of the pair: the
-    authors write a label that nothing reads.
+    The first half is running text and joins A, so that its tokens have the segment of A. With probability `elsewhere`, and
+    if the second half has no inner boundary, B is a stretch of the lane that begins with a sentence at a random position: whole
+    sentences that fill at least the half; then the longer of A and B loses its right end until both fit. The pair has no target:
+    the authors write a label that nothing reads.
 
     Gives `parts` (B, 2, 2): start and stop of both segments. The halves are those of a row to which three tokens will be added.
 
@@ -39,11 +39,11 @@ class PairHalf:
 
     def __post_init__(self) -> None:
         if not 0 <= self.elsewhere <= 1:
-            raise RecipeError(f"pair_half: elsewhere is {self.elsewhere}; expected a share of the rows, 0 to 1.")
+            raise RecipeError(f"pair_half: elsewhere is {self.elsewhere}; expected a fraction of the rows, from 0 to 1.")
 
     @property
     def joins(self) -> tuple[str, ...]:
-        """The companion whose text the row may hold."""
+        """The companion whose text the row may contain."""
         return ("distractor",)
 
     @property

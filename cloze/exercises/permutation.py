@@ -18,12 +18,11 @@ from cloze.rows import Rows
 @register("order", "permutation")
 @dataclass(frozen=True)
 class Permutation:
-    """Give `order` (B, L): masked and special tokens in random order behind all others (Yang et al., 2019, §2.2).
+    """Give `order` (B, L): masked and special tokens in random order after all others (Yang et al., 2019, §2.2).
 
-    Ordinary tokens that are not masked come first, together: they see each other, and nothing of what is asked. `window`:
-    `row`, or `half`, where the halves of every row are permuted each by itself and the second sees all of the first, the first
-    nothing of the second (their code, where a row's first half is text that goes on and the second is read again), or a
-    number of tokens.
+    Ordinary tokens that are not masked come first, together: they see each other and no masked token. `window`: `row`; `half`,
+    where each half of a row is permuted by itself, the second half sees all of the first, and the first nothing of the second
+    (their code, where the first half of a row is running text and the second half is read again); or a number of tokens.
     """
 
     window: Literal["row", "half"] | Count = "row"
@@ -54,12 +53,13 @@ class Permutation:
 
 
 def ordered(window: NDArray[Any], chosen: NDArray[np.bool_], ranks: NDArray[Any]) -> NDArray[np.int32]:
-    """The order (B, L) of tokens in windows 0, 1, … (B, L): in each, those not chosen alike, then the chosen by `ranks`."""
+    """The order (B, L) of tokens in windows 0, 1, … (B, L): in each, first those not chosen, with one rank, then the chosen
+    by `ranks`."""
     # One key for all: the window, then whether chosen, then the rank; columns settle equal ranks.
     keys = (window.astype(np.int64) << 33) | np.where(chosen, (1 << 32) | ranks.astype(np.int64), 0)
     turn = np.argsort(keys, axis=1, kind="stable")
     place = np.empty(turn.shape, np.int32)
     np.put_along_axis(place, turn, np.broadcast_to(np.arange(turn.shape[1], dtype=np.int32), turn.shape), axis=1)
-    # How many tokens stand in earlier windows: the place that all context of a window shares.
+    # How many tokens earlier windows have: the rank that all context of a window shares.
     first = np.sum(window[:, None, :] < np.arange(int(window.max(initial=0)) + 1)[:, None], axis=2, dtype=np.int32)
     return np.where(chosen, place, np.take_along_axis(first, window.astype(np.int64), axis=1))

@@ -19,9 +19,9 @@ from cloze.rows import Rows
 @register("edit", "permute")
 @dataclass(frozen=True)
 class Permute:
-    """Put a share `rate` of the sentences, rounded up, into a random order among themselves (BART, Lewis et al., 2020, §2.2).
+    """Permute a fraction `rate` of the sentences, rounded up, among themselves (BART, Lewis et al., 2020, §2.2).
 
-    A separator between documents stays behind the sentence it follows. The order may come out as it was.
+    A separator between documents stays after the sentence it follows. The order may stay the same.
     """
 
     unit: Literal["sentence"] = "sentence"
@@ -29,7 +29,7 @@ class Permute:
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
-            raise RecipeError(f"permute: rate must be a share from 0 to 1, got {self.rate}.")
+            raise RecipeError(f"permute: rate must be from 0 to 1, got {self.rate}.")
 
     @property
     def takes(self) -> frozenset[str]:
@@ -37,7 +37,7 @@ class Permute:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: what a frame has inserted stays where it is."""
+        """Fields used if present: tokens inserted by a frame stay in place."""
         return frozenset({"special"})
 
     @property

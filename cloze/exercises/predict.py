@@ -1,4 +1,4 @@
-"""Decide what is asked: the masked tokens, the shuffled ones, the next or the previous token of every token, or every token."""
+"""Set the targets: the masked tokens, the shuffled ones, the next or the previous token, or every token."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cloze.rows import Rows, before, listed
 @register("edit", "predict")
 @dataclass(frozen=True)
 class Predict:
-    """Ask for tokens by place: gives `targets/<set>` and `positions/<set>`, (B, K), place -1 for none.
+    """Set the targets: gives `targets/<set>` and `positions/<set>`, (B, K), position -1 for none.
 
-    `masked`: the original token at every masked place; `shuffled` (StructBERT): at every place that `shuffle` moved. `next`: at
-    each token but the last, the token that follows; `previous`: at each but the first, the one before it (ELMo). `every`: every
-    ordinary token at its own place. `shift: 1` asks one place earlier, as a causal head does (GPT-BERT, Charpentier & Samuel,
-    2024); what stands first is then not asked.
+    `masked`: the original token at every masked position; `shuffled` (StructBERT): at every position that `shuffle` changed.
+    `next`: at each token except the last, the token that follows; `previous`: at each except the first, the token before it
+    (ELMo). `every`: every ordinary token at its own position. `shift: 1` predicts a token one position earlier, as a causal head
+    does (GPT-BERT, Charpentier & Samuel, 2024); the first token of a row then has no target.
     """
 
     what: Literal["masked", "shuffled", "next", "previous", "every"] = "masked"
@@ -31,7 +31,7 @@ class Predict:
 
     def __post_init__(self) -> None:
         if self.shift < 0 or (self.shift and self.what in ("next", "previous")):
-            raise RecipeError(f"predict: shift {self.shift} with what: {self.what}, which is asked one place away already.")
+            raise RecipeError(f"predict: shift {self.shift} with what: {self.what}, which is shifted by one position already.")
 
     @property
     def takes(self) -> frozenset[str]:
@@ -44,7 +44,7 @@ class Predict:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: after `corrupt`, targets are the original tokens."""
+        """Fields used if present: after `corrupt`, targets are the original tokens."""
         return frozenset({"original"})
 
     @property

@@ -10,16 +10,16 @@ from cloze.rows import Rows, before, counted, where
 
 
 def ordinary(rows: Rows) -> Bools:
-    """(B, L) the tokens of the text: all that are not special, if a frame has marked any."""
+    """(B, L) the tokens of the text: all that a frame has not marked as special."""
     inside = np.arange(rows["tokens"].shape[1], dtype=np.int32) < rows["length"][:, None]
     return inside & ~rows["special"] if "special" in rows else inside
 
 
 def by_key(rows: Rows, free: Bools, key: NDArray[np.int64]) -> Rows:
-    """The free tokens of each row sorted by `key` (B, L), 0 … L − 1, equal ones in their old order."""
+    """The free tokens of each row sorted by `key` (B, L), 0 … L − 1, equal ones in their original order."""
     width = free.shape[1]
     bits = width.bit_length()
-    keys = (np.where(free, key, width) << bits) | np.arange(width)  # a key over its column: numbers are sorted fastest
+    keys = (np.where(free, key, width) << bits) | np.arange(width)  # the key above the column: numbers are sorted fastest
     sources = np.sort(keys, axis=1) & ((1 << bits) - 1)
     index = np.broadcast_to(np.arange(width), free.shape).copy()
     index[free] = sources[before(counted(free), width)]
@@ -27,7 +27,7 @@ def by_key(rows: Rows, free: Bools, key: NDArray[np.int64]) -> Rows:
 
 
 def ordinals(free: Bools) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-    """Row, column and ordinal of every free token, and how many each row has."""
+    """Row, column and ordinal of every free token, and their number per row."""
     row, column = where(free)
     number = np.bincount(row, minlength=len(free))
     return row, column, slots(number), number

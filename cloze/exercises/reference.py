@@ -1,4 +1,4 @@
-"""Choose one of several texts that would all be right answers."""
+"""Choose one of several reference texts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from cloze.rows import Rows
 @register("edit", "reference")
 @dataclass(frozen=True)
 class Reference:
-    """Of the references of a record, which stand behind each other in the companion `of`, keep `any` one, drawn in every epoch,
-    or the `first`. A record with one reference keeps it.
+    """Keep one of the references of a record, which follow one another in the companion `of`: `any` one, drawn in every
+    epoch, or the `first`.
 
-    Drawing gives every record the same number of answers per epoch, however many references it has, and over the epochs shows
-    all of them.
+    A draw gives every record one target per epoch, however many references it has, and shows all of them over the epochs.
     """
 
     take: Literal["any", "first"] = "any"

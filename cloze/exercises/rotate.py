@@ -1,4 +1,4 @@
-"""Begin a text at a random token and go on with its start at its end."""
+"""Rotate a text: start at a random token and append its beginning at the end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from cloze.rows import Rows
 @register("edit", "rotate")
 @dataclass(frozen=True)
 class Rotate:
-    """Rotate a share `rate` of the rows to start at a token chosen uniformly (BART, Lewis et al., 2020, §2.2).
+    """Rotate a fraction `rate` of the rows to start at a token chosen uniformly (BART, Lewis et al., 2020, §2.2).
 
-    What a frame has inserted stays where it is.
+    Tokens inserted by a frame stay in place.
     """
 
     rate: Share = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
-            raise RecipeError(f"rotate: rate must be a share from 0 to 1, got {self.rate}.")
+            raise RecipeError(f"rotate: rate must be from 0 to 1, got {self.rate}.")
 
     @property
     def takes(self) -> frozenset[str]:
@@ -34,7 +34,7 @@ class Rotate:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: what a frame has inserted stays where it is."""
+        """Fields used if present: tokens inserted by a frame stay in place."""
         return frozenset({"special"})
 
     @property

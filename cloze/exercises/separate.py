@@ -1,4 +1,4 @@
-"""Show the two texts of a row apart, each in a view of its own."""
+"""Put the two texts of a row into separate views."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cloze.rows import Rows
 @register("edit", "separate")
 @dataclass(frozen=True)
 class Separate:
-    """The second text of each row becomes the view `to`; the first one stays. Frames follow, one in each view.
+    """The second text of each row becomes the view `to`; the first one stays. Put a frame in each view after it.
 
-    Either text has the room of a whole row.
+    Each text may fill a whole row.
     """
 
     to: str = "passage"
     _room: int | None = None
 
-    separates = True  # a frame that follows has one text in its view
+    separates = True  # a later frame has one text in its view
 
     @property
     def takes(self) -> frozenset[str]:
@@ -34,11 +34,11 @@ class Separate:
         return frozenset({f"{self.to}.tokens", f"{self.to}.length"})
 
     def room(self, room: int) -> int:
-        """What the two texts may have together: the source shortens the longest of them, here each is cut to its own room."""
+        """The tokens of both texts together: the source shortens the longer one; here each is cut to its own limit."""
         return 2 * room
 
     def at(self, room: int) -> Separate:
-        """The same where each text has `room` tokens."""
+        """The same edit with `room` tokens for each text."""
         return replace(self, _room=room)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:

@@ -1,4 +1,4 @@
-"""Put the tokens of a few short stretches into another order, to be put right again."""
+"""Shuffle the tokens of short stretches, to be restored."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Stretches = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 @register("edit", "shuffle")
 @dataclass(frozen=True)
 class Shuffle:
-    """Shuffle stretches of `size` tokens, a share `rate` of the text in all (StructBERT, Wang et al., 2020, §2.2).
+    """Shuffle stretches of `size` tokens, a fraction `rate` of the text in all (StructBERT, Wang et al., 2020, §2.2).
 
-    max(1, round(rate·n / size)) stretches of the n ordinary tokens, as far as there is room: never over each other, over a
-    masked or over a special token. A shuffle may leave the order as it was. Gives `tokens` as shown, keeps `original`, and
-    marks what it shuffled in `layers/shuffled`, the number of the stretch; `predict: shuffled` asks for those positions.
+    max(1, round(rate·n / size)) stretches of the n ordinary tokens, as many as fit: they overlap neither each other nor
+    masked or special tokens. A shuffle may leave the order unchanged. Gives `tokens` as shown, keeps `original`, and marks
+    shuffled tokens in `layers/shuffled` with the number of their stretch; `predict: shuffled` makes them targets.
     """
 
     size: Count = 3
@@ -35,7 +35,7 @@ class Shuffle:
         if self.size < 2:
             raise RecipeError(f"shuffle: size must be at least 2 tokens, got {self.size}.")
         if not 0 < self.rate <= 1:
-            raise RecipeError(f"shuffle: rate must be a share above 0 and at most 1, got {self.rate}.")
+            raise RecipeError(f"shuffle: rate must be above 0 and at most 1, got {self.rate}.")
 
     @property
     def takes(self) -> frozenset[str]:
@@ -43,7 +43,7 @@ class Shuffle:
 
     @property
     def optional(self) -> frozenset[str]:
-        """Fields read when they are there: after `corrupt`, the original tokens stay those."""
+        """Fields used if present: after `corrupt`, `original` is kept."""
         return frozenset({"original"})
 
     @property

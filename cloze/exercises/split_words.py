@@ -1,4 +1,4 @@
-"""Let words start at more pieces than the tokenizer says."""
+"""Mark further pieces as starts of words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SplitWords:
     character that is neither a mark nor a letter from a to z, in either case (google-research/albert
     `create_pretraining_data.py`, `_is_start_piece_sp`).
 
-    Gives `word_start` (B, L), which whole words, n-grams and spans go by. The marks are those of ASCII but for `'`, `<`, `=` and
+    Gives `word_start` (B, L), which whole words, n-grams and spans use. The marks are those of ASCII except `'`, `<`, `=` and
     `>`, which are foreign, as in that code.
     """
 
@@ -51,7 +51,7 @@ class SplitWords:
         """(V,) the ids that start a word."""
         spellings = needed(self.tokenizer, "split_words").spellings
         if not spellings:
-            raise RecipeError("split_words goes by how tokens are spelled, and this tokenizer does not say it.")
+            raise RecipeError("split_words needs the spelling of tokens, which this tokenizer does not provide.")
         mark = np.array([piece in _MARKS for piece in spellings])
         foreign = np.array([not _PLAIN.issuperset(piece.lower()) for piece in spellings])
         return np.asarray(mark & ("marks" in self.pieces) | foreign & ("foreign" in self.pieces))

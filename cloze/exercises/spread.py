@@ -19,12 +19,12 @@ Int64 = NDArray[np.int64]
 @register("edit", "spread")
 @dataclass(frozen=True)
 class Spread:
-    """Several rows of each record, which `owner` says, each with two parts.
+    """Make several rows of each record, each with two parts; `owner` is the record of a row.
 
-    `over: choices`: a row of the first text with each that the record offers; `column/<answer>` is 1 in the row of the
-    right one, else 0. `over: orders`: a row of the two texts in each order, for pairs that have none (Radford et al., 2018,
-    §3.3). It comes before the frame, and cuts each row to its room: the longer text loses its end. A batch has as many rows as
-    its records have; those of one record are always in one micro-batch.
+    `over: choices`: one row for the first text with each text that the record offers; `column/<answer>` is 1 in the row of the
+    right one, else 0. `over: orders`: one row for each order of the two texts, for pairs without an order (Radford et al., 2018,
+    §3.3). Put it before the frame; it cuts each row to its limit: the longer text loses its end. A batch has all rows of its
+    records; the rows of one record are always in one micro-batch.
     """
 
     over: Literal["choices", "orders"] = "choices"
@@ -32,7 +32,7 @@ class Spread:
     limit: Given[int | None] = None
 
     spreads = True
-    described: ClassVar = {"over": "over"}  # what task.json keeps of it, under which name
+    described: ClassVar = {"over": "over"}  # the arguments that task.json records, and their names there
 
     @property
     def takes(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Leave out frequent words by chance, and what is no word always."""
+"""Drop frequent words at random, and roles always."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from cloze.rows import Rows
 @register("edit", "subsample")
 @dataclass(frozen=True)
 class Subsample:
-    """Keep a word of frequency f with the chance √(t/f) + t/f, at most 1 (word2vec's and fastText's code); t is the `threshold`.
+    """Keep a word of frequency f with probability √(t/f) + t/f, at most 1 (word2vec's and fastText's code); t is the `threshold`.
 
-    `formula: paper` keeps with √(t/f) (Mikolov et al., 2013b, §2.3). `of` says what f is a share of: the `words` of the
-    vocabulary (word2vec) or all `tokens` of the corpus, unknown ones too (fastText). [UNK] and other roles never stay, so that
-    windows close over them; without a threshold that is all that happens. A row may come out empty.
+    `formula: paper` uses √(t/f) (Mikolov et al., 2013b, §2.3). f is relative to `of`: the `words` of the
+    vocabulary (word2vec) or all `tokens` of the corpus, unknown ones included (fastText). [UNK] and other roles are always
+    dropped, so that windows skip them; without a threshold nothing else is dropped. A row may become empty.
     """
 
     threshold: Positive | None = 1e-3
@@ -48,7 +48,7 @@ class Subsample:
 
     @cached_property
     def keep(self) -> NDArray[np.float64]:
-        """The chance of every id to stay (V,): 0 for roles."""
+        """The probability of keeping each id (V,): 0 for roles."""
         facts = needed(self.tokenizer, "subsample")
         chance = np.zeros(facts.size)
         words = np.setdiff1d(facts.ordinary, np.fromiter(facts.roles.values(), np.int64, len(facts.roles)))

@@ -1,4 +1,4 @@
-"""Say which token sums a row up, where it is not the first."""
+"""Choose the summary token of a row if it is not the first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloze.rows import Rows
 @register("edit", "summarise")
 @dataclass(frozen=True)
 class Summarise:
-    """The `first` or the `last` token of a row sums it up (GPT, XLNet: the last)."""
+    """The summary token of a row: its `first` or its `last` token (GPT, XLNet: the last)."""
 
     by: Literal["first", "last"] = "last"
 

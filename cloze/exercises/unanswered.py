@@ -1,4 +1,4 @@
-"""The place of the answer to a question in a row that does not have it."""
+"""The position of the answer to a question in a row that does not contain it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cloze.rows import Rows
 @register("edit", "unanswered")
 @dataclass(frozen=True)
 class Unanswered:
-    """A span that is asked for and not in the row is placed at the token that sums the row up (Devlin et al., 2019, §4.3).
+    """Place a span that is not in the row at the row's summary token (Devlin et al., 2019, §4.3).
 
-    The row's target must be 0, "not here"; one below 0 stays without a place. Comes after the frame, which inserts that token.
+    The row's target must be 0, "not here"; a target below 0 keeps no position. Put it after the frame, which inserts that token.
     """
 
     set: str = "answer"

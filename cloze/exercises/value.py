@@ -1,4 +1,4 @@
-"""Ask for the number, or the numbers, that a record came with."""
+"""Turn the numbers of a record into targets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloze.rows import Rows
 @register("edit", "value")
 @dataclass(frozen=True)
 class Value:
-    """The numbers of a record become what is asked of the whole row: `values/<set>`."""
+    """Turn the numbers of a record into targets of the whole row: gives `values/<set>`."""
 
     set: str = "label"
     column: str = "label"

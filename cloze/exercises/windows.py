@@ -1,4 +1,4 @@
-"""Ask for words from their neighbours: word2vec's windows."""
+"""Predict words from their neighbours: word2vec's windows."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Windows:
     Gives `targets/<set>` and `positions/<set>`.
 
     `shrink: uniform` draws each centre's own radius from 1 … `radius`, so that a word at distance d counts
-    (radius - d + 1) / radius; `none` takes all. `ask: context` asks at each centre for every word around it, one after another
-    (the paper, fastText's code); `centre` asks at every word around it for the centre: the same pairs in another order
-    (word2vec's code). `together` asks once for each centre, of all the words around it at once (CBOW): then `centers` and
-    `contexts` (B, K) name the pairs by their columns, -1 for none, and a centre without neighbours is not asked.
+    (radius - d + 1) / radius; `none` takes all. `ask: context` predicts at each centre every word around it, one after another
+    (the paper, fastText's code); `centre` predicts the centre at every word around it: the same pairs in another order
+    (word2vec's code). `together` predicts each centre once, from all words around it (CBOW): `centers` and `contexts` (B, K)
+    are then the columns of the pairs, -1 for none, and a centre without neighbours has no target.
     """
 
     radius: Count = 5
@@ -39,7 +39,7 @@ class Windows:
         if self.radius < 1:
             raise RecipeError(f"windows: radius {self.radius}; expected at least 1.")
         if self.together and self.ask != "centre":
-            raise RecipeError("windows: together asks for the centre. Write `ask: centre`, or leave out `together`.")
+            raise RecipeError("windows: together predicts the centre. Write `ask: centre`, or leave out `together`.")
 
     @property
     def takes(self) -> frozenset[str]:

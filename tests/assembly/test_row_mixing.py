@@ -75,8 +75,8 @@ def test_two_sets_asked_of_one_head_share_its_parameters(write: Write) -> None:
     assert first.head is second.head and (first.set, second.set) == ("main", "all")
 
 
-def test_rows_of_a_stream_are_neither_packed_nor_dealt(write: Write) -> None:
+def test_rows_of_a_stream_are_neither_packed_nor_mixed(write: Write) -> None:
     streams = ("corpus: {passages: {length: 32}}", "corpus: {streams: {length: 32}}")
-    assert "cannot be dealt" in message_of(lambda: load_recipe(write(streams, text=MIXED)))
+    assert "no mixing by row" in message_of(lambda: load_recipe(write(streams, text=MIXED)))
     path = write(("{passages: {length: 128}}", "{streams: {length: 128}}"), ("  batch: 32", "  batch: 32\n  packing: true"))
     assert "do not go together" in message_of(lambda: load_recipe(path))

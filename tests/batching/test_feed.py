@@ -203,9 +203,9 @@ def masking(rate: Any) -> Feed:
 
 
 def test_a_rate_that_changes_must_stay_a_share_and_must_not_change_the_room():
-    with pytest.raises(RecipeError, match=r"mask: rate must be a share above 0 and at most 1, got 1\.5"):
+    with pytest.raises(RecipeError, match=r"mask: rate must be above 0 and at most 1, got 1\.5"):
         Mask(rate=lambda share: 1.5 - share)
-    with pytest.raises(RecipeError, match="unit alternating has no use for a rate that changes"):
+    with pytest.raises(RecipeError, match="unit alternating does not use a scheduled rate"):
         Mask(rate=lambda share: 0.5, unit="alternating")
 
 

@@ -32,17 +32,17 @@ def mixed(odds: dict[str, float] | None = None) -> MixedFeed:
 
 def test_every_round_deals_rows_in_exact_proportion_and_counts_each_entrys_own_rows():
     deck = Deck({"a": 2, "b": 1}, seed=1)
-    entry, nth = deck.dealt(np.arange(30))
+    entry, nth = deck.entries(np.arange(30))
     assert np.bincount(entry.reshape(10, 3).ravel()).tolist() == [20, 10]
     assert all((np.bincount(turn, minlength=2) == [2, 1]).all() for turn in entry.reshape(10, 3))
     assert nth[entry == 0].tolist() == list(range(20)) and nth[entry == 1].tolist() == list(range(10))
-    later, later_nth = deck.dealt(np.arange(11, 17))
+    later, later_nth = deck.entries(np.arange(11, 17))
     assert later.tolist() == entry[11:17].tolist() and later_nth.tolist() == nth[11:17].tolist()
 
 
 def test_rows_ask_only_what_their_own_entry_asks():
     (part,) = mixed().parts([(0, np.arange(6))], [6])
-    entry, _ = Deck({"masked": 2, "causal": 1}, seed=5).dealt(np.arange(6))
+    entry, _ = Deck({"masked": 2, "causal": 1}, seed=5).entries(np.arange(6))
     width = part.arrays["tokens"].shape[1]
     assert set(part.arrays["positions/main"] // width) == set(np.flatnonzero(entry == 0))
     assert set(part.arrays["positions/following"] // width) == set(np.flatnonzero(entry == 1))
@@ -71,7 +71,7 @@ def test_a_rate_that_changes_is_followed_in_rows_that_are_dealt():
 
 def test_an_entrys_epochs_follow_on_each_other_whatever_the_other_entry_does():
     shared, alone = mixed(), next_feed()
-    entry, nth = shared.deck.dealt(np.arange(60))
+    entry, nth = shared.deck.entries(np.arange(60))
     parts = shared.parts([(0, np.arange(60))], [1] * 60)
     expected = [(e, r) for e in range(3) for r in range(7)]
     for number in np.flatnonzero(entry == 1):

@@ -98,7 +98,7 @@ def test_a_pair_moves_every_layer_of_the_distractor_along(passages, draw, facts)
 
 
 def test_wrong_ways_are_listed_once():
-    with pytest.raises(RecipeError, match="each once"):
+    with pytest.raises(RecipeError, match="each way to be wrong once"):
         Pair(wrong=["swapped", "swapped"])
 
 
@@ -150,7 +150,7 @@ def test_frame_takes_any_segment_numbers_and_one_for_the_last_token(draw, facts)
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"segments": [0, 1, 2]}, "3 segments for 2 parts"), ({"inputs": {"task": [0]}}, "1 ids for 2 parts"),
-    ({"inputs": {"task": "of_row"}}, "is for the language"),
+    ({"inputs": {"task": "of_row"}}, "is only for language"),
 ])
 def test_frame_refuses_numbers_that_do_not_fit_its_parts(arguments, message):
     with pytest.raises(RecipeError, match=message):
@@ -240,8 +240,8 @@ def test_delete_leaves_out_the_share_in_order(passages, draw, facts):
 
 
 @pytest.mark.parametrize("edit", [Permute, Rotate, Delete])
-def test_noises_refuse_rates_that_are_no_shares(edit):
-    with pytest.raises(RecipeError, match="rate must be a share"):
+def test_noises_refuse_rates_out_of_range(edit):
+    with pytest.raises(RecipeError, match="rate must be from 0 to 1"):
         edit(rate=1.5)
 
 
@@ -258,7 +258,7 @@ def test_predict_shifted_asks_one_place_before_each_masked_token(passages, draw,
 
 
 def test_predict_next_is_not_shifted_again():
-    with pytest.raises(RecipeError, match="asked one place away already"):
+    with pytest.raises(RecipeError, match="shifted by one position already"):
         Predict(what="next", shift=1)
 
 

@@ -86,7 +86,7 @@ def test_the_frame_lays_the_chosen_text_beside_the_row_with_its_language(draw: C
 
 
 def test_impossible_arguments_are_refused() -> None:
-    with pytest.raises(RecipeError, match=r"rate is 1\.5; expected a share"):
+    with pytest.raises(RecipeError, match=r"rate is 1\.5; expected a number"):
         Mismatch(rate=1.5)
     with pytest.raises(RecipeError, match="of and wrong are both next"):
         Mismatch(of="next", wrong="next")

@@ -65,5 +65,5 @@ def test_short_rows_stay_within_their_length(length: int) -> None:
 
 
 def test_a_share_beyond_all_rows_is_refused() -> None:
-    with pytest.raises(RecipeError, match="pair_half: elsewhere is 1.5; expected a share of the rows"):
+    with pytest.raises(RecipeError, match="pair_half: elsewhere is 1.5; expected a fraction of the rows"):
         PairHalf(elsewhere=1.5)

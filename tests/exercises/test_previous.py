@@ -30,5 +30,5 @@ def test_it_is_the_next_token_of_the_row_turned_round(draw: Any) -> None:
 
 
 def test_a_shift_is_refused() -> None:
-    with pytest.raises(RecipeError, match="one place away already"):
+    with pytest.raises(RecipeError, match="by one position already"):
         Predict(what="previous", shift=1)

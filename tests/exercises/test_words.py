@@ -48,7 +48,7 @@ def test_camembert_masks_a_share_of_the_words_and_skips_none(passages, draw, fac
 
 
 def test_a_number_of_words_is_for_whole_words_only():
-    with pytest.raises(RecipeError, match="no use for of: words"):
+    with pytest.raises(RecipeError, match="does not use of: words"):
         Mask(of="words")
 
 
@@ -113,5 +113,5 @@ def test_unknown_places_are_refused(at):
 
 def test_a_tokenizer_without_spellings_is_refused(draw, facts):
     rows = Rows({"tokens": np.array([[1]]), "length": np.array([1]), "word_start": np.array([[True]])})
-    with pytest.raises(RecipeError, match="goes by how tokens are spelled"):
+    with pytest.raises(RecipeError, match="needs the spelling of tokens"):
         SplitWords(tokenizer=facts)(rows, draw(1))

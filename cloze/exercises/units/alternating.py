@@ -1,4 +1,4 @@
-"""Text and noise in turn: both cut at random into the same number of parts."""
+"""Text and noise alternate: both are cut at random into the same number of parts."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
 
 
 def spans_in(noise: Ints, tokens: Ints, mean: float) -> Ints:
-    """How many spans hold so much noise; halves are rounded to even, as the authors do."""
+    """The number of spans for this much noise; halves are rounded to even, as the authors do."""
     return np.minimum(np.where(noise > 0, np.maximum(np.rint(noise / mean), 1), 0).astype(np.int64), tokens - noise)
 
 
 def _cut(items: Ints, parts: Ints, question: Question, name: str) -> Ints:
-    """Where each part stops when `items` (B,) are cut into `parts` (B,), every way alike; listed row by row."""
+    """Where each part stops when `items` (B,) are cut into `parts` (B,), each way equally likely; listed row by row."""
     width = max(int(items.max(initial=0)), 1)
     inner = np.arange(width) < (items - 1)[:, None]
     borders = exactly(np.maximum(parts - 1, 0), inner, question.draw.bits(f"mask.{name}", width))

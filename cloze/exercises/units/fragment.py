@@ -12,8 +12,8 @@ from cloze.rng import below
 
 
 def choose(question: Question) -> dict[str, NDArray[Any]]:
-    """One fragment (MASS, Song et al., 2019, §3.1): at the start with odds `first`, at the end with odds `last`, else
-    anywhere alike (microsoft/MASS `restricted_mask_sent`)."""
+    """One fragment (MASS, Song et al., 2019, §3.1): at the start with probability `first`, at the end with probability
+    `last`, else uniformly anywhere (microsoft/MASS `restricted_mask_sent`)."""
     mask, draw, free = question.mask, question.draw, question.free
     room = np.count_nonzero(free, axis=1) - question.number
     begin = below(draw.bits("mask.start"), room + 1)

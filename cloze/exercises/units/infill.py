@@ -1,4 +1,4 @@
-"""Spans that may be empty and may overlap, to be shown as one token each."""
+"""Spans that may be empty and may overlap, each to be replaced by one token."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LENGTHS = {"poisson": 3.0}
 def choose(question: Question) -> dict[str, NDArray[Any]]:
     """Text infilling (BART, Lewis et al., 2020, §2.2; fairseq `denoising_dataset.py`, `add_whole_word_mask`).
 
-    Lengths are drawn until they add up to the number, the last is trimmed. Each that is not empty starts at a word of its
-    own and covers that many words, or as many as there are; one that starts inside another is part of it. `layers/insert`
-    says how many empty spans stand before a token.
+    Lengths are drawn until they add up to the number; the last is trimmed. Each non-empty span starts at a word of its own and
+    covers that many words, or as many as there are; a span that starts inside another becomes part of it. `layers/insert` is the
+    number of empty spans before a token.
 
-    Differs: an empty span never stands behind the last token; one seeded generator draws everything.
+    Differs: an empty span never follows the last token; one seeded generator draws everything.
     """
     draw, free, words = question.draw, question.free, question.words
     lengths, used = _lengths(question)
@@ -58,7 +58,7 @@ def _lengths(question: Question) -> tuple[NDArray[np.int64], Bools]:
 
 
 def _inserts(number: NDArray[np.int64], stays: Bools, question: Question) -> NDArray[np.int32]:
-    """(B, L) how many of `number` (B,) further tokens go before each token that stays: every arrangement alike."""
+    """(B, L) how many of `number` (B,) further tokens go before each remaining token: every arrangement is equally likely."""
     survivors = counted(stays)
     number = np.where(survivors > 0, number, 0)
     positions = np.maximum(survivors + number - 1, 0)

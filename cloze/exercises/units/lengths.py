@@ -1,4 +1,4 @@
-"""How long a span is: a distribution over 0, 1, 2, … and the draw from it."""
+"""The length of spans: a distribution over 0, 1, 2, … and draws from it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cloze.rng import UInt32
 LengthLaw = dict[str, float | dict[str, float]]
 
 _LONGEST = 100_000  # words or tokens of a span: longer than any row
-_SMALLEST = 1e-7  # what fairseq leaves out of a Poisson tail
+_SMALLEST = 1e-7  # the tail of a Poisson distribution that fairseq drops
 
 
 def odds_of(law: Mapping[str, Any]) -> NDArray[np.float64]:
-    """The odds of the lengths 0, 1, 2, …; they add up to 1.
+    """The probabilities of the lengths 0, 1, 2, …
 
     `geometric` (SpanBERT, Joshi et al., 2020, §3.1): p·(1−p)ⁿ⁻¹ on 1 … longest, renormalised. `inverse` (XLNet, ALBERT):
-    in proportion to 1/n on 1 … longest. `poisson` (BART): the mean; length 0 is possible. Numbers as keys: the odds
-    themselves, renormalised. Errors: `RecipeError` for anything else.
+    in proportion to 1/n on 1 … longest. `poisson` (BART): the mean; length 0 is possible. Numbers as keys: the
+    probabilities themselves, renormalised. Errors: `RecipeError` for anything else.
     """
     return _odds(tuple((str(k), tuple(sorted(v.items())) if isinstance(v, Mapping) else v) for k, v in law.items()))
 
@@ -39,7 +39,7 @@ def _odds(law: tuple[tuple[str, Any], ...]) -> NDArray[np.float64]:
     else:
         odds = _named(law)
     if not odds.sum() > 0 or odds.min() < 0:
-        raise RecipeError(f"lengths: {dict(law)} are not odds; expected numbers that are not negative, one at least above 0.")
+        raise RecipeError(f"lengths: {dict(law)} are not probabilities; expected numbers of 0 or more, at least one above 0.")
     return np.asarray(odds / odds.sum())
 
 
@@ -48,7 +48,7 @@ def _named(law: tuple[tuple[str, Any], ...]) -> NDArray[np.float64]:
     name, given = law[0] if len(law) == 1 else ("", 0)
     if name not in known:
         way_out = f"{nearest(name, known)} Or numbers: {{1: 0.8, 2: 0.1, 3: 0.1}}."
-        raise RecipeError(f"lengths: expected one law or odds by length, got {dict(law)}. {way_out}")
+        raise RecipeError(f"lengths: expected one law or probabilities by length, got {dict(law)}. {way_out}")
     values = dict(given) if isinstance(given, tuple) else {"mean" if name == "poisson" else "longest": given}
     if set(values) != known[name]:
         raise RecipeError(f"lengths.{name}: expected {', '.join(sorted(known[name]))}, got {', '.join(values) or 'nothing'}.")

@@ -1,4 +1,4 @@
-"""Runs of one to a few words, from starts in random order, never over each other."""
+"""N-grams of a few words that start in random order and do not overlap."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LENGTHS = {"inverse": 3.0}
 def choose(question: Question) -> dict[str, NDArray[Any]]:
     """N-grams of whole words (ALBERT, Lan et al., 2020, §3.1; google-research/albert `create_pretraining_data.py`).
 
-    Start words in random order, a length drawn for each; one that exceeds what is left is tried shorter; one that meets an
-    earlier n-gram is skipped. `count` limits the n-grams instead of the tokens.
+    Start words come in random order, each with a random length; an n-gram that exceeds the remaining number is shortened; one
+    that overlaps an earlier n-gram is skipped. `count` limits the n-grams instead of the tokens.
 
-    Differs: an n-gram never runs over a special token; the authors' code goes on with the next segment.
+    Differs: an n-gram never crosses a special token; the authors' code continues in the next segment.
     """
     mask, draw = question.mask, question.draw
     odds = odds_of(mask.lengths or LENGTHS)

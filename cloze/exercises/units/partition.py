@@ -1,4 +1,4 @@
-"""The whole row cut into spans of drawn lengths, and some of them chosen."""
+"""Cut the whole row into spans of random lengths and choose some of them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     """Spans of tokens that follow one another without a gap (GPT-BERT, Charpentier and Samuel, 2024; ltgoslo/gpt-bert
     `dataset.py`).
 
-    They come in random order and are masked whole until the number is reached, so the last may exceed it.
+    They are masked whole, in random order, until the number is reached, so the last may exceed it.
 
     Differs: in the code, tokens masked in an earlier epoch are less likely to be masked again.
     """
     mask, draw, free = question.mask, question.draw, question.free
     count, width = free.shape
     lengths = np.maximum(drawn(odds_of(mask.lengths or LENGTHS), draw.bits("mask.length", width)), 1)
-    begins = np.zeros((count, width + 1), bool)  # by the ordinal of a token among those that may be chosen
+    begins = np.zeros((count, width + 1), bool)  # by the ordinal of a token among the maskable ones
     np.put_along_axis(begins, np.minimum(np.cumsum(lengths, axis=1) - lengths, width), True, axis=1)
     begins = np.take_along_axis(begins, np.maximum(np.cumsum(free, axis=1) - 1, 0), axis=1) & free
     span = np.maximum(np.cumsum(begins, axis=1) - 1, 0)

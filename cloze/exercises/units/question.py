@@ -1,4 +1,4 @@
-"""What a unit of masking is asked, what it answers, and what most units need for it."""
+"""What a unit of masking receives and returns, and what most units need to compute it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEVER = np.uint32(0xFFFFFFFF)
 
 
 class Options(Protocol):
-    """What units read of the arguments of `mask`."""
+    """The arguments of `mask` that units read."""
 
     @property
     def unit(self) -> str | list[str]: ...
@@ -79,7 +79,7 @@ class Question:
 
     @cached_property
     def words(self) -> Words:
-        """The words, whose number is what units of several words count."""
+        """The words, which units of several words count."""
         return words_of(self.free, self.starts)
 
 
@@ -87,8 +87,8 @@ class Question:
 class Unit:
     """One way to choose: `choose` gives `masked` and the `marks` by full name, and reads the fields it `needs`.
 
-    `words`: it counts words, or tokens if the recipe says so; `by_words`: its share is one of words, too; `lengths`: its
-    spans have lengths; `independent`: it can draw each of its units by a coin; `unframed`: it usually stands before the frame.
+    `words`: it counts words, or tokens if the recipe says so; `by_words`: its rate may refer to words; `lengths`: its spans have
+    lengths; `independent`: it can draw each of its units by a coin; `unframed`: it usually comes before the frame.
     """
 
     choose: Callable[[Question], dict[str, NDArray[Any]]]
@@ -104,7 +104,7 @@ class Unit:
 def exactly(number: Ints, free: Bools, bits: UInt32) -> Bools:
     """Choose exactly `number` (B,) of the `free` positions (B, L) of each row by random `bits` (B, L).
 
-    Each place gets a unique key, random high bits over the column, so there are no ties; the number-th smallest key of a
+    Each position gets a unique key, random high bits over the column, so there are no ties; the number-th smallest key of a
     row is its threshold.
     """
     keys = keyed(free, bits)
@@ -121,7 +121,7 @@ def exactly(number: Ints, free: Bools, bits: UInt32) -> Bools:
 
 
 def keyed(exists: Bools, bits: UInt32) -> UInt32:
-    """(B, N) keys that sort the positions that exist into a random order, without ties, before all others."""
+    """(B, N) keys that sort the existing positions into a random order, without ties, before all others."""
     width = exists.shape[1]
     low = np.uint32((1 << max(width - 1, 1).bit_length()) - 1)
     keys = bits & ~low
@@ -133,7 +133,7 @@ def keyed(exists: Bools, bits: UInt32) -> UInt32:
 def sized(free: Bools, word_start: Bools) -> tuple[Bools, Ints, Ints]:
     """Where the words among the free tokens start, each token's word (B, L), and the tokens of each word (B, W).
 
-    A word never crosses a place that may not be chosen: the first free place after one starts a word.
+    A word never crosses a position that is not free: the first free position after it starts a word.
     """
     count = len(free)
     starts = free & word_start
@@ -146,7 +146,7 @@ def sized(free: Bools, word_start: Bools) -> tuple[Bools, Ints, Ints]:
 
 
 def words_of(free: Bools, word_start: Bools) -> Words:
-    """The words among the free tokens and where they stand."""
+    """The words among the free tokens and their columns."""
     starts, word, sizes = sized(free, word_start)
     count, words = sizes.shape
     first = np.full((count, words), free.shape[1], np.int64)
@@ -160,7 +160,7 @@ def words_of(free: Bools, word_start: Bools) -> Words:
 
 
 def columns_of(chosen: Bools) -> Ints:
-    """(B, M) the columns of the true positions of each row in order; what lies beyond their number is 0."""
+    """(B, M) the columns of the true positions of each row in order; columns beyond their number are 0."""
     column, number = where(chosen)[1], counted(chosen)
     columns = np.zeros((len(chosen), max(int(number.max(initial=0)), 1)), np.int64)
     columns[before(number, columns.shape[1])] = column
@@ -173,7 +173,7 @@ def slots(number: Ints) -> Ints:
 
 
 def numbered(masked: Bools, begins: Bools) -> NDArray[np.int32]:
-    """(B, L) the number of each masked token's span from 1, 0 outside. A span begins where told, and after a gap."""
+    """(B, L) the number of each masked token's span from 1, 0 outside. A span begins where `begins` is true, and after a gap."""
     begins = begins & masked
     begins[:, 0] |= masked[:, 0]
     begins[:, 1:] |= masked[:, 1:] & ~masked[:, :-1]

@@ -1,4 +1,4 @@
-"""Spans with text around each in proportion to its length."""
+"""Spans, each surrounded by text in proportion to its length."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     """One token in `one_in`, exactly (XLNet, Yang et al., 2019, §2.3; zihangdai/xlnet `data_utils.py`, `_sample_mask`).
 
     From left to right: a length n, a stretch of n·one_in tokens, and in it at a random offset, from the next start of a
-    word on, n tokens. What is missing at the end is filled with single tokens at random.
+    word on, n tokens. The remainder at the end is filled with random single tokens.
     """
     mask, draw, free = question.mask, question.draw, question.free
     odds = odds_of(mask.lengths or LENGTHS)
@@ -28,7 +28,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
     goal = question.number
     following = _next_start(question)
     cursor, chosen = np.argmax(free, axis=1), np.zeros(count, np.int64)
-    end = width - np.argmax(free[:, ::-1], axis=1)  # behind the last token that may be chosen
+    end = width - np.argmax(free[:, ::-1], axis=1)  # after the last maskable token
     change = np.zeros((count, width + 1), np.int64)
     active, turn = np.flatnonzero(goal > 0), 0
     while len(active):
@@ -52,7 +52,7 @@ def choose(question: Question) -> dict[str, NDArray[Any]]:
 
 
 def _next_start(question: Question) -> NDArray[np.int64]:
-    """(B, L + 1) the first column from here on at which a word starts; L where none does."""
+    """(B, L + 1) the first column from here on at which a word starts; L if none does."""
     free = question.free
     width = free.shape[1]
     column = np.where(free & question.starts, np.arange(width), width)

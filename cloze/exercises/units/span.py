@@ -18,7 +18,7 @@ LENGTHS = {"geometric": {"p": 0.2, "longest": 10.0}}
 def choose(question: Question) -> dict[str, NDArray[Any]]:
     """Spans of words (SpanBERT, Joshi et al., 2020, §3.1; facebookresearch/SpanBERT `masking.py`).
 
-    Again and again a length and an anchor token are drawn; an anchor already masked is dropped; the span begins with the
+    Lengths and anchor tokens are drawn repeatedly; an anchor that is masked already is dropped; the span begins with the
     anchor's word, covers that many words and stops when the number is reached, in the middle of a word if need be. Spans
     that overlap or touch are one.
     """

@@ -1,4 +1,4 @@
-"""Single tokens: exactly so many, each on its own, or rare ones more often."""
+"""Single tokens: an exact number, independent draws, or rare tokens more often."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cloze.exercises.units.question import Bools, Question, exactly
 
 
 def choose(question: Question) -> dict[str, NDArray[Any]]:
-    """Exactly `number` tokens; with `rounding: independent` every token by a coin of its own; with `power` without
-    replacement in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`).
+    """Exactly `number` tokens; with `rounding: independent` a coin for every token; with `power` without replacement
+    in proportion to count^−power (XLM, Conneau & Lample, 2019, `sample_alpha`).
 
-    Differs: XLM draws that number from the whole batch, here it is drawn from each row.
+    Differs: XLM draws that number from the whole batch; here each row has its own.
     """
     mask, free = question.mask, question.free
     bits = question.draw.bits("mask", free.shape[1])

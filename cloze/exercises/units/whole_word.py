@@ -13,17 +13,17 @@ from cloze.exercises.units.question import Bools, Question, exactly, keyed, size
 def choose(question: Question) -> dict[str, NDArray[Any]]:
     """Whole words in random order; a word longer than what is left is skipped (BERT-wwm, google-research/bert).
 
-    With `of: words` the number is one of words, every choice of so many is alike and none is skipped (CamemBERT, Martin et
+    With `of: words` the number counts words, every choice is equally likely and none is skipped (CamemBERT, Martin et
     al., 2020, §3.2; fairseq `mask_tokens_dataset.py`).
     """
     return {"masked": _whole(question, question.rows["word_start"])}
 
 
 def choose_layers(question: Question) -> dict[str, NDArray[Any]]:
-    """Units that the layers mark, each whole: 0 outside, 1 the start of a unit, 2 inside (ERNIE, Sun et al., 2019, §3.2).
+    """Whole units that the layers mark: 0 outside, 1 the start of a unit, 2 inside (ERNIE, Sun et al., 2019, §3.2).
 
-    The first name says what stands outside all layers, `token` or `whole_word`; of layers that mark the same token the
-    last one named holds.
+    The first name is the unit outside all layers, `token` or `whole_word`; if layers mark the same token, the last one named
+    applies.
     """
     rows = question.rows
     base, *layers = list(question.mask.unit)

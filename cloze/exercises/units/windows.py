@@ -1,4 +1,4 @@
-"""Choose in each stretch of a row by itself."""
+"""Choose independently in each stretch of a row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Chosen = dict[str, NDArray[Any]]
 def in_windows(question: Question, window: str | int, choose: Callable[[Question], Chosen]) -> Chosen:
     """Halves of each row, or stretches of `window` free tokens; the numbers of the windows add up to the row's.
 
-    What does not come out even falls to the earlier windows (XLNet: 43 and 42 of 85).
+    A remainder goes to the earlier windows (XLNet: 43 and 42 of 85).
     """
     free, number = question.free, question.number
     columns = np.arange(free.shape[1])
@@ -39,7 +39,7 @@ def in_windows(question: Question, window: str | int, choose: Callable[[Question
         chosen = choose(replace(question, free=own, number=part, draw=draw))
         for name, value in chosen.items():
             old = found.get(name, np.zeros_like(value))
-            if name == "layers/span":  # spans are numbered on from the windows before
+            if name == "layers/span":  # span numbers continue from the earlier windows
                 value = np.where(value > 0, value + old.max(axis=1, initial=0)[:, None], 0)
             found[name] = old | value if value.dtype == bool else old + value
     return found
