@@ -44,7 +44,6 @@ class Form(Protocol):
 @register("edit", "answer")
 @dataclass(frozen=True)
 class Answer:
-<<<<<<< HEAD
     """Make the decoder's targets from `what`: the `whole` text (BART), the `masked` tokens (MASS), or the `spans`, each after
     its sentinel (T5); with `of`, from the whole text of a companion such as `translation`.
 
@@ -55,18 +54,6 @@ class Answer:
 
     `frame: reading` lets the checkpoint that the recipe starts from decide how the companion is written: by its decoder, in gaps
     after the text, or as a continuation of it; the edit is replaced by all that this needs.
-=======
-    """Make a target text for the decoder: the `whole` text (BART), the `masked` tokens (MASS), or the `spans`, each after
-    its sentinel (T5); with `of`, the whole text of a companion such as `translation`.
-
-    Put it before the edits that change the text; after `corrupt` without infill, it uses the original tokens. `frame` is
-    put around the target. The decoder reads the target shifted right, after `start`, a role. With `previous`, it reads at
-    every position the token that precedes it in the text (MASS). `positions: original` gives the decoder the positions of
-    those tokens in the text instead of 0, 1, 2, … `longest` cuts the target.
-
-    `frame: reading` uses the way in which the recipe's checkpoint writes the companion: with its decoder, by filling
-    masks after the text, or by continuing the text. It includes the frame of the text and everything else that is needed.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
 
     Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_positions/<set>` (B, T), -1 for none.
     """

@@ -14,19 +14,11 @@ from cloze.rows import Rows
 @register("edit", "arcs")
 @dataclass(frozen=True)
 class Arcs:
-<<<<<<< HEAD
     """Turn the tree of a record into targets: `targets/<heads>` and, for the relations, `targets/<set>`.
 
     Both stand at the first token of every word in the row, because each word may be the head of another; a word whose head is
     outside the row or whose relation is unknown has weight 0. A head is 0 for the root, n for the n-th word of the row. Put it
     before `frame`, so that the positions move with the tokens.
-=======
-    """Turn the tree of a record into targets: `targets/<heads>`, and `targets/<set>` for the relations.
-
-    Both are at the first token of every word that is read, because each may be the head of another. A word whose head is
-    not read or whose relation is unknown has weight 0. A head is 0 for the root, n for the n-th word of the row. Put it
-    before the frame, so that the positions move with the tokens.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     set: str = "label"

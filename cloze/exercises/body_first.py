@@ -15,18 +15,12 @@ from cloze.rows import Rows, before
 @register("edit", "body_first")
 @dataclass(frozen=True)
 class BodyFirst:
-    """Make the companion `lead`, a sentence from the beginning of the row's document, the query; the row becomes the view
-    `to`, the passage (body-first selection: Chang et al., 2020, "Pre-training Tasks for Embedding-based Large-scale
-    Retrieval", §3).
+    """The companion `lead`, a sentence from the beginning of the row's document, is the query; the row becomes the view `to`, the
+    passage (body-first selection: Chang et al., 2020, "Pre-training Tasks for Embedding-based Large-scale Retrieval", §3).
 
-<<<<<<< HEAD
     The source gives the companion: `passages: {lead: 5}`. The sentence is removed from the passage.
     If a row consists of this sentence alone, its first half is the query and its second half the passage. Put a frame in each
     view after it.
-=======
-    The source provides the companion: `passages: {lead: 5}`. The query is removed from its passage. If a row consists of
-    this sentence only, its first half is the query and its second half the passage. Frames follow, one in each view.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     to: str = "passage"

@@ -17,21 +17,12 @@ from cloze.rows import Rows, where
 @register("edit", "boundaries")
 @dataclass(frozen=True)
 class Boundaries:
-<<<<<<< HEAD
     """The targets of the span boundary objective (SpanBERT, Joshi et al., 2020, §3.2; `masking.py`, `span_masking`).
 
     Gives, for every token of every masked span, `targets/<set>`, the original token, with `positions/<set>`, the column before
     the span; and `targets/<set>_right`, the token's number in the span from 1, with `positions/<set>_right`, the column after
     the span; all (B, K), position -1 for none. A span at the first or last token of the text has no targets, and each span has
     at most `most`, its first tokens. Adjacent masked tokens are one span.
-=======
-    """Make the targets of the span boundary objective (SpanBERT, Joshi et al., 2020, §3.2; `masking.py`, `span_masking`).
-
-    For every token of every masked span, it gives `targets/<set>`, the original token, with `positions/<set>`, the column
-    before the span; and `targets/<set>_right`, the token's number in the span from 1, with `positions/<set>_right`, the
-    column after the span. All are (B, K), with position -1 for none. A span at the first or last token of the text has no
-    targets, and of each span at most the first `most` tokens have. Adjacent masked tokens form one span.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     most: Count | None = None

@@ -12,11 +12,7 @@ from cloze.rows import Rows
 @register("edit", "copy")
 @dataclass(frozen=True)
 class Copy:
-<<<<<<< HEAD
     """Make a view `to` with all fields that the main view holds at this point; later edits address it by `in: <to>`."""
-=======
-    """Copy the current main view to a view `to`; later edits address it by `in: <to>`."""
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
 
     to: str
 

@@ -23,7 +23,6 @@ from cloze.rows import Inserted, Rows, listed, where
 class Corrupt:
     """Show `[MASK]`, a random token or the token itself at masked positions, with the given probabilities (BERT §3.1: 80/10/10).
 
-<<<<<<< HEAD
     Gives `tokens` as shown and keeps `original`. `per: word` and `per: span` (SpanBERT) make one draw for all masked pieces
     of a word or of a span. `replacements` are `uniform` over the ordinary ids, or drawn by their frequency in the corpus
     (`frequency`, SpanBERT); `frequent` draws only from the ids below that number (CharacterBERT).
@@ -31,18 +30,8 @@ class Corrupt:
     `infill` shortens the row: a span becomes one token, `one_mask` (BART, mask or random token; empty spans, too) or a
     sentinel of its own (`sentinels`, T5). Of the empty spans of a row, the fraction `random`, rounded up, becomes random tokens
     (fairseq `add_insertion_noise`). The field `masked` no longer exists then, so `answer` comes before.
-=======
-    Gives `tokens` as shown and keeps `original`. `per: word` and `per: span` (SpanBERT) make one draw for all masked
-    pieces of a word or of a span. `replacements` are `uniform` over the ordinary ids, or drawn by their frequency in the
-    corpus (`frequency`, SpanBERT). `frequent` draws only from the ids below that number (CharacterBERT).
 
-    `infill` shortens the row: a span becomes one token. With `one_mask` it is chosen by the odds of mask and random, and
-    empty spans become one too (BART); with `sentinels`, each span has its own sentinel (T5). Of the empty spans of a row,
-    the share `random`, rounded up, shows a random token (fairseq `add_insertion_noise`). The masked tokens are then gone,
-    so put `answer` before it.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
-
-    Differs: random tokens are uniform over the ordinary ids; the authors' code also draws special ids.
+    Differs: random tokens are uniform over the ordinary ids; the authors' code draws special ids too.
     """
 
     mask: Share = 0.8

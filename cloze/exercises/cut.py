@@ -16,16 +16,9 @@ from cloze.rows import Rows, where
 @register("edit", "cut")
 @dataclass(frozen=True)
 class Cut:
-<<<<<<< HEAD
     """Make a view `to` of the masked tokens of the view `of` (InfoWord, Kong et al., 2020, §4: an n-gram and its sentence).
 
     It reads `of` by name, so it belongs in the main view; a `frame` with `in: <to>` may follow.
-=======
-    """Make a view `to` of the masked tokens of the view `of`, one after another (InfoWord, Kong et al., 2020, §4: an
-    n-gram and its sentence).
-
-    It reads `of` by name, so it works in the main view. A `frame` with `in: <to>` may follow.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     to: str

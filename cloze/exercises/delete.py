@@ -20,11 +20,7 @@ from cloze.rows import Rows
 class Delete:
     """Delete a fraction `rate` of the ordinary tokens, rounded to the nearest number (BART, Lewis et al., 2020, §2.2).
 
-<<<<<<< HEAD
     At least one token remains.
-=======
-    At least one token is left.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     rate: Share = 0.15

@@ -63,10 +63,8 @@ def split_template(template: str) -> list[tuple[str, str]]:
 @register("edit", "frame")
 @dataclass(frozen=True)
 class Frame:
-    """Lay out the parts of each row by a template: `{A}` and `{B}` are parts, `[CLS]` is a role, everything else is
-    literal text.
+    """Lay out the parts of each row by a template: `{A}`, `{B}` are parts, `[CLS]` a role, all else literal text.
 
-<<<<<<< HEAD
     A part of one letter is one of the row's own parts (`pair` makes two); a part with a longer name is the companion of that
     name, such as `{translation}`. An inserted token belongs to the part before it, the first ones to the first part; of two or
     more between parts, the last belongs to the part that follows. `segments` numbers the parts (default 0, 1, …); one more
@@ -77,19 +75,6 @@ class Frame:
 
     `inputs` gives `inputs/<set>` (B, L), further ids: one id for all tokens, a list with one for each part, or, for `language`,
     `of_row` or `of_part`: the language of the row, or of each part's text.
-=======
-    A part with a one-letter name is one of the row's own parts (`pair` makes two). A part with a longer name is the
-    companion of that name, such as `{translation}`. An inserted token belongs to the part before it, and those at the
-    beginning to the first part. Of two or more tokens between parts, the last belongs to the part that follows.
-    `segments` numbers the parts (default 0, 1, …); one more number is that of the token that ends the template, such as
-    XLNet's last `[CLS]`. `restart` restarts positions with every part. An empty part disappears together with the tokens
-    that belong to it, except in records (`keeps_empty`).
-
-    `frame: reading` is the template with which the recipe's checkpoint reads one text or two.
-
-    `inputs` gives `inputs/<set>` (B, L), further ids: one for all tokens, a list with one for each part, or, for
-    `language`, `of_row` or `of_part`: the language of the row, or of each part's own text.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     template: str

@@ -18,19 +18,11 @@ from cloze.rows import Rows, before, where
 @register("edit", "inverse_cloze")
 @dataclass(frozen=True)
 class InverseCloze:
-<<<<<<< HEAD
     """A random sentence of each row stays as the query; the row becomes the view `to`, the passage (Lee et al.,
     2019, "Latent Retrieval for Weakly Supervised Open Domain Question Answering", §4; Chang et al., 2020, §3).
 
     With probability `keep` the passage keeps the sentence, so that word overlap is learned, too. If a row has one sentence, its
     first half is the query and its second half the passage. Put a frame in each view after it.
-=======
-    """Make a random sentence of each row the query; the row becomes the view `to`, the passage (Lee et al., 2019, "Latent
-    Retrieval for Weakly Supervised Open Domain Question Answering", §4; Chang et al., 2020, §3).
-
-    With probability `keep`, the passage keeps the sentence, so that the network also learns to match words. In a row of
-    one sentence, the first half is the query and the second half the passage. Frames follow, one in each view.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     to: str = "passage"

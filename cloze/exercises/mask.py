@@ -28,7 +28,6 @@ UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "
 class Mask:
     """Mask a fraction `rate` of each row: gives `masked` (B, L), and for spans `layers/span`, their numbers from 1.
 
-<<<<<<< HEAD
     `unit`: `token`; `whole_word` (BERT-wwm); `ngram` (ALBERT); `span` (SpanBERT); `spaced`, one token in `one_in` (XLNet);
     `infill` (BART); `alternating`, spans of `mean` tokens (T5); `partition`, the row cut into spans (GPT-BERT); `fragment`,
     with the probabilities `start` of the first and the last position (MASS); or a list such as `[token, phrase, entity]`,
@@ -51,28 +50,6 @@ class Mask:
     masking to the ids below that number, the most frequent ones if ids are sorted by frequency (CharacterBERT masks only the
     100,000 words of its output). `static` masks are the same in every epoch: the source leaves the epoch out of the address of
     its rows.
-=======
-    `unit`: `token`; `whole_word` (BERT-wwm); `ngram` (ALBERT); `span` (SpanBERT); `spaced`, one token in `one_in`
-    (XLNet); `infill` (BART); `alternating`, spans of `mean` tokens (T5); `partition`, the row divided into spans
-    (GPT-BERT); `fragment`, with odds to `start` first or last (MASS); or a list such as `[token, phrase, entity]`, units
-    marked by annotation layers (ERNIE). Each is described in its file in `exercises/units`. `rate` may be a schedule: the
-    rate of a step depends on the budget spent before it, and held-out texts use the rate at the end. `lengths` are those
-    of n-grams and spans, in words unless `words` is false; `count` limits n-grams by number; `power` makes frequent
-    tokens rarer (XLM).
-
-    `window: half`, or a number of tokens (MASS for summaries: 64), divides the row into halves or stretches. Each gets
-    its part of the number, chosen separately (XLNet: 43 and 42 of 85).
-
-    `of` is the total that `rate` refers to: the `ordinary` tokens; `all` tokens of the row, including special ones, as
-    the authors of BERT count (google-research/bert `create_pretraining_data.py`); or `words`: that many whole words are
-    chosen, each with the same probability whatever its length (fairseq `mask_tokens_dataset.py`, `mask_whole_words`).
-    `rounding` is to the `nearest` number, at least one; `up` (SpanBERT, BART); `down` (MASS), which may give none;
-    `stochastic`, ⌊rate·n + u⌋ as in RoBERTa (fairseq); `independent`, where each unit is chosen independently (XLM,
-    ERNIE). `most` caps the number. `spare` lists what is never chosen: `special` tokens, the `first` token (XLM), or
-    `none`, as in fairseq. With `frequent`, only ids below that number can be chosen; they are the most frequent ones if
-    ids are sorted by frequency (CharacterBERT masks only the 100,000 words of its output). `static` masks are made by the
-    source, which leaves the epoch out of the address of its rows.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     unit: UnitName | list[str] = "token"

@@ -20,16 +20,11 @@ from cloze.rows import Rows
 @register("edit", "match")
 @dataclass(frozen=True)
 class Match:
-<<<<<<< HEAD
     """Find every n-gram of the lexicon `table` in the row as it is shown; of more than `most`, a random choice (ZEN, Diao et al.,
     2020, §2.1; sinovation/ZEN). After `corrupt` no n-gram covers a masked token.
-=======
-    """Find every n-gram of the lexicon `table` in the row as it is shown, and keep at most `most` of them at random (ZEN,
-    Diao et al., 2020, §2.1; sinovation/ZEN). After `corrupt`, no n-gram can contain a masked token.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
 
-    Gives `items/<give>` (B, R), ids of the lexicon, 0 for none, and `links/<give>` (B, E, 2), pairs of (column, item), -1
-    for none.
+    Gives `items/<give>` (B, R), ids of the lexicon, 0 for none, and `links/<give>` (B, E, 2), pairs of (column, item), -1 for
+    none.
     """
 
     table: str

@@ -18,19 +18,11 @@ from cloze.rows import Rows
 @register("edit", "mismatch")
 @dataclass(frozen=True)
 class Mismatch:
-<<<<<<< HEAD
     """With probability `rate`, replace the companion `of` by the companion `wrong` (paraphrase
     classification of Unicoder, Huang et al., 2019).
 
     Gives the resulting companion and `targets/<set>` (B,): 1 for a pair that belongs together, 0 for a wrong one. A field
     that only one of the two companions has is dropped, because it would describe the other text.
-=======
-    """With probability `rate`, replace the companion `of` by the companion `wrong` (paraphrase classification of
-    Unicoder, Huang et al., 2019).
-
-    Gives the resulting companion, and `targets/<set>` (B,): 1 for a pair that belongs together, 0 for a wrong one. A
-    field that only one of the two companions has is left out, because it would describe another text.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     of: str = "translation"

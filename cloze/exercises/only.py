@@ -14,11 +14,7 @@ from cloze.rows import Rows, before
 @register("edit", "only")
 @dataclass(frozen=True)
 class Only:
-<<<<<<< HEAD
     """Mark all tokens as special except those of the companion `of`, which ends the row: later edits choose only among these."""
-=======
-    """Let later edits choose only the tokens of the companion `of`, which ends the row: all others become special."""
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
 
     of: str = "target"
 

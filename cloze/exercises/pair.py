@@ -26,7 +26,6 @@ _LOWEST = ((np.uint64(1) << np.arange(33, dtype=np.uint64)) - np.uint64(1)).asty
 @register("edit", "pair")
 @dataclass(frozen=True)
 class Pair:
-<<<<<<< HEAD
     """Cut a passage at a sentence boundary into A and B; with probability `rate` the pair is `wrong`.
 
     BERT (Devlin et al., 2019, §3.1; google-research/bert `create_pretraining_data.py`): B comes from another document
@@ -52,35 +51,6 @@ class Pair:
     Differs: the sentences of a passage that a random B displaces are not put back for the next passage. With
     `training.packing` a random B is no longer than what it displaces. After the sentence that crosses the half, all
     belong to B; ELECTRA's code still adds to A a later sentence that fits.
-=======
-    """Split a passage at a sentence boundary into A and B; with probability `rate`, the pair is `wrong`.
-
-    BERT (Devlin et al., 2019, §3.1; google-research/bert `create_pretraining_data.py`): B comes from another document
-    (`random_document`), in whole sentences until A and B have the length that the passage was cut for. The split is
-    uniform over inner sentence boundaries. What exceeds the room is removed one token at a time from the longer segment,
-    at its front or back with equal probability. `swapped` (ALBERT, Lan et al., 2020, §3.1): B comes before A. A list,
-    such as `[swapped, random_document]` with rate 2/3 (StructBERT, Wang et al., 2020, §2.3), chooses its members with
-    equal probability.
-
-    The label is `right` for a correct pair; the ways to be wrong have the other numbers, 0, 1, … in their order. A
-    passage of one sentence gets a random B and counts as wrong if that is a way to be wrong. Otherwise it stays one
-    segment and has no target, unless `alone: random_document` gives it a random B and the label of the first way
-    (ALBERT's code, which calls it swapped).
-
-    With `rate: 0`, no pair is wrong and there are no targets; a share `single` of the passages, and those of one
-    sentence, stay one segment. `cut: half` (ELECTRA, Clark et al., 2020, `build_pretraining_dataset.py`): A takes
-    sentences up to half of the length that the passage was cut for, and with probability one half the sentence that
-    crosses it; `trim: end` cuts both segments at their ends. `unit: sentence` (RoBERTa, Liu et al., 2019, §4.2): A and B
-    are single sentences, and the rest of the passage is left out.
-
-    Gives `parts` (B, 2, 2), start and stop of both segments in the concatenated tokens, and, if `rate` > 0,
-    `targets/<set>` (B,), a target of the whole row; if a row may have none, also `positions/<set>` (B,), -1 for such a
-    row.
-
-    Differs: the sentences of a passage that a random B displaces are not reused in the next passage. With
-    `training.packing`, a random B is no longer than what it displaces. After the sentence that crosses the half, all
-    sentences belong to B; ELECTRA's code still adds a later sentence to A if it fits.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     wrong: Wrong | Literal["none"] | list[Wrong] = "random_document"

@@ -21,7 +21,6 @@ _FRAME = 3  # tokens that a frame adds to the second half: two [SEP] and the [CL
 @register("edit", "pair_half")
 @dataclass(frozen=True)
 class PairHalf:
-<<<<<<< HEAD
     """Cut the second half of each row at a sentence boundary: A comes before it, B after it (XLNet, Yang et al.,
     2019, §2.5; zihangdai/xlnet `data_utils.py`, `_split_a_and_b`).
 
@@ -29,21 +28,11 @@ class PairHalf:
     if the second half has no inner boundary, B is a stretch of the lane that begins with a sentence at a random position: whole
     sentences that fill at least the half; then the longer of A and B loses its right end until both fit. The pair has no target:
     the authors write a label that nothing reads.
-=======
-    """Split the second half of each row at a sentence boundary: the text before it is A, the text after it is B (XLNet,
-    Yang et al., 2019, §2.5; zihangdai/xlnet `data_utils.py`, `_split_a_and_b`).
 
-    The first half is running text and joins A, so its tokens have the segment of A. With probability `elsewhere`, or if
-    the second half has no inner boundary, B is a stretch of the lane that begins with a sentence at a random position:
-    whole sentences that fill at least the half; then the longer of A and B loses its right end until both fit. The pair
-    gives no target: the authors write a label that nothing reads.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
+    Gives `parts` (B, 2, 2): start and stop of both segments. The halves are those of a row to which three tokens will be added.
 
-    Gives `parts` (B, 2, 2): start and stop of both segments. The halves are those of a row to which three tokens will be
-    added.
-
-    Differs: a B that continues A ends where the row's text ends, so nothing is removed from A; the authors read on to the
-    end of the sentence and cut the longer one.
+    Differs: a B that continues A ends where the row's text ends, so that nothing is cut from A; the authors read on to the end of
+    the sentence and cut the longer one.
     """
 
     elsewhere: Share = 0.5

@@ -19,15 +19,9 @@ from cloze.rows import Rows
 @register("edit", "permute")
 @dataclass(frozen=True)
 class Permute:
-<<<<<<< HEAD
     """Permute a fraction `rate` of the sentences, rounded up, among themselves (BART, Lewis et al., 2020, §2.2).
 
     A separator between documents stays after the sentence it follows. The order may stay the same.
-=======
-    """Shuffle a share `rate` of the sentences, rounded up, among themselves (BART, Lewis et al., 2020, §2.2).
-
-    A separator between documents stays after the sentence that it follows. A shuffle may keep the order.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     unit: Literal["sentence"] = "sentence"

@@ -17,21 +17,12 @@ from cloze.rows import Rows, before, listed
 @register("edit", "predict")
 @dataclass(frozen=True)
 class Predict:
-<<<<<<< HEAD
     """Set the targets: gives `targets/<set>` and `positions/<set>`, (B, K), position -1 for none.
 
     `masked`: the original token at every masked position; `shuffled` (StructBERT): at every position that `shuffle` changed.
     `next`: at each token except the last, the token that follows; `previous`: at each except the first, the token before it
     (ELMo). `every`: every ordinary token at its own position. `shift: 1` predicts a token one position earlier, as a causal head
     does (GPT-BERT, Charpentier & Samuel, 2024); the first token of a row then has no target.
-=======
-    """Make tokens the targets: gives `targets/<set>` and `positions/<set>`, (B, K), position -1 for none.
-
-    `masked`: the original token at every masked position. `shuffled` (StructBERT): the original token at every position
-    that `shuffle` moved. `next`: at each token but the last, the token that follows. `previous`: at each but the first,
-    the one before it (ELMo). `every`: every ordinary token at its own position. `shift: 1` predicts one position earlier,
-    as a causal head does (GPT-BERT, Charpentier & Samuel, 2024); then the first token is no target.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     what: Literal["masked", "shuffled", "next", "previous", "every"] = "masked"

@@ -15,18 +15,10 @@ from cloze.rows import Rows
 @register("edit", "reference")
 @dataclass(frozen=True)
 class Reference:
-<<<<<<< HEAD
     """Keep one of the references of a record, which follow one another in the companion `of`: `any` one, drawn in every
     epoch, or the `first`.
 
     A draw gives every record one target per epoch, however many references it has, and shows all of them over the epochs.
-=======
-    """Of the references of a record, which follow each other in the companion `of`, keep `any` one, drawn in every epoch,
-    or the `first`. A record with one reference keeps it.
-
-    Drawing gives every record the same number of targets per epoch, however many references it has, and shows all of them
-    over the epochs.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     take: Literal["any", "first"] = "any"

@@ -19,11 +19,7 @@ from cloze.rows import Rows
 class Rotate:
     """Rotate a fraction `rate` of the rows to start at a token chosen uniformly (BART, Lewis et al., 2020, §2.2).
 
-<<<<<<< HEAD
     Tokens inserted by a frame stay in place.
-=======
-    Tokens that a frame inserted stay in place.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     rate: Share = 1.0

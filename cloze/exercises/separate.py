@@ -15,15 +15,9 @@ from cloze.rows import Rows
 @register("edit", "separate")
 @dataclass(frozen=True)
 class Separate:
-<<<<<<< HEAD
     """The second text of each row becomes the view `to`; the first one stays. Put a frame in each view after it.
 
     Each text may fill a whole row.
-=======
-    """Make the second text of each row the view `to`; the first one stays. Frames follow, one in each view.
-
-    Each text has the room of a whole row.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     to: str = "passage"

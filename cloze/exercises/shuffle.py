@@ -23,15 +23,9 @@ Stretches = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 class Shuffle:
     """Shuffle stretches of `size` tokens, a fraction `rate` of the text in all (StructBERT, Wang et al., 2020, §2.2).
 
-<<<<<<< HEAD
     max(1, round(rate·n / size)) stretches of the n ordinary tokens, as many as fit: they overlap neither each other nor
     masked or special tokens. A shuffle may leave the order unchanged. Gives `tokens` as shown, keeps `original`, and marks
     shuffled tokens in `layers/shuffled` with the number of their stretch; `predict: shuffled` makes them targets.
-=======
-    It shuffles max(1, round(rate·n / size)) stretches of the n ordinary tokens, as far as there is room. Stretches never
-    overlap, and contain no masked or special token. A shuffle may keep the order. Gives `tokens` as shown, keeps
-    `original`, and stores the number of the stretch in `layers/shuffled`; `predict: shuffled` predicts those positions.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     size: Count = 3

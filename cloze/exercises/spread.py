@@ -19,21 +19,12 @@ Int64 = NDArray[np.int64]
 @register("edit", "spread")
 @dataclass(frozen=True)
 class Spread:
-<<<<<<< HEAD
     """Make several rows of each record, each with two parts; `owner` is the record of a row.
 
     `over: choices`: one row for the first text with each text that the record offers; `column/<answer>` is 1 in the row of the
     right one, else 0. `over: orders`: one row for each order of the two texts, for pairs without an order (Radford et al., 2018,
     §3.3). Put it before the frame; it cuts each row to its limit: the longer text loses its end. A batch has all rows of its
     records; the rows of one record are always in one micro-batch.
-=======
-    """Make several rows of each record, with two parts each; `owner` is the record of a row.
-
-    `over: choices`: one row of the first text with each choice of the record; `column/<answer>` is 1 in the row of the
-    correct one, else 0. `over: orders`: one row of the two texts in each order, for pairs that have none (Radford et al.,
-    2018, §3.3). It comes before the frame, and cuts each row to its room: the longer text loses its end. A batch has as
-    many rows as its records have; the rows of one record are always in one micro-batch.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     over: Literal["choices", "orders"] = "choices"

@@ -21,20 +21,11 @@ from cloze.rows import Rows
 @register("edit", "subsample")
 @dataclass(frozen=True)
 class Subsample:
-<<<<<<< HEAD
     """Keep a word of frequency f with probability √(t/f) + t/f, at most 1 (word2vec's and fastText's code); t is the `threshold`.
 
     `formula: paper` uses √(t/f) (Mikolov et al., 2013b, §2.3). f is relative to `of`: the `words` of the
     vocabulary (word2vec) or all `tokens` of the corpus, unknown ones included (fastText). [UNK] and other roles are always
     dropped, so that windows skip them; without a threshold nothing else is dropped. A row may become empty.
-=======
-    """Keep a word of frequency f with probability √(t/f) + t/f, at most 1 (word2vec's and fastText's code); t is the
-    `threshold`.
-
-    `formula: paper` keeps it with √(t/f) (Mikolov et al., 2013b, §2.3). `of` is the total that f refers to: the `words`
-    of the vocabulary (word2vec) or all `tokens` of the corpus, including unknown ones (fastText). [UNK] and other roles
-    are always removed, so windows close over them; without a threshold nothing else is removed. A row may become empty.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     threshold: Positive | None = 1e-3

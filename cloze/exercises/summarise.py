@@ -15,11 +15,7 @@ from cloze.rows import Rows
 @register("edit", "summarise")
 @dataclass(frozen=True)
 class Summarise:
-<<<<<<< HEAD
     """The summary token of a row: its `first` or its `last` token (GPT, XLNet: the last)."""
-=======
-    """Make the `first` or the `last` token of a row its summary token (GPT, XLNet: the last)."""
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
 
     by: Literal["first", "last"] = "last"
 

@@ -15,16 +15,9 @@ from cloze.rows import Rows
 @register("edit", "unanswered")
 @dataclass(frozen=True)
 class Unanswered:
-<<<<<<< HEAD
     """Place a span that is not in the row at the row's summary token (Devlin et al., 2019, §4.3).
 
     The row's target must be 0, "not here"; a target below 0 keeps no position. Put it after the frame, which inserts that token.
-=======
-    """Place the target of a span that is not in the row at the row's summary token (Devlin et al., 2019, §4.3).
-
-    The row's target must be 0, "not here"; one below 0 stays without a position. Put it after the frame, which inserts
-    that token.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     set: str = "answer"

@@ -12,11 +12,7 @@ from cloze.rows import Rows
 @register("edit", "value")
 @dataclass(frozen=True)
 class Value:
-<<<<<<< HEAD
     """Turn the numbers of a record into targets of the whole row: gives `values/<set>`."""
-=======
-    """Turn the numbers of a record into targets of the whole row: `values/<set>`."""
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
 
     set: str = "label"
     column: str = "label"

@@ -22,20 +22,11 @@ class Windows:
 
     Gives `targets/<set>` and `positions/<set>`.
 
-<<<<<<< HEAD
     `shrink: uniform` draws each centre's own radius from 1 … `radius`, so that a word at distance d counts
     (radius - d + 1) / radius; `none` takes all. `ask: context` predicts at each centre every word around it, one after another
     (the paper, fastText's code); `centre` predicts the centre at every word around it: the same pairs in another order
     (word2vec's code). `together` predicts each centre once, from all words around it (CBOW): `centers` and `contexts` (B, K)
     are then the columns of the pairs, -1 for none, and a centre without neighbours has no target.
-=======
-    `shrink: uniform` draws each centre's own radius from 1 … `radius`, so that a word at distance d counts (radius - d +
-    1) / radius; `none` uses the full radius. `ask: context` predicts, at each centre, every word around it, one after
-    another (the paper, fastText's code). `centre` predicts the centre at every word around it: the same pairs in another
-    order (word2vec's code). `together` makes one prediction for each centre, from all the words around it at once (CBOW):
-    then `centers` and `contexts` (B, K) name the pairs by their columns, -1 for none, and a centre without neighbours has
-    no target.
->>>>>>> bbc6a56 (Edits: docstrings in plain English, as cloze explain and the page of parts show them)
     """
 
     radius: Count = 5
