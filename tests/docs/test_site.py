@@ -108,3 +108,9 @@ def test_figures_take_their_colours_from_light_and_from_dark_pages() -> None:
         text = figure.read_text(encoding="utf-8")
         assert "prefers-color-scheme: dark" in text, figure.name
         assert "fill: #ffffff" not in text, f"{figure.name} paints a background"
+
+
+def test_the_readme_names_every_package_and_module_of_cloze() -> None:
+    named = set(re.findall(r"`(?:cloze/)?(\w+(?:\.py)?)`", (ROOT / "README.md").read_text(encoding="utf-8")))
+    there = {path.name for path in (ROOT / "cloze").iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert {name for name in there if not name.startswith("__")} <= named
