@@ -201,7 +201,9 @@ same. [The recipe language](../language.md) explains how to combine parts.
 def _paragraphs(docstring: str) -> Iterable[str]:
     """The paragraphs of a docstring as Markdown; one with indented lines stays as it is typed."""
     for text in (part for part in docstring.split("\n\n") if part.strip()):
-        if any(line.startswith(" ") for line in text.splitlines()):
+        if text.startswith(">>>"):
+            yield f"```pycon\n{text}\n```"
+        elif any(line.startswith(" ") for line in text.splitlines()):
             yield f"```text\n{text}\n```"
         else:  # every other piece is code between backticks
             pieces = text.split("`")

@@ -127,7 +127,7 @@ class _GptAdamOptimizer(torch.optim.AdamW):
 
 @register("optimizer", "xlm_adam")
 class XlmAdam:
-    """The Adam of XLM's code: bias-corrected, and every tensor decays by the rate, biases and norms too.
+    """The Adam of XLM's code: bias-corrected; every tensor decays by the rate, including biases and norms.
 
     The same as `adamw` with `decay: all`.
     """

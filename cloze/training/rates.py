@@ -102,10 +102,10 @@ class Linear:
 
 @register("rate", "polynomial")
 class Polynomial:
-    """Up to `peak`, then `peak` · (1 - share)^`power`: not a way down from the peak, but what is left of the whole budget.
+    """Up to `peak`, then `peak` · (1 - share)^`power`: the curve starts at the beginning of the budget, not at the peak.
 
-    With `power: 0.5` what LAMB was published with for BERT (NVIDIA's code, `PolyWarmUpScheduler`, degree 0.5): the rate drops
-    where the warm-up ends.
+    With `power: 0.5`, this is the rate with which LAMB was published for BERT (NVIDIA's code, `PolyWarmUpScheduler`,
+    degree 0.5): it drops at the end of the warm-up.
 
     >>> Polynomial(1e-2, warmup=0.5)(0.75)
     0.005
@@ -124,9 +124,9 @@ class Polynomial:
 
 @register("rate", "in_turn")
 class InTurn:
-    """`first` until the share `at` of the budget is spent, then `second`: each as if its stretch were a budget of its own.
+    """`first` until the share `at` of the budget is spent, then `second`: each as if its part were a budget of its own.
 
-    What a system that was trained in two runs, the second at another length, does to its rate.
+    For a system that was trained in two runs, the second at another length.
 
     >>> InTurn(Linear(1.0), Linear(0.5), at=0.8)(0.9)
     0.25
@@ -145,7 +145,8 @@ class InTurn:
 
 @register("rate", "restarting")
 class Restarting:
-    """`rate` from its beginning whenever one of the shares `at` of the budget is spent: one course for each stage of unfreezing.
+    """`rate` from its beginning whenever one of the shares `at` of the budget is spent: once for each stage of
+    unfreezing.
 
     ULMFiT's code calls `fit` for each (fastai `courses/dl2/imdb_scripts/train_clas.py`).
 
@@ -308,11 +309,13 @@ def tell_rate(rate: Rate, losses: Sequence[float]) -> None:
 
 @register("rate", "plateau")
 class Plateau:
-    """Up to `peak`, then times `factor` whenever `patience` + 1 held-out losses in a row were no better than the best so far.
+    """Up to `peak`, then times `factor` whenever `patience` + 1 held-out losses in a row were no better than the best so
+    far.
 
-    After a drop the counting begins again, and the best stays. `against: last` compares each loss with the one before it (the
-    authors' code of CoVe and of the character-aware LSTM). What has been heard decides alone, so that a resumed run has the rate
-    it would have had. A loss counts as better when it is lower by the share `threshold`.
+    After a drop, counting starts again, and the best is kept. `against: last` compares each loss with the one before it
+    (the authors' code of CoVe and of the character-aware LSTM). The rate depends only on the held-out losses, so a
+    resumed run has the same rate as an uninterrupted one. A loss counts as better if it is lower by the share
+    `threshold`.
     """
 
     def __init__(

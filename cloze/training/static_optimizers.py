@@ -20,9 +20,9 @@ from cloze.training.optimizers import Decay, Moments, Named, groups
 class Sgd:
     """Stochastic gradient descent: θ ← θ - rate · v, v ← momentum · v + gradient + weight_decay · θ (torch's convention).
 
-    `nesterov` steps along gradient + momentum · v. `row_clip` cuts the gradient of each row of a matrix to that length: a bound
-    for sums of gradients, where a frequent word's row gets those of hundreds of positions at once and would run away. Compiled
-    training, word by word, has no sums and does not look at it.
+    `nesterov` steps along gradient + momentum · v. `row_clip` limits the norm of each row of a matrix gradient. It is a
+    bound for sums of gradients: the row of a frequent word gets those of hundreds of positions at once and would diverge.
+    Compiled training updates word by word, has no sums, and ignores it.
     """
 
     momentum: BelowOne = 0.0
@@ -91,13 +91,13 @@ class Adagrad:
 @register("optimizer", "glove_adagrad")
 @dataclass(frozen=True, kw_only=True)
 class GloveAdagrad:
-    """AdaGrad as GloVe's code has it (stanfordnlp/GloVe `glove.c`), which is not the textbook's.
+    """AdaGrad as in GloVe's code (stanfordnlp/GloVe `glove.c`), which differs from the textbook's.
 
-    Vectors: g is clipped to ±`clip`, t = rate · g, θ ← θ - t / √G, then G ← G + t². Biases (tensors of one dimension): θ ← θ -
-    g / √G, then G ← G + g², without rate and clip. G begins at 1. Differs: gradients of the cells of a batch that share a word
-    are added up before the step; with one cell in a batch it is the code's update. `sum_clip` cuts those sums, number by number,
-    those of biases too, so that a large batch does not run away; compiled training, cell by cell, has no sums and does not
-    look at it.
+    Vectors: g is clipped to ±`clip`, t = rate · g, θ ← θ - t / √G, then G ← G + t². Biases (tensors of one dimension): θ
+    ← θ - g / √G, then G ← G + g², without rate and clip. G begins at 1. Differs: gradients of the cells of a batch that
+    share a word are summed before the step; with one cell per batch it is the code's update. `sum_clip` limits every
+    number of those sums, including those of biases, so that a large batch does not diverge. Compiled training updates
+    cell by cell, has no sums, and ignores it.
     """
 
     clip: Positive = 100.0
