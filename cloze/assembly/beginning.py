@@ -1,4 +1,4 @@
-"""The weights that a run begins with: those of checkpoints, for the networks that come from one and for their heads."""
+"""The weights that a run starts from: loaded from checkpoints into networks that come `from` one, and into their heads."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Say = Callable[[str], None]
 def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: Tokenizer, *, say: Say = print) -> None:
     """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has.
 
-    The network's `change`s turn the checkpoint's tensors into those of the network here. A head is the checkpoint's if it has the
-    same state name and part. One of another shape (other classes) starts at random, unless nothing would ever train it.
+    The `change`s of the network adapt the checkpoint's tensors to it. A head takes the weights of the checkpoint's head with the
+    same state name and part. A head of another shape (other classes) starts at random; if it would never be trained, it is refused.
 
     Raises:
-        CheckpointError: the network, the tokenizer or a head that is never trained does not fit.
+        CheckpointError: the network, the tokenizer, or a head that is never trained does not fit.
     """
     spec = recipe.networks[label]
     given: Loaded = load_checkpoint(folder)
@@ -75,9 +75,9 @@ def _shape(name: str, state: Mapping[str, Tensor]) -> str:
 
 
 def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
-    """Those of a recipe's changes that the checkpoint's network has already: all that it has, or none.
+    """The changes of a recipe that the checkpoint's network already has: all of the checkpoint's changes, or none.
 
-    A recipe that does not begin with all of them asks for the network's plain form.
+    If the recipe does not start with all of them, the network's plain form is loaded.
     """
     first = [spec for spec in specs if lasts(spec.name)][: len(model.changes)]
     here = json.dumps([[spec.name, plain(spec.arguments)] for spec in first], sort_keys=True)
@@ -87,7 +87,7 @@ def _inherited(specs: Sequence[PartSpec], model: Model) -> list[PartSpec]:
 def _load_head(
     head: nn.Module, spec: ObjectiveSpec, given: Loaded, changes: Sequence[Change], transition: Transition
 ) -> str:
-    """Load the head of the same name and part; returns what is wrong with it, or nothing."""
+    """Load the head of the same name and part; returns what does not fit, or an empty string."""
     here = head.state_dict()
     theirs = given.heads.get(spec.state)
     if theirs is None or given.imported.model.heads[spec.state].part != spec.part.name:
@@ -113,7 +113,7 @@ def _random_head(folder: Path, label: str, spec: ObjectiveSpec, given: Loaded, l
 def _with_vocabulary(
     changes: list[Change], given: Loaded, tokenizer: Tokenizer, folder: Path, say: Say
 ) -> list[Change]:
-    """The changes, with one of vocabulary for two lists of words; another tokenizer without such a change is refused."""
+    """The changes, and one of vocabulary if both tokenizers have whole words; any other new tokenizer needs it written."""
     if given.tokenizer.hash == tokenizer.hash:
         return changes
     fits = any(change.changes_vocabulary for change in changes)
@@ -131,7 +131,7 @@ def _with_vocabulary(
 
 
 def borrowed_parts(recipe: Recipe) -> frozenset[str]:
-    """The parts of a step whose tensors no checkpoint holds: borrowed networks, and their heads that nothing trains."""
+    """The parts of a step that the run's checkpoints do not hold: borrowed networks, and their heads that are never trained."""
     networks, frozen = borrowed(recipe), frozen_heads(recipe)
     heads = {
         f"objectives.{head_key(recipe, run, spec)}" for entry in recipe.entries.values() for run, spec in entry.objectives()
@@ -143,7 +143,7 @@ def borrowed_parts(recipe: Recipe) -> frozenset[str]:
 def load_origins(
     step: Step, recipe: Recipe, origins: Mapping[str, Path], tokenizer: Tokenizer, *, resumes: bool, say: Say
 ) -> None:
-    """Load every network that comes from a checkpoint; of a run that resumes only what its own checkpoints do not hold."""
+    """Load every network that comes from a checkpoint; if the run resumes, only those that its own checkpoints do not hold."""
     never = borrowed(recipe)
     for label, folder in origins.items():
         if not resumes or label in never:

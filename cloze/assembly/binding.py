@@ -1,4 +1,4 @@
-"""What the command line names, bound to what a recipe asks for: texts or stores to sources."""
+"""Binds the paths of the command line to the sources of a recipe, as text or stores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bound_paths(recipe: Recipe, paths: Sequence[str], binds: Mapping[str, Sequen
 
 
 def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
-    """The paths of every `--bind NAME=PATH` by name; another form is a `RecipeError`."""
+    """The paths of every `--bind NAME=PATH`, by name; any other form is a `RecipeError`."""
     named: dict[str, list[str]] = {}
     for bind in binds:
         name, equals, path = bind.partition("=")
@@ -43,7 +43,7 @@ def parse_binds(binds: Iterable[str]) -> dict[str, list[str]]:
 
 
 def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]) -> None:
-    """Refuse a name that is bound and belongs to no source and no checkpoint of a recipe or of its stages."""
+    """Refuse a bound name that is neither a source nor a checkpoint of the recipe or its stages."""
     sources = {name for whole in [stage.recipe for stage in recipe.stages] or [recipe] for name in whole.sources}
     known = [*sorted(sources), *checkpoints]
     for name in binds:
@@ -52,7 +52,7 @@ def check_binds(recipe: Recipe, binds: Iterable[str], checkpoints: Iterable[str]
 
 
 def require_text(named: Mapping[str, Sequence[str]], out: Path) -> None:
-    """A `CorpusError` for text that is not there and of which `out` holds no store yet."""
+    """Raise a `CorpusError` for missing text, unless `out` already holds its store."""
     for name, paths in named.items():
         if not Store.is_store(out / "cloze" / "corpus" / name / "store"):
             require_paths(paths)
@@ -62,9 +62,9 @@ def open_stores(
     recipe: Recipe, named: Mapping[str, Sequence[str]], out: Path, *, tokenizer: Path | None, text_format: str,
     seed: int, say: Say, began: bool = False,
 ) -> tuple[dict[str, Store], Tokenizer]:
-    """The stores of all sources by name, and the one tokenizer they share. Text is read by rank 0 alone.
+    """The stores of all sources by name, and their common tokenizer. Only rank 0 reads text.
 
-    `began`: `out` holds a run already, which resumes with the text that it was started with.
+    `began`: `out` already holds a run, which resumes with the text that it started with.
     """
     stores: dict[str, Store] = {}
     shared: Tokenizer | None = None if tokenizer is None else Tokenizer.load(tokenizer)
@@ -80,8 +80,8 @@ def open_stores(
 
 
 def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str, Path] | None = None) -> dict[str, Any]:
-    """The recipe's look-up tables by name: those of the checkpoints that its networks begin with, else made for the first
-    source's store."""
+    """The recipe's look-up tables by name: from the checkpoints that its networks start from, else built for the first source's
+    store."""
     from cloze.interop import import_folder
     from cloze.interop.vectors import open_vectors
 
@@ -95,6 +95,6 @@ def make_tables(recipe: Recipe, stores: Mapping[str, Store], begin: Mapping[str,
             made[name] = known[name]
             continue
         table = build(builder_of(spec.kind, spec.name), spec.arguments, {})
-        file = getattr(table, "opens", None)  # what a table reads that the data tower cannot open
+        file = getattr(table, "opens", None)  # a file that the data packages cannot open
         made[name] = table.bind(store) if file is None else table.bind(store, open_vectors(file))
     return made

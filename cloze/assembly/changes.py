@@ -1,4 +1,4 @@
-"""Changes of networks (`change: […]`) in a recipe: which there are, and what they make of a network that comes from elsewhere."""
+"""Changes of networks (`change: […]`) in a recipe: their effect on the arguments of networks that come from elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of
 from cloze.assembly.schema import check_value, expand_part, part_slots
 
-if TYPE_CHECKING:  # which imports torch, and recipes without changes are read without
+if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
     from cloze.transfer import Change
 
 Described = tuple[str, Mapping[str, Any]]  # a change as `cloze/network.json` has it: the registered part and its arguments
@@ -25,14 +25,14 @@ def type_of(name: str) -> type[Change]:
 
 
 def lasts(name: str) -> bool:
-    """Whether a change leaves something in the network, which opening a checkpoint has to add again."""
+    """Whether a change adds something to the network, which opening a checkpoint has to add again."""
     return type_of(name).lasts
 
 
 def take_over(network: Node, inherited: Sequence[Described], origin: str, path: str, faults: Faults) -> None:
-    """Complete, in place, a network that a recipe takes whole from `origin`, a folder or a stage; its part is written already.
+    """Apply the changes of a network that is taken over whole from `origin`, a folder or a stage, to its written part, in place.
 
-    The lasting changes that the origin has come first in its `change`; then every change of the recipe gives its arguments.
+    The lasting changes of the origin are put in front of the recipe's own.
     """
     from cloze.transfer import Shape
 
@@ -57,7 +57,7 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
 
 
 def inherited_by(network: Node) -> list[Described]:
-    """The lasting changes of a network that an earlier stage has written."""
+    """The lasting changes of a network in the tree of an earlier stage."""
     changes = network.value.get("change")
     found: list[Described] = []
     for item in changes.value if changes is not None and changes.is_list else ():
@@ -69,7 +69,7 @@ def inherited_by(network: Node) -> list[Described]:
 
 
 def require_unwritten(network: Node, path: str, faults: Faults) -> None:
-    """Add a fault for a change that only gives arguments, of a network whose arguments are written out."""
+    """Add a fault for a change that only sets arguments if the network's arguments are written out."""
     changes = network.value.get("change")
     for index, item in enumerate(changes.value if changes is not None and changes.is_list else ()):
         change = _read(item, f"{path}.change[{index}]", faults)
@@ -80,7 +80,7 @@ def require_unwritten(network: Node, path: str, faults: Faults) -> None:
 
 
 def _read(item: Node, path: str, faults: Faults) -> Change | None:
-    """A change as written, which is expanded in place; None for a faulty one, which is reported when the recipe is read."""
+    """A change, expanded in place; None for a faulty one, which is reported when the recipe is read."""
     own = Faults()
     expand_part("change", item, path, own)
     if len(own):

@@ -1,8 +1,8 @@
-"""What a run was started with: which text, tokenizer, held-out text and weights. A run resumes with the same or is refused.
+"""The inputs of a run: text, tokenizer, held-out text and weights. A run resumes only with the same inputs.
 
-`cloze/run.json` keeps the digests of stores, tokenizer and weights under `inputs`; next to each store that a run has built,
-`text.json` keeps the files it was built from. A file is known by its sha256. Reading all of them again at every start would
-take long, so a file whose inode, size and times are as they were is taken as unchanged; any other is read.
+`cloze/run.json` records the digests of stores, tokenizer and weights under `inputs`. Beside each store that a run has built,
+`text.json` records the files that it was built from. Files are compared by SHA-256. To save time, a file with the same inode,
+size and times as before counts as unchanged and is not read again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from cloze.corpus.store import file_hash
 from cloze.errors import CheckpointError
 
 RECORD = "text.json"
-# The network in the way of transformers or in cloze's own, heads that transformers has no place for, and tables.
+# The network in transformers' format or cloze's own, heads that transformers lacks, and tables.
 _WEIGHTS = ("*.safetensors", "cloze/*.safetensors", "cloze/tables/*.safetensors")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A file: its name as it was given, its bytes and its sha256 (None for standard input and the like), and when it was seen.
+    """A file: its name as given, its size in bytes and SHA-256 (None for standard input and pipes), and its last known state.
 
     `seen` is (inode, modified, changed), both times in ns.
     """
@@ -37,7 +37,7 @@ class Mark:
 
     @classmethod
     def of(cls, path: str, known: Mark | None = None) -> Mark:
-        """The mark of a file; it is read unless `known` shows it untouched."""
+        """The mark of a file, which is read unless `known` shows that it is unchanged."""
         if not Path(path).is_file():
             return cls(path, None, None)
         found = Path(path).stat()
@@ -52,13 +52,13 @@ class Mark:
 
 
 def marks_of(files: Sequence[str], known: Sequence[Mark] = ()) -> list[Mark]:
-    """The marks of files, in order; `known` are those of the same places from before."""
+    """The marks of files, in order; `known` are earlier marks of the same files."""
     padded = [*known[: len(files)], *[None] * (len(files) - len(known))]
     return [Mark.of(file, mark) for file, mark in zip(files, padded, strict=True)]
 
 
 def difference(there: Sequence[Mark], here: Sequence[Mark]) -> str:
-    """The first thing in which two lists of files differ, in words; empty if their contents are the same."""
+    """The first difference between two lists of files, in words; empty if their contents are equal."""
     for old, new in zip(there, here, strict=False):
         if (old.sha256 or old.path) != (new.sha256 or new.path):
             return f"then {old}, now {new}"
@@ -69,7 +69,7 @@ def difference(there: Sequence[Mark], here: Sequence[Mark]) -> str:
 
 @dataclass(frozen=True)
 class TextRecord:
-    """What a store was built from: the paths as they were given, the files, how it was done, and the digest of the store."""
+    """What a store was built from: the paths as given, the files, the settings, and the digest of the store."""
 
     given: tuple[str, ...]
     files: tuple[Mark, ...]
@@ -78,7 +78,7 @@ class TextRecord:
 
     @classmethod
     def read(cls, folder: Path) -> TextRecord | None:
-        """The record of the store in a folder; None where there is none, or none of that store."""
+        """The record of the store in a folder; None if there is none, or if it belongs to another store."""
         try:
             raw = json.loads((folder / RECORD).read_text(encoding="utf-8"))
             files = tuple(Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in raw["files"])
@@ -88,7 +88,7 @@ class TextRecord:
         return made if made.store == store_digest(Store.open(folder / "store")) else None
 
     def write(self, folder: Path) -> None:
-        """Write the record at once."""
+        """Write the record atomically."""
         fresh = folder / f".{RECORD}.new"
         fresh.unlink(missing_ok=True)
         fresh.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -96,27 +96,27 @@ class TextRecord:
 
 
 def store_digest(store: Store) -> str:
-    """What tells a store's contents from another's: a digest of the checksums in its header and of its tokenizer's hash."""
+    """A digest of a store's contents: of the checksums in its header and of its tokenizer's hash."""
     files = {name: entry["sha256"] for name, entry in sorted(store.header["files"].items())}
     return hashlib.sha256(json.dumps([files, store.tokenizer_hash]).encode()).hexdigest()
 
 
 def store_input(store: Store, given: Sequence[str]) -> dict[str, Any]:
-    """A store as `run.json` keeps it."""
+    """A store as `run.json` records it."""
     return {"given": list(given), "store": store_digest(store), "tokens": len(store.tokens)}
 
 
 def weights_input(folder: Path, known: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Initial weights as `run.json` keeps them; `known` is what it keeps of those that the run began with."""
+    """Initial weights as `run.json` records them; `known` is its record of the weights that the run started from."""
     old = {m["path"]: Mark(m["path"], m["bytes"], m["sha256"], tuple(m["seen"])) for m in (known or {}).get("files", ())}
     files = sorted(str(path) for pattern in _WEIGHTS for path in folder.glob(pattern))
     return {"given": str(folder), "files": [asdict(Mark.of(file, old.get(file))) for file in files]}
 
 
 def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
-    """What `run.json` is to keep: `new`, with the initial weights of `old` where none are given now.
+    """The inputs to record in `run.json`: `new`, with the initial weights of `old` if none are given now.
 
-    `old` are the inputs of the run in `out`, None where none are recorded. An input that differs is a `CheckpointError`.
+    `old` are the recorded inputs of the run in `out`, or None. An input that differs is a `CheckpointError`.
     """
     if old is None:
         return dict(new)
@@ -145,7 +145,7 @@ def require_inputs(out: Path, old: Mapping[str, Any] | None, new: Mapping[str, A
 
 
 def require_held_out_known(out: Path, old: Mapping[str, Any] | None, given: Sequence[str]) -> None:
-    """Refuse held-out text that a run began without, before it is read."""
+    """Refuse held-out text if the run started without any, before the text is read."""
     if old is not None and old["held_out"] is None:
         here = f"--held-out {' '.join(given)}"
         raise _refused(out, f"a share of the corpus for the held-out loss, without {here}", "--held-out")
@@ -179,9 +179,9 @@ def _refused(out: Path, what: str, option: str) -> CheckpointError:
 
 
 def require_text_unchanged(out: Path, record: TextRecord, given: Sequence[str], files: Sequence[str] | None) -> TextRecord:
-    """The record of a run's text with what was learned of its files; `files` is None where the text is not there.
+    """The record of a run's text, with the current state of its files; `files` is None if the text is gone.
 
-    Text that changed is a `CheckpointError`. Text that is gone is not missed, if it is given by its old name.
+    Changed text is a `CheckpointError`. The text itself may be gone if it is given by its old name.
     """
     if files is None:
         if tuple(given) == record.given:

@@ -1,7 +1,7 @@
-"""A recipe that begins with a checkpoint, completed by what that checkpoint says of itself.
+"""Completes a recipe that starts from a checkpoint with what the checkpoint's description says.
 
-Where a network comes from a checkpoint, what the recipe does not say of order, reading, templates and heads is the
-checkpoint's, as its shape is (`origins.take_up`). What comes out is an ordinary recipe.
+If a network comes from a checkpoint, the checkpoint supplies the order, reading, templates and heads that the recipe leaves out,
+as it supplies the shape (`origins.take_up`). The result is an ordinary recipe.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ DELIMITERS = ("[SEP]", "[EOS]", "[BOS]")
 
 @dataclass(frozen=True)
 class Origin:
-    """A checkpoint as a recipe sees it.
+    """What a recipe needs to know of a checkpoint.
 
-    `spells`: it reads how words are spelled. `lookups` are the edits that find what it reads in addition to the tokens, `tables`
-    the parts in which they look it up; `delimiter`: what may separate two texts. `alone` says in words that no word sees another,
-    where that is so.
+    `spells`: the network reads the characters of words. `lookups` are the edits that find its further inputs, `tables` the parts
+    in which they look them up. `delimiter` may separate two texts. `alone` describes a network in which no word sees another.
     """
 
     folder: str
@@ -59,7 +58,7 @@ class Origin:
 
     @classmethod
     def of(cls, loaded: Loaded) -> Origin:
-        """What a loaded checkpoint says."""
+        """The description of a loaded checkpoint."""
         network: Any = loaded.network
         heads: list[Any] = list(loaded.heads.values())
         said = dataclasses.asdict(loaded.reading)
@@ -84,7 +83,7 @@ class Origin:
         return all(part in network.value and network.value[part].plain() == said for part, said in self.network.items())
 
     def with_layers_of(self, network: Node) -> Origin:
-        """The same for a network of a recipe that takes over some of the layers alone (`change: [keep_layers]`)."""
+        """The same for a network of the recipe that takes over only some of the layers (`change: [keep_layers]`)."""
         ((part, own),) = self.network.items()
         if part not in network.value or not network.value[part].is_mapping:
             return self
@@ -122,7 +121,7 @@ def _plain(loaded: Loaded) -> Any:
 
 
 def _layers(loaded: Loaded) -> int:
-    """How many layers the network gives, the words themselves among them; 0 if it gives its top layer alone."""
+    """How many layers the network gives, embeddings included; 0 if it only gives its top layer."""
     if "layers" not in loaded.network.gives:  # type: ignore[operator]
         return 0
     reader = Reader.of(loaded)
@@ -142,7 +141,7 @@ def _predicts(loaded: Loaded) -> Predicts | None:
 
 
 def put_onto(root: Node, origins: Mapping[str, Origin], faults: Faults) -> None:
-    """Complete an expanded recipe, in place, by the checkpoints that its networks come from, by the names they are given."""
+    """Complete an expanded recipe in place; `origins` are the checkpoints of its networks, by the names in `from:`."""
     networks = root.value.get("networks")
     found: dict[str, Origin] = {}
     for name, node in networks.items() if networks is not None else ():

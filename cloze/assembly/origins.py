@@ -1,8 +1,8 @@
 """Where networks come `from`: an earlier stage of the recipe, or a checkpoint that the command line binds to a name.
 
-A recipe never holds a path. `from: teacher` is bound with `--bind teacher=FOLDER`; the folder's weights enter `run.json`.
-A network that comes from elsewhere and never moves is *borrowed*: no checkpoint of the run holds its weights, only a reference
-to where they are, with their sha256.
+A recipe never holds a path. `--bind teacher=FOLDER` binds `from: teacher`, and `run.json` records the folder's weights.
+A network from elsewhere that is never trained is *borrowed*: the run's checkpoints do not hold its weights, only a reference to
+the folder that does, with the SHA-256 of its files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NETWORKS = Path("cloze") / "networks"
 
 @dataclass(frozen=True)
 class Written:
-    """The tree of a recipe or stage with every network written out; `kept` are those that have the size of a checkpoint."""
+    """The tree of a recipe or stage with every network written out; `kept` names the networks that keep a checkpoint's size."""
 
     tree: Node
     kept: frozenset[str] = frozenset()
@@ -37,10 +37,10 @@ class Written:
 def take_up(
     tree: Node, *, earlier: Mapping[str, Written], checkpoints: Mapping[str, Path] | None, prefix: str, faults: Faults
 ) -> Written:
-    """Write out, in place, the networks of a recipe that say only where they come `from`.
+    """Write out, in place, the networks of a recipe that only say where they come `from`.
 
-    `earlier` are the stages before this one, `checkpoints` what is bound; None: not known yet, so that a name that is no
-    stage's is left to be bound. Adds a fault for a name that is neither.
+    `earlier` holds the stages before this one, `checkpoints` the bound folders (None: not known yet, so that the name of no stage
+    stays to be bound). A name that is neither is a fault.
     """
     kept: set[str] = set()
     for label, network in networks_of(tree):
@@ -83,13 +83,13 @@ def networks_of(tree: Node) -> list[tuple[str, Node]]:
 
 
 def _origin(network: Node) -> Node | None:
-    """What a network says of where it comes from, next to its part or among the part's arguments."""
+    """The `from` of a network, beside its part or among the part's arguments."""
     inner = [node for key, node in network.items() if key not in NEXT_TO_PART]
     return next((node.value["from"] for node in [network, *inner] if node.is_mapping and "from" in node.value), None)
 
 
 def _alike(tree: Node, label: str) -> str:
-    """The network that another recipe offers to one of this name: that of the same name, else the exported one."""
+    """The network of another recipe that one of this name takes over: that of the same name, else the exported one."""
     named = [name for name, _ in networks_of(tree)]
     export = tree.value.get("export")
     return label if label in named else str(export.value) if export is not None else next(iter(named), "")
@@ -101,7 +101,7 @@ def _close(name: str, known: Sequence[str]) -> str:
 
 
 def _described(folder: Path, label: str) -> tuple[str, Mapping[str, Any], Sequence[Described]]:
-    """The part that a checkpoint's network is, its arguments, and what was changed in it."""
+    """The part, the arguments and the changes of a checkpoint's network."""
     from cloze.interop import import_folder
 
     model = import_folder(network_folder(folder, label)).model
@@ -109,7 +109,7 @@ def _described(folder: Path, label: str) -> tuple[str, Mapping[str, Any], Sequen
 
 
 def checkpoint_names(recipe: Recipe) -> list[str]:
-    """The names of the checkpoints that a recipe, and its stages, ask to be bound."""
+    """The names of the checkpoints that a recipe and its stages need."""
     names: dict[str, None] = {}
     before: list[str] = []
     for stage, whole in [(stage.name, stage.recipe) for stage in recipe.stages] or [("", recipe)]:
@@ -120,11 +120,11 @@ def checkpoint_names(recipe: Recipe) -> list[str]:
 
 
 def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dict[str, Path]:
-    """The folders of the checkpoints that a recipe asks for.
+    """The folders of the checkpoints that a recipe needs.
 
     Raises:
-        RecipeError: one is not bound, bound twice, or has the name of a source.
-        CheckpointError: one is no folder.
+        RecipeError: a checkpoint is not bound, is bound twice, or has the name of a source.
+        CheckpointError: a path is not a folder.
     """
     sources = {name for whole in [stage.recipe for stage in recipe.stages] or [recipe] for name in whole.sources}
     found: dict[str, Path] = {}
@@ -147,7 +147,7 @@ def bound_checkpoints(recipe: Recipe, binds: Mapping[str, Sequence[str]]) -> dic
 
 
 def origins_of(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Path]:
-    """The folder that each network with an origin begins with; `folders` are those of stages and of checkpoints, by name."""
+    """The folder that each network with an origin starts from; `folders` are those of stages and checkpoints, by name."""
     return {
         label: network_folder(folders[network.origin], label)
         for label, network in recipe.networks.items() if network.origin is not None
@@ -155,7 +155,7 @@ def origins_of(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def network_folder(folder: Path, label: str) -> Path:
-    """The folder of a checkpoint's network of this name, else that of its exported network; a reference is followed."""
+    """The folder of a checkpoint's network of this name, else of its exported network. Follows a reference."""
     inner = folder / NETWORKS / label
     if inner.is_dir():
         return inner
@@ -167,9 +167,9 @@ def network_folder(folder: Path, label: str) -> Path:
 
 
 def borrowed(recipe: Recipe) -> frozenset[str]:
-    """The networks that come from elsewhere, unchanged and untied, and never move.
+    """The networks from elsewhere that are neither changed, tied nor ever trained.
 
-    The exported one may have heads that are trained. Any other with such heads is none: its folder has to hold them.
+    The exported network may have trained heads. Any other network with trained heads is not borrowed: its folder must hold them.
     """
     tied = {member.partition(".")[0] for group in recipe.tie for member in group}
     frozen = frozen_heads(recipe)
@@ -179,24 +179,24 @@ def borrowed(recipe: Recipe) -> frozenset[str]:
     }
     return frozenset(
         label for label, network in recipe.networks.items()
-        if network.origin is not None and not network.change and label not in tied | taught and never_moves(recipe, label)
+        if network.origin is not None and not network.change and label not in tied | taught and never_trained(recipe, label)
     )
 
 
-def never_moves(recipe: Recipe, label: str) -> bool:
-    """Whether nothing of a network is trained: `train: none`, or no pass of it with gradient."""
+def never_trained(recipe: Recipe, label: str) -> bool:
+    """Whether no parameter of a network is ever trained: `train: none`, or no pass with a gradient."""
     runs = [run for entry in recipe.entries.values() for run in entry.passes if run.network == label]
     return recipe.networks[label].train in ("none", ()) or not any(run.grad for run in runs)
 
 
 def frozen_heads(recipe: Recipe) -> frozenset[str]:
-    """The names of the heads that only passes without gradient have: nothing ever trains them."""
+    """The names of the heads that are never trained: only passes without gradient use them."""
     used = [(recipe.head_name(run, o), run.grad) for entry in recipe.entries.values() for run, o in entry.objectives()]
     return frozenset(name for name, _ in used) - {name for name, grad in used if grad}
 
 
 def reference_to(origin: Path, run: Path) -> dict[str, Any]:
-    """What a run keeps of a borrowed network: its folder, relative if it is inside the run, and the sha256 of its weights."""
+    """What a run records of a borrowed network: its folder, relative if inside the run, and the SHA-256 of its weights."""
     origin, run = origin.resolve(), run.resolve()
     shown = origin.relative_to(run).as_posix() if origin.is_relative_to(run) else str(origin)
     return {"folder": shown, "files": _digests(origin)}
@@ -209,7 +209,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _follow(reference: Path) -> Path:
-    """The folder that a reference names, if it still holds the same weights."""
+    """The folder that a reference names; it must still hold the same weights."""
     try:
         content = parse_json(read_small(reference))
         shown, files = str(content["folder"]), dict(content["files"])

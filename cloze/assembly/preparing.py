@@ -17,7 +17,7 @@ from cloze.assembly.corpora import open_held_out, open_records
 from cloze.assembly.fitted import Fitted
 from cloze.assembly.inputs import require_held_out_known, require_inputs, store_input, weights_input
 from cloze.assembly.measuring import counted, described, selection_of
-from cloze.assembly.origins import borrowed, never_moves, reference_to
+from cloze.assembly.origins import borrowed, never_trained, reference_to
 from cloze.assembly.parts import engines
 from cloze.assembly.phasing import phases_of, with_dropouts
 from cloze.assembly.plan import Plan, prospects_of, ways_out
@@ -138,8 +138,8 @@ def plan_of(
 
 
 def unfreezing(recipe: Recipe, label: str) -> Unfreezing:
-    """What a network's `train:` says, as the loop asks it; a network that runs without gradient only never moves."""
-    train = "none" if never_moves(recipe, label) else recipe.networks[label].train
+    """The `train:` of a network as the loop needs it; a network that only runs without gradient is frozen."""
+    train = "none" if never_trained(recipe, label) else recipe.networks[label].train
     return unfreezing_of(built(train) if isinstance(train, PartSpec) else train)
 
 

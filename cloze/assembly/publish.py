@@ -1,4 +1,4 @@
-"""A run's state → Hugging Face folders: the exported network at the top, the recipe's other networks beside it."""
+"""Writes a run's state as Hugging Face folders: the exported network at the top, other networks in `cloze/networks`."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Publisher:
         return self._plain(model) if model.changes else model
 
     def _plain(self, model: Model) -> Model:
-        """A changed network as other programs read it."""
+        """The same model with the plain form of its network, if there is one."""
         available = {
             "vocab_size": self.tokenizer.size, "clock": Clock(), "tables": self.tables or None, "counts": None,
             "spellings": self.tokenizer.spellings,
@@ -133,7 +133,7 @@ class Publisher:
 
 
 def beside_text(recipe: Recipe) -> list[PartSpec]:
-    """The edits that find something beside the tokens in a recipe's tables: a trained network needs them to read text."""
+    """The edits that look up further inputs in a recipe's tables: the trained network needs them to read text."""
     found: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():
         for spec in entry.exercise:
@@ -152,7 +152,7 @@ def reads_in(orders: Sequence[Any]) -> str:
 
 @torch.no_grad()
 def _in_plain_form(model: Model, network: nn.Module, changes: Sequence[Change]) -> Model:
-    """A model of the changed network's state, for export; `network` is built without the changes, and is used up."""
+    """A model of the changed network's state with its plain form; `network`, built without changes, is modified."""
     state = model.network
     with Undrawn():
         for change in changes:

@@ -63,7 +63,7 @@ class TextSpec:
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """A network: a part, the earlier stage it comes `from` (`origin`), what is changed in it, and which of it moves when.
+    """A network: a part, the earlier stage it comes `from` (`origin`), its changes, and when each depth group is trained.
 
     `train` is `all`, `none`, names of depth groups, or a way to unfreeze them. `architecture` is the one of transformers that its
     folder is written for where several fit, by its `model_type`.
@@ -179,8 +179,8 @@ class TrainingSpec:
 
     `batch` counts examples per update over all ranks; `micro_batch` those that one device holds at once. `steps`, `epochs`
     or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget, or
-    every `epoch`. `layerwise_rates`: how fast each depth of a network moves. A loss is the mean over its answers, or its sum
-    divided by the rows of the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits the
+    every `epoch`. `layerwise_rates` gives each depth group of a network its learning rate. A loss is the mean over its targets, or
+    its sum divided by the rows of the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits the
     recipe (`auto`), must (`compiled`) or may not (`loop`).
     """
 

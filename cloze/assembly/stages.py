@@ -1,4 +1,4 @@
-"""Stages: a recipe whose runs follow one another. Each is a recipe of its own that takes whole keys from the top level."""
+"""Stages: runs that follow one another in one recipe. Each stage is a recipe that inherits whole keys from the top level."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cloze.assembly.paths import SINGULAR
 from cloze.assembly.recipe import Recipe, Stage
 from cloze.errors import RecipeError, nearest
 
-#: Keys of which a stage that writes one leaves the top level's others aside.
+#: Pairs of keys: a stage that writes one does not inherit the other.
 _INSTEAD = (*SINGULAR.items(), ("objectives", "passes"), ("mixture", "exercise"), ("mixture", "objectives"))
-_ABOVE = ("name", "paper", "notes", "stages")  # what only the whole recipe says
+_ABOVE = ("name", "paper", "notes", "stages")  # belong to the whole recipe
 
 Assemble = Callable[[Written, str | None, Sequence[str]], Recipe]
 
@@ -23,9 +23,9 @@ Assemble = Callable[[Written, str | None, Sequence[str]], Recipe]
 def assemble_stages(
     root: Node, size: str | None, overrides: Sequence[str], checkpoints: Mapping[str, Path] | None, assemble: Assemble
 ) -> Recipe:
-    """The recipe of the last stage, holding all of them.
+    """The recipe of the last stage, which holds all stages.
 
-    A value is set in every stage (`training.batch=64`) or in one (`stages.domain.training.batch=64`).
+    An override sets a value in every stage (`training.batch=64`) or in one (`stages.domain.training.batch=64`).
     """
     faults = Faults()
     trees = stage_trees(root, checkpoints, faults)
@@ -57,7 +57,7 @@ def _overrides(name: str, stages: Mapping[str, object], overrides: Sequence[str]
 def stage_trees(
     root: Node, checkpoints: Mapping[str, Path] | None, faults: Faults
 ) -> dict[str, tuple[Written, float]]:
-    """The tree of every stage by name, and its share of the budget; shares that are not written are equal."""
+    """The tree and the share of the budget of every stage, by name; a share that is not written is 1, before normalisation."""
     written = root.value["stages"]
     if not written.is_mapping or not written.value:
         faults.add(root.place("stages"), "stages", "expected a mapping of stages.",

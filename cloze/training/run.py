@@ -88,10 +88,9 @@ class Run:
     masks); it is called at every evaluation, on every rank. `odds` are those of the mixture's entries (default: equal).
     `micro_batch` is how many rows are read at once, and `fitted` the values that fit the recipe to the budget, both for the
     record: a run that resumes has the same. `command` is the command line that started it, empty where there was none.
-    `borrowed` are parts of the step (`networks.teacher`) that come from elsewhere and never move: no checkpoint holds them.
-    `train` says by network what of it moves when (default: everything), `layerwise` how fast each depth. `baselines` are what the
-    losses of its objectives are compared with, by their names in the log; `selection` is how the checkpoint is chosen that
-    the run gives (None: the last).
+    `borrowed` are parts of the step (`networks.teacher`) from elsewhere that are never trained: no checkpoint holds them. `train`
+    says by network when each depth group is trained (default: always), `layerwise` at which rate. The losses of objectives are
+    compared with `baselines`, by their names in the log; `selection` chooses the checkpoint that the run gives (None: the last).
     """
 
     folder: Path

@@ -123,7 +123,7 @@ def test_both_networks_are_exported_and_a_folder_that_lacks_one_is_refused(
     assert "the network 'passage' is missing" in capsys.readouterr().err
 
 
-def test_a_tower_that_never_moves_is_kept_with_its_head(folder: Callable[[str], Path], pairs: Path, tmp_path: Path) -> None:
+def test_a_tower_that_is_never_trained_is_kept_with_its_head(folder: Callable[[str], Path], pairs: Path, tmp_path: Path) -> None:
     text = (resources.files("cloze") / "recipes" / "tasks" / "dpr.yaml").read_text()
     still = text.replace("passage: {from: start}", "passage: {from: start, train: none}")
     start = shutil.copytree(folder("bert"), tmp_path / "start")
