@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, NonNegative, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.attention import probabilities
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import State, lengths_of
@@ -112,11 +112,11 @@ class Decoder(nn.Module):
                 out, cells[number] = layer(h[:, None], cells[number])
                 h = out[:, 0]
             scores = torch.bmm(self.query(h)[:, None].to(source.dtype), source.transpose(1, 2)).float()
-            share = (scores if hidden is None else scores.masked_fill(hidden, -math.inf)).softmax(-1).to(source.dtype)
-            seen = torch.bmm(share, source)[:, 0]
+            chosen = probabilities(scores, None if hidden is None else ~hidden).to(source.dtype)
+            seen = torch.bmm(chosen, source)[:, 0]
             fed = torch.tanh(self.attended(torch.cat([seen, h.to(seen.dtype)], dim=1))) * masks[-1][:, t]
             states.append(fed)
-            weights.append(share[:, 0])
+            weights.append(chosen[:, 0])
         return torch.stack(states, 1), torch.stack(weights, 1), cells, fed
 
 

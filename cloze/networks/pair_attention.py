@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.attention import probabilities
 from cloze.networks.blocks.initial import draw
 from cloze.networks.cost import TRAINED
 from cloze.networks.network import StateKind
@@ -23,10 +24,10 @@ class PairAttention(nn.Module):
 
     With embeddings x of `tokens` (B, L) and y of `decoder_tokens` (B, T), the other sentence of the pair:
     score_ij = W [x_i; y_j; x_i ⊙ y_j], and the vector that stands for x_i is Σ_j softmax_j(score_ij) y_j. It is made of
-    the other sentence's embeddings alone; x_i takes part in the shares, through the product. (Without `product` every x_i
+    the other sentence's embeddings alone; x_i takes part in the probabilities, through the product. (Without `product` every x_i
     gets the same vector: the first third of W adds the same to all j.) One pair per row; it is not made for packed rows.
 
-    Gives `vectors` (B, L, D), to be taken by a network in place of embeddings, and `alignment` (B, L, T), the shares.
+    Gives `vectors` (B, L, D), to be taken by a network in place of embeddings, and `alignment` (B, L, T), the probabilities.
     Parameters: `tokens.weight`, to tie to the other network's table, and `weight` (3D).
 
     >>> network = PairAttention(width=4, vocab_size=9)
@@ -70,7 +71,7 @@ class PairAttention(nn.Module):
         summaries: Tensor | None = None,
         carry: Any = None,
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L) beside `decoder_tokens` (B, T), whose padding gets no share."""
+        """The wanted states of tokens (B, L) beside `decoder_tokens` (B, T), whose padding gets probability 0."""
         if summaries is not None or len(tokens) != len(decoder_tokens):
             raise RecipeError(
                 "pair_attention reads one pair per row, but these rows are packed. Write `training: {packing: false}`."
@@ -80,10 +81,9 @@ class PairAttention(nn.Module):
         scores = (x @ own)[:, :, None] + (y @ other)[:, None, :]
         if self.product:
             scores = scores + (x * both) @ y.transpose(1, 2)
-        if decoder_block is not None:
-            scores = scores.masked_fill(decoder_block[:, None, :] == 0, torch.finfo(scores.dtype).min)
-        shares = torch.softmax(scores, dim=-1)
-        states = {"vectors": shares @ y, "alignment": shares}
+        mask = None if decoder_block is None else decoder_block[:, None, :] > 0
+        alignment = probabilities(scores, mask, may_see_nothing=True)
+        states = {"vectors": alignment @ y, "alignment": alignment}
         return {name: states[name] for name in want}
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
