@@ -208,7 +208,7 @@ def _evaluations(recipe: Recipe, facts: Facts, length: int) -> Iterator[Change]:
     if isinstance(every, str) or every == 0:
         return
     paid = int(3 * HELD_OUT_SHARE * facts.budget_tokens / (HELD_OUT_ROWS * length))
-    times = EVALUATIONS if recipe.listens else min(EVALUATIONS, max(FEWEST_EVALUATIONS, paid))
+    times = EVALUATIONS if recipe.follows_losses else min(EVALUATIONS, max(FEWEST_EVALUATIONS, paid))
     if every < 1 / times:
         yield Change("training.evaluate_every", every, round(1 / times, 4), f"{times} evaluations are enough")
 

@@ -51,7 +51,7 @@ class Prospect:
     def __str__(self) -> str:
         base = self.baseline
         if base.pairs is None:
-            known = f"constant answer {base.single:.2f}"
+            known = f"constant prediction {base.single:.2f}"
         else:
             known = f"single tokens {base.single:.2f}, pairs {base.pairs:.2f}, chance {base.chance:.2f}"
         if self.kind is None:

@@ -18,7 +18,7 @@ from cloze.bounds import BelowOne, Count, Natural, Positive
 from cloze.errors import RecipeError
 from cloze.reading import Reading
 from cloze.registry import Part
-from cloze.training.rates import listens
+from cloze.training.rates import follows_losses
 
 #: For a template: that of the checkpoint which the recipe begins with.
 OWN = "reading"
@@ -227,7 +227,7 @@ class TaskSpec:
 
 
 # What may change without changing a single weight of the result, or belongs to the run's record: not part of the hash.
-# `evaluate_every` changes weights where an optimizer or rate listens to held-out losses: see `_identity`.
+# `evaluate_every` changes weights where an optimizer or rate follows held-out losses: see `_identity`.
 RECORD_ONLY = frozenset(
     {"steps", "epochs", "tokens", "workers", "evaluate_every", "checkpoint_every", "keep", "keep_steps", "log_every"}
 )
@@ -294,10 +294,10 @@ class Recipe:
         return sha256(to_json(_identity(self)).encode()).hexdigest()
 
     @property
-    def listens(self) -> bool:
+    def follows_losses(self) -> bool:
         """Whether held-out losses change the training itself: the optimizer or the rate reads them."""
         optimizer, rate = (builder_of(part.kind, part.name) for part in (self.training.optimizer, self.training.rate))
-        return bool(getattr(optimizer, "listens", False) or listens(rate))
+        return bool(getattr(optimizer, "follows_losses", False) or follows_losses(rate))
 
     @property
     def turns(self) -> Mapping[str, EntrySpec]:
@@ -363,13 +363,14 @@ def _canonical(recipe: Recipe) -> dict[str, Any]:
 def _identity(recipe: Recipe) -> dict[str, Any]:
     """What decides the result: the canonical form without name, paper, notes, budget and book-keeping.
 
-    A warm-up in steps is a share of the published steps, so it enters as that share. When the held-out loss is taken counts only
-    where the optimizer (`listens`) or the rate (`hear`) looks at it, and where it decides which checkpoint is kept (`task`).
+    A warm-up in steps is a share of the published steps, so it enters as that share. When the held-out loss is taken counts
+    only where the optimizer (`follows_losses`) or the rate (`observe`) looks at it, and where it decides which checkpoint is
+    kept (`task`).
     """
     if recipe.stages:
         return {"stages": {stage.name: _stage(stage, _identity(stage.recipe)) for stage in recipe.stages}}
     whole = {key: value for key, value in _canonical(recipe).items() if key not in ("name", "paper", "notes")}
-    aside = RECORD_ONLY - {"evaluate_every"} if recipe.listens or recipe.task is not None else RECORD_ONLY
+    aside = RECORD_ONLY - {"evaluate_every"} if recipe.follows_losses or recipe.task is not None else RECORD_ONLY
     inner = [value.arguments for value in recipe.training.rate.arguments.values() if isinstance(value, PartSpec)]
     aside -= {"steps"} if any(arguments.get("warmup_steps") for arguments in inner) else set()
     training = {key: value for key, value in whole["training"].items() if key not in aside}

@@ -1,7 +1,7 @@
 """Averaged SGD: the run is measured and exported with the mean of its weights, over a late part of the run.
 
-The session measures and exports with `averages` and `averaged`, and tells the optimiser every held-out loss (`tell`). The
-weights themselves go on from where they are.
+The session measures and exports with `averages` and `averaged`, and gives the optimiser every held-out loss (`observe_loss`).
+Training itself continues from the weights, not from their mean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Named = Iterable[tuple[str, nn.Parameter]]
 @register("optimizer", "asgd")
 @dataclass(frozen=True, kw_only=True)
 class AveragedSGD:
-    """SGD whose weights are averaged from step `after` on (Polyak and Juditsky, 1992); `weight_decay` is added to gradients."""
+    """SGD that averages its weights from step `after` on (Polyak and Juditsky, 1992); `weight_decay` is added to gradients."""
 
     after: Natural = 0
     weight_decay: NonNegative = 0.0
@@ -37,17 +37,17 @@ class AveragedSGD:
 @register("optimizer", "nt_asgd")
 @dataclass(frozen=True, kw_only=True)
 class TriggeredSGD:
-    """SGD that begins to average when held-out losses have stopped to fall (NT-ASGD; Merity et al., 2018, alg. 1).
+    """SGD that starts to average when held-out losses stop falling (NT-ASGD; Merity et al., 2018, alg. 1).
 
-    It does so after the first evaluation whose loss is above the lowest of all but the last `patience` ones, so that
-    `training.evaluate_every` is a part of the method. `weight_decay` is added to gradients of all parameters.
+    The trigger is the first evaluation whose loss is above the lowest of all except the last `patience` ones, so that
+    `training.evaluate_every` is part of the method. `weight_decay` is added to gradients of all parameters.
 
     Differs: the mean is over all weights from the trigger on; torch's ASGD, which the authors use, leaves out the first.
     """
 
     patience: Natural = 5
     weight_decay: NonNegative = 0.0
-    listens: ClassVar[bool] = True  # so that `evaluate_every` is part of a recipe's hash
+    follows_losses: ClassVar[bool] = True  # so that `evaluate_every` is part of a recipe's hash
 
     def __post_init__(self) -> None:
         if self.patience < 1:
@@ -59,9 +59,9 @@ class TriggeredSGD:
 
 
 class AveragingOptimizer(torch.optim.Optimizer):
-    """SGD, and the mean of the weights from step `after` on; None: from when `heard` says so.
+    """SGD with the mean of the weights from step `after` on; None: from the trigger in `observe` on.
 
-    State: of every parameter its `average`, once there is one; of the first one the counters and the losses heard.
+    State: every parameter has its `average` once there is one; the first parameter also has the counters and the recent losses.
     """
 
     def __init__(self, parameters: Named, *, weight_decay: float, after: int | None, patience: int = 5) -> None:
@@ -87,8 +87,8 @@ class AveragingOptimizer(torch.optim.Optimizer):
             counters["averaged"] = counters["averaged"] + 1
             self._average(1.0 / float(counters["averaged"]))
 
-    def heard(self, held_out: float) -> None:
-        """Note a held-out loss, and begin to average if it is no better than what was reached `patience` losses before."""
+    def observe(self, held_out: float) -> None:
+        """Record a held-out loss, and start to average if it is no better than the best of more than `patience` losses ago."""
         counters = self._counters
         if self.after is not None or "averaged" in counters:
             return
@@ -108,7 +108,7 @@ class AveragingOptimizer(torch.optim.Optimizer):
         return "averaged" in self._counters and "average" in self._counters
 
     def averages(self) -> AbstractContextManager[object]:
-        """A context in which the parameters hold their means, where there are any."""
+        """A context in which the parameters hold their means, if there are any."""
         return self._swapped() if self.averaging else nullcontext()
 
     @contextmanager
@@ -145,19 +145,19 @@ class AveragingOptimizer(torch.optim.Optimizer):
 
 
 def averages(optimizer: torch.optim.Optimizer) -> AbstractContextManager[object]:
-    """A context in which the parameters are those that the run is measured by: their means, if the optimiser has any."""
+    """A context in which the parameters are those to evaluate: their means, if the optimiser has any."""
     return optimizer.averages() if isinstance(optimizer, AveragingOptimizer) else nullcontext()
 
 
 def averaged(optimizer: torch.optim.Optimizer, gather: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor] | None:
-    """What `gather` finds while the parameters hold their means, as copies; None if there are none."""
+    """Copies of what `gather` returns while the parameters hold their means; None if there are none."""
     if not isinstance(optimizer, AveragingOptimizer) or not optimizer.averaging:
         return None
     with optimizer.averages():
         return {name: tensor.clone() for name, tensor in gather().items()}
 
 
-def tell(optimizer: torch.optim.Optimizer, held_out: float) -> None:
-    """Give an optimiser that listens the held-out loss of an evaluation."""
+def observe_loss(optimizer: torch.optim.Optimizer, held_out: float) -> None:
+    """Give an averaging optimiser the held-out loss of an evaluation."""
     if isinstance(optimizer, AveragingOptimizer):
-        optimizer.heard(held_out)
+        optimizer.observe(held_out)

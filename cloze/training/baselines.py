@@ -1,7 +1,7 @@
-"""What a loss is worth: the losses of answers that need no network. No torch.
+"""Baselines of losses: predictions that need no network. No torch.
 
-A network that guesses has the loss of `chance`, one that always gives the shares of the answers that of `single`, and one
-that knows the neighbouring token, where tokens are asked, that of `pairs`.
+`chance` is the loss of uniform guesses, `single` that of always predicting the frequencies of the targets, and `pairs`, if the
+targets are tokens, that of knowing the neighbouring token.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Baseline:
-    """Nats per answer of one objective. `pairs` is None where the answers are no tokens of running text."""
+    """Nats per target of one objective. `pairs` is None if the targets are not tokens of running text."""
 
     chance: float
     single: float
     pairs: float | None = None
 
     def stands(self, loss: float) -> str:
-        """Where a loss stands among them, in words.
+        """Compare a loss with them, in words.
 
         >>> Baseline(chance=8.99, single=7.07, pairs=5.31).stands(6.35)
         '0.72 under single tokens (7.07), pairs 5.31'
         """
-        name = "constant answer" if self.pairs is None else "single tokens"
+        name = "constant prediction" if self.pairs is None else "single tokens"
         gap = self.single - loss
         text = f"{abs(gap):.2f} {'under' if gap >= 0 else 'above'} {name} ({self.single:.2f})"
         return text if self.pairs is None else f"{text}, pairs {self.pairs:.2f}"
@@ -37,12 +37,13 @@ class Baseline:
 
 
 def baselines_from(record: Mapping[str, Any] | None) -> dict[str, Baseline]:
-    """The baselines of a log's `start` event; none where it has none."""
+    """The baselines of a log's `start` event, if it has any."""
     return {name: Baseline(**values) for name, values in (record or {}).items()}
 
 
 def with_measured(baselines: Mapping[str, Baseline], metrics: Mapping[str, float]) -> dict[str, Baseline]:
-    """The baselines, and those of yes-or-no objectives whose answers are made in the step, from the share of yes among them."""
+    """The baselines, and those of binary objectives whose targets are made during the step, from the fraction of positive
+    ones."""
     found = dict(baselines)
     for name, share in metrics.items():
         objective, _, metric = name.rpartition(".")
@@ -56,14 +57,14 @@ def not_learning(
     baselines: Mapping[str, Baseline], objectives: Mapping[str, float], *, share: float, updates: int, warmed_up: bool,
     labels: Collection[str] = (),
 ) -> str | None:
-    """What to say of a run that has learned nothing; None if it has.
+    """A message about a run that has learned nothing; None if it has learned something.
 
     It has learned something once an objective over tokens is better than a table of single tokens. The objectives `labels`, which
-    ask a label of every token (which ones were replaced), must then be better than the answer that is always the same.
-    `share` of the budget is spent, in so many `updates`; `warmed_up`: its rate has been at the peak.
+    label every token (replaced or not), must then be better than a constant prediction. `share` is that of the budget, `updates`
+    the updates so far; `warmed_up`: the rate has reached its peak.
     """
-    asked = {name: loss for name, loss in objectives.items() if name in baselines and baselines[name].pairs is not None}
-    still = _none_better(baselines, asked) or _none_better(
+    measured = {name: loss for name, loss in objectives.items() if name in baselines and baselines[name].pairs is not None}
+    still = _none_better(baselines, measured) or _none_better(
         baselines, {name: loss for name, loss in objectives.items() if name in baselines and name in labels}
     )
     if still is None:
@@ -78,24 +79,24 @@ def not_learning(
         )
     else:
         why = (
-            "often a peak rate too high for norms behind the layers, or too low for so few updates. Try half and twice "
+            "often a peak rate too high for post-norm layers, or too low for so few updates. Try half and twice "
             "training.rate.peak."
         )
-    counting = "counting single tokens" if baselines[still].pairs is not None else "always giving the more frequent answer"
+    counting = "counting single tokens" if baselines[still].pairs is not None else "always predicting the more frequent label"
     return (
         f"{still} has learned nothing yet: after {share:.0%} of the budget ({updates:,} updates) its held-out loss is "
         f"{loss:.2f}, and {counting} gives {baselines[still].single:.2f}.\n  Likely cause: {why}"
     )
 
 
-def _none_better(baselines: Mapping[str, Baseline], asked: Mapping[str, float]) -> str | None:
+def _none_better(baselines: Mapping[str, Baseline], measured: Mapping[str, float]) -> str | None:
     """The first of the objectives if none is better than its baseline."""
-    for name, loss in asked.items():
+    for name, loss in measured.items():
         if loss < baselines[name].single - (_BETTER if baselines[name].pairs is not None else _BETTER_LABEL):
             return None
-    return next(iter(asked), None)
+    return next(iter(measured), None)
 
 
-_BETTER = 0.05  # nats under single tokens from which on something has been learned
-_BETTER_LABEL = 0.005  # and under the constant label, whose entropy is a fraction of a nat
+_BETTER = 0.05  # nats below single tokens that count as having learned something
+_BETTER_LABEL = 0.005  # the same for a constant label, whose entropy is a fraction of a nat
 _FEW = 1000

@@ -1,6 +1,6 @@
-"""How much a run may spend, and the share of it already spent. No torch.
+"""The budget of a run and the share of it already spent. No torch.
 
-Everything that changes while a run goes on (learning rate, phases, evaluations) is a function of the share spent, so a
+Everything that changes during a run (learning rate, phases, evaluations) is a function of the share spent, so a
 budget in seconds ends as fully decayed as one in steps.
 """
 
@@ -25,9 +25,9 @@ _FORM = re.compile(r"(?P<number>[0-9][0-9_]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9
 
 @dataclass
 class Spent:
-    """What a run has used so far, summed over ranks and over resumptions.
+    """What a run has spent so far, summed over ranks and over resumptions.
 
-    `tokens` are real tokens (no padding); `bytes` are bytes of the corpus text they stand for; `epochs` is the mean over
+    `tokens` are real tokens (no padding); `bytes` are bytes of their text in the corpus; `epochs` is the mean over
     the mixture's entries, weighted by their odds; `flops` are those of the networks' passes, forward and backward.
     """
 
@@ -100,7 +100,7 @@ class Budget:
         return f"the budget of {self} is spent" if name else "the budget is spent"
 
     def part(self, share: float) -> Budget:
-        """That share of it, one of the stages of a recipe."""
+        """That share of it, for one of the stages of a recipe."""
         amount = self.amount * share
         return Budget(self.kind, max(1.0, round(amount)) if self.kind == "steps" else amount)
 
@@ -116,7 +116,7 @@ class Budget:
 
     @property
     def typed(self) -> str:
-        """As a person types it.
+        """As a user types it.
 
         >>> Budget("seconds", 5400.0).typed, Budget("tokens", 3e7).typed, Budget("steps", 2000).typed
         ('90m', '30Mtokens', '2000steps')

@@ -1,7 +1,7 @@
-"""Recurrent memory between steps: what each lane's network returned last, handed back with the lane's next row.
+"""Recurrent memory between steps: the last state of each lane's network, given back with the lane's next row.
 
 Lanes are rows of the batch: row i of every step continues row i of the step before. A micro-batch is a run of lanes that
-begins at its first row, whatever rank it is on.
+starts at its first row, on any rank.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Passes = dict[str, Mapping[str, Tensor]]
 class Carry:
     """The memory of one micro-batch's lanes, by pass: tensors with the lane first. `Step` reads it and writes the new one.
 
-    An object of its own and not a mapping: DDP and FSDP copy the mappings that they are given.
+    A class and not a mapping, because DDP and FSDP copy the mappings that they are given.
     """
 
     def __init__(self, passes: Passes | None = None) -> None:
@@ -26,14 +26,14 @@ class Carry:
 
 
 class Carries:
-    """The carries of a run on this rank, by entry and first lane. `saved` are those of all lanes, from a checkpoint."""
+    """The carries of a run on this rank, by entry and first lane. `saved` are those of all lanes in a checkpoint."""
 
     def __init__(self, saved: Mapping[str, Tensor] | None = None) -> None:
         self._saved = dict(saved or {})
         self._now: dict[str, dict[int, Carry]] = {}
 
     def of(self, entry: str, first: int, lanes: int, device: torch.device) -> Carry:
-        """The carry of the lanes `first` … `first + lanes` of an entry; empty where nothing was read yet."""
+        """The carry of the lanes `first` … `first + lanes` of an entry; empty if nothing has been read yet."""
         known = self._now.setdefault(entry, {})
         if first not in known:
             passes: dict[str, dict[str, Tensor]] = {}
@@ -57,7 +57,7 @@ class Carries:
 
 
 def _of_all_ranks(own: Tensor, world: int) -> Tensor:
-    """The lanes of all ranks, in their order; every rank has as many."""
+    """The lanes of all ranks, in order; every rank has the same number."""
     data = own.contiguous().view(-1).view(torch.uint8)
     parts = [torch.empty_like(data) for _ in range(world)]
     dist.all_gather(parts, data)

@@ -1,4 +1,4 @@
-"""Checkpoints: whole folders that appear at once, are checked when read, and never cost the one before.
+"""Checkpoints: folders that appear atomically, are verified when read, and never damage earlier ones.
 
     RUN/                                  a Hugging Face folder: the last checkpoint's files, published
     RUN/cloze/checkpoints/step-00000100/  the same files, and
@@ -40,10 +40,10 @@ class Checkpoints:
         self.folder = run / "cloze" / "checkpoints"
         self.keep = max(keep, 1)
         self.keep_steps = frozenset({0, *keep_steps})
-        self.best: int | None = None  # the step whose checkpoint the run gives; None: the last
+        self.best: int | None = None  # the step whose checkpoint the run publishes; None: the last
 
     def recover(self) -> None:
-        """Give a checkpoint its name back that a killed process had moved out of the way, saving its step a second time."""
+        """Restore the name of a checkpoint that a killed process had moved aside to save the same step again."""
         for kept in self.folder.glob(".step-*.kept"):
             recover(self.folder / kept.name[1 : -len(".kept")])
 
@@ -60,7 +60,7 @@ class Checkpoints:
         self, state: Mapping[str, Any], *, parameters: Mapping[str, Tensor], optimizer: Mapping[str, Tensor],
         export: Callable[[Path], object], carry: Mapping[str, Tensor] | None = None,
     ) -> Path:
-        """Write the checkpoint of `state["step"]`, publish its Hugging Face files if the run gives it, drop old ones.
+        """Write the checkpoint of `state["step"]`, publish its Hugging Face files if it is the one to publish, remove old ones.
 
         Raises:
             RunError: the disk is full or cannot be written; nothing of the new checkpoint is left, the old ones are whole.
@@ -104,7 +104,7 @@ class Checkpoints:
         return state, self._tensors(path, state, "parameters"), self._tensors(path, state, "optimizer")
 
     def load_carry(self, step: int) -> dict[str, Tensor]:
-        """The memory of every lane at a step; empty where there was none. Errors as those of `load`."""
+        """The memory of every lane at a step; empty if there was none. Raises as `load`."""
         path = self.path(step)
         state = self.read_state(path)
         return self._tensors(path, state, "carry") if "carry" in state["files"] else {}
@@ -137,7 +137,7 @@ class Checkpoints:
         return dict(state)
 
     def publish_last(self) -> None:
-        """Publish the files of the checkpoint that the run gives again, in case it was killed while doing it."""
+        """Publish the run's checkpoint again, in case the process was killed while publishing."""
         if self.steps():
             publish(self.path(self.steps()[-1] if self.best is None else self.best), self.run)
 
@@ -149,7 +149,7 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
 
     def _drop_old(self) -> None:
-        """Remove checkpoints that are not to be kept, each out of sight before any file of it goes."""
+        """Remove checkpoints that need not be kept; each is renamed before its files are removed."""
         passing = [step for step in self.steps() if step not in self.keep_steps and step != self.best]
         for step in passing[: -self.keep]:
             path = self.path(step)
@@ -158,7 +158,7 @@ class Checkpoints:
             shutil.rmtree(hidden, ignore_errors=True)
 
     def _failure(self, error: Exception, target: Path) -> Exception:
-        full = "os error 28" in str(error)  # the safetensors package's words for it
+        full = "os error 28" in str(error)  # the wording of the safetensors package
         if not full and not isinstance(error, OSError):
             return error
         reason = error.strerror or str(error) if isinstance(error, OSError) else ""
@@ -175,12 +175,12 @@ class Checkpoints:
         way_out = f"the run then continues from step {max(earlier)}" if earlier else "and start the run anew"
         return CheckpointError(
             f"{path}: this checkpoint is damaged or half-copied: {what}.\n"
-            f"  Copy it again from where it was made, or delete this folder: {way_out}."
+            f"  Copy it again from its origin, or delete this folder: {way_out}."
         )
 
 
 def publish(source: Path, run: Path) -> None:
-    """Put a checkpoint's Hugging Face files at the top of a run's folder, each at once: linked, or copied where links fail."""
+    """Put a checkpoint's Hugging Face files at the top of a run's folder, each atomically: linked, or copied if links fail."""
     for file in sorted(source.rglob("*")):
         inner = file.relative_to(source)
         if not file.is_file() or inner.parts[0] == _STATE:

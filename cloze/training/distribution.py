@@ -1,4 +1,4 @@
-"""Ranks: plain torchrun, DDP or FSDP2 around the one `Step`, and what all ranks must agree on."""
+"""Ranks: torchrun, DDP or FSDP2 around the single `Step`, and what all ranks must agree on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Ranks:
 
     @property
     def sharded(self) -> bool:
-        """Whether every forward pass is a collective, so that all ranks must make equally many."""
+        """Whether every forward pass is a collective, so that all ranks must run the same number."""
         return self.world > 1 and self.strategy == "fsdp"
 
     def add(self, numbers: Sequence[float]) -> list[float]:
@@ -48,7 +48,7 @@ class Ranks:
         return self._reduce([number], dist.ReduceOp.MIN)[0] if self.world > 1 else number
 
     def gather(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        """The rows (N, …) of every rank, in the order of the ranks; they may have different numbers of them."""
+        """The rows (N, …) of every rank, in the order of the ranks; ranks may have different numbers of rows."""
         if self.world == 1:
             return [rows]
         counts = [int(n) for n in self.add([float(len(rows)) if rank == self.rank else 0.0 for rank in range(self.world)])]
@@ -94,7 +94,8 @@ def processes() -> int:
 
 @contextmanager
 def join(device: str = "auto", strategy: Strategy = "ddp") -> Iterator[Ranks]:
-    """Join the processes that torchrun started (RANK, WORLD_SIZE, LOCAL_RANK) until this one ends, or be alone."""
+    """Join the processes that torchrun started (RANK, WORLD_SIZE, LOCAL_RANK) until this one ends; without torchrun, a single
+    rank."""
     world, chosen = processes(), choose_device(device)
     if world == 1:
         yield Ranks(0, 1, chosen)
@@ -113,18 +114,19 @@ def join(device: str = "auto", strategy: Strategy = "ddp") -> Iterator[Ranks]:
 def _leave() -> None:
     """Leave the group before the interpreter ends.
 
-    A thread of gloo takes the interpreter's lock to let the tensors of the last collective go; one that asks for it after the
-    interpreter began to end takes the process down with it (SIGABRT). The pause is the time to ask before.
+    A thread of gloo takes the interpreter's lock to free the tensors of the last collective; if it does so after the interpreter
+    has started to shut down, the process aborts (SIGABRT). The pause lets it finish before.
     """
     dist.destroy_process_group()
     time.sleep(0.2)
 
 
 def _shard(step: Step, device: torch.device) -> None:
-    """FSDP2: each depth group that shares nothing is a shard group; all else belongs to the root, gathered all step.
+    """FSDP2: each depth group that shares no parameter is a shard group; the rest belongs to the root, gathered for the whole
+    step.
 
-    torch refuses a parameter that is visible to two groups, so tied embeddings and heads go to the root; so do layers that
-    lend their maps to others (`lends`), which find them gathered there.
+    torch refuses a parameter that is visible to two groups, so tied embeddings and heads go to the root; so do layers
+    whose maps other layers use (`lends`), which are gathered there.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method

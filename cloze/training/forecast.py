@@ -1,6 +1,6 @@
-"""What a run will take, told before its first step: updates, tokens, epochs, time and memory.
+"""A forecast of a run before its first step: updates, tokens, epochs, time and memory.
 
-Times and bytes are those of one micro-batch, tried here and now (`trial.py`), for each entry and each length of the schedule.
+Times and bytes are measured with one micro-batch (`trial.py`) for each entry and each length of the schedule.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from cloze.training.precision import choose_device, choose_precision
 from cloze.training.run import Run
 from cloze.training.trial import Trial, tried, update_of
 
-#: What may be taken of the memory that is available: the rest is for what operations need besides tensors.
+#: The fraction of the available memory that may be used: the rest is for what operations need besides tensors.
 SHARE = 0.8
 _HEAP = 1.25  # bytes that the allocator of a CPU holds for each byte of tensors, measured on runs of BERT
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run will take in all. None: this kind of run does not tell before it has begun.
+    """What a run will take in all. None: not known for this kind of run before it starts.
 
-    `memory` is the peak of the process in bytes with `micro_batch` rows at once: `base` bytes, and of passes over n rows the
-    most that any of `trials` takes. `available` is what the process can have, what it holds already among it.
+    `memory` is the peak of the process in bytes with `micro_batch` rows at once: `base` bytes, plus the
+    maximum over `trials` for passes over n rows. `available` is the memory that the process can have, including what it holds.
     """
 
     updates: float | None
@@ -47,16 +47,16 @@ class Forecast:
         return self.peak(self.micro_batch)
 
     def peak(self, rows: int) -> int:
-        """Bytes at the peak with so many rows at once."""
+        """Peak bytes with this many rows at once."""
         return self.base + int(_HEAP * max((trial.bytes(rows) for trial in self.trials), default=0))
 
     def fits(self, rows: int) -> bool:
-        """Whether so many rows at once leave room."""
+        """Whether this many rows at once fit."""
         return self.available is None or self.peak(rows) <= SHARE * self.available
 
     @property
     def largest(self) -> int:
-        """The most rows at once that fit, at most those of a batch; 0 where not one does."""
+        """The most rows at once that fit, at most those of a batch; 0 if not even one fits."""
         if self.fits(self.batch):
             return self.batch
         halves = (self.batch >> power for power in range(1, self.batch.bit_length()))
@@ -80,15 +80,15 @@ class Forecast:
         return "forecast: " + ", ".join(parts)
 
 
-#: What was tried, by entry and length.
+#: Trials by entry and length.
 Trials = dict[tuple[str, int | None], Trial]
 
 
 def forecast(run: Run, *, available: int | None = None, trials: Trials | None = None) -> Forecast:
-    """What a run on one process, trained by the loop, will take; nothing of it is changed.
+    """Forecast a run on one process, trained by the loop, without changing it.
 
-    `available` is how many bytes the process can still take, None: what the machine has. `trials` holds what was tried of
-    rows of the same network before, and is given what is tried now.
+    `available` is the number of bytes that the process can still take (None: ask the machine). `trials` holds earlier trials of
+    the same network and receives the new ones.
     """
     device = choose_device(run.device)
     step: Any = run.step.to(device)
@@ -157,12 +157,12 @@ class Costs:
         return cost
 
     def _shorter(self, entry: str, length: int | None) -> float:
-        """How many rows an epoch has at a length for each that it has at the present one, about."""
+        """About how many rows an epoch has at a length for each row that it has at the current one."""
         now = self.length(entry)
         return now / length if now and length else 1.0
 
     def length(self, entry: str) -> int | None:
-        """The present length of an entry's rows."""
+        """The current length of an entry's rows."""
         found = getattr(getattr(self.run.data, "feeds", {}).get(entry), "length", None)
         return None if found is None else int(found)
 
@@ -173,7 +173,7 @@ def needs(parameters: int, state: float) -> int:
 
 
 def _rounded(number: float) -> str:
-    """A number to three figures, as people say it.
+    """A number rounded to three digits, in words.
 
     >>> _rounded(1234), _rounded(12_345_678), _rounded(3.14)
     ('1,230', '12.3 million', '3')

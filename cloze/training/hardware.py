@@ -1,4 +1,4 @@
-"""What the machine is and can do: its matrix rate for MFU, its allocator, its description for the record."""
+"""The machine: its matrix rate for MFU, its allocator, its description for the record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PACKAGES = ("cloze", "torch", "numpy", "tokenizers", "safetensors")
 
 @cache
 def matrix_rate(device: torch.device, precision: Literal["fp32", "bf16"]) -> float:
-    """FLOP/s of a large matrix product here and now: the best of a few, so that MFU is a share of what can be had."""
+    """FLOP/s of a large matrix product here and now: the best of a few, so that MFU is relative to what is achievable."""
     size = 8192 if device.type == "cuda" else 1024
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     left, right = (torch.randn(size, size, generator=torch.Generator().manual_seed(k)) for k in range(2))
@@ -49,7 +49,7 @@ def keep_memory() -> bool:
     """Tell glibc to keep freed memory instead of returning it to the system after every step.
 
     Large temporaries are otherwise unmapped and faulted in again at each step, which costs a CPU run 10 to 30 % of its
-    speed. Does nothing, and says so by returning False, under another allocator or another C library.
+    speed. Does nothing and returns False under another allocator or another C library.
     """
     if not sys.platform.startswith("linux") or allocator() != "system":
         return False
@@ -73,7 +73,7 @@ def allocator_hint(device: torch.device) -> str | None:
 
 
 def environment(device: torch.device, precision: str) -> dict[str, Any]:
-    """What a reader of the run needs to know about the machine, as plain values."""
+    """The facts about the machine that matter for a run, as plain values."""
     described: dict[str, Any] = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: finish the step, write a checkpoint, leave."""
+"""SIGTERM and SIGINT: finish the step, write a checkpoint, stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Interrupt:
-    """Which signal has come, if any."""
+    """The signal received, if any."""
 
     def __init__(self) -> None:
         self.name = ""
@@ -21,7 +21,7 @@ class Interrupt:
 
 @contextmanager
 def interrupts() -> Iterator[Interrupt]:
-    """While open, the first SIGTERM or SIGINT is only noted; a second one of that kind acts as it always does."""
+    """While open, the first SIGTERM or SIGINT is only recorded; a second one of the same kind has its usual effect."""
     seen = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield seen

@@ -20,7 +20,7 @@ _held: dict[Path, tuple[int, int]] = {}  # by folder: the process and the thread
 
 @contextmanager
 def alone_in(folder: Path, *, first: bool) -> Iterator[None]:
-    """Hold the folder's lock, on the first rank; a thread that holds it already may enter again.
+    """Hold the folder's lock, on the first rank; the lock is re-entrant within a thread.
 
     The lock is released however the process ends. Raises `RunError` if another process or thread holds it, `CheckpointError`
     if the folder cannot be written.
@@ -72,14 +72,14 @@ def _locked(folder: Path) -> Iterator[TextIO]:
                     f"{folder}: another process ({held.read().strip() or 'unknown'}) is training in this folder.\n"
                     "  Wait until it has ended, or give this run a folder of its own with --out."
                 ) from None
-            if not _is_at(held, path):  # whoever held it removed the folder meanwhile
+            if not _is_at(held, path):  # its holder removed the folder meanwhile
                 continue
             yield held
             return
 
 
 def _is_at(file: TextIO, path: Path) -> bool:
-    """Whether an open file is still the one of this name."""
+    """Whether an open file still has this name."""
     try:
         there = path.stat()
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""The run's log: `cloze/log.jsonl`, one object per event, and one line of progress for whoever watches.
+"""The run's log: `cloze/log.jsonl`, one object per event, and one progress line for the terminal.
 
 Events: `start`, `resume`, `train`, `held_out`, `samples`, `stop`. `start` and `resume` have `baselines`, objective → the
 losses of `chance`, `single` tokens and `pairs` (see `training/baselines.py`). A `train` event has step, tokens, seconds, share,
-loss, objectives (name → loss), metrics (name → mean per answer), learning_rate, grad_norm, tokens_per_second, filled and mfu.
-The loss of an objective is the mean of an answer; `loss` is their weighted sum, where a run has one objective without its weight.
+loss, objectives (name → loss), metrics (name → mean per target), learning_rate, grad_norm, tokens_per_second, filled and mfu.
+The loss of an objective is the mean per target. `loss` is their weighted sum; in a run with one objective it is unweighted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _QUIET_SECONDS = 20.0
 
 
 class Log:
-    """Appends events to the log. Opened after a checkpoint it first drops what was logged behind that step."""
+    """Appends events to the log. If it is opened after a checkpoint, it first drops the events of later steps."""
 
     def __init__(self, run: Path, *, after: int | None, tensorboard: bool = False) -> None:
         self.path = run / "cloze" / "log.jsonl"
@@ -37,7 +37,7 @@ class Log:
         self.board = _tensorboard(run / "cloze" / "tensorboard", after) if tensorboard else None
 
     def write(self, event: str, step: int, **values: Any) -> dict[str, Any]:
-        """Append one event and hand it to the system, so that a kill loses nothing that was logged."""
+        """Append one event and flush it, so that a killed process loses no event."""
         record = {"event": event, "step": step, **values}
         try:
             self.file.write(json.dumps(record, ensure_ascii=False) + "\n")
@@ -62,14 +62,14 @@ class Log:
 
 
 def cut_log(path: Path, after: int) -> None:
-    """Drop the events of steps behind `after`, and a line that a kill left unfinished."""
+    """Drop the events of steps later than `after`, and a last line that is incomplete."""
     try:
         descriptor = open_plain(path, os.O_RDWR)
     except FileNotFoundError:
         return
     with os.fdopen(descriptor, "r+b") as file:
         lines = file.read().split(b"\n")
-        end = len(lines) - 1  # what follows the last newline is unfinished, or empty
+        end = len(lines) - 1  # the rest after the last newline is incomplete or empty
         while end and not _belongs(lines[end - 1], after):
             end -= 1
         file.truncate(sum(len(line) + 1 for line in lines[:end]))
@@ -101,7 +101,8 @@ def _tensorboard(folder: Path, after: int | None) -> Any:
 
 
 class ProgressLine:
-    """Loss, tokens per second and time left: one line that rewrites itself, or now and then a line where it is piped."""
+    """Loss, tokens per second and time left: one line that rewrites itself, or a line from time to time if the output is not
+    a terminal."""
 
     def __init__(
         self, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic, *, verbose: bool = False
@@ -116,7 +117,7 @@ class ProgressLine:
     def show(self, record: Mapping[str, Any], baselines: Mapping[str, Baseline] | None = None) -> None:
         """Show a `train` event, at most ten times a second live and every 20 seconds otherwise; `verbose` shows each.
 
-        Of several objectives each is shown by its name; `baselines` say what their losses are worth.
+        Several objectives are shown by name; losses are shown with their `baselines`.
         """
         if not self.verbose and self.now() - self.shown < (0.1 if self.live else _QUIET_SECONDS):
             return
@@ -144,14 +145,14 @@ class ProgressLine:
         self.stream.flush()
 
     def close(self) -> None:
-        """Leave the rewritten line standing."""
+        """End the rewritten line and keep it."""
         if self.live and self.width:
             self.stream.write("\n")
             self.width = 0
 
 
 def losses(record: Mapping[str, Any], baselines: Mapping[str, Baseline]) -> str:
-    """The losses of a `train` event in a few words, each with what needs no network.
+    """The losses of a `train` event in a few words, each with its baselines.
 
     >>> losses({"loss": 6.352, "objectives": {"lm": 6.352}}, {"lm": Baseline(8.99, 7.07, 5.31)})
     'loss 6.352 (single tokens 7.07, pairs 5.31)'
@@ -166,12 +167,12 @@ def _worth(baseline: Baseline | None) -> str:
     if baseline is None:
         return ""
     if baseline.pairs is None:
-        return f" (constant answer {baseline.single:.2f})"
+        return f" (constant prediction {baseline.single:.2f})"
     return f" (single tokens {baseline.single:.2f}, pairs {baseline.pairs:.2f})"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them.
+    """Seconds in words.
 
     >>> duration(75), duration(7260)
     ('1 min 15 s', '2 h 01 min')

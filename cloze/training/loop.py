@@ -2,7 +2,7 @@
 
 Each step: choose the mixture entries, fetch their micro-batches, add the counts of all ranks, run the passes, backward,
 clip, update; then log, evaluate and checkpoint when they are due. What a step does follows from the seed, the step and
-the share of the budget spent, so a run that was killed goes on as if nothing had happened.
+the share of the budget spent, so a killed run resumes as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def _train(run: Run, ranks: Ranks, choice: Choice) -> Outcome:
 
 
 class Loop:
-    """The worker that trains whatever autograd can: one update of the parameters a step."""
+    """The worker that trains by autograd: one update of the parameters per step."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
     def step(self, interrupt: Interrupt) -> None:
-        """One update, and whatever is due after it."""
+        """One update, and what is due after it."""
         _step(self.session, interrupt)
 
     def settle(self) -> None:
@@ -123,7 +123,7 @@ def _step(session: Session, interrupt: Interrupt) -> None:
 
 
 def _fetch(session: Session, entries: Sequence[str]) -> tuple[list[Piece], dict[str, Cursor]]:
-    """This rank's micro-batches of the step, and the cursors behind them. Entries that share a step draw apart."""
+    """This rank's micro-batches of the step, and the next cursors. Entries that share a step draw independently."""
     pieces: list[Piece] = []
     cursors: dict[str, Cursor] = {}
     for number, entry in enumerate(entries):

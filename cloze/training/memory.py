@@ -1,4 +1,4 @@
-"""Memory: how much this machine still has, and how much a piece of work takes at its peak."""
+"""Memory: what this machine has left, and the peak of a piece of work."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 def available(device: torch.device) -> int | None:
-    """Bytes that this process can still take on a device; None where the system does not say.
+    """Bytes that this process can still take on a device; None if the system does not report it.
 
-    For a CPU: what is free or can be freed, within the limits of the control groups (of a container, a job). Of a machine with
-    several processes of the same run each has its part.
+    For a CPU: what is free or can be freed, within the limits of the control groups (of a container, a job). Several
+    processes of one run on a machine share it equally.
     """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
@@ -30,12 +30,12 @@ def available(device: torch.device) -> int | None:
 
 
 def resident() -> int:
-    """Bytes that this process holds for itself now, without files mapped into memory; 0 where the system does not say."""
+    """Bytes that this process holds for itself now, without files mapped into memory; 0 if the system does not report it."""
     return _kilobytes(Path("/proc/self/status"), "RssAnon:") or 0
 
 
 def peaks(work: Callable[[Callable[[], None]], object], device: torch.device) -> tuple[int, int]:
-    """The most bytes of tensors that `work` holds of those it makes: until it calls what it is given, and in all."""
+    """Peak bytes of the tensors that `work` creates: until it calls its argument, and in all."""
     marks: list[int] = []
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -89,7 +89,7 @@ def _storages(tensors: Any) -> list[Any]:
 
 
 def _system() -> int | None:
-    """What the kernel says is available, swap left out."""
+    """The memory that the kernel reports as available, without swap."""
     return _kilobytes(Path("/proc/meminfo"), "MemAvailable:")
 
 
@@ -102,7 +102,7 @@ def _kilobytes(file: Path, name: str) -> int | None:
 
 
 def _limits() -> list[int | None]:
-    """What is left in each of the control groups that this process is in, of version 2 or 1."""
+    """What is left in each control group of this process, of version 2 or 1."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -119,7 +119,7 @@ def _limits() -> list[int | None]:
 
 
 def _left(root: Path, path: str, limit: str, usage: str, reclaimable: str) -> list[int | None]:
-    """Limit less usage of a group and of all groups above it; file pages that nobody uses do not count as used."""
+    """Limit less usage of a group and of all groups above it; unused file pages do not count as used."""
     inner = root / path.lstrip("/")
     found: list[int | None] = []
     for folder in [inner, *inner.parents]:

@@ -18,7 +18,7 @@ from cloze.training.distribution import Ranks
 class Meter:
     """Losses, metrics, counts and gradient norms since the last log event.
 
-    `alone`: the run has one objective. Its weight scales gradients and sets it off against no other: its loss is told as it is.
+    `alone`: the run has one objective. Its weight only scales gradients, so its loss is logged unweighted.
     """
 
     def __init__(self, alone: bool = False) -> None:
@@ -49,7 +49,7 @@ class Meter:
         self, step: int, norm: Tensor | None, counts: Mapping[str, float], weights: Mapping[str, float],
         *, tokens: float = 0.0, cells: float = 0.0, flops: float = 0.0,
     ) -> None:
-        """Add what a whole step, all ranks together, had."""
+        """Add the figures of a whole step, all ranks together."""
         for name, count in counts.items():
             self.counts[name] = self.counts.get(name, 0.0) + count
         self.weights.update(weights)
@@ -85,7 +85,7 @@ class Meter:
 
 
 class NotFinite(RunError):
-    """The loss or its gradient left the numbers."""
+    """The loss or its gradient is not finite."""
 
     def __init__(self, step: int, norm: float) -> None:
         super().__init__(

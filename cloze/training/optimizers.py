@@ -1,4 +1,4 @@
-"""Optimisers. A recipe's part says how; `build(parameters)` makes a torch optimiser whose state is plain tensors."""
+"""Optimisers: parts of a recipe whose `build(parameters)` returns a torch optimiser with a state of plain tensors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from cloze.training.stacked import stacked
 Decay = Literal["matrices", "all"]
 Named = Iterable[tuple[str, nn.Parameter]]
 
-#: From here on a float32 counter stays where it is when 1 is added, and 0.999 ** counter is exactly 0.
+#: From here on adding 1 does not change a float32 counter, and 0.999 ** counter is exactly 0.
 _SETTLED = float(2**24)
 
 
 class OptimizerSpec(Protocol):
-    """What a recipe's `training.optimizer` becomes."""
+    """The value of `training.optimizer`."""
 
     def build(self, parameters: Named) -> torch.optim.Optimizer: ...
 
@@ -31,7 +31,7 @@ class OptimizerSpec(Protocol):
 def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict[str, Any]]:
     """Parameter groups with and without weight decay; parameters without gradient are left out.
 
-    `matrices` decays tensors of two or more dimensions, embeddings among them, and so spares every bias and norm.
+    `matrices` decays tensors of two or more dimensions, including embeddings, but no bias and no norm.
     """
     named = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
     decayed = [(name, p) for name, p in named if decay == "all" or p.dim() > 1]
@@ -42,7 +42,7 @@ def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict
 
 @dataclass(frozen=True, kw_only=True)
 class Moments:
-    """What every optimiser of two moments is told; `decay` says which tensors decay."""
+    """The arguments of every optimiser with two moments; `decay` says which tensors decay."""
 
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
     epsilon: Positive = 1e-8

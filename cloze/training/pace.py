@@ -1,4 +1,4 @@
-"""How fast an engine trains a run: it trains for a moment in a session that writes nothing."""
+"""Measure the speed of an engine by training a moment in a session that writes nothing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cloze.training.interrupt import Interrupt
 from cloze.training.run import Run
 from cloze.training.session import Session
 
-_SECONDS = 1.0  # of training; a kernel that is compiled first is not counted
-_LOG_STEPS = 5  # after which the clock is looked at
+_SECONDS = 1.0  # of training, without the compilation of kernels
+_LOG_STEPS = 5  # after which the clock is read
 
 
 class Pace(NamedTuple):

@@ -13,7 +13,7 @@ MAY_SET = "length, batch, odds.<entry>, and dropouts such as networks.main.dropo
 
 
 def may_set(path: str) -> bool:
-    """Whether a phase may set the value of a path: what the data, the mixture and the dropouts can follow at a border."""
+    """Whether a phase may set the value of a path: of the data, the mixture or a dropout."""
     return path in ("length", "batch") or path.startswith("odds.") or sets_dropout(path)
 
 
@@ -26,8 +26,8 @@ def sets_dropout(path: str) -> bool:
 class Phase:
     """Values that hold until the share `until` of the budget is spent.
 
-    `set` maps value paths to values: `length`, `batch`, `odds.<entry>`, dropouts. Of these `rates` is what the step follows: the
-    rate of each of its dropouts by its module's name, or nothing where no phase sets any.
+    `set` maps value paths to values: `length`, `batch`, `odds.<entry>`, dropouts. `rates` holds the rate of each
+    dropout of the step by its module's name, or nothing if no phase sets any.
     """
 
     until: float = 1.0
@@ -57,5 +57,5 @@ def phases_from_shares(parts: Sequence[tuple[float, Mapping[str, Any]]]) -> tupl
 
 
 def phase_at(phases: Sequence[Phase], share: float) -> int:
-    """The index of the phase in which a step lies that begins when `share` is spent; the last one from 1 on."""
+    """The index of the phase of a step that starts when `share` is spent; the last phase from 1 on."""
     return next((i for i, phase in enumerate(phases) if share < phase.until), max(len(phases) - 1, 0))

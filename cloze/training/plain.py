@@ -13,8 +13,8 @@ from cloze.errors import CheckpointError
 def open_plain(path: Path, flags: int) -> int:
     """A descriptor of an ordinary file, made if `flags` say so.
 
-    A run folder may come from somebody else. A link in it that has the name of a file that a run writes would have some other
-    file overwritten: that is a `CheckpointError`, as is anything else that is not an ordinary file.
+    A run folder may come from somebody else. Through a link with the name of a file that a run writes, the run would overwrite
+    another file: that is a `CheckpointError`, as is anything else that is not an ordinary file.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)

@@ -13,7 +13,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device of a name: `auto` (CUDA where there is one), `cpu`, `cuda`, `cuda:1`.
+    """The device of a name: `auto` (CUDA if there is any), `cpu`, `cuda`, `cuda:1`.
 
     Raises:
         DeviceError: the name is unknown, or this machine has no such device.
@@ -35,7 +35,7 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def choose_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
-    """`auto` is bf16 where the hardware multiplies bf16 matrices, fp32 elsewhere."""
+    """`auto` is bf16 if the hardware multiplies bf16 matrices, fp32 elsewhere."""
     if wanted != "auto":
         return wanted
     if device.type == "cuda":

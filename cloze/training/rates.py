@@ -2,7 +2,7 @@
 
 `rate(share, nominal_steps)` gives the learning rate of a step that begins when `share` (0 … 1) of the budget is spent.
 `warmup_steps` in a recipe counts the recipe's own steps: it becomes the share `warmup_steps / nominal_steps`, so a run
-with a smaller budget, in whatever currency, warms up for the same share of its time and still ends fully decayed.
+with a smaller budget, of any kind, warms up for the same share of its time and still ends fully decayed.
 `warmup` gives that share directly. The first step of a warm-up has rate 0, as in the published code.
 """
 
@@ -55,12 +55,12 @@ class Warmup:
         return min(self.steps / nominal_steps, 1.0)
 
     def factor(self, share: float, nominal_steps: int | None) -> float:
-        """0 … 1 while warming up, then 1."""
+        """0 … 1 during warm-up, then 1."""
         end = self.share(nominal_steps)
         return share / end if share < end else 1.0
 
     def rest(self, share: float, nominal_steps: int | None) -> float:
-        """The share of what follows the warm-up that is spent, clamped to 0 … 1."""
+        """The share of the time after the warm-up that is spent, clamped to 0 … 1."""
         end = self.share(nominal_steps)
         return min(max((share - end) / (1 - end), 0.0), 1.0) if end < 1 else 0.0
 
@@ -69,7 +69,7 @@ class Warmup:
 class Linear:
     """Up to `peak`, then linearly down to `floor`.
 
-    `decay` says how the two parts join. `after_warmup` (fairseq, transformers): down from `peak` over what is left.
+    `decay` says how the two parts join. `after_warmup` (fairseq, transformers): down from `peak` over the rest.
     `from_start` (BERT): the line peak·(1 − share) from the beginning, so the rate drops a little where the warm-up ends.
     `product` (ELECTRA): that line times the warm-up factor.
 
@@ -134,7 +134,7 @@ class InTurn:
 
     def __init__(self, first: RatePart, second: RatePart, *, at: Share) -> None:
         if not 0 < at < 1:
-            raise RecipeError(f"training.rate.in_turn.at: {at} is no share of the budget. Expected 0 < at < 1.")
+            raise RecipeError(f"training.rate.in_turn.at: {at} is not a share of the budget. Expected 0 < at < 1.")
         self.first, self.second, self.at = first, second, at
 
     def __call__(self, share: float, nominal_steps: int | None = None) -> float:
@@ -156,7 +156,7 @@ class Restarting:
 
     def __init__(self, rate: RatePart, *, at: list[float]) -> None:
         if not at or list(at) != sorted(set(at)) or not 0 < at[0] <= at[-1] < 1:
-            raise RecipeError(f"training.rate.restarting.at: {at}. Expected shares of the budget that rise: [0.25, 0.5].")
+            raise RecipeError(f"training.rate.restarting.at: {at}. Expected increasing shares of the budget: [0.25, 0.5].")
         self.rate, self.borders = rate, [0.0, *at, 1.0]
 
     def __call__(self, share: float, nominal_steps: int | None = None) -> float:
@@ -181,7 +181,7 @@ class Cosine:
         if not 0 < until <= 1:
             raise RecipeError(f"training.rate.cosine.until: {until} is not a share of the budget. Expected 0 < until <= 1.")
         if not 0 <= cooldown < 1:
-            raise RecipeError(f"training.rate.cosine.cooldown: {cooldown} is no share of the budget. Expected 0 <= cooldown < 1.")
+            raise RecipeError(f"training.rate.cosine.cooldown: {cooldown} is not a share. Expected 0 <= cooldown < 1.")
         self.peak, self.floor, self.until, self.cooldown = peak, floor, until, cooldown
         self.warmup = Warmup(warmup_steps, warmup)
 
@@ -288,23 +288,23 @@ class SlantedTriangular:
         return self.peak * (1 + height * (self.ratio - 1)) / self.ratio
 
 
-class Listening(Protocol):
+class FollowsLosses(Protocol):
     """A rate that also looks at the held-out losses so far; `evaluate_every` is then part of a recipe's hash."""
 
-    def hear(self, losses: Sequence[float]) -> None:
+    def observe(self, losses: Sequence[float]) -> None:
         """All held-out losses of the run until now, in order; called after each of them, and once where a run goes on."""
 
 
-def listens(rate: object) -> bool:
-    """Whether a rate, or what builds it (its class, or a function annotated with that), has the method `hear`."""
+def follows_losses(rate: object) -> bool:
+    """Whether a rate, or what builds it (its class, or a function annotated with that), has the method `observe`."""
     made = rate if not inspect.isfunction(rate) else inspect.get_annotations(rate, eval_str=True).get("return")
-    return callable(getattr(made, "hear", None))
+    return callable(getattr(made, "observe", None))
 
 
-def tell_rate(rate: Rate, losses: Sequence[float]) -> None:
-    """Give a rate that listens all held-out losses of the run until now."""
-    if listens(rate):
-        cast(Listening, rate).hear(losses)
+def observe_losses(rate: Rate, losses: Sequence[float]) -> None:
+    """Give a rate that follows held-out losses all of those of the run so far."""
+    if follows_losses(rate):
+        cast(FollowsLosses, rate).observe(losses)
 
 
 @register("rate", "plateau")
@@ -331,7 +331,7 @@ class Plateau:
         self.against = against
         self.drops = 0
 
-    def hear(self, losses: Sequence[float]) -> None:
+    def observe(self, losses: Sequence[float]) -> None:
         """Count the drops that these held-out losses have led to."""
         best, waited, self.drops = math.inf, 0, 0
         for loss in losses:

@@ -14,7 +14,7 @@ from cloze.batching import Cursor, MicroBatch
 from cloze.batching.deck import Deck
 from cloze.errors import RunError
 from cloze.networks.blocks.dropout import set_dropouts
-from cloze.training.averaged import averaged, averages, tell
+from cloze.training.averaged import averaged, averages, observe_loss
 from cloze.training.baselines import not_learning, with_measured
 from cloze.training.carry import Carries, Carry
 from cloze.training.checkpoint import Checkpoints
@@ -26,7 +26,7 @@ from cloze.training.log import Log, ProgressLine
 from cloze.training.meter import Meter
 from cloze.training.phases import phase_at
 from cloze.training.precision import casting, choose_precision
-from cloze.training.rates import tell_rate
+from cloze.training.rates import observe_losses
 from cloze.training.run import Progress, Run, check_folder, read_run_record, write_run_record
 from cloze.training.selection import Standing
 from cloze.training.state import (
@@ -80,7 +80,7 @@ class Session:
         self.measured: dict[str, float] = {}
         self.baselines = dict(run.baselines)
         self.warned = False
-        self.heard: list[float] = []
+        self.held_out_losses: list[float] = []
         self.standing: Standing | None = None
         self._epochs_before = 0.0
         self.carries = Carries()
@@ -127,8 +127,8 @@ class Session:
         load_optimizer(self.optimizer, self.model, optimizer, where=where)
         self.progress = Progress.from_json(state)
         self.held_out = state.get("held_out")
-        self.heard = list(state.get("heard", ()))
-        tell_rate(self.run.rate, self.heard)
+        self.held_out_losses = list(state.get("held_out_losses", state.get("heard", ())))
+        observe_losses(self.run.rate, self.held_out_losses)
         self._stand(Standing.from_json(state.get("standing")))
         self.carries = Carries(self.checkpoints.load_carry(state["step"]))
         if str(self.run.budget) != state["budget"]:  # --extend: the old shares mean nothing under the new budget
@@ -315,11 +315,11 @@ class Session:
             self._evaluate_entries()
             dev = self._measure_dev()
         self.model.train()
-        heard = dev if dev is not None else self.held_out
-        if heard is not None:
-            tell(self.optimizer, heard)
-            self.heard.append(heard)
-            tell_rate(self.run.rate, self.heard)
+        loss = dev if dev is not None else self.held_out
+        if loss is not None:
+            observe_loss(self.optimizer, loss)
+            self.held_out_losses.append(loss)
+            observe_losses(self.run.rate, self.held_out_losses)
         self.meter.clear()  # the time of an evaluation is not training time
 
     def _measure_dev(self) -> float | None:
@@ -395,11 +395,12 @@ class Session:
 
     def _state(self) -> dict[str, Any]:
         run, progress = self.run, self.progress.to_json()
-        # Only the file gets rank 0's present time: while running, all ranks must go by the time they agreed on.
+        # Only the file gets rank 0's current time: while running, all ranks use the time they agreed on.
         progress["spent"]["seconds"] = self.clock_now()
         return {
             "step": self.step, **progress, "seed": run.seed, "budget": str(run.budget),
-            "recipe_hash": run.record.recipe_hash, "held_out": self.held_out, "heard": self.heard, "ranks": self.ranks.world,
+            "recipe_hash": run.record.recipe_hash, "held_out": self.held_out,
+            "held_out_losses": self.held_out_losses, "ranks": self.ranks.world,
             "standing": None if self.standing is None else self.standing.to_json(),
         }
 

@@ -23,7 +23,7 @@ _NAMES = {
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Write tensors on the CPU as a safetensors file; returns the sha256 of the file.
 
-    The format's own writer copies every tensor to bytes first and gives no checksum; here each is written as it lies.
+    The format's own writer first copies every tensor to bytes and gives no checksum; this one writes each from memory.
     """
     header: dict[str, object] = {}
     end = 0

@@ -1,10 +1,10 @@
-"""Losses that compare all rows of a step, where a step is divided into micro-batches or between processes.
+"""Losses that compare all rows of a step that is divided into micro-batches or among processes.
 
-The loss of contrasting needs the vectors of every row at once, and their graphs do not fit. So they are made twice: first without
-graphs, to have the loss of the whole step and its gradient with respect to each vector; then, micro-batch by micro-batch, with
-graphs, through which these gradients reach the parameters (Gao et al., 2021, "Scaling Deep Contrastive Learning Batch Size
-under Memory Limited Setup", §3.2). Random numbers go by address, so both times make the same vectors. What comes out is the
-gradient of the undivided step.
+A contrastive loss needs the vectors of all rows at once, but their graphs do not fit in memory. So they are computed twice:
+first without graphs, for the loss of the whole step and its gradient with respect to each vector; then, micro-batch by
+micro-batch, with graphs, through which these gradients reach the parameters (Gao et al., 2021, "Scaling Deep Contrastive
+Learning Batch Size under Memory Limited Setup", §3.2). Random numbers depend on addresses, so both times give the same
+vectors. The result is the gradient of the undivided step.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Kept = Mapping[str, Tensor]
 
 
 class Collecting:
-    """Stands in for a loss while the vectors are made: keeps them, piece by piece."""
+    """Replaces the loss while the vectors are computed: stores them piece by piece."""
 
     def __init__(self) -> None:
         self.pieces: list[Kept] = []
 
     def __call__(self, kept: Kept) -> Loss:
-        """Keep what a micro-batch has; its loss is nothing."""
+        """Store the vectors of a micro-batch; the loss is zero."""
         self.pieces.append({name: tensor.detach() for name, tensor in kept.items()})
         return Loss(next(iter(kept.values())).sum() * 0.0, {})
 
 
 class Replaying:
-    """Stands in for a loss in the second turn: a number whose gradients are those of the whole loss, piece by piece.
+    """Replaces the loss in the second pass: a number whose gradients are those of the whole loss, piece by piece.
 
     Its value is this process's share of the whole, in the first micro-batch, so that the sum over all is the loss of the step.
     """
@@ -53,15 +53,15 @@ class Replaying:
         gradients = next(self.gradients)
         path = sum(((kept[name].float() * gradient).sum() for name, gradient in gradients.items()), torch.zeros(()))
         value, self.rest = self.rest, None
-        nothing = path - path.detach()  # but for its gradient
+        nothing = path - path.detach()  # except for its gradient
         return Loss(nothing, {}) if value is None else Loss(nothing + value.total, value.metrics)
 
 
 @contextmanager
 def together(session: Session, pieces: Sequence[Piece], share: float) -> Iterator[None]:
-    """Within, the objectives of the pieces' entry that compare the rows of a step have its whole loss.
+    """A context in which the objectives that compare the rows of a step have the loss of the whole step.
 
-    `pieces` are all micro-batches of one entry that this process has of the step. A step in one piece needs nothing.
+    `pieces` are all micro-batches of one entry that this process has of the step. A step in one piece needs no change.
     """
     objectives = session.model.comparing(pieces[0].entry)
     if not objectives or (len(pieces) == 1 and session.ranks.world == 1):
@@ -82,7 +82,7 @@ def together(session: Session, pieces: Sequence[Piece], share: float) -> Iterato
 
 @torch.no_grad()
 def _make(session: Session, pieces: Sequence[Piece], share: float) -> None:
-    """The forward pass of every piece as it will be made again; nothing that is carried from step to step moves."""
+    """The forward pass of every piece, as it will be repeated; carried memory does not change."""
     carries = copy.deepcopy(session.carries) if session.model.carries else session.carries
     for piece in pieces:
         session.model.clock.set(seed=session.run.seed, step=session.step, first_row=piece.first_row, share=share)

@@ -1,4 +1,4 @@
-"""One micro-batch tried before a run begins: what it costs in time and memory. The run does not notice."""
+"""Measure the time and memory of one micro-batch before a run starts, without changing the run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cloze.training.optimizers import OptimizerSpec
 from cloze.training.precision import casting
 from cloze.training.step import Step
 
-_SECONDS = 0.12  # how long the larger trial may take: enough to see past the fixed cost of a tiny network's operations
-_TINY = 0.03     # a first row as quick as this needs no second look
-_ONCE = 0.5      # a row that takes longer says enough of the time that many take
-_BACKWARD = 1.1  # what a backward pass holds of the rows, for each byte that the forward pass kept of them
+_SECONDS = 0.12  # seconds for the larger trial: enough to outweigh the fixed cost of a tiny network's operations
+_TINY = 0.03     # a first row this fast needs no second measurement
+_ONCE = 0.5      # a row that takes longer predicts the time of many well enough
+_BACKWARD = 1.1  # bytes that a backward pass holds for each byte that the forward pass saved
 _PROBE = (512, 512)
 
 
@@ -35,29 +35,29 @@ class Trial:
     per_row: int
 
     def bytes(self, rows: int) -> int:
-        """The bytes of forward and backward passes over so many rows, gradients among them."""
+        """The bytes of forward and backward passes over this many rows, gradients included."""
         return self.fixed + self.per_row * rows
 
 
 def tried(
     step: Step, entry: str, rows: Callable[[int], MicroBatch], *, limit: int, precision: Any, device: torch.device, room: int
 ) -> Trial:
-    """Try one row, and then as many as take a moment and a quarter of `room` bytes, at least two and at most `limit`.
+    """Measure one row, then as many as fit a moment and a quarter of `room` bytes, at least two and at most `limit`.
 
-    `rows(n)` are n rows of the entry as a micro-batch. Parameters, gradients, random numbers, modes and the clock are
-    afterwards as they were.
+    `rows(n)` are n rows of the entry as a micro-batch. Parameters, gradients, random state, modes and the clock are
+    restored.
     """
     one = rows(1)
     started = time.perf_counter()
     forward, first = peaks(lambda mark: run(step, entry, one, precision, device, mark), device)
     quick = time.perf_counter() - started
-    if quick > _TINY:  # it may have compiled or loaded what is compiled and loaded once
+    if quick > _TINY:  # the first pass may have compiled or loaded something once
         quick = _timed(step, entry, one, precision, device)
     many = max(2, min(limit, int(room / 4 / max(first, 1)), 64, int(_SECONDS / quick)))
     batch = rows(many)
     held, most = peaks(lambda mark: run(step, entry, batch, precision, device, mark), device)
     seconds = quick if quick > _ONCE else _timed(step, entry, batch, precision, device) / many
-    # What a forward pass keeps grows with the rows; gradients of the parameters do not, and at few rows they hide it.
+    # What a forward pass saves grows with the rows; gradients of the parameters do not, and with few rows they dominate.
     slope = int(_BACKWARD * max(held - forward, 0) / (many - 1))
     fixed = max(first - slope, 0)
     slope = max(slope, (most - fixed) // many)
@@ -67,7 +67,7 @@ def tried(
 def run(
     step: Step, entry: str, micro: MicroBatch, precision: Any, device: torch.device, halfway: Callable[[], None] = lambda: None
 ) -> None:
-    """One forward and backward pass that leaves nothing behind; `halfway` is called between the two."""
+    """One forward and backward pass without lasting effects; `halfway` is called between the two."""
     training, clock = step.training, step.clock
     (seed, number, first_row), share = clock.numbers, float(clock.share)
     try:
@@ -97,7 +97,7 @@ class Update:
 
 
 def update_of(optimizer: OptimizerSpec, device: torch.device) -> Update:
-    """Try the optimiser on one matrix of its own."""
+    """Measure the optimiser on one matrix."""
     matrix = nn.Parameter(torch.ones(_PROBE, device=device))
     size = matrix.numel() * matrix.element_size()
     made = optimizer.build([("matrix", matrix)])

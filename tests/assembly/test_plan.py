@@ -56,7 +56,7 @@ def test_a_plan_tells_the_fit_the_forecast_and_the_losses_to_expect(planned: Pla
     masked = planned.prospects[0]
     assert masked.name == "token_prediction" and masked.kind == Kind("masked", "post") and masked.expected is not None
     assert any(line.startswith("  token_prediction: single tokens ") and "expected held-out loss " in line for line in told)
-    assert any(line.startswith("  relation_prediction: constant answer ") for line in told)
+    assert any(line.startswith("  relation_prediction: constant prediction ") for line in told)
 
 
 def test_planning_writes_nothing(little_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,8 +114,9 @@ def test_lengths_that_are_no_law_are_refused(law):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"unit": "token", "lengths": {"inverse": 3.0}}, "does not use lengths"), ({"unit": "span", "power": 0.5}, "does not use power"),
-    ({"unit": "fragment", "count": 1}, "does not use count"), ({"unit": "span", "rounding": "independent"}, "does not use rounding"),
+    ({"unit": "token", "lengths": {"inverse": 3.0}}, "does not use lengths"),
+    ({"unit": "span", "power": 0.5}, "does not use power"), ({"unit": "fragment", "count": 1}, "does not use count"),
+    ({"unit": "span", "rounding": "independent"}, "does not use rounding"),
     ({"unit": ["phrase"]}, "names of layers"), ({"count": 0}, "count must be at least 1"),
     ({"unit": "fragment", "start": {"first": 0.8, "last": 0.3}}, "add up to at most 1"),
 ])

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cloze.errors import RecipeError
-from cloze.training.averaged import AveragedSGD, AveragingOptimizer, TriggeredSGD, averaged, averages, tell
+from cloze.training.averaged import AveragedSGD, AveragingOptimizer, TriggeredSGD, averaged, averages, observe_loss
 from cloze.training.state import gather_optimizer, load_optimizer
 
 
@@ -61,7 +61,7 @@ def test_it_waits_while_losses_fall(losses: list[float]) -> None:
     module = linear()
     optimizer = triggered(module)
     for loss in losses:
-        tell(optimizer, loss)
+        observe_loss(optimizer, loss)
     descend(optimizer, module, 1)
     assert not optimizer.averaging
 
@@ -70,10 +70,10 @@ def test_it_begins_when_a_loss_is_above_the_lowest_of_all_but_the_last() -> None
     module, records = linear(), [5.0, 4.0, 4.5, 4.3, 4.1]  # 4.1 > min(5, 4): all but the last two before it
     optimizer = triggered(module)
     for loss in records[:-1]:
-        tell(optimizer, loss)
+        observe_loss(optimizer, loss)
     descend(optimizer, module, 1)
     assert not optimizer.averaging
-    tell(optimizer, records[-1])
+    observe_loss(optimizer, records[-1])
     seen = descend(optimizer, module, 3)
     with averages(optimizer):
         torch.testing.assert_close(module.weight.detach(), torch.stack(seen).mean(0))
@@ -85,13 +85,13 @@ def test_a_resumed_optimizer_goes_on_as_if_nothing_had_happened(known: int) -> N
     module, other = linear(), linear()
     straight, stopped = triggered(module), triggered(other)
     for number, loss in enumerate(losses):
-        tell(straight, loss)
+        observe_loss(straight, loss)
         descend(straight, module, 1)
         if number == known:
             state = gather_optimizer(stopped, other)
             stopped = triggered(other)
             load_optimizer(stopped, other, {name: value.clone() for name, value in state.items()}, where="here")
-        tell(stopped, loss)
+        observe_loss(stopped, loss)
         descend(stopped, other, 1)
     for optimizer in (straight, stopped):
         assert optimizer.averaging

@@ -35,7 +35,7 @@ def test_a_discriminator_that_is_no_better_than_the_constant_answer_is_told_so_o
         return not_learning(known, losses, share=0.4, updates=4000, warmed_up=True, labels={"replaced"})
 
     assert told(6.9, 0.31) is None
-    assert "always giving the more frequent answer gives 0.33" in str(told(6.9, 0.328))
+    assert "always predicting the more frequent label gives 0.33" in str(told(6.9, 0.328))
     assert str(told(7.1, 0.31)).startswith("tokens has learned nothing yet")
 
 
@@ -63,4 +63,4 @@ def test_a_run_that_learns_nothing_is_told_so_once_after_a_third_of_its_budget(t
     train(run)
     told = [line for line in said if "has learned nothing yet" in line]
     assert len(told) == 1 and "after 50% of the budget (6 updates)" in told[0]
-    assert "constant answer" in said[-1]  # the discriminator, whose answers the generator makes
+    assert "constant prediction" in said[-1]  # the discriminator, whose answers the generator makes

@@ -17,7 +17,7 @@ from cloze.registry import lookup, names
 from cloze.training import averaged, static_optimizers  # noqa: F401  register optimisers
 from cloze.training.freezing import Freezing, Only, parameters_by_depth, set_rate
 from cloze.training.loop import train
-from cloze.training.rates import Plateau, tell_rate
+from cloze.training.rates import Plateau, observe_losses
 from cloze.transfer import Divide, Gradual
 
 WAY = {"train": {"main": Gradual(every=0.25, of="budget")}, "layerwise": Divide(2.6)}
@@ -84,8 +84,8 @@ def test_a_resumed_plateau_has_the_rate_of_what_was_heard_before_the_break(
     losses = [3.0, 2.0, 2.5, 1.9, 1.95, 1.0]
 
     def evaluate(self: Session) -> None:
-        self.heard.append(losses[len(self.heard)])
-        tell_rate(self.run.rate, self.heard)
+        self.held_out_losses.append(losses[len(self.held_out_losses)])
+        observe_losses(self.run.rate, self.held_out_losses)
 
     monkeypatch.setattr(Session, "evaluate", evaluate)
 

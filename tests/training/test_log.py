@@ -58,7 +58,7 @@ def test_a_progress_line_names_several_objectives_and_what_their_losses_are_wort
     record = {**RECORD, "loss": 7.04, "objectives": {"tokens": 6.352, "next": 0.69}}
     known = {"tokens": Baseline(8.99, 7.07, 5.31), "next": Baseline(0.693, 0.693)}
     ProgressLine(stream, now=lambda: 0.0).show(record, known)
-    assert "tokens 6.352 (single tokens 7.07, pairs 5.31), next 0.690 (constant answer 0.69)  12,346" in stream.getvalue()
+    assert "tokens 6.352 (single tokens 7.07, pairs 5.31), next 0.690 (constant prediction 0.69)  12,346" in stream.getvalue()
 
 
 def test_durations_are_said_as_people_say_them() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloze.errors import RecipeError
-from cloze.training.rates import Linear, Plateau, SlantedTriangular, listens, tell_rate
+from cloze.training.rates import Linear, Plateau, SlantedTriangular, follows_losses, observe_losses
 from cloze.training.schedules import ExponentialChange, LinearChange
 
 SIATL = ExponentialChange(math.exp(-1.6), math.exp(-2.3), stairs=15)
@@ -61,7 +61,7 @@ def test_a_plateau_drops_when_nothing_got_better_and_counts_anew() -> None:
     rates = []
     losses = [3.0, 2.0, 2.0, 2.1, 1.9, 1.95, 1.92, 1.91, 1.9]
     for number in range(len(losses)):
-        rate.hear(losses[: number + 1])
+        rate.observe(losses[: number + 1])
         rates.append(rate(0.5))
     assert rates == [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125]
 
@@ -73,17 +73,17 @@ def test_a_plateau_against_the_last_loss_drops_after_one_above_it_and_not_above_
         rate = Plateau(1.0, factor=0.5, against=against)  # type: ignore[arg-type]
         found = []
         for number in range(len(losses)):
-            rate.hear(losses[: number + 1])
+            rate.observe(losses[: number + 1])
             found.append(rate(0.5))
         assert found == expected
 
 
 def test_a_plateau_that_is_told_everything_at_once_has_the_same_rate() -> None:
     rate = Plateau(1.0, factor=0.5)
-    rate.hear([2.0, 2.0, 2.0])
+    rate.observe([2.0, 2.0, 2.0])
     assert rate(0.9) == 0.25
     floor = Plateau(1.0, factor=0.1, floor=0.05)
-    floor.hear([1.0, 1.0, 1.0])
+    floor.observe([1.0, 1.0, 1.0])
     assert floor(0.2) == 0.05
 
 
@@ -91,18 +91,18 @@ def test_a_rate_listens_when_it_has_the_method_to_hear() -> None:
     class Halving:
         level = 1.0
 
-        def hear(self, losses: Sequence[float]) -> None:
+        def observe(self, losses: Sequence[float]) -> None:
             self.level = 0.5 ** len(losses)
 
         def __call__(self, share: float, nominal_steps: int | None = None) -> float:
             return self.level
 
     rate = Halving()
-    tell_rate(rate, [3.0, 2.0])
+    observe_losses(rate, [3.0, 2.0])
     assert rate(0.5) == 0.25
 
     def built(level: float) -> Plateau:
         return Plateau(level)
 
-    assert [listens(one) for one in (Halving, rate, Plateau, built)] == [True] * 4
-    assert not any(listens(one) for one in (Linear, Linear(1.0), lambda peak: Linear(peak)))
+    assert [follows_losses(one) for one in (Halving, rate, Plateau, built)] == [True] * 4
+    assert not any(follows_losses(one) for one in (Linear, Linear(1.0), lambda peak: Linear(peak)))
