@@ -1,0 +1,214 @@
+"""What each fast CPU function buys: the share of a training step that it saves, recipe by recipe.
+
+    python benchmarks/fast.py [--recipes bert gpt2 t5-small] [--threads 1 2] [--rounds 15] [--only softmax] [--corpus TEXT]
+
+A process trains a recipe (size `mini`, rows of 128 tokens) and repeats every step on the same batch: with all fast functions, and
+then with each of them turned off, in random order. A function saves (time without it - time with all) / time with all; the median
+over rounds is printed in per cent, with the quartiles. The column `noise` compares two steps with all functions, so smaller
+figures than its quartiles mean nothing. A dash: the recipe does not use the function. Without `--corpus` the text is Python's
+documentation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+
+RECIPES = ("bert", "gpt2", "t5-small", "bart-base", "xlnet-base", "electra-small", "modern", "roberta")
+LONG = ("xlnet-base",)  # keeps its own length
+WARM_UP = 3  # rounds that are not counted: compilation, first touches
+
+
+class Switch:
+    """A function that decides whether a fast function is used, replaced by one that can be told to say no."""
+
+    def __init__(self, name: str, owner: Any, attribute: str, no: Any = False) -> None:
+        self.name, self.no, self.off, self.used = name, no, False, False
+        self.decide: Callable[..., Any] = getattr(owner, attribute)
+        setattr(owner, attribute, self)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        decided = self.decide(*given, **named)
+        self.used |= bool(decided)
+        return self.no if self.off else decided
+
+
+def switches() -> list[Switch]:
+    """The fast functions, each by the decision that selects it."""
+    from cloze.networks import encoder_decoder
+    from cloze.networks.blocks import dropout
+    from cloze.networks.blocks.attention import Reading
+    from cloze.networks.blocks.feed_forward import Feeding
+    from cloze.networks.fast import activation, choose, softmax
+    from cloze.objectives import cross_entropy
+    from cloze.training import step
+
+    class Table:
+        """The entries of `choose.FAST` as attributes."""
+
+    table, made = Table(), []
+    for name, part in (("attention", Reading), ("feed-forward", Feeding)):
+        setattr(table, name, choose.FAST[part].fits)
+        made.append(Switch(name, table, name))
+        choose.FAST[part] = choose.FAST[part]._replace(fits=made[-1])
+    return [
+        *made,
+        Switch("softmax kernel", softmax, "pays"),
+        Switch("gelu kernel", activation, "pays"),
+        Switch("dropout kernel", dropout, "has_numba"),
+        Switch("cross-entropy kernel", cross_entropy, "can_be_handed"),
+        Switch("padding left out", encoder_decoder, "_real", None),
+        Switch("read positions only", step, "few"),
+    ]
+
+
+def main() -> None:
+    """Measure every recipe with every number of threads, each in a process of its own."""
+    asked = parse()
+    if asked.one:
+        print("FOUND", json.dumps(one(asked)))
+        return
+    records = []
+    with tempfile.TemporaryDirectory() as folder:
+        work = asked.work or folder
+        for recipe in asked.recipes:
+            for threads in asked.threads:
+                records += in_a_process(recipe, threads, asked, str(work))
+    from results import write_results
+
+    write_results("fast", records)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--only", nargs="+", help="names of functions, such as softmax")
+    parser.add_argument("--corpus", default="python-docs", help="text or a folder of texts")
+    parser.add_argument("--work", help="folder that keeps the token stores")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def in_a_process(recipe: str, threads: int, asked: argparse.Namespace, work: str) -> list[dict[str, Any]]:
+    """Measure one recipe in a fresh process; prints and returns a record per function."""
+    command = [sys.executable, __file__, "--one", recipe, "--threads", str(threads), "--rounds", str(asked.rounds)]
+    command += ["--batch", str(asked.batch), "--corpus", asked.corpus, "--work", work]
+    command += ["--only", *asked.only] if asked.only else []
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
+    if not lines:
+        raise SystemExit(f"{recipe} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    records: list[dict[str, Any]] = json.loads(lines[-1].removeprefix("FOUND"))
+    for record in records:
+        print("{recipe:<14} {threads} thread(s) {milliseconds:>7.1f} ms  {function:<22}".format(**record), end="")
+        saves = "{saves:>6.1f} %  [{low:.1f}, {high:.1f}]".format(**record)
+        print(saves if record["used"] else "     –", flush=True)
+    return records
+
+
+def one(asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """Train a recipe with interleaved steps in this process; a record per function."""
+    import torch
+
+    from cloze.assembly.run import pretrain
+    from cloze.training.loop import Loop
+
+    torch.set_num_threads(asked.threads[0])
+    chosen = [each for each in switches() if not asked.only or any(each.name.startswith(name) for name in asked.only)]
+    steps = Interleaved(Loop.step, chosen)
+    Loop.step = lambda loop, interrupt: steps.step(loop, interrupt)  # type: ignore[method-assign]
+    store = store_of(asked.one, asked.corpus, Path(asked.work))
+    with tempfile.TemporaryDirectory() as out:
+        pretrain(
+            asked.one, corpus=store, out=out, budget=f"{(asked.rounds + WARM_UP) * steps.steps_per_round}steps",
+            overrides=values_of(asked.one, asked.batch), size="mini", device="cpu", report=lambda line: None, as_published=True,
+        )
+    return steps.records(asked.one, asked.threads[0])
+
+
+def store_of(recipe: str, corpus: str, work: Path) -> Path:
+    """A token store of the corpus for this recipe, built once per work folder."""
+    from cloze.assembly.corpora import trainable
+    from cloze.assembly.load import load_recipe
+    from cloze.corpus import Store
+    from cloze.corpus.build import build_store, train_tokenizer_from
+
+    store = work / recipe
+    if not Store.is_store(store):
+        spec = trainable(load_recipe(recipe, overrides=["text.tokenizer.size=8000"]).texts["main"])
+        build_store([corpus], train_tokenizer_from([corpus], spec, budget_bytes=10_000_000), store)
+    return store
+
+
+def values_of(recipe: str, batch: int) -> list[str]:
+    """What the recipe is changed in: one shape for all, and nothing but steps."""
+    from cloze.assembly.load import load_recipe
+
+    lengths = [f"schedule[{k}].set.length=128" for k, phase in enumerate(load_recipe(recipe).schedule) if "length" in phase.set]
+    rows = max(batch // 4, 2) if recipe in LONG else batch
+    return [
+        *([] if recipe in LONG else lengths or ["length=128"]), f"training.batch={rows}", f"training.micro_batch={rows}",
+        "text.tokenizer.size=8000", "training.log_every=1000000", "training.evaluate_every=0", "training.held_out=0.0",
+        "training.checkpoint_every=1000000", "training.keep=1",
+    ]  # fmt: skip
+
+
+class Interleaved:
+    """Steps of a run in rounds: each round repeats one batch with all functions twice, and once without each of them."""
+
+    def __init__(self, step: Callable[[Any, Any], None], chosen: list[Switch]) -> None:
+        self.take, self.switches = step, chosen
+        self.steps_per_round = len(chosen) + 2
+        self.rounds: list[dict[str, float]] = []
+        self.draw = random.Random(0)
+
+    def step(self, loop: Any, interrupt: Any) -> None:
+        """One round."""
+        cursors = dict(loop.session.progress.cursors)
+        sides: list[tuple[str, Switch | None]] = [("all", None), ("again", None), *((each.name, each) for each in self.switches)]
+        self.draw.shuffle(sides)
+        found: dict[str, float] = {}
+        for name, switch in sides:
+            loop.session.progress.cursors = dict(cursors)
+            if switch is not None:
+                switch.off = True
+            begun = time.perf_counter()
+            self.take(loop, interrupt)
+            found[name] = time.perf_counter() - begun
+            if switch is not None:
+                switch.off = False
+        self.rounds.append(found)
+
+    def records(self, recipe: str, threads: int) -> list[dict[str, Any]]:
+        """Medians and quartiles of what each function saves, in per cent of a step with all of them."""
+        rounds = self.rounds[WARM_UP:]
+        usual = statistics.median(found["all"] for found in rounds)
+        made = []
+        for name, used in [("noise", True), *((each.name, each.used) for each in self.switches)]:
+            side = "again" if name == "noise" else name
+            shares = [100 * (found[side] - found["all"]) / found["all"] for found in rounds]
+            low, middle, high = statistics.quantiles(shares, n=4)
+            made.append({
+                "recipe": recipe, "threads": threads, "milliseconds": round(1000 * usual, 1), "function": name, "used": used,
+                "saves": round(middle, 1), "low": round(low, 1), "high": round(high, 1), "rounds": len(rounds),
+            })
+        return made
+
+
+if __name__ == "__main__":
+    main()
