@@ -27,6 +27,8 @@ from cloze.errors import ClozeError, RunError
 Answer = TypeVar("Answer")
 
 _AHEAD = 2  # blocks read beyond those at work
+# Not `-m cloze.corpus.workers`: the package imports this module itself, of which runpy warns on the user's terminal.
+_SCRIPT = "from cloze.corpus.workers import main; main()"
 
 
 def cores() -> int:
@@ -129,7 +131,7 @@ def _start(theirs: socket.socket) -> subprocess.Popen[bytes]:
     }
     number = theirs.fileno()
     return subprocess.Popen(
-        [sys.executable, "-m", "cloze.corpus.workers", str(number)], pass_fds=[number], env=environment,
+        [sys.executable, "-c", _SCRIPT, str(number)], pass_fds=[number], env=environment,
         stdin=subprocess.DEVNULL,
     )
 
@@ -138,7 +140,8 @@ def _emptied(block: Block) -> Block:
     return replace(block, data=b"")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The worker process: serves the pipe whose number is its argument."""
     try:
         serve(Connection(int(sys.argv[1])))
     except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
