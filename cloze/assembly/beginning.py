@@ -28,7 +28,7 @@ def begin_with(step: Step, recipe: Recipe, label: str, folder: Path, tokenizer: 
     """Load the weights of a checkpoint into the network `label`, and into those of its heads that the checkpoint has.
 
     The `change`s of the network adapt the checkpoint's tensors to it. A head takes the weights of the checkpoint's head with the
-    same state name and part. A head of another shape (other classes) starts at random; if it would never be trained, it is refused.
+    same state name and part. A head of another shape (other classes) starts at random, or is refused if nothing would train it.
 
     Raises:
         CheckpointError: the network, the tokenizer, or a head that is never trained does not fit.

@@ -179,9 +179,9 @@ class TrainingSpec:
 
     `batch` counts examples per update over all ranks; `micro_batch` those that one device holds at once. `steps`, `epochs`
     or `tokens` is the published budget, which `--budget` overrides. `evaluate_every` is a share of the budget, or
-    every `epoch`. `layerwise_rates` gives each depth group of a network its learning rate. A loss is the mean over its targets, or
-    its sum divided by the rows of the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits the
-    recipe (`auto`), must (`compiled`) or may not (`loop`).
+    every `epoch`. `layerwise_rates` gives each depth group of a network its learning rate. A loss is the mean over its targets,
+    or its sum divided by the rows of the step or by nothing (`divide`). `engine`: whether a compiled engine trains where one fits
+    the recipe (`auto`), must (`compiled`) or may not (`loop`).
     """
 
     optimizer: OptimizerPart

@@ -30,7 +30,8 @@ class LowRank(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         """(out, in) to (out, in)."""
-        update = self.scale * (self.up @ self.down)
+        with torch.autocast(weight.device.type, enabled=False):
+            update = self.scale * (self.up @ self.down)
         return weight + (F.pad(update, self.margins) if any(self.margins) else update)
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.networks.blocks.dropout import Dropout, Positions, keep_, kept
-from cloze.networks.blocks.linear import untouched
+from cloze.networks.blocks.linear import is_linear, untouched
 from cloze.networks.blocks.norm import RootMeanSquare
 from cloze.networks.blocks.norm_place import NormPlace
 
@@ -45,10 +45,8 @@ class Half(NamedTuple):
 
 def simple(norm: nn.Module, place: NormPlace, *linears: nn.Module | None) -> bool:
     """Whether these are untouched linear maps and a norm that the functions know: a hook or a replacement must be called."""
-    modules = [module for module in (norm, *linears) if module is not None]
-    known = all(type(m) is nn.Linear for m in modules[1:])
-    known = known and (type(norm) is nn.LayerNorm and norm.bias is not None or type(norm) is RootMeanSquare and place.pre)
-    return known and all(untouched(m) for m in modules)
+    known = type(norm) is nn.LayerNorm and norm.bias is not None or type(norm) is RootMeanSquare and place.pre
+    return known and untouched(norm) and all(is_linear(linear) for linear in linears if linear is not None)
 
 
 def _norm(x: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
