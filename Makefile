@@ -60,7 +60,7 @@ bench: $(VENV)/.bench
 docs: $(VENV)/.docs
 	$(BIN)/python -m cloze.assembly.pages
 	$(BIN)/python docs/site/stage.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
 clean:

@@ -37,11 +37,11 @@ class PartMark:
         self.kind = kind
 
 
-#: `Given[int]` annotates a parameter that cloze fills in; a recipe cannot set it.
 Given = Annotated[T, GivenMark()]
+"""`Given[int]` annotates a parameter that cloze fills in; a recipe cannot set it."""
 
-#: `Live[float]` annotates a number that a recipe may also give as a schedule.
 Live = Annotated[T, LiveMark()]
+"""`Live[float]` annotates a number that a recipe may also give as a schedule."""
 
 
 class Part:

@@ -114,3 +114,9 @@ def test_the_readme_names_every_package_and_module_of_cloze() -> None:
     named = set(re.findall(r"`(?:cloze/)?(\w+(?:\.py)?)`", (ROOT / "README.md").read_text(encoding="utf-8")))
     there = {path.name for path in (ROOT / "cloze").iterdir() if path.is_dir() or path.suffix == ".py"}
     assert {name for name in there if not name.startswith("__")} <= named
+
+
+def test_make_docs_fails_on_a_warning() -> None:
+    """`--quiet` would hide warnings from `--strict`, which counts them: broken links would pass."""
+    built = [line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "mkdocs build" in line]
+    assert len(built) == 1 and "--strict" in built[0] and "--quiet" not in built[0]
