@@ -14,7 +14,7 @@ ClozeError                 anything cloze reports to a person; never shown as a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def beside(missing: Path) -> str:
     names = sorted(path.name for path in missing.parent.iterdir())
     close = get_close_matches(missing.name, names, n=3, cutoff=0.55)
     if close:
-        return f"Did you mean {' or '.join(repr(name) for name in close)}?"
+        return f"Did you mean {_either(close)}?"
     if len(names) > 16:
         return ""
     return f"In its folder: {', '.join(names)}." if names else "Its folder is empty."
@@ -87,7 +87,23 @@ def nearest(given: str, known: Iterable[str]) -> str:
     names = sorted(set(known))
     close = get_close_matches(str(given), names, n=3, cutoff=0.55)
     if close:
-        return f"Did you mean {' or '.join(repr(name) for name in close)}?"
+        return f"Did you mean {_either(close)}?"
     if len(names) <= 16:
         return f"Known: {', '.join(names) or 'none'}."
     return f"No known name is similar; there are {len(names)}, such as {', '.join(names[:5])}."
+
+
+def _either(names: Sequence[str]) -> str:
+    """Names to choose from: 'a', 'b' or 'c'."""
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "record"), counted(2400, "class")
+    ('1 record', '2,400 classes')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending}"

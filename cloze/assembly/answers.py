@@ -10,7 +10,7 @@ from cloze.assembly.build import built
 from cloze.assembly.parts import builder_of
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, Recipe
 from cloze.corpus import RecordStore, Store
-from cloze.errors import TaskError
+from cloze.errors import TaskError, counted
 from cloze.registry import parameters
 
 
@@ -34,7 +34,8 @@ def _said(recipe: Recipe, entry: EntrySpec, store: Store) -> dict[str, dict[str,
     if store.about["classes"] is not None:
         if len(store.classes) < 2:
             raise TaskError(
-                f"{', '.join(store.about['files'])}: {len(store.classes)} distinct labels in {store.about['read']['label']!r}; "
+                f"{', '.join(store.about['files'])}: {counted(len(store.classes), 'distinct label')} in "
+                f"{store.about['read']['label']!r}; "
                 "expected at least two."
             )
         said["classes"] = len(store.classes)

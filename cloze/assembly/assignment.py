@@ -11,6 +11,7 @@ from cloze.assembly.binding import parse_binds
 from cloze.assembly.build import Loaded
 from cloze.assembly.load import task_recipe_names
 from cloze.assembly.several import FIRST, Labelled, after, several
+from cloze.errors import TaskError, nearest
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Assignment:
             return after(self.first, self.tasks or {"main": Labelled(self.task, (), ())})
         if self.tasks:
             return several(self.tasks)
+        if self.task not in task_recipe_names():
+            raise TaskError(f"--task {self.task}: unknown task. {nearest(self.task, task_recipe_names())}")
         own = f"{(loaded.recipe or {}).get('name')}_{self.task.removeprefix('sentence_')}"
         return own if own in task_recipe_names() else self.task
 

@@ -195,6 +195,6 @@ def require_text_unchanged(out: Path, record: TextRecord, given: Sequence[str], 
     if differs:
         raise CheckpointError(
             f"{out}: was started with different text: {differs}.\n"
-            "  To train on the new text, choose another --out; --init {out} starts from the weights of this run."
+            f"  To train on the new text, choose another --out; --init {out} starts from the weights of this run."
         )
     return TextRecord(record.given, tuple(here), record.how, record.store)

@@ -57,7 +57,7 @@ def import_folder(folder: Path | str) -> Imported:
     own = own_description(folder)
     if own is not None and own["architecture"] is None:
         return _read_own(folder, own)
-    config = read_json(folder / "config.json", "the description that transformers writes beside the weights")
+    config = read_json(folder / "config.json", "a checkpoint: a run folder, or a folder that transformers wrote")
     architecture = _architecture(folder, config)
     model, remarks = _model(folder, config, architecture, own)
     tokenizer = Tokenizer.load(folder)

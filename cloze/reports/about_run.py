@@ -204,6 +204,8 @@ class _Run:
             parts += [duration(last["seconds"])] if number(last, "seconds") is not None else []
             facts.append(Fact("spent", value, f"{self._share()}: {', '.join(part for part in parts if part)}"))
         facts.append(Fact("finished", self.finished, "yes" if self.finished else "no"))
+        if words := self._command():
+            facts.append(Fact("command", command(*words), command(*words)))
         return facts
 
     def held_out(self) -> list[Record]:

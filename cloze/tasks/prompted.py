@@ -15,7 +15,7 @@ from cloze.corpus.records.answer import label_names
 from cloze.decoding.prompting import Candidate, Prompting, prompting_of
 from cloze.decoding.prompts import Template, verbalisers
 from cloze.decoding.reader import Checkpoint
-from cloze.errors import TaskError
+from cloze.errors import TaskError, counted
 from cloze.rng import permutation
 from cloze.tasks.classification import Classification
 from cloze.tasks.classifier import Choice, choices, scored
@@ -57,7 +57,7 @@ class Prompt:
         names = label_names(examples.answers or ()) if examples is not None else ()
         answers = {name: name for name in names} if verbalise is None else verbalisers(verbalise)
         if len(answers) < 2:
-            raise TaskError(f"{examples.path if examples else ''}: {len(answers)} distinct labels; expected at least two.")
+            raise TaskError(f"{examples.path if examples else ''}: {counted(len(answers), 'distinct label')}; expected at least two.")
         if examples is not None:
             label_ids(examples, tuple(answers), AMONG)
         return cls(made, answers, shots, examples, seed)

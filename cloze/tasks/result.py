@@ -28,15 +28,15 @@ def check_new(folder: Path, *, overwrite: bool) -> None:
     recover(folder)
     holds = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if holds and not overwrite:
-        raise TaskError(f"{folder}: there is something already. Choose another --out, or give --overwrite to replace it.")
+        raise TaskError(f"{folder}: already exists and is not empty. Choose another --out, or replace it with --overwrite.")
     if holds and not (folder / TASK_FILE).is_file():
         raise TaskError(
-            f"{folder}: there is something already that cloze finetune did not write; --overwrite would delete all of it.\n"
+            f"{folder}: already exists, and cloze finetune did not write it; --overwrite does not delete it.\n"
             "  Choose another --out, or remove it yourself."
         )
     place = next(parent for parent in folder.absolute().parents if parent.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        raise TaskError(f"{folder}: {place} is no folder that you can write to. Choose another --out.")
+        raise TaskError(f"{folder}: you cannot write to {place}. Choose another --out.")
 
 
 def is_tuned(folder: Path) -> bool:

@@ -72,7 +72,7 @@ class Budget:
         """
         found = _FORM.fullmatch(text.strip())
         if found is None:
-            raise BudgetError(f"cannot read the budget {text!r}. Write {_EXAMPLES}.")
+            raise BudgetError(f"cannot read the budget {text!r}. Examples: {_EXAMPLES}.")
         amount, unit = float(found["number"].replace("_", "")), found["unit"]
         if unit in _SECONDS:
             return cls("seconds", amount * _SECONDS[unit])
@@ -81,8 +81,8 @@ class Budget:
             if scale in _SCALES:
                 return cls(_SINGULAR.get(kind, kind), amount * _SCALES[scale])
         if unit in _SCALES:
-            raise BudgetError(f"the budget {text!r} has no unit. Write {text}tokens, {text}steps or one of {_EXAMPLES}.")
-        raise BudgetError(f"the budget {text!r} has the unknown unit {unit!r}. Write {_EXAMPLES}.")
+            raise BudgetError(f"the budget {text!r} has no unit. Examples: {text}tokens, {text}steps, {_EXAMPLES}.")
+        raise BudgetError(f"the budget {text!r} has the unknown unit {unit!r}. Examples: {_EXAMPLES}.")
 
     def share(self, spent: Spent) -> float:
         """The share of this budget that is spent, 0 at the start; 1 or more means the run is over."""

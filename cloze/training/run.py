@@ -210,7 +210,7 @@ def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, ol
     if old is not None and old["recipe_hash"] != recipe_hash:
         raise CheckpointError(
             f"{folder}: holds a run of a different recipe ({_difference(old.get('recipe', {}), recipe)}).\n"
-            f"  Choose another --out. To resume this run, give its recipe: cloze show {folder} prints the command."
+            f"  Choose another --out. To resume this run, use the command that started it: cloze show {folder}"
         )
 
 

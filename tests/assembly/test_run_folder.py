@@ -84,7 +84,7 @@ def test_a_folder_of_something_else_is_refused_and_untouched(place: Path, train:
     other = place / "other"
     (other / name).parent.mkdir(parents=True)
     (other / name).write_text("{}", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=rf"other: holds {name}, which no run of cloze pretrain wrote there"):
+    with pytest.raises(CheckpointError, match=rf"other: holds {name}, which no run of cloze wrote"):
         train(other, budget="2steps")
     assert files(other) == {name: b"{}"}
 
@@ -184,7 +184,7 @@ def test_a_target_that_cannot_be_written_is_told_before_the_text_is_read(
     monkeypatch.setattr("cloze.assembly.corpora.train_tokenizer_from", lambda *_, **__: pytest.fail("read the text"))
     with pytest.raises(CheckpointError, match=r"cannot be created: not a directory\. Choose another --out"):
         train(place / "text.txt" / "run", budget="2steps")
-    with pytest.raises(CheckpointError, match=r"cannot be (made|written): .*\. Choose another --out"):
+    with pytest.raises(CheckpointError, match=r"cannot be (created|written): .*\. Choose another --out"):
         train(Path("/proc/run-of-cloze"), budget="2steps")
 
 
@@ -216,7 +216,7 @@ def test_changed_text_is_refused_with_both_values(place: Path, train: Train) -> 
     assert len(changed) == len(text)  # the size says nothing
     with pytest.raises(CheckpointError, match=r"different text: then .*text\.txt \(.* bytes, sha256 .*\), now ") as caught:
         train(place / "run")
-    assert "give another --out" in str(caught.value)
+    assert "choose another --out" in str(caught.value)
     (place / "text.txt").write_text(text)
     (place / "more.txt").write_text(text)
     with pytest.raises(CheckpointError, match="1 file then, 2 now"):

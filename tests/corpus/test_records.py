@@ -210,7 +210,7 @@ def test_a_damaged_store_is_refused(table: Path, tokenizer: Tokenizer) -> None:
         ("class", "x.csv", "text,label\na\nb,x\n", [(2, "1 cells, expected 2")], [3]),
         ("words", "x.conll", "a\tX\nb\n\nc\tY\n\nd\t\n\n", [(2, "1 cells, expected 2"), (6, "an empty 'label'")], [4]),
         ("words", "x.jsonl", '{"text": ["a"], "label": []}\n{"text": "a b", "label": ["X"]}\n{"text": "a", "label": ["X"]}\n',
-         [(1, "'label' is no list of words"), (2, "2 words and 1 labels")], [3]),
+         [(1, "'label' is not a list of words"), (2, "2 words and 1 labels")], [3]),
     ],
 )  # fmt: skip
 def test_every_row_that_cannot_be_used_is_told_and_left_out(
@@ -234,7 +234,7 @@ def test_windows_show_every_token_of_the_last_text(lengths: list[tuple[int, int]
     texts = np.array(lengths, np.int64)
     left = [room - (one if one + two <= room else min(one, room // 2)) for one, two in lengths]
     if any(two > own and stride >= own for (_, two), own in zip(lengths, left, strict=True)):
-        with pytest.raises(CorpusError, match=r"begin \d+ tokens apart, but only \d+ tokens .* windows would not overlap"):
+        with pytest.raises(CorpusError, match=r"start \d+ tokens apart, but only \d+ tokens .* windows would not overlap"):
             windows(texts, room, stride)
         return
     record, shown = windows(texts, room, stride)

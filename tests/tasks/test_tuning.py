@@ -396,7 +396,7 @@ def test_a_run_that_was_killed_while_it_read_its_text_is_resumed(tmp_path: Path,
     with _replacing(out, overwrite=overwrite):
         assert (out / "cloze" / "corpus").is_dir()
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(TaskError, match="there is something already"), _replacing(out, overwrite=overwrite):
+    with pytest.raises(TaskError, match="already exists"), _replacing(out, overwrite=overwrite):
         pass
 
 

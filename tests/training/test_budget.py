@@ -38,7 +38,7 @@ def test_budgets_are_read(text: str, kind: str, amount: float) -> None:
     "text", ["", "ten minutes", "10", "10M", "5parsecs", "0steps", "-3steps", "2.5steps", "1e999tokens", "m"]
 )
 def test_impossible_budgets_say_what_to_write(text: str) -> None:
-    with pytest.raises(BudgetError, match=r"(?i)budget.*(write|expected)"):
+    with pytest.raises(BudgetError, match=r"(?i)budget.*(write|expected|examples)"):
         Budget.parse(text)
 
 

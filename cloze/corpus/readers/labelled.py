@@ -101,7 +101,7 @@ def _format(path: Path | str) -> Format:
         + (
             "  Files of labelled words are for --task token_labelling, and its folders."
             if ".conll" in "".join(suffixes)
-            else "  Set --format tsv, csv, jsonl or parquet."
+            else "  Set --format tsv, csv, jsonl or parquet (in cloze finetune: --set corpus.format=tsv …)."
         )
     )
 
@@ -177,9 +177,10 @@ def place_of(path: str, columns: Sequence[str], name: str, option: str) -> int:
     shown = ", ".join(column if len(column) <= 40 else column[:40] + "…" for column in columns)
     close = nearest(name, columns)
     hint = f"{close} " if close.startswith("Did") else ""
+    naming = "--set corpus.columns=[A,B]" if option.startswith("--set") else "--columns A,B"
     raise TaskError(
         f"{path}: no column {name!r}; it has: {shown}.\n"
-        f"  {hint}Choose with {option}; if the file has no header, name all its columns in order: --columns A,B"
+        f"  {hint}Choose with {option}; if the file has no header, name all its columns in order: {naming}"
     )
 
 
@@ -239,7 +240,8 @@ def _as_wide(path: Path | str, names: Sequence[str], records: Iterable[Record], 
             continue
         unusable(
             path, line, f"{len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
-            f"  A stray separator or quote? --quoting none reads quotes as text; standard lets them enclose cells.", fault,
+            "  A stray separator or quote? --quoting none (in cloze finetune: --set corpus.quoting=none) reads quotes as text; "
+            "standard lets them enclose cells.", fault,
         )
 
 
@@ -269,7 +271,8 @@ def _records(path: Path | str, separator: str, quoting: Quoting, strict: bool = 
                 line = reader.line_num + 1
         except csv.Error as error:
             raise TaskError(
-                f"{path}:{line}: {error}. An unclosed quote? --quoting none reads quotes as text."
+                f"{path}:{line}: {error}. An unclosed quote? --quoting none reads quotes as text (in cloze finetune: --set "
+                "corpus.quoting=none)."
             ) from None
 
 

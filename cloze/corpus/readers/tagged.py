@@ -191,7 +191,8 @@ def _of_width(
                 + (
                     "  Correct the line; if it is the last one, the file is truncated: copy it again."
                     if number != first
-                    else f"  Name all columns of the file in order: --columns {example}.\n{_SENTENCES}"
+                    else f"  Name all columns of the file in order: --columns {example} (in cloze finetune: --set corpus.columns=[…]).\n"
+                    + _SENTENCES
                 ), fault,
             )
         if not wrong:
@@ -246,7 +247,7 @@ def _place(path: Path | str, names: Sequence[str], name: str, option: str) -> in
         + (
             "  For CoNLL-U, choose words and labels, for example: --text form --label upos"
             if names == CONLL_U
-            else f"  Choose with {option} NAME, or name the columns of the file: --columns text,label"
+            else f"  Choose with {option} NAME, or name the columns of the file: --columns text,label (in cloze finetune: --set corpus.…)"
         )
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from cloze.corpus.records.answer import Answer, Block, Columns, Encoder, Record
 from cloze.corpus.records.store import BOUNDS, FOLDER, LINES, RecordStore
 from cloze.corpus.writer import HashedFile, StoreWriter
-from cloze.errors import RunError
+from cloze.errors import RunError, counted
 from cloze.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
@@ -87,7 +87,8 @@ class RecordWriter(StoreWriter):
             "given": dict(encoder.given),
         }
         files = ", ".join(self.about["files"])
-        report(f"{files}: {self.documents:,} records, {self.tokens:,} tokens" + (f", {len(classes)} classes" if classes else ""))
+        found = [counted(self.documents, "record"), counted(self.tokens, "token")]
+        report(f"{files}: {', '.join([*found, *([counted(len(classes), 'class')] if classes else [])])}")
         for remark in encoder.remarks:
             report(remark)
         made = self.finish(
