@@ -163,7 +163,7 @@ class Attention(nn.Module):
 
     def _own(self, x: Tensor, given: AttentionInputs) -> tuple[Tensor, ...]:
         """Queries, keys and values of all tokens, and keys and values of those that are remembered."""
-        made = self.projecting.all(self, x)
+        made = self.projections(x)
         if given.past is None:
             return self._heads(made, 3, given.rows)
         query, own = made.split([self.inside, 2 * self.inside], dim=-1)

@@ -1,48 +1,30 @@
-"""How attention makes queries, keys and values. It holds the maps itself, so that names stay flat and maps can be replaced."""
+"""How attention makes queries, keys and values. It holds the maps itself, so that names stay flat and maps can be replaced.
+
+`host` is the attention, `inside` its heads · head width.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
 from cloze.networks.blocks.linear import part_of
 
 
-class Projections(Protocol):
-    """A way of projecting; `host` is the attention that holds the maps, `inside` is heads · head width."""
-
-    def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
-        """The maps by name."""
-
-    def all(self, host: Any, x: Tensor) -> Tensor:
-        """(B, L, D) to queries, keys and values side by side, (B, L, 3·inside)."""
-
-    def queries(self, host: Any, x: Tensor) -> Tensor:
-        """(…, D) to (…, inside)."""
-
-    def memory(self, host: Any, x: Tensor) -> Tensor:
-        """(…, D) to keys and values side by side, (…, 2·inside)."""
-
-
 class Stacked:
     """A sequence reads itself: `projections` stacks query, key and value, (3·inside, D)."""
 
     def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
-        """`projections`."""
+        """The maps by name."""
         return {"projections": nn.Linear(width, 3 * inside, bias=bias)}
 
-    def all(self, host: Any, x: Tensor) -> Tensor:
-        """In one product."""
-        made: Tensor = host.projections(x)
-        return made
-
     def queries(self, host: Any, x: Tensor) -> Tensor:
-        """By the first third."""
+        """(…, D) to (…, inside)."""
         return part_of(host.projections, x, 0, host.inside)
 
     def memory(self, host: Any, x: Tensor) -> Tensor:
-        """By the rest."""
+        """(…, D) to keys and values side by side, (…, 2·inside)."""
         return part_of(host.projections, x, host.inside)
 
 
@@ -50,12 +32,8 @@ class Across:
     """A sequence reads another one: `query` (inside, D) and `memory`, which stacks key and value, (2·inside, D)."""
 
     def maps(self, width: int, inside: int, *, bias: bool) -> dict[str, nn.Linear]:
-        """`query` and `memory`."""
+        """The maps by name."""
         return {"query": nn.Linear(width, inside, bias=bias), "memory": nn.Linear(width, 2 * inside, bias=bias)}
-
-    def all(self, host: Any, x: Tensor) -> Tensor:
-        """There is another sequence to read."""
-        raise NotImplementedError("attention across sequences needs a source")
 
     def queries(self, host: Any, x: Tensor) -> Tensor:
         """Of the sequence that reads."""
@@ -66,3 +44,6 @@ class Across:
         """Of the sequence that is read."""
         made: Tensor = host.memory(x)
         return made
+
+
+Projections = Stacked | Across
