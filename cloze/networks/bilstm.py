@@ -16,7 +16,7 @@ from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
-from cloze.networks.blocks.stepping import reorder, turned
+from cloze.networks.blocks.stepping import columns_backwards, reorder
 from cloze.networks.clock import Clock
 from cloze.networks.cost import shown
 from cloze.networks.lstm import WordInputs
@@ -194,26 +194,26 @@ class BiLSTM(nn.Module):
         """
         lengths = lengths_of(block, "bilstm")
         x = self.embeddings(tokens, characters)
-        turn: Tensor | bool = False if reversed is None else reversed
+        other: Tensor | bool = False if reversed is None else reversed
         states: dict[str, Any] = {}
         before = recall_states(carry, restarts, len(self.layers))
         ends = ends_before(self.reuse, x, lengths) if "carry" in want else None
-        along, after = self._stack("along", x, turn, lengths, ends, before)
+        along, after = self._stack("along", x, other, lengths, ends, before)
         if "carry" in want:
             states["carry"] = remember_states(after)
         if "forward_hidden" in want:
             states["forward_hidden"] = along[-1]
         if want <= {"forward_hidden", "carry"}:
             return states
-        against = self._against(x, turn, lengths)
+        against = self._against(x, other, lengths)
         if "backward_hidden" in want:
             states["backward_hidden"] = against[-1]
-        both = [_side_by_side(x, x, False), *(_side_by_side(a, b, turn) for a, b in zip(along, against, strict=True))]
+        both = [_side_by_side(x, x, False), *(_side_by_side(a, b, other) for a, b in zip(along, against, strict=True))]
         return {**states, **reading_states(want, both[-1], both, summaries)}
 
     def _against(self, x: Tensor, backwards: Tensor | bool, lengths: Tensor | None) -> list[Tensor]:
         """What comes out of every layer that reads the rows from their last tokens, which begins with zeros."""
-        positions = turned(x.shape[1], lengths, x.device)
+        positions = columns_backwards(x.shape[1], lengths, x.device)
         other = ~backwards if isinstance(backwards, Tensor) else not backwards
         found, _ = self._stack("against", reorder(x, positions), other, lengths, None, None)
         return [reorder(one, positions) for one in found]

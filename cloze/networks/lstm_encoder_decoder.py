@@ -265,7 +265,7 @@ class LSTMEncoderDecoder(nn.Module):
         return {name: state for name, state in states.items() if name in want}
 
     def attention(self, *, tokens: Tensor, decoder_tokens: Tensor, block: Tensor | None = None) -> Tensor:
-        """What the decoder looks at while it writes what follows each of its tokens: shares (B, T, L)."""
+        """What the decoder looks at while it writes what follows each of its tokens: probabilities (B, T, L)."""
         return self._decode(tokens, decoder_tokens, block, lengths_of(block, "lstm_encoder_decoder"), None, None)[1]
 
     def _decode(

@@ -45,7 +45,7 @@ class Transformer(nn.Module):
     leaves out the first layer's norm before attention, where the embeddings have just had one (ModernBERT; Warner et al.,
     2024). `silence_padding` zeroes the states of padding in every layer (XLM's code).
 
-    **Positions.** `learned` and `sinusoid` are added to the embeddings, `longest` of them; `rotary` turns queries and keys
+    **Positions.** `learned` and `sinusoid` are added to the embeddings, `longest` of them; `rotary` rotates queries and keys
     (`rotary_base`; `rotary_local_base` in banded layers); `functional` adds a fixed vector for each distance, clipped to
     `relative_limit`, to keys and values (NEZHA). `inputs` names further tables of ids and gives their sizes:
     `{language: 15}` reads the field `inputs/language`. `characters` (`char_cnn`, `letter_trigrams`) read words by their

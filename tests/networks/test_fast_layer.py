@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cloze.networks import Clock, Transformer
 from cloze.networks.fast import handing
 from cloze.networks.fast.activation import activate, activate_backward
-from cloze.networks.fast.switch import turned
+from cloze.networks.fast.switch import switched
 
 
 def both(network: Transformer, **fields: Any) -> list[tuple[Tensor, dict[str, Tensor]]]:
@@ -19,7 +19,7 @@ def both(network: Transformer, **fields: Any) -> list[tuple[Tensor, dict[str, Te
     results = []
     for fast in (True, False):
         network.zero_grad()
-        with turned(fast):
+        with switched(fast):
             hidden = network(want=frozenset({"hidden"}), **fields)["hidden"]
         weights = torch.linspace(-1, 1, hidden.numel(), dtype=hidden.dtype).view_as(hidden)
         (hidden * weights * (hidden.detach() != 0)).sum().backward()

@@ -11,11 +11,11 @@ from torch.autograd.function import once_differentiable
 
 from cloze.networks.blocks.stepping import (
     bias_gradient,
+    columns_backwards,
     product_dtype,
     real_tokens,
     reorder,
     step_product,
-    turned,
     weight_gradient,
 )
 from cloze.networks.clock import Clock
@@ -55,7 +55,7 @@ class GRULayer(nn.Module):
         `state` (B, C): h before the first step, zeros if not given. `lengths` (B,): tokens before the padding, default L.
         """
         batch, length = x.shape[:2]
-        positions = turned(length, lengths, x.device) if self.reverse else None
+        positions = columns_backwards(length, lengths, x.device) if self.reverse else None
         if positions is not None:
             x = reorder(x, positions)
         h = x.new_zeros(batch, self.width) if state is None else state

@@ -12,7 +12,7 @@ from cloze.networks.blocks.dropout import Dropout, Positions, drop
 class LockedDropout(Dropout):
     """(B, L, D): each row drops the same numbers at every step (Gal and Ghahramani, 2016; Merity et al., 2018, §4.1).
 
-    Of the shares of attention every query drops the same keys, head by head (the noise shapes of Mesh TensorFlow's Transformer).
+    Of attention probabilities every query drops the same keys, head by head (the noise shapes of Mesh TensorFlow's Transformer).
     """
 
     def forward(self, x: Tensor, positions: Positions | None = None) -> Tensor:
@@ -35,7 +35,7 @@ class LockedDropout(Dropout):
     def keep_scores(
         self, batch: int, heads: int, queries: int, keys: int, device: torch.device, columns: Tensor | None = None
     ) -> Tensor:
-        """Which shares (B, H, Lq, Lk) stay: alike for all queries."""
+        """Which attention probabilities (B, H, Lq, Lk) stay: alike for all queries."""
         queries = queries if columns is None else columns.shape[1]
         return super().keep_scores(batch, heads, 1, keys, device).expand(batch, heads, queries, keys).contiguous()
 

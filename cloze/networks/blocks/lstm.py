@@ -18,11 +18,11 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.locked import WeightDropout
 from cloze.networks.blocks.stepping import (
     bias_gradient,
+    columns_backwards,
     product_dtype,
     real_tokens,
     reorder,
     step_product,
-    turned,
     weight_gradient,
 )
 from cloze.networks.clock import Clock
@@ -94,7 +94,7 @@ class LSTMLayer(nn.Module):
         """
         batch, length = x.shape[:2]
         dtype = product_dtype(self.input.weight)
-        positions = turned(length, lengths, x.device) if self.reverse else None
+        positions = columns_backwards(length, lengths, x.device) if self.reverse else None
         if positions is not None:
             x = reorder(x, positions)
         if state is None:

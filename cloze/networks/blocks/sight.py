@@ -21,7 +21,7 @@ PositionScheme = Literal["learned", "sinusoid", "none", "rotary", "functional"]
 
 @dataclass(frozen=True)
 class Sights:
-    """The views of all layers: `band` and `dense_every` say which are cut, `bases` turn global and local layers."""
+    """The views of all layers: `band` and `dense_every` say which are cut, `bases` rotate in global and local layers."""
 
     layers: int
     head_width: int
@@ -34,7 +34,7 @@ class Sights:
     def __post_init__(self) -> None:
         if self.positions == "rotary" and self.head_width % 2:
             raise RecipeError(
-                f"transformer: rotary positions turn pairs of numbers, and heads are {self.head_width} wide. Give an even "
+                f"transformer: rotary positions rotate pairs of numbers, and heads are {self.head_width} wide. Give an even "
                 "width of heads."
             )
         if self.dense_every is not None and self.band is None:
@@ -70,7 +70,7 @@ class Sights:
         if self.positions == "rotary":
             if position_ids is None:
                 position_ids = torch.arange(past, past + length, device=device)[None]
-            turned = rotation(position_ids, self.head_width, self.bases[0])
+            far = rotation(position_ids, self.head_width, self.bases[0])
             same = self.band is None or self.bases[0] == self.bases[1]
-            return turned, turned if same else rotation(position_ids, self.head_width, self.bases[1])
+            return far, far if same else rotation(position_ids, self.head_width, self.bases[1])
         return NONE, NONE

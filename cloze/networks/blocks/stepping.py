@@ -33,8 +33,8 @@ def step_product(weight: Tensor, *, rows: int, steps: int) -> Product:
             return linear.binary(x, added, packed, None, "add")
 
         return multiply
-    turned = weight.t()
-    return lambda x, added: x @ turned if added is None else torch.addmm(added, x, turned)
+    other = weight.t()
+    return lambda x, added: x @ other if added is None else torch.addmm(added, x, other)
 
 
 def _packs(weight: Tensor) -> bool:
@@ -46,7 +46,7 @@ def _packs(weight: Tensor) -> bool:
     return weight.dtype in (torch.float32, torch.bfloat16) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def turned(length: int, lengths: Tensor | None, device: torch.device) -> Tensor:
+def columns_backwards(length: int, lengths: Tensor | None, device: torch.device) -> Tensor:
     """The place that step l of a row reads when rows are read from their last real token: (1 or B, L); padding stays."""
     step = torch.arange(length, device=device)[None]
     if lengths is None:

@@ -108,7 +108,7 @@ class Sequences(NamedTuple):
     queries: int
     keys: int
     heads: int
-    share: float
+    score_scale: float
     keep: Tensor | None
     scale: float
     asking: Selected | None = None
@@ -132,8 +132,8 @@ class Attend(torch.autograd.Function):
         with torch.autocast("cpu", enabled=False):
             read, mean, spread = enter(x, gain, offset, half)
             dtype, inside = x.dtype, w_out.shape[1]
-            w_cast = _asking(w, inside, sizes.share).to(dtype)
-            b_cast = None if b is None else _asking(b, inside, sizes.share).to(dtype)
+            w_cast = _scaled_queries(w, inside, sizes.score_scale).to(dtype)
+            b_cast = None if b is None else _scaled_queries(b, inside, sizes.score_scale).to(dtype)
             made = _apart(linear(read, w_cast, b_cast), 3 if source is None else 1, sizes.queries, sizes, sizes.asking)
             query, memory_cast = made[0], None
             if source is None:
@@ -143,12 +143,12 @@ class Attend(torch.autograd.Function):
                 memory_cast, b_cast = w_memory.to(dtype), None if b_memory is None else b_memory.to(dtype)
                 key, value = _apart(linear(source, memory_cast, b_cast), 2, sizes.keys, sizes, sizes.read)
             scores = torch.bmm(query, key.transpose(1, 2))
-            shares, used = soften(scores, added, sizes.keep, sizes.heads)
+            probabilities, used = soften(scores, added, sizes.keep, sizes.heads)
             context = _beside(torch.bmm(used, value)[None], sizes, sizes.asking)
             out_cast, b_cast = leaving(w_out, b_out, sizes.scale, half, dtype)
             y, normed, mean, spread = join(x, linear(context, out_cast, b_cast), gain, offset, half, mean, spread)
         ctx.save_for_backward(
-            normed, read, source, mean, spread, query, key, value, shares, used, context, w, w_cast, b, w_memory,
+            normed, read, source, mean, spread, query, key, value, probabilities, used, context, w, w_cast, b, w_memory,
             memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
         )
         ctx.sizes, ctx.half = sizes, half
@@ -158,7 +158,7 @@ class Attend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (
-            normed, read, source, mean, spread, query, key, value, shares, used, context, w, w_cast, b, w_memory,
+            normed, read, source, mean, spread, query, key, value, probabilities, used, context, w, w_cast, b, w_memory,
             memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
         ) = ctx.saved_tensors
         sizes: Sequences = ctx.sizes
@@ -167,14 +167,14 @@ class Attend(torch.autograd.Function):
         d_w_out = weight_gradient(through, context, w_out, half.scale * sizes.scale)
         d_b_out = columns(through, b_out, half.scale)
         d_context = _apart(_context_gradient(through, out_cast, sizes), 1, sizes.queries, sizes, sizes.asking)[0]
-        d_scores, d_asked, d_memory = _attention_backward(d_context, query, key, value, shares, used, source is None, sizes)
+        d_scores, d_made, d_memory = _attention_backward(d_context, query, key, value, probabilities, used, source is None, sizes)
         inside = w_out.shape[1]
-        d_w = _asking_gradient(weight_gradient(d_asked, read, w, 1.0), inside, sizes.share)
-        d_b = None if b is None else _asking_gradient(bias_gradient(d_asked, b, 1.0), inside, sizes.share)
+        d_w = _query_gradient(weight_gradient(d_made, read, w, 1.0), inside, sizes.score_scale)
+        d_b = None if b is None else _query_gradient(bias_gradient(d_made, b, 1.0), inside, sizes.score_scale)
         if half.pre:
-            d_x, d_gain, d_offset = leave(d_asked @ w_cast, gradient, normed, mean, spread, gain, offset)
+            d_x, d_gain, d_offset = leave(d_made @ w_cast, gradient, normed, mean, spread, gain, offset)
         else:
-            d_x = gradient.addmm_(d_asked, w_cast)
+            d_x = gradient.addmm_(d_made, w_cast)
         d_source = d_w_memory = d_b_memory = None
         if d_memory is not None:
             d_source = d_memory @ memory_cast
@@ -202,15 +202,15 @@ def _beside(x: Tensor, sizes: Sequences, real: Selected | None) -> Tensor:
     return split.reshape(sizes.batch * length, -1)
 
 
-def _asking(w: Tensor, inside: int, share: float) -> Tensor:
+def _scaled_queries(w: Tensor, inside: int, scale: float) -> Tensor:
     """A stack of maps, or their biases, with the scale of the scores in its first `inside` rows, those of the queries."""
-    return w if share == 1.0 else torch.cat([w[:inside] * share, w[inside:]])
+    return w if scale == 1.0 else torch.cat([w[:inside] * scale, w[inside:]])
 
 
-def _asking_gradient(gradient: Tensor, inside: int, share: float) -> Tensor:
-    """Back through `_asking`, in place."""
-    if share != 1.0:
-        gradient[:inside].mul_(share)
+def _query_gradient(gradient: Tensor, inside: int, scale: float) -> Tensor:
+    """Back through `_scaled_queries`, in place."""
+    if scale != 1.0:
+        gradient[:inside].mul_(scale)
     return gradient
 
 
@@ -225,13 +225,13 @@ def _context_gradient(through: Tensor, out_cast: Tensor, sizes: Sequences) -> Te
 
 
 def _attention_backward(
-    d_context: Tensor, query: Tensor, key: Tensor, value: Tensor, shares: Tensor, used: Tensor, own: bool, sizes: Sequences
+    d_context: Tensor, query: Tensor, key: Tensor, value: Tensor, probabilities: Tensor, used: Tensor, own: bool, sizes: Sequences
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gradients of the scores and of the projections' outputs, rows (B·Q, ·): all three in one, or queries and the rest."""
-    d_shares = torch.bmm(d_context, value.transpose(1, 2))
+    d_probabilities = torch.bmm(d_context, value.transpose(1, 2))
     if sizes.keep is not None:
-        keep_(d_shares, sizes.keep.view_as(d_shares))
-    d_scores = torch._softmax_backward_data(d_shares, shares, -1, shares.dtype, grad_input=d_shares)
+        keep_(d_probabilities, sizes.keep.view_as(d_probabilities))
+    d_scores = torch._softmax_backward_data(d_probabilities, probabilities, -1, probabilities.dtype, grad_input=d_probabilities)
     stacked = torch.empty((3 if own else 2, *key.shape), dtype=key.dtype)
     torch.bmm(used.transpose(1, 2), d_context, out=stacked[-1])
     torch.bmm(d_scores.transpose(1, 2), query, out=stacked[-2])

@@ -41,8 +41,8 @@ def soften(scores: Tensor, added: Tensor | None, keep: Tensor | None, heads: int
         return scores, used
     if added is not None:
         scores.view(batch, heads, queries, -1).add_(added)
-    shares = torch.softmax(scores, dim=-1, out=scores if keep is None else None)
-    return shares, shares if keep is None else kept(shares, keep, into=scores)
+    probabilities = torch.softmax(scores, dim=-1, out=scores if keep is None else None)
+    return probabilities, probabilities if keep is None else kept(probabilities, keep, into=scores)
 
 
 def _whole_rows(added: Tensor, keys: int) -> Tensor:

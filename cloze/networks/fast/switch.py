@@ -30,7 +30,7 @@ def usable(x: Tensor) -> bool:
 
 
 @contextmanager
-def turned(on: bool) -> Iterator[None]:
+def switched(on: bool) -> Iterator[None]:
     """Fast functions on or off for a while, for tests and benchmarks."""
     global _on
     before, _on = _on, on
