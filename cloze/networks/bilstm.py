@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.around import after_layer
 from cloze.networks.blocks.characters import CharacterTable
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import WordDropout
@@ -141,6 +142,7 @@ class BiLSTM(nn.Module):
             )
             for _ in range(layers)
         )
+        self.around = nn.ModuleList()  # objects that every pass calls, in either direction
         self.dropouts = nn.ModuleDict({
             name: nn.ModuleList(Dropout(dropout, clock) for _ in range(layers + 1)) for name in ("along", "against")
         })
@@ -228,7 +230,7 @@ class BiLSTM(nn.Module):
         for number, layer in enumerate(self.layers):
             given = drop[number](x)  # type: ignore[index]
             made, state = layer(given, None if before is None else before[number], lengths, ends, backwards)
-            x = made + given if self.skip and number else made
+            x = after_layer(self.around, number, made + given if self.skip and number else made)
             passed.append(x)
             after.append(state)
         return [*passed[:-1], drop[len(self.layers)](x)], after  # type: ignore[index]

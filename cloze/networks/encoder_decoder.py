@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Count, Depth, NonNegative, Positive, Width
+from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
 from cloze.networks.blocks.buckets import Bias, Buckets
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -27,7 +28,7 @@ from cloze.networks.blocks.projections import Across, Stacked
 from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sinusoid import FixedTable
-from cloze.networks.blocks.stack import Around, Cache, Stack, each_layer, seed_kernels
+from cloze.networks.blocks.stack import Cache, Stack, each_layer, seed_kernels
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, Shown, shown
@@ -82,6 +83,7 @@ class Coder(nn.Module):
         self.positions, self.buckets, self.embedding_norm, self.norm = positions, buckets, embedding_norm, norm
         self.layers: Sequence[Layer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.embedding_dropout, self.final_dropout = dropout
+        self.around = nn.ModuleList()  # objects that every pass calls
 
     def begin(self, x: Tensor, position_ids: Tensor | None, past: int, table: nn.Module | None) -> Tensor:
         """Token vectors (B, L, D) as the first layer reads them."""
@@ -333,7 +335,7 @@ class EncoderDecoder(nn.Module):
         seen = visibility(order, block, length=length, past=0, device=x.device)
         rows, record = _real(block, x, None), Record.of(want)
         given = each_layer(coder.given(seen, length, 0, rows), gates=gates, record=record)
-        passed = Stack(coder.layers, given, around).run(x if rows is None else rows.take(x))
+        passed = Stack(coder.layers, given, [*coder.around, *around]).run(x if rows is None else rows.take(x))
         passed = passed if rows is None else [rows.put_back(states) for states in (passed if "layers" in want else passed[-1:])]
         hidden: Tensor = coder.end(passed[-1])
         states = {} if record is None else record.stacked()
@@ -367,7 +369,7 @@ class EncoderDecoder(nn.Module):
             each_layer(
                 coder.given(seen, length, past, rows), caches=None if cache is None else cache.layers, gates=gates[0], record=own
             ),
-            around,
+            [*coder.around, *around],
             each_layer(layers, caches=None if cache is None else cache.source, gates=gates[1], record=across),
         )
         made = stack.run(x if rows is None else rows.take(x))[-1]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import NonNegative, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.around import after_layer
 from cloze.networks.blocks.gru import GRULayer
 from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
@@ -91,6 +92,7 @@ class GRU(nn.Module):
             )
             for reverse in ways
         )
+        self.around = nn.ModuleList()  # objects that every pass calls
         own = {"condition"} if condition is not None else set()
         self.needs = frozenset({"tokens", *own})
         self.takes = frozenset({"tokens", "order", "block", *own})
@@ -150,6 +152,7 @@ class GRU(nn.Module):
         lengths = lengths_of(block, "gru")
         made = [layer(x, state, lengths) for layer in self.layers]
         hidden, summary = (torch.cat(parts, -1) for parts in zip(*made, strict=True))
+        hidden = after_layer(self.around, 0, hidden)
         states = {"hidden": hidden, "layers": hidden[None], "summary": summary}
         return {name: state for name, state in states.items() if name in want}
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, NonNegative, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.around import after_layer
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import LockedDropout, WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
@@ -140,6 +141,7 @@ class LSTM(nn.Module):
             )
             for number, cell in enumerate(cells)
         )
+        self.around = nn.ModuleList()  # objects that every pass calls
         self.down = nn.Linear(cells[-1], width) if down else None
         self.noise = Noise(noise, "noise", clock)
         self.input_dropout = kind(input_dropout, clock)
@@ -214,6 +216,7 @@ class LSTM(nn.Module):
         passed, after = [x], []
         for number, layer in enumerate(self.layers):
             x, state = self._through(layer, x, before[number] if before else None, lengths, ends)
+            x = after_layer(self.around, number, x)
             after.append(state)
             passed.append(x)
             if number < len(self.hidden_dropouts):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.around import Around, Silence
 from cloze.networks.blocks.attention import Attention, Record
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
@@ -23,7 +24,7 @@ from cloze.networks.blocks.norm_place import Post, Pre
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.sharing import Repeat, share
 from cloze.networks.blocks.sight import PositionScheme, Sights
-from cloze.networks.blocks.stack import Around, Cache, Silence, Stack, each_layer, seed_kernels
+from cloze.networks.blocks.stack import Cache, Stack, each_layer, seed_kernels
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, shown
 from cloze.networks.network import ATTENTION_STATES, StateKind, reading_states
@@ -174,6 +175,7 @@ class Transformer(nn.Module):
             for number in range(layers)
         )
         share(self.layers, repeat, groups)
+        self.around = nn.ModuleList()  # objects that every pass calls
         final = norm == "pre" if final_norm is None else final_norm
         self.norm = make_norm(normalisation, width, norm_epsilon, bias=norm_biases) if final else None
         self.needs = frozenset({"tokens"})
@@ -246,7 +248,7 @@ class Transformer(nn.Module):
         x = self.embeddings(tokens, position_ids, segments, vectors, inputs, characters)
         x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
-        objects = [*around, *([Silence(block)] if self.silence_padding and block is not None else [])]
+        objects = [*self.around, *around, *([Silence(block)] if self.silence_padding and block is not None else [])]
         stack = Stack(self.layers, given, objects)
         at = self._read(tokens, want, positions, summaries) if stack.per_token and record is None else None
         passed = stack.run(x, at=at)

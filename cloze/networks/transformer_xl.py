@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.adaptive import AdaptiveEmbedding
+from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
 from cloze.networks.blocks.distances import Distances, StepDropout, distance_maps
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -21,7 +22,7 @@ from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.memory import check_memory, recall, remember, with_memory
 from cloze.networks.blocks.norm_place import Post
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
-from cloze.networks.blocks.stack import Around, Cache, Stack, each_layer
+from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, Shown, maps, shown
@@ -115,6 +116,7 @@ class TransformerXL(nn.Module):
             )
             for _ in range(layers)
         )
+        self.around = nn.ModuleList()  # objects that every pass calls
         self.embedding_dropout = Dropout(dropout, clock)
         self.distance_dropout = StepDropout(dropout, clock)
         self.final_dropout = Dropout(dropout, clock)
@@ -186,7 +188,7 @@ class TransformerXL(nn.Module):
         each = each_layer(
             [given] * len(self.layers), past=None if memory is None else memory.states, gates=gates, record=record
         )
-        passed = Stack(self.layers, each, around).run(x)
+        passed = Stack(self.layers, each, [*self.around, *around]).run(x)
         if cache is not None:
             for number, kept in enumerate(cache.layers):
                 kept[:] = [torch.cat([*kept, passed[number][:, None]], dim=2)]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Depth, Natural, NonNegative, Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs, Projected, Record
 from cloze.networks.blocks.distances import Distances, LearnedDistances, StepDropout
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
@@ -20,7 +21,7 @@ from cloze.networks.blocks.layer import Drops, Layer
 from cloze.networks.blocks.memory import Memory, check_memory, recall, remember, with_memory
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.blocks.stack import Around, Stack, each_layer
+from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import shown
@@ -127,6 +128,7 @@ class TwoStream(nn.Module):
         for layer in self.layers:
             rates = zip(QUERY_DROPS, (attending, dropout, dropout, dropout), strict=True)
             layer.query_drops = nn.ModuleDict({name: Dropout(rate, clock) for name, rate in rates})
+        self.around = nn.ModuleList()  # objects that every pass calls
         self.embedding_dropout, self.unknown_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
         self.distance_dropout = StepDropout(dropout, clock)
         self.final_dropout, self.query_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
@@ -192,7 +194,7 @@ class TwoStream(nn.Module):
         each = each_layer(
             [given] * len(self.layers), past=None if memory is None else memory.states, gates=gates, record=record
         )
-        passed = Stack(self.layers, each, [*around, *([] if stream is None else [stream])]).run(x, unread=bare)
+        passed = Stack(self.layers, each, [*self.around, *around, *([] if stream is None else [stream])]).run(x, unread=bare)
         states: dict[str, Any] = {} if record is None else record.stacked()
         if stream is not None:
             chosen = stream.given.at

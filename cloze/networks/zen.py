@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, OptionalDepth, Positive, Width
 from cloze.errors import RecipeError, nearest
+from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
@@ -18,7 +19,6 @@ from cloze.networks.blocks.feed_forward import Activation, FeedForward
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.norm_place import Post
 from cloze.networks.blocks.selected import Selected
-from cloze.networks.blocks.stack import Around
 from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cloze.networks import Clock, Transformer
+from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.fast import handing
 from cloze.networks.fast.activation import activate, activate_backward
 from cloze.networks.fast.switch import switched
@@ -81,6 +82,25 @@ def test_a_replaced_or_hooked_map_is_called() -> None:
     network.layers[0].outer = Adapted(32, 8)
     network(want=frozenset({"hidden"}), tokens=tokens)
     assert called == ["hook", "replaced"]
+
+
+def test_a_dropout_that_was_replaced_is_called() -> None:
+    """Adapters stand around dropouts; a fast function would apply the mask alone and leave the adapter out."""
+    network = Transformer(layers=1, width=8, heads=2, dropout=0.0, vocab_size=5, clock=Clock())
+    tokens = torch.zeros(1, 3, dtype=torch.long)
+    usual = network(want=frozenset({"hidden"}), tokens=tokens)["hidden"]
+
+    class Adapted(Dropout):
+        def forward(self, x: Tensor, positions: Any = None) -> Tensor:
+            return 3 * super().forward(x, positions)
+
+    for name in ("attention_dropout", "inner_dropout"):
+        setattr(network.layers[0], name, Adapted(0.0, network.clock))
+        changed = network(want=frozenset({"hidden"}), tokens=tokens)["hidden"]
+        assert not torch.allclose(changed, usual)
+        with switched(False):
+            torch.testing.assert_close(network(want=frozenset({"hidden"}), tokens=tokens)["hidden"], changed)
+        usual = changed
 
 
 def test_a_second_backward_gives_the_same_gradients() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cloze import rng
 from cloze.errors import RecipeError
+from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs, Record
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.selected import Selected
@@ -26,44 +27,6 @@ class Cache:
     def length(self) -> int:
         """Tokens read so far."""
         return self.layers[0][0].shape[2] if self.layers and self.layers[0] else 0
-
-
-class Around:
-    """An object that a stack calls around every layer; this one does nothing.
-
-    `per_token`: what it does to a token depends on no other, so that a last layer that runs at some tokens alone may meet it.
-    """
-
-    per_token: bool = False
-
-    def enter(self, x: Tensor) -> Tensor:
-        """What the first layer reads in place of x (B, L, D)."""
-        return x
-
-    def before(self, number: int, layer: Layer, x: Tensor, given: AttentionInputs) -> AttentionInputs:
-        """What the layer's attention is given to read x (B, L, D)."""
-        return given
-
-    def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
-        """What follows reads in place of x: states (B, L, D), or (M, D), those of the selected tokens."""
-        return x
-
-
-@dataclass(frozen=True)
-class Silence(Around):
-    """Zeroes the states of padding, which is 0 in `block` (B, L)."""
-
-    per_token = True
-    block: Tensor
-
-    def enter(self, x: Tensor) -> Tensor:
-        """x with zeros."""
-        return self.after(0, x, None)
-
-    def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
-        """x with zeros."""
-        real = self.block > 0
-        return x * (real if selected is None else selected.take(real))[..., None]
 
 
 @dataclass(frozen=True)
