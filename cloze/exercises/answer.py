@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.frame import OWN, split_template
 from cloze.exercises.units.question import slots
@@ -43,7 +45,7 @@ class Form(Protocol):
 
 @register("edit", "answer")
 @dataclass(frozen=True)
-class Answer:
+class Answer(Edit):
     """Make the decoder's targets from `what`: the `whole` text (BART), the `masked` tokens (MASS), or the `spans`, each after
     its sentinel (T5); with `of`, from the whole text of a companion such as `translation`.
 
@@ -58,7 +60,7 @@ class Answer:
     Gives `decoder_tokens` (B, T), `decoder_length`, `targets/<set>` and `decoder_positions/<set>` (B, T), -1 for none.
     """
 
-    described: ClassVar = {"longest": "target_length"}  # the arguments that task.json records, and their names there
+    described: ClassVar[Mapping[str, str]] = MappingProxyType({"longest": "target_length"})
 
     what: Literal["whole", "masked", "spans"] = "whole"
     frame: str = "{A} [EOS]"

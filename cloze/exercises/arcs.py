@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -13,7 +14,7 @@ from cloze.rows import Rows
 
 @register("edit", "arcs")
 @dataclass(frozen=True)
-class Arcs:
+class Arcs(Edit):
     """Turn the tree of a record into targets: `targets/<heads>` and, for the relations, `targets/<set>`.
 
     Both stand at the first token of every word in the row, because each word may be the head of another; a word whose head is

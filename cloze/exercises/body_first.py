@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cloze.exercises.edit import Edit
 from cloze.exercises.inverse_cloze import gathered, without_text
 from cloze.registry import register
 from cloze.rng import Draw
@@ -14,7 +15,7 @@ from cloze.rows import Rows, before
 
 @register("edit", "body_first")
 @dataclass(frozen=True)
-class BodyFirst:
+class BodyFirst(Edit):
     """The companion `lead`, a sentence from the beginning of the row's document, is the query; the row becomes the view `to`, the
     passage (body-first selection: Chang et al., 2020, "Pre-training Tasks for Embedding-based Large-scale Retrieval", §3).
 
@@ -24,6 +25,10 @@ class BodyFirst:
     """
 
     to: str = "passage"
+
+    @property
+    def makes(self) -> str:
+        return self.to
 
     @property
     def takes(self) -> frozenset[str]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from cloze.bounds import Count
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.units.question import slots
 from cloze.registry import register
 from cloze.rng import Draw
@@ -16,7 +17,7 @@ from cloze.rows import Rows, where
 
 @register("edit", "boundaries")
 @dataclass(frozen=True)
-class Boundaries:
+class Boundaries(Edit):
     """The targets of the span boundary objective (SpanBERT, Joshi et al., 2020, §3.2; `masking.py`, `span_masking`).
 
     Gives, for every token of every masked span, `targets/<set>`, the original token, with `positions/<set>`, the column before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -11,11 +12,15 @@ from cloze.rows import Rows
 
 @register("edit", "bring")
 @dataclass(frozen=True)
-class Bring:
+class Bring(Edit):
     """Make the companion passage (`next`, `distractor`, …) the view `to`; later edits address it by `in: <to>`."""
 
     companion: str
     to: str
+
+    @property
+    def makes(self) -> str:
+        return self.to
 
     @property
     def takes(self) -> frozenset[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
 
 from cloze.bounds import Count
+from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.registry import Given, register
 from cloze.rng import Draw
@@ -16,13 +19,13 @@ from cloze.rows import Rows
 
 @register("edit", "close")
 @dataclass(frozen=True)
-class Close:
+class Close(Edit):
     """Cut a companion to `longest` tokens, the last of which is `end`, a role.
 
     The row's own text and the companion share the row: the text gets what `longest` leaves, but at least half.
     """
 
-    described: ClassVar = {"longest": "target_length"}  # the arguments that task.json records, and their names there
+    described: ClassVar[Mapping[str, str]] = MappingProxyType({"longest": "target_length"})
 
     of: str = "target"
     longest: Count = 64

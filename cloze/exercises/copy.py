@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -11,10 +12,14 @@ from cloze.rows import Rows
 
 @register("edit", "copy")
 @dataclass(frozen=True)
-class Copy:
+class Copy(Edit):
     """Make a view `to` with all fields that the main view holds at this point; later edits address it by `in: <to>`."""
 
     to: str
+
+    @property
+    def makes(self) -> str:
+        return self.to
 
     @property
     def takes(self) -> frozenset[str]:

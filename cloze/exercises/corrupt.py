@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count, Share
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.units.question import slots
 from cloze.registry import Given, register
@@ -20,7 +21,7 @@ from cloze.rows import Inserted, Rows, listed, where
 
 @register("edit", "corrupt")
 @dataclass(frozen=True)
-class Corrupt:
+class Corrupt(Edit):
     """Show `[MASK]`, a random token or the token itself at masked positions, with the given probabilities (BERT §3.1: 80/10/10).
 
     Gives `tokens` as shown and keeps `original`. `per: word` and `per: span` (SpanBERT) make one draw for all masked pieces

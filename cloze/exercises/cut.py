@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cloze import fields
+from cloze.exercises.edit import Edit
 from cloze.exercises.units.question import slots
 from cloze.registry import register
 from cloze.rng import Draw
@@ -15,7 +16,7 @@ from cloze.rows import Rows, where
 
 @register("edit", "cut")
 @dataclass(frozen=True)
-class Cut:
+class Cut(Edit):
     """Make a view `to` of the masked tokens of the view `of` (InfoWord, Kong et al., 2020, §4: an n-gram and its sentence).
 
     It reads `of` by name, so it belongs in the main view; a `frame` with `in: <to>` may follow.
@@ -23,6 +24,10 @@ class Cut:
 
     to: str
     of: str = "main"
+
+    @property
+    def makes(self) -> str:
+        return self.to
 
     @property
     def takes(self) -> frozenset[str]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from cloze.bounds import Share
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.rearrange import ordinary
 from cloze.exercises.units.question import columns_of, exactly
 from cloze.registry import register
@@ -17,7 +18,7 @@ from cloze.rows import Rows
 
 @register("edit", "delete")
 @dataclass(frozen=True)
-class Delete:
+class Delete(Edit):
     """Delete a fraction `rate` of the ordinary tokens, rounded to the nearest number (BART, Lewis et al., 2020, §2.2).
 
     At least one token remains.

@@ -2,41 +2,98 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cloze.rng import Draw
 from cloze.rows import Rows
 
+E = TypeVar("E", bound="Edit")
 
-@runtime_checkable
-class Edit(Protocol):
-    """One step of an exercise.
+
+class Edit:
+    """One step of an exercise: the base class of every edit.
 
     `takes` and `gives` name the fields of its view that it reads and writes. An edit never changes its input, draws random
-    numbers only from `draw`, and is vectorised over rows and tokens.
+    numbers only from `draw`, and is vectorised over rows and tokens. All other members have defaults, which fit most edits.
 
-    Optional methods:
-    - `room(length)`: how many tokens may enter so that at most `length` leave;
-    - `at(length)`: the same edit, knowing that at most `length` tokens may leave it;
-    - `within()`: the same edit, never adding text to a passage;
-    - `raw(length)`, for an edit that marks spans: how many tokens may enter if a later edit (`shortens`) replaces each span by
-      one token;
-    - `when(share)`, for an edit that `changes` during training: the edit at that share of the budget.
-
-    Optional attributes:
-    - `optional`: fields used if present;
-    - `copies`: the view that receives every field;
-    - `joins`: companions whose text is appended to the row's own;
-    - `spreads`: it makes several rows of one, gives their `owner` and cuts them; `widths(source, plan, items)` is the number of
-      rows per item;
-    - `separates`: it puts the texts of a row into separate views;
-    - `described`: the arguments that task.json records, each with its name there.
+    `spreads`: it makes several rows of one (see `widths`), gives their `owner` and cuts them.
+    `separates`: it puts the texts of a row into separate views, so that a later frame has one text.
+    `described`: the arguments that task.json records, each with its name there.
     """
 
-    @property
-    def takes(self) -> frozenset[str]: ...
+    spreads: ClassVar[bool] = False
+    separates: ClassVar[bool] = False
+    described: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @property
-    def gives(self) -> frozenset[str]: ...
+    def takes(self) -> frozenset[str]:
+        """The fields that it needs."""
+        raise NotImplementedError
 
-    def __call__(self, rows: Rows, draw: Draw) -> Rows: ...
+    @property
+    def gives(self) -> frozenset[str]:
+        """The fields that it adds or replaces."""
+        raise NotImplementedError
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Fields that it uses if they are present."""
+        return frozenset()
+
+    @property
+    def changes(self) -> bool:
+        """Whether it follows a schedule (see `when`)."""
+        return False
+
+    @property
+    def shortens(self) -> bool:
+        """Whether it replaces each span that an earlier edit marked by one token (see `raw`)."""
+        return False
+
+    @property
+    def makes(self) -> str:
+        """The view that it makes; `main`: none."""
+        return "main"
+
+    @property
+    def copies(self) -> str | None:
+        """The view that receives every field of the main view."""
+        return None
+
+    @property
+    def joins(self) -> tuple[str, ...]:
+        """Companions whose text is appended to the row's own."""
+        return ()
+
+    def room(self, length: int) -> int:
+        """How many tokens may enter so that at most `length` leave."""
+        return length
+
+    def raw(self, length: int) -> int:
+        """How many tokens may enter if a later edit replaces each span that this one marks by one token."""
+        return length
+
+    def at(self: E, length: int) -> E:
+        """The same edit, knowing that at most `length` tokens may leave it."""
+        return self
+
+    def within(self: E) -> E:
+        """The same edit, never adding text to a passage."""
+        return self
+
+    def when(self: E, share: float) -> E:
+        """The edit at that share of the budget."""
+        return self
+
+    def widths(self, source: Any, plan: Any, items: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The number of rows that it makes of each item of a source's plan, (B,)."""
+        return np.ones(len(items), np.int64)
+
+    def __call__(self, rows: Rows, draw: Draw) -> Rows:
+        """The rows after this edit."""
+        raise NotImplementedError

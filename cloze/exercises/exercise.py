@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
 
 from cloze import fields
 from cloze.errors import RecipeError
@@ -52,7 +51,7 @@ class Exercise:
                 "packing puts several examples into a row, but this exercise gives every row a second sequence (answer).\n"
                 "  Write training: {packing: false}."
             )
-        self.spread: Any = next((p.edit for p in edits if getattr(p.edit, "spreads", False)), None)
+        self.spread: Edit | None = next((p.edit for p in edits if p.edit.spreads), None)
         if packed and self.spread is not None:
             raise RecipeError("packing puts several examples into a row, spread makes several rows of one: write packing: false.")
         placed: list[Placed] = []
@@ -61,23 +60,22 @@ class Exercise:
         room = dict.fromkeys({p.view for p in edits} | {"main"}, length)
         shortened: set[str] = set()  # views in which a later edit replaces each masked span by one token
         for p in reversed(edits):
-            edit = p.edit.within() if packed and hasattr(p.edit, "within") else p.edit
-            bound = edit.at(room[p.view]) if hasattr(edit, "at") else edit
-            if getattr(edit, "spreads", False):
+            edit = p.edit.within() if packed else p.edit
+            bound = edit.at(room[p.view])
+            if edit.spreads:
                 row_room, room[p.view] = room[p.view], _UNLIMITED
-            if getattr(edit, "separates", False):
+            if edit.separates:
                 self.text_room = room[p.view]
-            if hasattr(edit, "room"):
-                room[p.view] = edit.room(room[p.view])
-            if getattr(edit, "shortens", False):
+            room[p.view] = edit.room(room[p.view])
+            if edit.shortens:
                 shortened.add(p.view)
-            elif p.view in shortened and hasattr(edit, "raw"):
+            elif p.view in shortened:
                 room[p.view] = edit.raw(room[p.view])
             placed.append(Placed(bound, p.view))
         self.edits = tuple(reversed(placed))
         self.room = room["main"]
         self.row_room = self.room if row_room is None else row_room
-        self._views = {"main"} | {name for p in edits for name in (p.view, getattr(p.edit, "to", "main"))}
+        self._views = {"main"} | {name for p in edits for name in (p.view, p.edit.makes)}
         self.wants = self._wants()
         self._dead: list[frozenset[str]] = []
         gone: set[str] = set()
@@ -89,17 +87,17 @@ class Exercise:
     @property
     def changes(self) -> bool:
         """Whether some edit follows a schedule."""
-        return any(getattr(p.edit, "changes", False) for p in self.edits)
+        return any(p.edit.changes for p in self.edits)
 
     def when(self, share: float) -> Exercise:
         """The same exercise at a share of the budget."""
         made = copy(self)
-        made.edits = tuple(Placed(p.edit.when(share), p.view) if hasattr(p.edit, "when") else p for p in self.edits)
+        made.edits = tuple(Placed(p.edit.when(share), p.view) for p in self.edits)
         return made
 
     def _names(self, p: Placed) -> set[str]:
         """The full names of the fields that an edit reads."""
-        taken = set(p.edit.takes) | set(getattr(p.edit, "optional", ()))
+        taken = p.edit.takes | p.edit.optional
         return {fields.join(p.view, name) if "." not in name else name for name in taken}
 
     def _wants(self) -> frozenset[str]:
@@ -114,9 +112,9 @@ class Exercise:
                 if name not in given and source not in given:
                     wanted.add(source)
             given |= {fields.join(p.view, name) if "." not in name else name for name in p.edit.gives}
-            if hasattr(p.edit, "copies"):
+            if p.edit.copies is not None:
                 copied.add(p.edit.copies)
-        joined = {companion for p in self.edits for companion in getattr(p.edit, "joins", ())}
+        joined = {companion for p in self.edits for companion in p.edit.joins}
         aligned = {name for name in wanted if "." not in name and fields.find(name).aligned}
         wanted |= {f"{companion}.{name}" for companion in joined for name in aligned}
         return frozenset(wanted)
@@ -126,7 +124,7 @@ class Exercise:
         copies = False
         for p in self.edits[place + 1:]:
             later |= self._names(p)
-            copies |= hasattr(p.edit, "copies")
+            copies |= p.edit.copies is not None
         names = self._names(self.edits[place]) | self.wants
         if copies:  # a later copy takes all fields present
             return frozenset()
@@ -139,7 +137,7 @@ class Exercise:
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         for edit, dead in zip(self.edits, self._dead, strict=True):
             rows = edit(rows, draw)
-            if getattr(edit.edit, "spreads", False):  # rows of one record draw the same numbers
+            if edit.edit.spreads:  # rows of one record draw alike
                 draw = draw.take(rows["owner"])
             if dead:
                 rows = rows.without(*dead)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
 from cloze.exercises.beside import beside
+from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.registry import Given, register
 from cloze.rng import Draw
@@ -62,7 +63,7 @@ def split_template(template: str) -> list[tuple[str, str]]:
 
 @register("edit", "frame")
 @dataclass(frozen=True)
-class Frame:
+class Frame(Edit):
     """Lay out the parts of each row by a template: `{A}`, `{B}` are parts, `[CLS]` a role, all else literal text.
 
     A part of one letter is one of the row's own parts (`pair` makes two); a part with a longer name is the companion of that

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -12,7 +13,7 @@ from cloze.rows import Rows
 
 @register("edit", "hide")
 @dataclass(frozen=True)
-class Hide:
+class Hide(Edit):
     """Give `crossing` (B, L), false at the masked tokens: the decoder does not see them (MASS, unsupervised code)."""
 
     what: Literal["masked"] = "masked"

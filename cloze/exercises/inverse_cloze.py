@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Share
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.units.question import slots
 from cloze.registry import register
 from cloze.rng import Draw
@@ -17,7 +18,7 @@ from cloze.rows import Rows, before, where
 
 @register("edit", "inverse_cloze")
 @dataclass(frozen=True)
-class InverseCloze:
+class InverseCloze(Edit):
     """A random sentence of each row stays as the query; the row becomes the view `to`, the passage (Lee et al.,
     2019, "Latent Retrieval for Weakly Supervised Open Domain Question Answering", §4; Chang et al., 2020, §3).
 
@@ -31,6 +32,10 @@ class InverseCloze:
     def __post_init__(self) -> None:
         if not 0 <= self.keep <= 1:
             raise RecipeError(f"inverse_cloze: keep is {self.keep}; expected a fraction of the rows, from 0 to 1.")
+
+    @property
+    def makes(self) -> str:
+        return self.to
 
     @property
     def takes(self) -> frozenset[str]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -14,7 +15,7 @@ from cloze.rows import Rows
 
 @register("edit", "label")
 @dataclass(frozen=True)
-class Label:
+class Label(Edit):
     """Turn the labels of a record into targets: gives `targets/<set>`.
 
     `of: row` makes one target for the whole row. `of: words` makes one for each word, at the word's first token; a word has no

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count, Positive, Share
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.units import Question, Unit, unit_of
 from cloze.exercises.units.alternating import spans_in
 from cloze.exercises.units.lengths import LengthLaw, odds_of
@@ -25,7 +26,7 @@ UnitName = Literal["token", "whole_word", "ngram", "span", "spaced", "infill", "
 
 @register("edit", "mask")
 @dataclass(frozen=True)
-class Mask:
+class Mask(Edit):
     """Mask a fraction `rate` of each row: gives `masked` (B, L), and for spans `layers/span`, their numbers from 1.
 
     `unit`: `token`; `whole_word` (BERT-wwm); `ngram` (ALBERT); `span` (SpanBERT); `spaced`, one token in `one_in` (XLNet);
@@ -74,7 +75,7 @@ class Mask:
             if not 0 < rate <= 1:
                 raise RecipeError(f"mask: rate must be above 0 and at most 1, got {rate}.")
         for name in ("most", "count", "one_in"):
-            value = getattr(self, name)
+            value = vars(self)[name]
             if value is not None and value < 1:
                 raise RecipeError(f"mask: {name} must be at least 1, got {value}.")
         if isinstance(self.window, int) and self.window < 2:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.errors import RecipeError, nearest
+from cloze.exercises.edit import Edit
 from cloze.exercises.units.question import exactly, slots
 from cloze.registry import Given, register
 from cloze.rng import Draw
@@ -19,7 +20,7 @@ from cloze.rows import Rows
 
 @register("edit", "match")
 @dataclass(frozen=True)
-class Match:
+class Match(Edit):
     """Find every n-gram of the lexicon `table` in the row as it is shown; of more than `most`, a random choice (ZEN, Diao et al.,
     2020, §2.1; sinovation/ZEN). After `corrupt` no n-gram covers a masked token.
 

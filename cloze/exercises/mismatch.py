@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Share
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -17,7 +18,7 @@ from cloze.rows import Rows
 
 @register("edit", "mismatch")
 @dataclass(frozen=True)
-class Mismatch:
+class Mismatch(Edit):
     """With probability `rate`, replace the companion `of` by the companion `wrong` (paraphrase
     classification of Unicoder, Huang et al., 2019).
 

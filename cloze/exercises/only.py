@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows, before
@@ -13,7 +14,7 @@ from cloze.rows import Rows, before
 
 @register("edit", "only")
 @dataclass(frozen=True)
-class Only:
+class Only(Edit):
     """Mark all tokens as special except those of the companion `of`, which ends the row: later edits choose only among these."""
 
     of: str = "target"

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -17,7 +18,7 @@ CONSTANT = frozenset({"open", "left_to_right"})
 
 @register("edit", "order")
 @dataclass(frozen=True)
-class Order:
+class Order(Edit):
     """Give `order` (B, L): `open` all 0, `left_to_right` 0, 1, …, `right_to_left` …, 1, 0, `source_to_target` 0 on the
     first segment, then 1, 2, … (UniLM, Dong et al., 2019, §2.3)."""
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cloze.bounds import Natural, Share
 from cloze.errors import RecipeError
 from cloze.exercises.beside import beside
+from cloze.exercises.edit import Edit
 from cloze.registry import Given, register
 from cloze.rng import Draw, UInt32, below
 from cloze.rows import Rows, before, counted
@@ -25,7 +26,7 @@ _LOWEST = ((np.uint64(1) << np.arange(33, dtype=np.uint64)) - np.uint64(1)).asty
 
 @register("edit", "pair")
 @dataclass(frozen=True)
-class Pair:
+class Pair(Edit):
     """Cut a passage at a sentence boundary into A and B; with probability `rate` the pair is `wrong`.
 
     BERT (Devlin et al., 2019, §3.1; google-research/bert `create_pretraining_data.py`): B comes from another document

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cloze.bounds import Share
 from cloze.errors import RecipeError
 from cloze.exercises.beside import beside
+from cloze.exercises.edit import Edit
 from cloze.exercises.units.question import exactly
 from cloze.registry import register
 from cloze.rng import Draw
@@ -20,7 +21,7 @@ _FRAME = 3  # tokens that a frame adds to the second half: two [SEP] and the [CL
 
 @register("edit", "pair_half")
 @dataclass(frozen=True)
-class PairHalf:
+class PairHalf(Edit):
     """Cut the second half of each row at a sentence boundary: A comes before it, B after it (XLNet, Yang et al.,
     2019, §2.5; zihangdai/xlnet `data_utils.py`, `_split_a_and_b`).
 

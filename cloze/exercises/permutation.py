@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -17,7 +18,7 @@ from cloze.rows import Rows
 
 @register("order", "permutation")
 @dataclass(frozen=True)
-class Permutation:
+class Permutation(Edit):
     """Give `order` (B, L): masked and special tokens in random order after all others (Yang et al., 2019, §2.2).
 
     Ordinary tokens that are not masked come first, together: they see each other and no masked token. `window`: `row`; `half`,

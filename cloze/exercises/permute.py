@@ -9,6 +9,7 @@ import numpy as np
 
 from cloze.bounds import Share
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.rearrange import by_key, ordinary
 from cloze.exercises.units.question import exactly, keyed
 from cloze.registry import register
@@ -18,7 +19,7 @@ from cloze.rows import Rows
 
 @register("edit", "permute")
 @dataclass(frozen=True)
-class Permute:
+class Permute(Edit):
     """Permute a fraction `rate` of the sentences, rounded up, among themselves (BART, Lewis et al., 2020, §2.2).
 
     A separator between documents stays after the sentence it follows. The order may stay the same.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows, before, listed
@@ -16,7 +17,7 @@ from cloze.rows import Rows, before, listed
 
 @register("edit", "predict")
 @dataclass(frozen=True)
-class Predict:
+class Predict(Edit):
     """Set the targets: gives `targets/<set>` and `positions/<set>`, (B, K), position -1 for none.
 
     `masked`: the original token at every masked position; `shuffled` (StructBERT): at every position that `shuffle` changed.

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -14,7 +15,7 @@ from cloze.rows import Rows
 
 @register("edit", "reference")
 @dataclass(frozen=True)
-class Reference:
+class Reference(Edit):
     """Keep one of the references of a record, which follow one another in the companion `of`: `any` one, drawn in every
     epoch, or the `first`.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from cloze.bounds import Share
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.rearrange import by_key, ordinals, ordinary
 from cloze.registry import register
 from cloze.rng import Draw, below
@@ -16,7 +17,7 @@ from cloze.rows import Rows
 
 @register("edit", "rotate")
 @dataclass(frozen=True)
-class Rotate:
+class Rotate(Edit):
     """Rotate a fraction `rate` of the rows to start at a token chosen uniformly (BART, Lewis et al., 2020, §2.2).
 
     Tokens inserted by a frame stay in place.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -14,7 +16,7 @@ from cloze.rows import Rows
 
 @register("edit", "separate")
 @dataclass(frozen=True)
-class Separate:
+class Separate(Edit):
     """The second text of each row becomes the view `to`; the first one stays. Put a frame in each view after it.
 
     Each text may fill a whole row.
@@ -23,7 +25,11 @@ class Separate:
     to: str = "passage"
     _room: int | None = None
 
-    separates = True  # a later frame has one text in its view
+    separates: ClassVar[bool] = True
+
+    @property
+    def makes(self) -> str:
+        return self.to
 
     @property
     def takes(self) -> frozenset[str]:
@@ -33,13 +39,13 @@ class Separate:
     def gives(self) -> frozenset[str]:
         return frozenset({f"{self.to}.tokens", f"{self.to}.length"})
 
-    def room(self, room: int) -> int:
+    def room(self, length: int) -> int:
         """The tokens of both texts together: the source shortens the longer one; here each is cut to its own limit."""
-        return 2 * room
+        return 2 * length
 
-    def at(self, room: int) -> Separate:
-        """The same edit with `room` tokens for each text."""
-        return replace(self, _room=room)
+    def at(self, length: int) -> Separate:
+        """The same edit with `length` tokens for each text."""
+        return replace(self, _room=length)
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         parts = rows["parts"]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count, Share
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.units.question import NEVER, Bools, keyed
 from cloze.registry import register
 from cloze.rng import Draw
@@ -20,7 +21,7 @@ Stretches = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 @register("edit", "shuffle")
 @dataclass(frozen=True)
-class Shuffle:
+class Shuffle(Edit):
     """Shuffle stretches of `size` tokens, a fraction `rate` of the text in all (StructBERT, Wang et al., 2020, §2.2).
 
     max(1, round(rate·n / size)) stretches of the n ordinary tokens, as many as fit: they overlap neither each other nor

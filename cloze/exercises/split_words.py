@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.registry import Given, register
 from cloze.rng import Draw
@@ -22,7 +23,7 @@ _PLAIN = frozenset(string.ascii_lowercase) | _MARKS
 
 @register("edit", "split_words")
 @dataclass(frozen=True)
-class SplitWords:
+class SplitWords(Edit):
     """Words also start at `pieces` of these kinds: `marks`, those that are one punctuation mark, and `foreign`, those that hold a
     character that is neither a mark nor a letter from a to z, in either case (google-research/albert
     `create_pretraining_data.py`, `_is_start_piece_sp`).

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloze.corpus.records.windows import shares
+from cloze.exercises.edit import Edit
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -18,7 +21,7 @@ Int64 = NDArray[np.int64]
 
 @register("edit", "spread")
 @dataclass(frozen=True)
-class Spread:
+class Spread(Edit):
     """Make several rows of each record, each with two parts; `owner` is the record of a row.
 
     `over: choices`: one row for the first text with each text that the record offers; `column/<answer>` is 1 in the row of the
@@ -31,8 +34,8 @@ class Spread:
     answer: str = "label"
     limit: Given[int | None] = None
 
-    spreads = True
-    described: ClassVar = {"over": "over"}  # the arguments that task.json records, and their names there
+    spreads: ClassVar[bool] = True
+    described: ClassVar[Mapping[str, str]] = MappingProxyType({"over": "over"})
 
     @property
     def takes(self) -> frozenset[str]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Positive
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
 from cloze.exercises.units.question import columns_of
 from cloze.registry import Given, register
@@ -20,7 +21,7 @@ from cloze.rows import Rows
 
 @register("edit", "subsample")
 @dataclass(frozen=True)
-class Subsample:
+class Subsample(Edit):
     """Keep a word of frequency f with probability √(t/f) + t/f, at most 1 (word2vec's and fastText's code); t is the `threshold`.
 
     `formula: paper` uses √(t/f) (Mikolov et al., 2013b, §2.3). f is relative to `of`: the `words` of the

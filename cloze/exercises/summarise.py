@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -14,7 +15,7 @@ from cloze.rows import Rows
 
 @register("edit", "summarise")
 @dataclass(frozen=True)
-class Summarise:
+class Summarise(Edit):
     """The summary token of a row: its `first` or its `last` token (GPT, XLNet: the last)."""
 
     by: Literal["first", "last"] = "last"

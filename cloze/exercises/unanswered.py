@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -14,14 +14,13 @@ from cloze.rows import Rows
 
 @register("edit", "unanswered")
 @dataclass(frozen=True)
-class Unanswered:
+class Unanswered(Edit):
     """Place a span that is not in the row at the row's summary token (Devlin et al., 2019, §4.3).
 
     The row's target must be 0, "not here"; a target below 0 keeps no position. Put it after the frame, which inserts that token.
     """
 
     set: str = "answer"
-    optional: ClassVar[frozenset[str]] = frozenset({"summary"})
 
     @property
     def takes(self) -> frozenset[str]:
@@ -30,6 +29,10 @@ class Unanswered:
     @property
     def gives(self) -> frozenset[str]:
         return frozenset({f"positions/{self.set}"})
+
+    @property
+    def optional(self) -> frozenset[str]:
+        return frozenset({"summary"})
 
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         positions = rows[f"positions/{self.set}"]

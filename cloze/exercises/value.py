@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -11,7 +12,7 @@ from cloze.rows import Rows
 
 @register("edit", "value")
 @dataclass(frozen=True)
-class Value:
+class Value(Edit):
     """Turn the numbers of a record into targets of the whole row: gives `values/<set>`."""
 
     set: str = "label"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Count
 from cloze.errors import RecipeError
+from cloze.exercises.edit import Edit
 from cloze.registry import register
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -17,7 +18,7 @@ from cloze.rows import Rows
 
 @register("edit", "windows")
 @dataclass(frozen=True)
-class Windows:
+class Windows(Edit):
     """Pair each word with those at most `radius` words away (Mikolov et al., 2013a, §3).
 
     Gives `targets/<set>` and `positions/<set>`.

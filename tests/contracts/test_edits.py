@@ -10,7 +10,7 @@ import pytest
 import cloze.exercises  # noqa: F401  the import registers the edits
 from cloze import fields, registry
 from cloze.corpus.lexicon import BoundLexicon
-from cloze.exercises import TokenFacts
+from cloze.exercises import Edit, TokenFacts
 from cloze.registry import GivenMark, mark_of, parameters
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
@@ -98,9 +98,19 @@ class TestEdit:
         for field in edit.takes | edit.gives:
             fields.find(field)
         assert edit.gives <= set(out)
-        copied = getattr(edit, "copies", None) or getattr(edit, "to", None)
+        copied = None if edit.makes == "main" else edit.makes
         fresh = {k for k in out if k not in rows and not (copied and k.startswith(copied + "."))}
         assert fresh <= edit.gives
+
+    def test_it_declares_what_it_reads_and_how_it_is_treated(self, name):
+        edit = build(name)
+        assert isinstance(edit, Edit)
+        for fields_of in (edit.takes, edit.gives, edit.optional):
+            assert isinstance(fields_of, frozenset) and all(fields.find(field) for field in fields_of)
+        assert {type(flag) for flag in (edit.spreads, edit.separates, edit.changes, edit.shortens)} == {bool}
+        assert edit.copies in (None, edit.makes) and isinstance(edit.joins, tuple)
+        assert edit.described.keys() <= parameters(registry.lookup("edit", name)).keys()
+        assert (type(edit).widths is not Edit.widths) == edit.spreads == ("owner" in edit.gives)
 
     def test_special_tokens_stay_what_they_are(self, name):
         rows = block()
@@ -119,8 +129,8 @@ class TestEdit:
 
     def test_it_fits_the_room_it_asks_for(self, name):
         edit, rows = build(name), block()
-        if hasattr(edit, "at") and hasattr(edit, "room"):
+        if type(edit).at is not Edit.at and type(edit).room is not Edit.room:
             fitted = edit.at(20)
-            assert fitted.room(20) <= 20 or getattr(edit, "separates", False)  # one row becomes two
+            assert fitted.room(20) <= 20 or edit.separates  # one row becomes two
             out = fitted(rows.having(length=np.minimum(rows["length"], fitted.room(20)).astype(np.int32)), draw())
             assert out["length"].max() <= 20 or "parts" in edit.gives
