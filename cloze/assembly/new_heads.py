@@ -11,14 +11,13 @@ from cloze.objectives.heads import ClassHead, VocabularyHead
 
 def plain_head(loaded: Loaded) -> Any:
     """The layers of a checkpoint's head that has a dense map and a norm without offsets, or None."""
-    heads = [getattr(head, "head", None) for head in loaded.heads.values()]
-    found = [head for head in heads if isinstance(head, (VocabularyHead, ClassHead))]
+    found = [head.layers for head in loaded.heads.values() if isinstance(head.layers, (VocabularyHead, ClassHead))]
     return next((head for head in found if head.norm is not None and head.norm.bias is None), None)
 
 
 def start_head(head: Any, loaded: Loaded) -> None:
     """Start the layers of a new head from those of the checkpoint: its pooler, or a dense map and a norm."""
-    if isinstance(getattr(head, "head", None), ClassHead):
+    if isinstance(head.layers, ClassHead):
         copy_pool(head, loaded)
         copy_transform(head, loaded)
 
@@ -36,14 +35,13 @@ def copy_pool(head: Classify, loaded: Loaded) -> None:
 
     A folder that keeps BERT's pooler without such an objective gives that; where there is none the layer stays random.
     """
-    mine = getattr(head.head, "pool", None)
+    mine = head.head.pool if isinstance(head.head, ClassHead) else None
     if mine is None:
         return
-    pools = [getattr(other.head, "pool", None) for other in loaded.heads.values()]
-    found = [pool.state_dict() for pool in pools if pool is not None]
-    imported = getattr(loaded, "imported", None)
-    if imported is not None and imported.architecture == "bert":
-        spare = imported.model.spare
+    others = [other.layers for other in loaded.heads.values()]
+    found = [other.pool.state_dict() for other in others if isinstance(other, ClassHead) and other.pool is not None]
+    if loaded.imported.architecture == "bert":
+        spare = loaded.imported.model.spare
         found.append({key: spare[f"pooler.dense.{key}"] for key in ("weight", "bias") if f"pooler.dense.{key}" in spare})
     for state in found:
         if "weight" in state and state["weight"].shape == mine.weight.shape:

@@ -26,7 +26,6 @@ from cloze.exercises.answer import Form, Lesson
 from cloze.exercises.frame import OWN
 from cloze.interop.architecture import ARCHITECTURES
 from cloze.objectives.chosen import Predicts, Start
-from cloze.objectives.heads import VocabularyHead
 from cloze.tasks.answerer import writing_form
 from cloze.transfer import stacks_of
 
@@ -65,14 +64,14 @@ class Origin:
         reading = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items() if value is not None}
         start = Start(
             order=loaded.order, layers=len(network.depth_groups()) - 1,
-            heads=_heads(getattr(loaded.imported, "architecture", None)), plain=_plain(loaded),
+            heads=_heads(loaded.imported.architecture), plain=_plain(loaded),
             sums_up=any("summary" in head.reads for head in heads),
             pooled=getattr(network, "pooled", False), given=_layers(loaded), predicts=_predicts(loaded),
         )
         model = loaded.imported.model
         return cls(
             str(loaded.folder), {model.part: dict(loaded.network_arguments)}, reading, loaded.order, start,
-            getattr(loaded.imported, "architecture", None), "characters" in network.takes, tuple(model.beside),
+            loaded.imported.architecture, "characters" in network.takes, tuple(model.beside),
             {name: table.part for name, table in model.tables.items()}, partial(writing_form, loaded),
             tuple(role for role in DELIMITERS if role in loaded.tokenizer.roles)[:1],
             network.sees["hidden"] if network.gives["hidden"].sees == "itself" else None,
@@ -133,7 +132,7 @@ def _predicts(loaded: Loaded) -> Predicts | None:
     """The first head that predicts tokens; that of an encoder-decoder reads what the decoder gives."""
     network: Any = loaded.network
     for name, head in loaded.heads.items():
-        if isinstance(getattr(head, "head", None), VocabularyHead):
+        if head.over_vocabulary:
             kept = loaded.imported.model.heads[name]
             own = "decoder_hidden" if "decoder_hidden" in network.gives else next(iter(kept.read.values()), None)
             return Predicts(name, kept.part, kept.arguments, own)

@@ -21,7 +21,7 @@ from cloze.decoding.forms import ByDecoder
 from cloze.decoding.layout import Framed, Ids
 from cloze.decoding.lengths import by_length
 from cloze.decoding.prompts import Filled
-from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind, orders_of, prediction_head
+from cloze.decoding.reader import Checkpoint, Reader, head_for, orders_of, prediction_head
 from cloze.decoding.scoring import log_probabilities
 from cloze.decoding.sequence import has_decoder
 from cloze.errors import CheckpointError, TaskError, UserError
@@ -240,7 +240,7 @@ def prompting_of(loaded: Checkpoint, *, precision: torch.dtype | None = None) ->
     """How a checkpoint is asked; one that predicts no tokens, and one that reads both ways without a [MASK], is an error."""
     reader = Reader.of(loaded, precision=precision)
     if has_decoder(reader):
-        head = heads_by_kind(loaded).get("token_prediction")
+        head = head_for(loaded, "token_prediction")
         if head is None:
             raise CheckpointError(f"{loaded.folder}: prompts need a head that predicts tokens; this checkpoint has none.")
         return Written(reader, head)

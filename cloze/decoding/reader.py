@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from cloze.batch import Batch
 from cloze.decoding.characters import padded_characters, spelled
-from cloze.decoding.completing import Completing, completes
 from cloze.decoding.layout import Framed, Ids, Layout
 from cloze.errors import CheckpointError, UserError
 from cloze.networks import Cache
 from cloze.networks.blocks.characters import Characters
 from cloze.networks.routing import few, routed, takes_positions
+from cloze.objectives.objective import Kind
 from cloze.reading import Reading
 from cloze.rng import Draw
 from cloze.rows import Rows
@@ -40,8 +40,8 @@ class Bound:
 
     @property
     def set(self) -> str:
-        """The set of answers it was asked for."""
-        return getattr(self.objective, "set", "main")
+        """The set of targets that it was trained on."""
+        return str(self.objective.set)
 
     @property
     def at(self) -> tuple[str, ...]:
@@ -56,10 +56,16 @@ class Bound:
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """The objective's scores, from states by their own names."""
-        found: Tensor = self.objective.scores(
-            {name: states[state] for name, state in zip(self.objective.reads, self.reads, strict=True)}, batch
-        )
+        found: Tensor = self.objective.scores(self._readings(states), batch)
         return found
+
+    def predict(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """What the trained head says, from states by their own names."""
+        found: Tensor = self.objective.predict(self._readings(states), batch)
+        return found
+
+    def _readings(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: states[state] for name, state in zip(self.objective.reads, self.reads, strict=True)}
 
 
 def bound(head: Any, read: Mapping[str, str] | None) -> Any:
@@ -302,9 +308,9 @@ class Reader:
 
     def scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor) -> Tensor:
         """A head's scores (M, classes) in fp32 at flat positions of the batch."""
-        asked = Batch({**batch, f"positions/{getattr(head, 'set', 'main')}": positions}, checked=True)
+        asked = Batch({**batch, f"positions/{head.set}": positions}, checked=True)
         with self.autocast():
-            scores: Tensor = head.scores({name: states[name] for name in head.reads}, asked).float()
+            scores: Tensor = head.predict({name: states[name] for name in head.reads}, asked).float()
         return scores
 
     def token_scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor) -> Tensor:
@@ -315,20 +321,23 @@ class Reader:
         return scores
 
 
-def heads_by_kind(loaded: Checkpoint) -> dict[str, Any]:
-    """The first head of each kind that its objective declares, whatever the recipe calls it; one of no kind keeps its name.
+def head_for(loaded: Checkpoint, kind: Kind) -> Any:
+    """The first head that may be used so, whatever the recipe calls it, with its readings bound; None if there is none."""
+    return next((head for head, found in _heads(loaded) if found == kind), None)
 
-    A head that tells words from noise by a state that does not see the word (context2vec) predicts tokens, too.
-    """
-    found: dict[str, Any] = {}
+
+def head_names(loaded: Checkpoint) -> str:
+    """What the heads of a checkpoint may be used for, for messages; one that no verb uses is called by its name."""
+    found = {kind or name for name, (_, kind) in zip(loaded.heads, _heads(loaded), strict=True)}
+    return ", ".join(sorted(found)) or "none"
+
+
+def _heads(loaded: Checkpoint) -> Iterator[tuple[Any, Kind | None]]:
+    """Every head with its readings bound, and what it may be used for."""
+    gives = loaded.network.gives
     for name, objective in loaded.heads.items():
         head = bound(objective, loaded.reads.get(name))
-        if completes(head, loaded.network):
-            kind, head = "token_prediction", Completing(head)
-        else:
-            kind = getattr(objective, "kind", None) or name
-        found.setdefault(kind, head)
-    return found
+        yield head, objective.usable_as([gives[state].sees for state in head.reads if state in gives])
 
 
 def language_id(loaded: Checkpoint, language: str) -> int:
@@ -352,18 +361,18 @@ def orders_of(loaded: Checkpoint) -> tuple[str, ...]:
 
 def prediction_head(loaded: Checkpoint, *, verb: str) -> Any:
     """The head that predicts tokens; without one a `CheckpointError` names the heads there are and what to do."""
-    kinds = heads_by_kind(loaded)
     if verb not in ("generate", "score"):
         refuse_answering(loaded, verb=verb)
-    if "token_prediction" in kinds:
-        return kinds["token_prediction"]
+    head = head_for(loaded, "token_prediction")
+    if head is not None:
+        return head
     way_out = "Use a checkpoint that was trained with token_prediction."
     generators = [path for path in sorted(Path(loaded.folder).glob("cloze/networks/*")) if path.is_dir()]
-    if "token_labelling" in kinds and generators:
+    if head_for(loaded, "token_labelling") is not None and generators:
         way_out = f"A discriminator predicts no words, the generator beside it does: {generators[0]}"
     raise CheckpointError(
         f"{loaded.folder}: cloze {verb} needs a head that predicts tokens; this checkpoint has: "
-        f"{', '.join(sorted(kinds)) or 'none'}.\n  {way_out}"
+        f"{head_names(loaded)}.\n  {way_out}"
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind, prediction_head, require_order
+from cloze.decoding.reader import Checkpoint, Reader, head_for, prediction_head, require_order
 from cloze.decoding.scoring import Method, check_order, method_of
 from cloze.decoding.sequence import answers, has_decoder
 
@@ -48,9 +48,8 @@ def to_score(
 
 def _instead(loaded: Checkpoint) -> str:
     """What to do with a network that does not write."""
-    kinds = heads_by_kind(loaded)
-    if "token_prediction" in kinds:
+    if head_for(loaded, "token_prediction") is not None:
         return f'To fill a gap: cloze fill {loaded.folder} "… [MASK] …"'
-    if "token_labelling" in kinds:
+    if head_for(loaded, "token_labelling") is not None:
         return f"It predicts no words. To judge the tokens of a text: cloze score {loaded.folder} TEXT"
     return f"It predicts no words. To see what it learned of one: cloze neighbours {loaded.folder} WORD"

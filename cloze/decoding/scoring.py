@@ -20,7 +20,7 @@ from cloze.batch import Batch
 from cloze.decoding.layout import Framed
 from cloze.decoding.lengths import by_length
 from cloze.decoding.pointer_cache import Pointer, PointerCache
-from cloze.decoding.reader import Checkpoint, Reader, heads_by_kind, orders_of, refuse_answering
+from cloze.decoding.reader import Checkpoint, Reader, head_for, head_names, orders_of, refuse_answering
 from cloze.decoding.windows import Window, Windows
 from cloze.errors import CheckpointError, UserError
 
@@ -53,22 +53,22 @@ def method_of(loaded: Checkpoint, order: str | None = None) -> tuple[Method, Any
     """The method that suits a checkpoint and the head it uses; `order`: another that it reads in than the usual one."""
     refuse_answering(loaded, verb="score")
     check_order(loaded, order)
-    kinds = heads_by_kind(loaded)
-    if "token_prediction" in kinds:
+    predicting, labelling = head_for(loaded, "token_prediction"), head_for(loaded, "token_labelling")
+    if predicting is not None:
         if (order or orders_of(loaded)[0]) == "left_to_right":
-            return "log_probability", kinds["token_prediction"]
+            return "log_probability", predicting
         if "[MASK]" not in loaded.tokenizer.roles:
             raise UserError(
                 f"{loaded.folder}: this network reads in both directions, so cloze score would hide each token behind [MASK], "
                 "which its tokenizer does not have.\n  Score with a network that reads from left to right, or one trained to "
                 "fill in [MASK]; cloze embed gives this one's vectors."
             )
-        return "pseudo_log_likelihood", kinds["token_prediction"]
-    if "token_labelling" in kinds:
-        return "originality", kinds["token_labelling"]
+        return "pseudo_log_likelihood", predicting
+    if labelling is not None:
+        return "originality", labelling
     raise CheckpointError(
         f"{loaded.folder}: cloze score needs a head that predicts or labels tokens; this checkpoint has: "
-        f"{', '.join(sorted(kinds)) or 'none'}.\n  Use a checkpoint that was trained with token_prediction or token_labelling."
+        f"{head_names(loaded)}.\n  Use a checkpoint that was trained with token_prediction or token_labelling."
     )
 
 

@@ -13,7 +13,7 @@ from cloze.bounds import Count, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.adaptive import AdaptiveEmbedding, bounds, piece_widths
 from cloze.networks.cost import TRAINED
-from cloze.objectives.classify import Classify
+from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.objective import Loss
 from cloze.registry import Given, register
 
@@ -123,10 +123,11 @@ class AdaptiveHead(nn.Module):
         return x @ weight.to(x.dtype)
 
 
-class AdaptivePrediction(Classify):
+class AdaptivePrediction(TokenPrediction):
     """`Classify` whose loss skips the scores of clusters that hold no target."""
 
     head: AdaptiveHead
+    over_vocabulary = False  # clusters have tables of their own
 
     def flops(self, batch: Batch) -> float:
         """The operations of the clusters that hold targets."""
@@ -179,7 +180,7 @@ def adaptive_prediction(
         width=width, vocab_size=vocab_size, cutoffs=cutoffs, divide=divide, embedding_width=wide, table=known,
         tie_projections=tie_projections,
     )
-    return AdaptivePrediction(head, set=set, kind="token_prediction")
+    return AdaptivePrediction(head, set=set)
 
 
 def _log_softmax(scores: Tensor) -> Tensor:

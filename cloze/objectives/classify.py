@@ -34,11 +34,10 @@ class Classify(TargetsAtPositions):
 
     def __init__(
         self, head: nn.Module, *, set: str, reading: str = "hidden", everywhere: bool = False, smoothing: float = 0.0,
-        z_loss: float = 0.0, kind: Kind | None = None,
+        z_loss: float = 0.0,
     ) -> None:
         super().__init__(set=set)
         self.head = head
-        self.kind = kind
         if not 0.0 <= smoothing < 1.0:
             raise RecipeError(f"smoothing: {smoothing} is out of range. Expected 0 <= smoothing < 1.")
         if not z_loss >= 0.0:
@@ -108,6 +107,28 @@ class Classify(TargetsAtPositions):
         return None
 
 
+class TokenPrediction(Classify):
+    """`Classify` where the classes are the tokens of a vocabulary."""
+
+    kind: Kind | None = "token_prediction"
+    over_vocabulary = True
+
+
+class TokenLabelling(Classify):
+    """`Classify` that asks of every token whether it belongs there."""
+
+    kind: Kind | None = "token_labelling"
+
+
+class RelationPrediction(Classify):
+    """`Classify` of texts and of pairs, by their summary."""
+
+    kind: Kind | None = "relation_prediction"
+
+    def __init__(self, head: nn.Module, *, set: str) -> None:
+        super().__init__(head, set=set, reading="summary")
+
+
 def means(states: Tensor, batch: Batch) -> Tensor:
     """The mean of the states (B, L, D) of each row's tokens, (B, D), without padding."""
     if "block" not in batch:
@@ -122,8 +143,10 @@ class ClassifyMean(Classify):
     Reads `hidden` (B, L, D); positions are rows.
     """
 
+    kind: Kind | None = "relation_prediction"
+
     def __init__(self, head: nn.Module, *, set: str) -> None:
-        super().__init__(head, set=set, reading="hidden", kind="relation_prediction")
+        super().__init__(head, set=set, reading="hidden")
         self.at = ()
         self.optional |= {"block"}
 
@@ -168,4 +191,4 @@ def classify(
         head.output.bias.requires_grad_(False)
     if reading == "mean":
         return ClassifyMean(head, set=set)
-    return Classify(head, set=set, reading=reading, kind="relation_prediction" if reading == "summary" else None)
+    return RelationPrediction(head, set=set) if reading == "summary" else Classify(head, set=set, reading=reading)

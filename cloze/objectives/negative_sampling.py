@@ -16,11 +16,12 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import uniform_by_row
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
-from cloze.objectives.objective import Loss
+from cloze.objectives.objective import Kind, Loss
 from cloze.objectives.output_words import OutputWords
 from cloze.registry import Given, register
 
 _UNKNOWN = ("[UNK]", "<unk>")
+_BLIND = "all_but_itself"  # what a state sees that a word may be predicted from
 _TRIES = 8  # after so many draws of the target itself a negative is left out
 
 
@@ -116,6 +117,20 @@ class NegativeSampling(OutputWords):
         low = uniform_by_row(self.clock, f"{self.set}.negatives.{attempt}.low", rows, place).double()  # 24 bits are few for words
         found = torch.searchsorted(self._shares, (high + low * 2.0**-24) * self._shares[-1], right=True)
         return found.clamp_(max=len(self._shares) - 1).view(-1, self.negatives)
+
+    def usable_as(self, sees: Sequence[str]) -> Kind | None:
+        """Token prediction, if it reads a state that does not see the word itself (context2vec, CBOW)."""
+        return "token_prediction" if list(sees) == [_BLIND] else None
+
+    def predict(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """(M, V): the logarithm of the probability of each word, up to a constant.
+
+        At the optimum h · u_w is log P(w | h) - log P_n(w) - log k, with k negatives drawn from P_n (Levy and Goldberg, 2014,
+        §3.1; for contexts Melamud et al., 2016, §2.4). So the softmax of h · u_w + log P_n(w) is the probability of w. Ids that
+        are never drawn, such as [PAD], have none.
+        """
+        rows = self.rows(readings, batch)
+        return rows @ self.head.weight.to(rows.dtype).T + self.noise.log().to(rows.device, rows.dtype)
 
     def flops(self, batch: Batch) -> float:
         """Every target costs its word and the negatives."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -35,6 +35,7 @@ class Objective(nn.Module):
 
     `takes` are the batch fields it needs, `optional` those it uses if they are present, `reads` the names of the states it reads.
     `at` are the fields with the flat positions that it reads of a state; none: it may read all of it.
+    `set` is the set of targets that it asks for.
 
     `scope` is `row` if the loss of a batch is the sum of the losses of its rows. With `batch` the rows of a step must stay
     together, which excludes accumulation and several processes. With `step` rows are compared with all others of the step, by
@@ -42,12 +43,13 @@ class Objective(nn.Module):
 
     `kind` is what commands may use the trained head for; with None they find it by its name only. `likelihood`: the loss is the
     targets' negative log-likelihood. `of_texts`: its positions are the ends of two texts. `of_records`: it needs no column of
-    labelled records. Without targets the loss is a zero connected to the parameters, so that every rank takes part in the same
+    labelled records. `over_vocabulary`: one table scores every token. Without targets the loss is a zero connected to the parameters, so that every rank takes part in the same
     collectives.
     """
 
     takes: frozenset[str]
     optional: frozenset[str] = frozenset()
+    set: str = "main"
     reads: tuple[str, ...]
     at: tuple[str, ...] = ()
     scope: Literal["row", "batch", "step"] = "row"
@@ -55,6 +57,7 @@ class Objective(nn.Module):
     likelihood: bool = True
     of_texts: bool = False
     of_records: bool = False
+    over_vocabulary: bool = False
     head: nn.Module
 
     @abstractmethod
@@ -68,6 +71,19 @@ class Objective(nn.Module):
     @abstractmethod
     def loss(self, scores: Tensor, batch: Batch) -> Loss:
         """The loss and the metrics, summed over the targets. Scores that a later pass reads too are computed once."""
+
+    def usable_as(self, sees: Sequence[str]) -> Kind | None:
+        """What the verbs may use the trained head for, when the states that it reads see that much of a text."""
+        return self.kind
+
+    def predict(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """What the trained head says at the positions of its set: its scores."""
+        return self.scores(readings, batch)
+
+    @property
+    def layers(self) -> nn.Module | None:
+        """What lies between the readings and the scores; None for an objective without parameters of its own."""
+        return dict(self.named_children()).get("head")
 
     def flops(self, batch: Batch) -> float:
         """Floating-point operations of the head, forward and backward, for every row it reads."""

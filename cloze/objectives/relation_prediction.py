@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.objectives.classify import Classify
+from cloze.objectives.classify import RelationPrediction
 from cloze.objectives.heads import ClassHead, Transform
 from cloze.registry import Given, register
 
@@ -19,7 +19,7 @@ def relation_prediction(
     dropout: BelowOne = 0.0,
     width: Given[int],
     clock: Given[Clock],
-) -> Classify:
+) -> RelationPrediction:
     """Cross-entropy over `classes` at each example's summary; `pool` puts BERT's pooler (dense, tanh) before it.
 
     Positions are examples: rows of `summary` (E, D). Dropout before the output serves fine-tuning (0.1 in BERT's
@@ -27,4 +27,4 @@ def relation_prediction(
     """
     transform: Transform | None = "tanh" if pool else None
     head = ClassHead(width=width, classes=classes, transform=transform, dropout=Dropout(dropout, clock), pool=True)
-    return Classify(head, set=set, reading="summary", kind="relation_prediction")
+    return RelationPrediction(head, set=set)

@@ -15,7 +15,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
-from cloze.objectives.classify import Classify
+from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import VocabularyHead
 from cloze.objectives.objective import Loss
@@ -48,7 +48,7 @@ def log_expected(ids: NDArray[np.int64], size: int, draws: int) -> NDArray[np.fl
     return np.log(expected)
 
 
-class SampledPrediction(Classify):
+class SampledPrediction(TokenPrediction):
     """Token prediction over the first `rows` ids of the head; rarer ones become `unknown`.
 
     Each step draws `sampled` ids log-uniformly, the same for all of its targets (Jean et al., 2015; TensorFlow's
@@ -62,7 +62,7 @@ class SampledPrediction(Classify):
     def __init__(
         self, head: VocabularyHead, *, set: str, sampled: int | None, rows: int, vocab_size: int, unknown: int, clock: Clock
     ) -> None:
-        super().__init__(head, set=set, kind="token_prediction")
+        super().__init__(head, set=set)
         if sampled is not None and sampled < 1:
             raise RecipeError(f"token_prediction.sampled: {sampled}; expected 1 or more, or null for the whole softmax.")
         self.sampled = sampled if sampled is not None and sampled < rows else None

@@ -11,7 +11,7 @@ from cloze.batch import Batch
 from cloze.bounds import BelowOne, Count, Positive
 from cloze.networks.clock import Clock
 from cloze.objectives.heads import Transform
-from cloze.objectives.objective import Loss, wide
+from cloze.objectives.objective import Kind, Loss, wide
 from cloze.objectives.summary import Read, SummaryValues, summary_head
 from cloze.registry import Given, register
 
@@ -27,9 +27,10 @@ class SoftClassification(SummaryValues):
     minus its mean, which the softmax does not see. Metric `correct`: the texts whose most probable class is the same.
     """
 
+    kind: Kind | None = "relation_prediction"
+
     def __init__(self, head: nn.Module, *, set: str, reading: Read, loss: SoftLoss, temperature: float) -> None:
         super().__init__(head, set=set, reading=reading)
-        self.kind = "relation_prediction"
         self.squared, self.temperature = loss == "squared", temperature
 
     def loss(self, scores: Tensor, batch: Batch) -> Loss:

@@ -9,7 +9,7 @@ from torch import nn
 from cloze.bounds import BelowOne, Count
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.clock import Clock
-from cloze.objectives.classify import Classify
+from cloze.objectives.classify import Classify, TokenLabelling
 from cloze.objectives.heads import ClassHead, Transform
 from cloze.registry import Given, register
 
@@ -37,4 +37,5 @@ def token_labelling(
     )
     if initial == "glorot":
         nn.init.xavier_uniform_(head.output.weight)
-    return Classify(head, set=set, everywhere=True, kind="token_labelling" if classes == 2 else None)
+    made = TokenLabelling if classes == 2 else Classify
+    return made(head, set=set, everywhere=True)

@@ -11,7 +11,7 @@ from cloze.bounds import BelowOne, Count, NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.spelling import unknown_id
-from cloze.objectives.classify import Classify
+from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.heads import VocabularyHead
 from cloze.objectives.sampled import SampledPrediction
 from cloze.registry import Given, register
@@ -39,7 +39,7 @@ def token_prediction(
     table: Given[nn.Embedding | None] = None,
     clock: Given[Clock | None] = None,
     spellings: Given[Sequence[str] | None] = None,
-) -> Classify:
+) -> TokenPrediction:
     """Cross-entropy over the vocabulary at the positions of the targets; only those rows reach the projection.
 
     With `transform` a dense map to the table's width, the non-linearity and a norm come first (BERT's code,
@@ -75,7 +75,7 @@ def token_prediction(
         for parameter in head.parameters():
             nn.init.uniform_(parameter, -bound, bound)
     if sampled is None and rows == vocab_size:
-        return Classify(head, set=set, smoothing=smoothing, z_loss=z_loss, kind="token_prediction")
+        return TokenPrediction(head, set=set, smoothing=smoothing, z_loss=z_loss)
     return SampledPrediction(
         head, set=set, sampled=sampled, rows=rows, vocab_size=vocab_size, unknown=unknown_id(spellings), clock=clock or Clock()
     )

@@ -16,7 +16,6 @@ from cloze.decoding.reader import Checkpoint, Reader, bound, orders_of
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.sequence import Manner, answer_text, end_role, has_decoder
 from cloze.errors import CheckpointError, TaskError
-from cloze.objectives.heads import VocabularyHead
 from cloze.tasks.chrf import Counts, chrf_counts, chrf_of
 from cloze.tasks.overlap import NAMES, TOKENIZATION, figures
 from cloze.tasks.task import Evaluation, Learner, Report, cut_remark, evaluating
@@ -191,7 +190,7 @@ class Answerer(Learner):
 
 def load(loaded: Checkpoint, task: Any, described: Mapping[str, Any], precision: torch.dtype | None) -> Answerer:
     """What learned to write, of a fine-tuned checkpoint; `described` is its task.json."""
-    names = [name for name, head in loaded.heads.items() if isinstance(getattr(head, "head", None), VocabularyHead)]
+    names = [name for name, head in loaded.heads.items() if head.over_vocabulary]
     name = described["head"] if described.get("head") in names else next(iter(names), None)
     if name is None:
         raise CheckpointError(

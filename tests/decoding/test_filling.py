@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cloze.decoding.filling import fill
-from cloze.decoding.reader import Reader, heads_by_kind, prediction_head, require_order
+from cloze.decoding.reader import Reader, head_for, prediction_head, require_order
 from cloze.errors import CheckpointError, UserError
 
 Make = Callable[..., Any]
@@ -17,7 +17,7 @@ Make = Callable[..., Any]
 
 def test_probabilities_are_those_of_a_plain_forward_pass(checkpoint: Make) -> None:
     loaded = checkpoint("bert")
-    reader, head = Reader.of(loaded), heads_by_kind(loaded)["token_prediction"]
+    reader, head = Reader.of(loaded), head_for(loaded, "token_prediction")
     (filled,) = fill(reader, head, ["the [MASK] sleeps on the [MASK]."], top=3)
     t = loaded.tokenizer
     ids = [t.role("[CLS]"), *t.encode_template("the [MASK] sleeps on the [MASK].").ids.tolist(), t.role("[SEP]")]

@@ -14,7 +14,7 @@ from cloze.corpus.lexicon import BoundLexicon
 from cloze.decoding.embedding import embed
 from cloze.decoding.filling import fill
 from cloze.decoding.generation import generate
-from cloze.decoding.reader import Bound, Reader, heads_by_kind, orders_of
+from cloze.decoding.reader import Bound, Reader, head_for, orders_of
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.scoring import score
 from cloze.decoding.search import Beams, Limits
@@ -56,7 +56,7 @@ def loaded(
 
 
 def head_of(checkpoint: Any) -> Any:
-    return heads_by_kind(checkpoint)["token_prediction"]
+    return head_for(checkpoint, "token_prediction")
 
 
 def ids_of(reader: Reader, text: str) -> np.ndarray:

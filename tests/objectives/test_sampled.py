@@ -119,4 +119,4 @@ def test_what_does_not_go_together_is_refused() -> None:
     ):
         with pytest.raises(RecipeError, match=said):
             objective(**settings)
-    assert type(token_prediction(width=WIDTH, vocab_size=SIZE, most=SIZE)).__name__ == "Classify"
+    assert type(token_prediction(width=WIDTH, vocab_size=SIZE, most=SIZE)).__name__ == "TokenPrediction"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cloze.assembly.build import load_checkpoint
 from cloze.batch import Batch
-from cloze.decoding.reader import Reader, heads_by_kind
+from cloze.decoding.reader import Reader, bound
 
 TEXTS = ["The cat sleeps on the mat and dreams.", "A dog", "Rain fell, and the river rose."]
 
@@ -93,7 +93,8 @@ def ours(loaded: Any) -> dict[str, Tensor]:
     found: dict[str, list[Tensor]] = {}
     for text in TEXTS:
         plain = reader.batch(reader.encode([text]))
-        for kind, head in heads_by_kind(loaded).items():
+        for name, objective in loaded.heads.items():
+            kind, head = objective.kind or name, bound(objective, loaded.reads.get(name))
             batch = plain if head.reads[0] == "summary" else with_targets(plain, reader)
             positions = batch["summaries"][:1] * 0 if head.reads[0] == "summary" else asked(reader, head, batch)
             shown, where = reader.asking(head, batch, positions)

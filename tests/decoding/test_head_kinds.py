@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from cloze.batch import Batch
-from cloze.decoding.completing import Completing, completes
-from cloze.decoding.reader import Bound, heads_by_kind
+from cloze.decoding.reader import Bound, head_for, head_names
 from cloze.networks import Clock, TwoSidedLSTM, WordVectors
 from cloze.objectives import NegativeSampling, classify, token_labelling, token_prediction
 from cloze.objectives.objective import TargetsAtPositions
@@ -36,7 +35,7 @@ def test_where_scores_are_log_ratios_to_the_noise_the_probabilities_come_out() -
         objective.head.weight[:, 0] = ratio.float()
     state = torch.tensor([[[1.0, 0.0, 0.0]]])
     batch = Batch({"tokens": torch.zeros(1, 1, dtype=torch.long), "positions/main": torch.zeros(1, dtype=torch.long)})
-    scores = Completing(Bound(objective, {"": "context"})).scores({"context": state}, batch)
+    scores = Bound(objective, {"": "context"}).predict({"context": state}, batch)
     torch.testing.assert_close(scores.softmax(-1)[0].double(), truth, atol=1e-6, rtol=1e-5)
 
 
@@ -48,14 +47,12 @@ def test_unknown_words_are_drawn_by_their_count_only_if_asked_for() -> None:
 
 
 def test_only_a_state_that_does_not_see_the_word_predicts_it() -> None:
-    network = TwoSidedLSTM(width=3, vocab_size=6, clock=Clock())
-    assert completes(Bound(head(), {"": "context"}), network)
-    words = WordVectors(width=3, vocab_size=6)
-    assert not completes(head(), words) and completes(Bound(head(), {"": "context"}), words)
-    loaded = SimpleNamespace(heads={"negative_sampling": head()}, reads={}, network=words)
-    assert heads_by_kind(loaded).keys() == {"negative_sampling"}
-    loaded = SimpleNamespace(heads={"negative_sampling": head()}, reads={"negative_sampling": {"": "context"}}, network=network)
-    assert isinstance(heads_by_kind(loaded)["token_prediction"], Completing)
+    network, words = TwoSidedLSTM(width=3, vocab_size=6, clock=Clock()), WordVectors(width=3, vocab_size=6)
+    loaded = SimpleNamespace(heads={"noise": head()}, reads={}, network=words)
+    assert head_for(loaded, "token_prediction") is None and head_names(loaded) == "noise"
+    for one in (network, words):
+        loaded = SimpleNamespace(heads={"noise": head()}, reads={"noise": {"": "context"}}, network=one)
+        assert head_for(loaded, "token_prediction").reads == ("context",) and head_names(loaded) == "token_prediction"
 
 
 class Judging(TargetsAtPositions):
@@ -75,8 +72,7 @@ def test_a_head_is_used_for_what_its_objective_declares_and_else_keeps_its_name(
         "replaced": token_labelling(width=3, clock=Clock()),
         "words": token_prediction(width=3, vocab_size=6),
     }
-    kinds = heads_by_kind(SimpleNamespace(heads=heads, reads={}, network=WordVectors(width=3, vocab_size=6)))
-    assert {kind: next(name for name, head in heads.items() if head is found) for kind, found in kinds.items()} == {
-        "hardness": "hardness", "tags": "tags", "tagged": "tagged", "relation_prediction": "text",
-        "token_labelling": "replaced", "token_prediction": "words",
-    }
+    loaded = SimpleNamespace(heads=heads, reads={}, network=WordVectors(width=3, vocab_size=6))
+    for kind, name in {"relation_prediction": "text", "token_labelling": "replaced", "token_prediction": "words"}.items():
+        assert head_for(loaded, kind) is heads[name]
+    assert head_names(loaded) == "hardness, relation_prediction, tagged, tags, token_labelling, token_prediction"
