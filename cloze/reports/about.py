@@ -5,58 +5,17 @@ To describe another kind of thing: a function path → `About`, and its line in 
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from cloze.corpus.readers.not_text import what_is
 from cloze.errors import CheckpointError, ClozeError, beside
+from cloze.reports.fact import About, Fact, command, shown_size, size_of
 
 if TYPE_CHECKING:
     from cloze.reports.about_checkpoint import Opens
 
 TEXT = "TEXT.txt"  # stands for a file of the user's in a command
-
-
-class Fact(NamedTuple):
-    """Something that is known of a thing: its name and value for a program, its lines for a person."""
-
-    name: str
-    value: Any
-    text: str | Sequence[str]
-
-
-@dataclass(frozen=True)
-class About:
-    """What a thing is: its kind, a sentence, facts, and the commands that make sense next."""
-
-    kind: str
-    path: Path
-    summary: str
-    facts: Sequence[Fact] = ()
-    next: Sequence[str] = ()
-    parts: Sequence[About] = field(default=())
-
-    def data(self) -> dict[str, Any]:
-        """Plain values for `--json`."""
-        made: dict[str, Any] = {"kind": self.kind, "path": str(self.path), "summary": self.summary}
-        made |= {fact.name: fact.value for fact in self.facts}
-        if self.parts:
-            made["parts"] = [part.data() for part in self.parts]
-        return {**made, "next": list(self.next)}
-
-    def __str__(self) -> str:
-        wide = max((len(fact.name) for fact in self.facts), default=0)
-        lines = [f"{self.path}: {self.summary}"]
-        for fact in self.facts:
-            first, *rest = [fact.text] if isinstance(fact.text, str) else fact.text or [""]
-            lines += [f"  {fact.name.replace('_', ' '):<{wide}}  {first}", *(f"  {'':<{wide}}  {line}" for line in rest)]
-        lines += [f"  {part.path}: {part.summary}" for part in self.parts]
-        if self.next:
-            lines += ["next:", *(f"  {command}" for command in self.next)]
-        return "\n".join(lines)
 
 
 def about(path: Path, opens: Opens) -> About:
@@ -95,7 +54,7 @@ def about_store(path: Path) -> About:
 
     store = Store.open(path)
     report, records = store.report, isinstance(store, RecordStore)
-    files = [str(one["path"]) for one in report.get("files", ())] or list(getattr(store, "about", {}).get("files", ()))
+    files = [str(one["path"]) for one in report.get("files", ())] or (list(store.about["files"]) if isinstance(store, RecordStore) else [])
     facts = [
         Fact("documents", store.documents, f"{store.documents:,}"), Fact("tokens", len(store.tokens), f"{len(store.tokens):,}"),
         Fact("vocabulary", store.vocab_size, f"{store.vocab_size:,} ids, tokenizer {store.tokenizer_hash[:12]}"),
@@ -158,26 +117,3 @@ def about_vectors(path: Path) -> About:
         command("cloze", "import", path, "--out", f"{path.name.partition('.')[0]}-checkpoint"),
     ]
     return About("word_vectors", path, "word vectors", facts, steps)
-
-
-def command(*words: object) -> str:
-    """A command line, its words quoted for the shell where they must be."""
-    return shlex.join(map(str, words))
-
-
-def size_of(folder: Path) -> int:
-    """Bytes of all files below a folder, those that are linked several times counted once."""
-    found = [file.stat() for file in folder.rglob("*") if file.is_file()]
-    return sum({(one.st_dev, one.st_ino): one.st_size for one in found}.values())
-
-
-def shown_size(count: float) -> str:
-    """Bytes as people write them.
-
-    >>> shown_size(2_340), shown_size(45_600_000), shown_size(3.2e9)
-    ('2.3 kB', '45.6 MB', '3.2 GB')
-    """
-    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
-        if count >= scale:
-            return f"{count / scale:,.1f} {unit}"
-    return f"{count / 1e3:,.1f} kB"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from cloze.reports.about import About, Fact, command, shown_size, size_of
+from cloze.reports.fact import About, Fact, command, shown_size, size_of
 from cloze.reports.run import read_environment, read_recipe
 
 RECIPE, TASK, NETWORK = Path("cloze") / "recipe.yaml", Path("cloze") / "task.json", Path("cloze") / "network.json"

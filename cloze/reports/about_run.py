@@ -8,8 +8,8 @@ from typing import Any
 
 from cloze.corpus.readers.not_text import STORE_FILE
 from cloze.errors import BudgetError
-from cloze.reports.about import About, Fact, command
 from cloze.reports.about_checkpoint import NETWORK, TASK, Opens, files_fact, network_facts, read_json, task_facts, uses
+from cloze.reports.fact import About, Fact, command
 from cloze.reports.run import LOG, in_order, number, read_log, read_recipe
 from cloze.training.baselines import Baseline, baselines_from
 from cloze.training.budget import Budget

@@ -10,8 +10,9 @@ import pytest
 
 from cloze.assembly.usable import Usable
 from cloze.cli.main import main
-from cloze.reports.about import About, about
+from cloze.reports.about import about
 from cloze.reports.about_run import next_step
+from cloze.reports.fact import About
 
 from .runs import write_run
 
