@@ -77,6 +77,17 @@ def register(kind: str, name: str) -> Callable[[Builder], Builder]:
     return bind
 
 
+def made_by(builder: Callable[..., Any]) -> type:
+    """The class of what a builder makes: the builder itself if it is a class, else what it says that it returns.
+
+    So facts that a class declares are known before a part is built. A function without such an annotation is a `RecipeError`.
+    """
+    made = builder if isinstance(builder, type) else inspect.signature(builder, eval_str=True).return_annotation
+    if not isinstance(made, type) or made is inspect.Signature.empty:
+        raise RecipeError(f"{builder.__module__}.{builder.__qualname__} does not say what it returns. Write -> and the class.")
+    return made
+
+
 def names(kind: str) -> list[str]:
     """The registered names of one kind, sorted."""
     return sorted(_builders.get(kind, {}))

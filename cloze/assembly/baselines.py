@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloze.assembly.parts import builder_of
+from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.recipe import ObjectiveSpec, PassSpec, Recipe
 from cloze.batching import Cursor
 from cloze.batching.data import Data, MicroBatch
@@ -44,7 +44,7 @@ def baselines(recipe: Recipe, data: Data, store: Store) -> dict[str, Baseline]:
             if counts is None or not counts.sum():
                 continue
             builder = builder_of("objective", objective.part.name)
-            if not getattr(builder, "likelihood", True):
+            if not class_of("objective", objective.part.name).likelihood:
                 continue
             vocabulary = "vocab_size" in inspect.signature(builder).parameters
             if vocabulary and text is None:

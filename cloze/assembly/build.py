@@ -14,7 +14,7 @@ from torch import nn
 
 from cloze.assembly.given import build, restored, stand_ins, tables_for, wanted
 from cloze.assembly.origins import NETWORKS, network_folder
-from cloze.assembly.parts import load_kind
+from cloze.assembly.parts import class_of, load_kind
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import check_value, describe, slots
 from cloze.batching import Data, Feed, MixedFeed
@@ -177,8 +177,8 @@ def edits_of(
 ) -> list[Placed]:
     """The edits of an entry, with an `order` edit for every view when the order is not the same for all rows."""
     asking = {name for spec in entry.exercise for name in wanted(lookup(spec.part.kind, spec.part.name))}
-    source = lookup("source", recipe.sources[entry.source].name)
-    available = {"tokenizer": facts, "tables": tables, "keeps_empty": getattr(source, "keeps_empty", False)}
+    source = class_of("source", recipe.sources[entry.source].name)
+    available = {"tokenizer": facts, "tables": tables, "keeps_empty": source.keeps_empty}
     if "counts" in asking:
         available["counts"] = store.counts()
     edits = [Placed(built(spec.part, available), spec.view) for spec in entry.exercise]
@@ -201,8 +201,8 @@ def build_feed(
     for run in entry.passes:
         network: Any = step.networks[run.network]
         takes |= network.takes
-    told = {"lanes": first_batch(recipe)} if getattr(source, "lanes", False) else {}
-    told |= {"batch": first_batch(recipe)} if getattr(source, "of_one_length", False) else {}
+    told = {"lanes": first_batch(recipe)} if source.lanes else {}
+    told |= {"batch": first_batch(recipe)} if source.of_one_length else {}
     return Feed(
         source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part, **told),
         edits_of(recipe, entry, facts, store=store, tables=tables or {}),

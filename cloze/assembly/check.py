@@ -131,7 +131,7 @@ def _check_fields(recipe: Recipe, entry: EntrySpec, checked: Checked, faults: Fa
         takes, gives = (_in_view(names, spec.view) for names in (edit.takes, edit.gives))
         for name in sorted(takes - available if sound else ()):
             _report_missing_field(name, spec.part, available, faults)
-        copied = getattr(edit, "copies", None)
+        copied = edit.copies
         if copied is not None:
             gives |= {f"{copied}.{name}" for name in available if "." not in name}
         brought, view = spec.part.arguments.get("companion"), spec.part.arguments.get("to")
@@ -190,7 +190,7 @@ def _check_room(recipe: Recipe, faults: Faults) -> None:
             room = length
             for spec in reversed(entry.exercise):
                 edit = _made(spec.part, {}, Faults())
-                if room is not None and hasattr(edit, "room") and spec.view == "main":
+                if room is not None and edit is not None and spec.view == "main":
                     room = edit.room(room)
             if room is not None and room < 1:
                 source = recipe.sources[entry.source]
@@ -348,7 +348,7 @@ def _check_scope(recipe: Recipe, spec: ObjectiveSpec, built: Any, faults: Faults
     """What compares the rows of a step with each other cannot be asked of a part of them."""
     largest = max([recipe.training.batch, *(phase.set.get("batch", 0) for phase in recipe.schedule)])
     at_once = recipe.training.micro_batch or largest
-    if getattr(built, "scope", "row") == "batch" and at_once < largest:
+    if built.scope == "batch" and at_once < largest:
         faults.add(spec.part.where, spec.part.path,
                    f"{spec.part.name} compares all rows of a step with each other, and training.micro_batch splits {largest} "
                    f"rows into parts of {at_once}.", "Leave micro_batch out, or take a smaller training.batch.")

@@ -13,7 +13,7 @@ from typing import Any
 from cloze.assembly.build import plain
 from cloze.assembly.given import build
 from cloze.assembly.inputs import TextRecord, difference, marks_of, require_text_unchanged, store_digest
-from cloze.assembly.parts import builder_of
+from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.recipe import PartSpec, Recipe, TextSpec
 from cloze.corpus import Store
 from cloze.corpus.build import Progress, build_store, corpus_files, train_tokenizer_from
@@ -43,7 +43,7 @@ def open_corpus(
     whose = str(tokenizer) if isinstance(tokenizer, (str, Path)) else "the recipe's first source"
     annotations = Annotations.of(text_of(recipe)) if "main" in recipe.texts else Annotations()
     spec = recipe.sources[source or next(iter(recipe.sources))]
-    if hasattr(builder_of("source", spec.name), "build_store"):
+    if class_of("source", spec.name).labelled:
         return open_records(spec, paths, folder, tokenizer=given, run=run, report=report)
     text_format = "pairs" if spec.name == "pairs" else text_format
     mixed = spec.arguments.get("languages")  # an exponent: the text lies in a folder per language

@@ -36,7 +36,7 @@ def examples(
         spec = recipe.sources[entry.source]
         source = build(lookup(spec.kind, spec.name), spec.arguments, {})
         store = stores[entry.source]
-        lanes = {"lanes": rows} if getattr(source, "lanes", False) else {}
+        lanes = {"lanes": rows} if source.lanes else {}
         bound = source.bind(store, seed=seed, entry=entry.name, held_out=0.0, **lanes)
         edits = edits_of(recipe, entry, TokenFacts.of(tokenizer), store=store, tables=tables)
         exercise = Exercise(edits, length or first_length(recipe), keep=frozenset({"word_start"}))

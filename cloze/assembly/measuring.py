@@ -14,8 +14,8 @@ import numpy as np
 
 from cloze.assembly.build import Loaded, built, head_key
 from cloze.assembly.origins import borrowed
-from cloze.assembly.parts import builder_of
-from cloze.assembly.recipe import AskedSpec, EntrySpec, ObjectiveSpec, PassSpec, Recipe
+from cloze.assembly.parts import class_of
+from cloze.assembly.recipe import AskedSpec, EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe
 from cloze.corpus import RecordStore, Store
 from cloze.errors import RecipeError, TaskError
 from cloze.networks.blocks.dropout import name_dropouts
@@ -60,7 +60,7 @@ def _answering(recipe: Recipe, entries: Mapping[str, EntrySpec]) -> tuple[EntryS
     for entry in entries.values():
         sets = answer_sets(recipe, entry)
         for run, objective in entry.objectives():
-            whole = getattr(builder_of("objective", objective.part.name), "of_records", False)
+            whole = class_of("objective", objective.part.name).of_records
             if run.network == recipe.export and (objective.set in sets or whole):
                 return entry, run, objective
     where = "" if not recipe.tasks else f" of {next(iter(entries))!r}"
@@ -74,7 +74,7 @@ def answer_sets(recipe: Recipe, entry: EntrySpec) -> set[str]:
     """The sets in which the answers of an entry's records are asked for: those of edits that take a column, or any where the
     records have none, because a text is to be written for them."""
     arguments = [edit.part.arguments for edit in entry.exercise if "set" in edit.part.arguments]
-    answer = getattr(built(recipe.sources[entry.source]), "answer", None)
+    answer = built(recipe.sources[entry.source]).answer
     columns = answer is None or any(name.startswith("column/") for name in answer.gives)
     return {str(one["set"]) for one in arguments if "column" in one or not columns}
 
@@ -86,7 +86,8 @@ def task_of(recipe: Recipe, one: Asked, store: Store) -> Task:
     names = ("text", "text_b", *(["label"] if store.columns else []))
     options = {name: read[name] for name in names if read[name] is not None}
     own, answer = parameters(lookup("task", one.spec.type)), recipe.sources[one.source].arguments["answer"]
-    options |= {name: value for name, value in getattr(answer, "arguments", {}).items() if name in own}
+    given = answer.arguments if isinstance(answer, PartSpec) else {}
+    options |= {name: value for name, value in given.items() if name in own}
     made = make_task(one.spec.type, **options).reading(
         columns=read["names"], format=read["format"], quoting=read["quoting"]
     )
@@ -111,7 +112,7 @@ def _described(recipe: Recipe, one: Asked, store: Store) -> dict[str, Any]:
     for name in [name for name, value in said.items() if isinstance(value, np.ndarray)]:  # tokens: the text that they are
         said[name] = store.tokenizer().decode(said[name], skip_special=False)
     for edit in one.entry.exercise:
-        kept = getattr(lookup("edit", edit.part.name), "described", {})
+        kept = class_of("edit", edit.part.name).described
         said |= {name: edit.part.arguments[argument] for argument, name in kept.items()}
     return {**made, **said}
 

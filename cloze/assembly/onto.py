@@ -18,14 +18,14 @@ from cloze.assembly.build import Loaded
 from cloze.assembly.document import Node, from_data
 from cloze.assembly.faults import Faults
 from cloze.assembly.new_heads import plain_head
-from cloze.assembly.parts import builder_of
+from cloze.assembly.parts import builder_of, class_of
 from cloze.assembly.schema import RESERVED, check_value, expand_part, part_slots
 from cloze.decoding.reader import Reader
 from cloze.errors import CheckpointError, UserError
-from cloze.exercises.answer import Form, Lesson
+from cloze.exercises.answer import ByForm, Form, Lesson
 from cloze.exercises.frame import OWN
 from cloze.interop.architecture import ARCHITECTURES
-from cloze.objectives.chosen import Predicts, Start
+from cloze.objectives.chosen import Chosen, Predicts, Start
 from cloze.tasks.answerer import writing_form
 from cloze.transfer import stacks_of
 
@@ -229,19 +229,19 @@ def _shown(root: Node, entry: Node) -> list[int]:
 def _separates(item: Node) -> bool:
     """Whether an edit shows the texts of a row apart, so that each view has one from then on."""
     name = next((str(key) for key, inner in item.items() if inner.is_mapping), "") if item.is_mapping else ""
-    return item.part is not None and getattr(builder_of("edit", name), "separates", False)
+    return item.part is not None and class_of("edit", name).separates
 
 
 def _edits(item: Node, root: Node, texts: int, origin: Origin, faults: Faults) -> tuple[list[Node], Lesson | None]:
     """The edits in place of one: of one that the checkpoint chooses its lesson, of any other what `_framed` says."""
     name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
-    builder: Any = builder_of("edit", name) if item.part is not None else None
-    if not hasattr(builder, "chosen") or origin.form is None:
+    by_form = item.part is not None and issubclass(class_of("edit", name), ByForm)
+    if not by_form or origin.form is None:
         return _framed(item, root, texts, origin, faults), None
     given = {str(key): node.plain() for key, node in item.value[name].items() if key not in RESERVED["edit"]}
     made: Any = None
     with faults.catching(item.where, f"exercise.{name}"):
-        made = builder(**given) if _legal("edit", name, given) else None
+        made = builder_of("edit", name)(**given) if _legal("edit", name, given) else None
     lesson = None if made is None else made.chosen(origin.form)
     if lesson is None:
         return [item], None
@@ -289,15 +289,14 @@ def _objective_lists(entry: Node, prefix: str) -> list[tuple[Node, str]]:
 def _objective(item: Node, path: str, origin: Origin, faults: Faults) -> Node:
     """An objective that the checkpoint chooses as the one that it chooses; any other as it is."""
     name = next((str(key) for key, inner in item.items() if inner.is_mapping), "")
-    builder: Any = builder_of("objective", name) if item.part is not None else None
-    if not hasattr(builder, "chosen"):
+    if item.part is None or not issubclass(class_of("objective", name), Chosen):
         return item
     given = {str(key): node.plain() for key, node in item.value[name].items()}
     common = {key: given.pop(key) for key in RESERVED["objective"] if key in given}
     if not _legal("objective", name, given):
         return item
     try:
-        part, arguments = builder(**given).chosen(origin.start)
+        part, arguments = builder_of("objective", name)(**given).chosen(origin.start)
     except UserError as error:
         raise type(error)(f"{origin.folder}: {error}") from None
     made = from_data({part: {**arguments, **common}}, item.where)

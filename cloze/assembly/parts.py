@@ -38,6 +38,14 @@ MODULES: dict[str, str] = {
     "engine": "cloze.engines",
 }
 
+#: What parts of a kind inherit from: the package, and the names of the classes, of which the first is for parts of users.
+BASES: dict[str, tuple[str, ...]] = {
+    "source": ("cloze.corpus", "Source"),
+    "edit": ("cloze.exercises", "Edit"),
+    "order": ("cloze.exercises", "Edit"),
+    "objective": ("cloze.objectives", "Objective", "Chosen"),
+}
+
 
 def load_kind(kind: str) -> None:
     """Import the module whose parts are of this kind; kinds that only user code registers need no import."""
@@ -49,12 +57,26 @@ def load_kind(kind: str) -> None:
 def builder_of(kind: str, name: str) -> Callable[..., Any]:
     """The builder of a part; an unknown name is a `RecipeError` with the nearest names."""
     load_kind(kind)
-    return registry.lookup(kind, name)
+    builder = registry.lookup(kind, name)
+    if kind in BASES:
+        module, base, *others = BASES[kind]
+        known = vars(importlib.import_module(module))
+        if not issubclass(registry.made_by(builder), tuple(known[one] for one in (base, *others))):
+            raise RecipeError(
+                f"{kind} {name!r}: {builder.__qualname__} does not inherit from {base}, which every {kind} does.\n"
+                f"  Write: from {module} import {base}, and class {builder.__qualname__}({base})"
+            )
+    return builder
 
 
 def engines() -> list[Any]:
     """The registered engines, for `train` to choose from."""
     return [builder_of("engine", name)() for name in names("engine")]
+
+
+def class_of(kind: str, name: str) -> Any:
+    """The class of a part, which declares what is known of it before it is built."""
+    return registry.made_by(builder_of(kind, name))
 
 
 def names(kind: str) -> list[str]:

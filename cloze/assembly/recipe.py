@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cloze.assembly.canonical import to_json
 from cloze.assembly.document import Where
-from cloze.assembly.parts import builder_of
+from cloze.assembly.parts import builder_of, class_of
 from cloze.bounds import BelowOne, Count, Natural, Positive
 from cloze.errors import RecipeError
 from cloze.reading import Reading
@@ -296,8 +296,9 @@ class Recipe:
     @property
     def follows_losses(self) -> bool:
         """Whether held-out losses change the training itself: the optimizer or the rate reads them."""
-        optimizer, rate = (builder_of(part.kind, part.name) for part in (self.training.optimizer, self.training.rate))
-        return bool(getattr(optimizer, "follows_losses", False) or follows_losses(rate))
+        optimizer, rate = self.training.optimizer, self.training.rate
+        follows = class_of(optimizer.kind, optimizer.name).follows_losses
+        return bool(follows or follows_losses(builder_of(rate.kind, rate.name)))
 
     @property
     def turns(self) -> Mapping[str, EntrySpec]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
-from cloze.assembly.parts import architectures, builder_of
+from cloze.assembly.parts import architectures, class_of
 from cloze.assembly.recipe import EntrySpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.errors import nearest
 from cloze.fields import find as find_field
@@ -133,7 +133,7 @@ def _check_tasks(recipe: Recipe, at: At, faults: Faults) -> None:
 def _check_lanes(recipe: Recipe, at: At, faults: Faults) -> None:
     """A source that goes on from row to row needs its rows to stay where they are."""
     for name, source in recipe.sources.items():
-        if not getattr(builder_of("source", source.name), "lanes", False):
+        if not class_of("source", source.name).lanes:
             continue
         if recipe.training.packing:
             faults.add(source.where, f"sources.{name}", f"{source.name} and training.packing do not go together: rows of a "

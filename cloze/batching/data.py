@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from cloze.batch import Batch
-from cloze.batching.feed import Cursor, Feed, Part
+from cloze.batching.feed import Cursor, Feed, InLanes, Part
 from cloze.batching.mixed import MixedFeed
 from cloze.errors import RecipeError
 
@@ -144,7 +144,7 @@ class Data:
         if feed is None:
             return
         feed = feed.when(1.0)
-        if isinstance(feed, Feed) and hasattr(feed.source, "lanes"):
+        if isinstance(feed, Feed) and isinstance(feed.source, InLanes):
             yield from self._held_out_lanes(feed)
             return
         share = min(feed.rows(0), self.held_out_rows) // self.ranks

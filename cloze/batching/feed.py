@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,13 @@ class BoundSource(Protocol):
     def read(self, plan: Any, items: NDArray[np.int64], want: frozenset[str]) -> Rows: ...
 
     def draw(self, plan: Any, items: NDArray[np.int64]) -> Draw: ...
+
+
+@runtime_checkable
+class InLanes(BoundSource, Protocol):
+    """A bound source whose rows go on from step to step: row i of each is the next of lane i."""
+
+    lanes: int
 
 
 class Feed:

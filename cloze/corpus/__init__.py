@@ -14,6 +14,7 @@ from cloze.corpus.passages import BoundPassages, Passages
 from cloze.corpus.plan import Plan
 from cloze.corpus.records import BoundRecords, Records, RecordStore
 from cloze.corpus.sentences import Sentences
+from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.corpus.streams import BoundStreams, Streams
 from cloze.corpus.term_documents import BoundTermDocuments, TermDocuments
@@ -24,5 +25,5 @@ __all__ = [
     "BoundStreams", "BoundTermDocuments",
     "BoundVectors",
     "Cooccurrences", "Lexicon", "Lines", "Pairs", "Passages", "Plan",
-    "PretrainedVectors", "RecordStore", "Records", "Sentences", "Store", "Streams", "TermDocuments",
+    "PretrainedVectors", "RecordStore", "Records", "Sentences", "Source", "Store", "Streams", "TermDocuments",
 ]

@@ -22,6 +22,7 @@ from cloze.corpus.cells import VERSION, CellPlan, Cells, CellWriter
 from cloze.corpus.pair_counting import counted, threads_here
 from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
+from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.corpus.word_stretches import Unit, number_of_words, stretches
 from cloze.errors import CorpusError, RecipeError
@@ -34,7 +35,7 @@ _BLOCK = 1 << 18  # pairs turned into cells at a time
 
 
 @register("source", "cooccurrences")
-class Cooccurrences:
+class Cooccurrences(Source):
     """The cells above zero of a word-by-word matrix of co-occurrences, one a row (GloVe's `cooccur.c`; PPMI's counts).
 
     Words at most `radius` apart count 1/d at distance d (`inverse_distance`, GloVe), 1 (`flat`) or (radius + 1 - d) / radius

@@ -15,6 +15,7 @@ from cloze.bounds import Count
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.passages import remember, running_text
 from cloze.corpus.plan import Arranged, Cut, Int32, Int64, Stretch
+from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -24,7 +25,7 @@ _FIELDS = ("tokens", "length", "document", "sentence", "word_start", "language")
 
 
 @register("source", "lines")
-class Lines:
+class Lines(Source):
     """One document or one sentence per row, cut every `length` tokens.
 
     length: the longest row; what is longer becomes several rows. unit: what a row is; "document" lets windows of words cross

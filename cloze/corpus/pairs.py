@@ -16,6 +16,7 @@ from cloze.corpus.alternating import ALTERNATING, BoundAlternating
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.passages import remember, split_documents
 from cloze.corpus.plan import Cuts, Int64, Plan, Stretch
+from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -26,7 +27,7 @@ _COMPANION, _WRONG = "translation", "distractor"
 
 
 @register("source", "pairs")
-class Pairs:
+class Pairs(Source):
     """Sentences with their translations, as XLM's TLM and Unicoder take them (a store built with `--format pairs`).
 
     length: what the network sees; phases may set it instead. swap: which side comes first is redrawn for every row, else

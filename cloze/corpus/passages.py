@@ -16,6 +16,7 @@ from cloze.corpus import languages as mixing
 from cloze.corpus import plan as plans
 from cloze.corpus.gather import Gatherer
 from cloze.corpus.plan import Int64, Plan, Stretch
+from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -52,7 +53,7 @@ class RunningText(Protocol):
 
 
 @register("source", "passages")
-class Passages:
+class Passages(Source):
     """Passages of running text, as BERT, RoBERTa, GPT-2 and ELECTRA are trained on.
 
     length: what the network sees; phases may set it instead.

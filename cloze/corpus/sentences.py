@@ -9,13 +9,14 @@ from cloze.bounds import Count
 from cloze.corpus import languages as mixing
 from cloze.corpus.passages import GIVES, BoundPassages
 from cloze.corpus.single import Beside, BoundSingle, fields_of
+from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.errors import RecipeError
 from cloze.registry import register
 
 
 @register("source", "sentences")
-class Sentences:
+class Sentences(Source):
     """One sentence per row, as MASS and sentence pairs of RoBERTa (§4.2, SENTENCE-PAIR) take them.
 
     length: what the network sees; phases may set it instead. longest: sentences of more tokens are cut into pieces of this

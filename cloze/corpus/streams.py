@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from cloze import rng
 from cloze.bounds import Count, Natural, NonNegative, Share
 from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
+from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
@@ -23,7 +24,7 @@ _FIELDS = _TEXT | {"document", "restarts"} | {f"distractor.{name}" for name in _
 
 
 @register("source", "streams")
-class Streams:
+class Streams(Source):
     """Consecutive rows of one long text, for networks with a memory (Transformer-XL, XLNet).
 
     The documents, in the order of the store and with a `separator` (a role, such as "[EOS]") behind each, are one text. It
@@ -51,7 +52,7 @@ class Streams:
     """
 
     #: Assembly binds this source with the number of rows in a step.
-    lanes: ClassVar[bool] = True
+    lanes = True
     gives: frozenset[str]
 
     def __init__(

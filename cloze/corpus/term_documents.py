@@ -13,6 +13,7 @@ from cloze import rng
 from cloze.bounds import Count
 from cloze.corpus.passages import running_text
 from cloze.corpus.plan import Int64
+from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.corpus.word_stretches import Unit
 from cloze.errors import CorpusError, RecipeError
@@ -31,7 +32,7 @@ class Counts(NamedTuple):
 
 
 @register("source", "term_documents")
-class TermDocuments:
+class TermDocuments(Source):
     """How often every word occurs in every document (Deerwester et al., 1990), or in every sentence (`unit`).
 
     A row has the distinct words of its document, the most frequent of the corpus first, at most `length` of them; roles, [UNK]

@@ -43,9 +43,17 @@ class Form(Protocol):
         ...
 
 
+class ByForm(Edit):
+    """An edit that other edits stand for once it is known in what form a checkpoint writes."""
+
+    def chosen(self, form: Callable[[], Form]) -> Lesson | None:
+        """What stands for it; None where the edit itself suits."""
+        raise NotImplementedError
+
+
 @register("edit", "answer")
 @dataclass(frozen=True)
-class Answer(Edit):
+class Answer(ByForm):
     """Make the decoder's targets from `what`: the `whole` text (BART), the `masked` tokens (MASS), or the `spans`, each after
     its sentinel (T5); with `of`, from the whole text of a companion such as `translation`.
 

@@ -11,7 +11,15 @@ from cloze.objectives.activation_penalty import ActivationPenalty
 from cloze.objectives.adaptive import adaptive_prediction
 from cloze.objectives.arcs import Arcs, arcs
 from cloze.objectives.choose import Choose, choose
-from cloze.objectives.chosen import AnswerExtraction, TextChoice, TextClassification, TextRegression, TextSeveral, WordLabelling
+from cloze.objectives.chosen import (
+    AnswerExtraction,
+    Chosen,
+    TextChoice,
+    TextClassification,
+    TextRegression,
+    TextSeveral,
+    WordLabelling,
+)
 from cloze.objectives.classify import Classify, classify
 from cloze.objectives.classify_span import ClassifySpan
 from cloze.objectives.contrast import Contrast
@@ -38,7 +46,8 @@ from cloze.objectives.token_labelling import token_labelling
 from cloze.objectives.token_prediction import token_prediction
 
 __all__ = [
-    "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Classify", "ClassifySpan", "Contrast", "CooccurrenceRegression",
+    "ActivationPenalty", "AnswerExtraction", "Arcs", "Choose", "Chosen", "Classify", "ClassifySpan", "Contrast",
+    "CooccurrenceRegression",
     "CrfLabelling", "Embedding", "Factorisation", "HierarchicalSoftmax", "LanguageModel", "LayerClassification",
     "LayerLabelling", "Loss", "MixedClassification", "NegativeSampling", "Objective", "PooledClassification", "Regress",
     "Sample", "SequenceLabelling", "Several", "SoftClassification", "SpanBoundary", "SpanExtraction", "StochasticAnswer",

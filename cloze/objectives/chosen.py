@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from cloze.bounds import BelowOne, OptionalWidth
 from cloze.objectives.heads import Transform
@@ -43,12 +43,15 @@ class Start(NamedTuple):
     predicts: Predicts | None = None
 
 
-class Chosen(Protocol):
+class Chosen:
     """An objective of a recipe that is replaced by another one once the checkpoint is known."""
+
+    of_records: ClassVar[bool] = False
+    likelihood: ClassVar[bool] = True
 
     def chosen(self, start: Start) -> tuple[str, dict[str, Any]]:
         """The registered objective that replaces it, and its arguments."""
-        ...
+        raise NotImplementedError
 
 
 def head_of(start: Start, pool: Pool, role: str = "classifier") -> dict[str, Any]:
@@ -80,7 +83,7 @@ def plain_map(start: Start) -> dict[str, Any]:
 
 
 @register("objective", "text_classification")
-class TextClassification:
+class TextClassification(Chosen):
     """The class of a text from its summary, by the head that transformers' `…ForSequenceClassification` has for such a network.
 
     - Left to right: one linear map on the last token, without a bias (GPT-2).
@@ -115,7 +118,7 @@ class TextClassification:
 
 
 @register("objective", "text_regression")
-class TextRegression:
+class TextRegression(Chosen):
     """The number of a text, by the head of `text_classification` with one output."""
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
@@ -127,7 +130,7 @@ class TextRegression:
 
 
 @register("objective", "text_several")
-class TextSeveral:
+class TextSeveral(Chosen):
     """Any number of classes of a text, by the head of `text_classification`."""
 
     def __init__(self, *, set: str = "label", dropout: BelowOne = 0.1, pool: Pool = "auto") -> None:
@@ -139,7 +142,7 @@ class TextSeveral:
 
 
 @register("objective", "text_choice")
-class TextChoice:
+class TextChoice(Chosen):
     """The right one of the rows of a record (see the edit `spread`), by the head of one output that transformers'
     `…ForMultipleChoice` has for such a network."""
 
@@ -152,7 +155,7 @@ class TextChoice:
 
 
 @register("objective", "word_labelling")
-class WordLabelling:
+class WordLabelling(Chosen):
     """The label of each word, by the head that transformers' `…ForTokenClassification` has for such a network.
 
     One linear map; if the checkpoint has a head with a dense map and a norm without biases, these two come before it
@@ -169,7 +172,7 @@ class WordLabelling:
 
 
 @register("objective", "answer_extraction")
-class AnswerExtraction:
+class AnswerExtraction(Chosen):
     """Where the answer to a question begins and ends, by the head that transformers' `…ForQuestionAnswering` has.
 
     One linear map to two scores; if the checkpoint has a head with a dense map and a norm without biases, these two come before

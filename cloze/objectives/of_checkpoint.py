@@ -6,13 +6,13 @@ from typing import Any
 
 from cloze.bounds import BelowOne, NonNegative, OptionalWidth, Width
 from cloze.errors import CheckpointError, RecipeError
-from cloze.objectives.chosen import Start
+from cloze.objectives.chosen import Chosen, Start
 from cloze.objectives.mixed import Where
 from cloze.objectives.pooled import Pool
 from cloze.registry import register
 
 
-class Mixed:
+class Mixed(Chosen):
     """The arguments of both objectives on mixed layers; see `mixed_classification`. A table of the task's own words is 100 wide;
     with `mix: input` there is none."""
 
@@ -63,7 +63,7 @@ class LayerLabelling(Mixed):
 
 
 @register("objective", "language_model")
-class LanguageModel:
+class LanguageModel(Chosen):
     """Continue to train the checkpoint's own head that predicts the next token (SiATL: Chronopoulou et al., 2019)."""
 
     def __init__(self, *, set: str = "main") -> None:
@@ -82,7 +82,7 @@ class LanguageModel:
 
 
 @register("objective", "text_prediction")
-class TextPrediction:
+class TextPrediction(Chosen):
     """Predict the tokens of a text by the checkpoint's own head, starting from its weights.
 
     `smoothing` is label smoothing over all ids (0.1 is usual in translation; Vaswani et al., 2017, §5.4).

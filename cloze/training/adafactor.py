@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from cloze.bounds import Count, Positive
 from cloze.registry import register
+from cloze.training.optimizers import OptimizerSpec
 from cloze.training.sharding import spread, whole
 from cloze.training.stacked import stacked
 
 
 @register("optimizer", "adafactor")
-class Adafactor:
+class Adafactor(OptimizerSpec):
     """Adafactor as T5's code runs it (Shazeer and Stern, 2018, alg. 4 and 5; mesh_tensorflow `optimize.py`).
 
     With G the gradient and β = 1 - t^-`decay_exponent`: the means of G² + ε₁ over rows and over columns decay by β and give

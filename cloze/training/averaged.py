@@ -23,7 +23,7 @@ Named = Iterable[tuple[str, nn.Parameter]]
 
 @register("optimizer", "asgd")
 @dataclass(frozen=True, kw_only=True)
-class AveragedSGD:
+class AveragedSGD(OptimizerSpec):
     """SGD that averages its weights from step `after` on (Polyak and Juditsky, 1992); `weight_decay` is added to gradients."""
 
     after: Natural = 0
@@ -36,7 +36,7 @@ class AveragedSGD:
 
 @register("optimizer", "nt_asgd")
 @dataclass(frozen=True, kw_only=True)
-class TriggeredSGD:
+class TriggeredSGD(OptimizerSpec):
     """SGD that starts to average when held-out losses stop falling (NT-ASGD; Merity et al., 2018, alg. 1).
 
     The trigger is the first evaluation whose loss is above the lowest of all except the last `patience` ones, so that
@@ -47,7 +47,7 @@ class TriggeredSGD:
 
     patience: Natural = 5
     weight_decay: NonNegative = 0.0
-    follows_losses: ClassVar[bool] = True  # so that `evaluate_every` is part of a recipe's hash
+    follows_losses: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.patience < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +22,17 @@ Named = Iterable[tuple[str, nn.Parameter]]
 _SETTLED = float(2**24)
 
 
-class OptimizerSpec(Protocol):
-    """The value of `training.optimizer`."""
+class OptimizerSpec:
+    """The value of `training.optimizer`: the base class of every optimiser.
 
-    def build(self, parameters: Named) -> torch.optim.Optimizer: ...
+    `follows_losses`: it looks at the held-out losses, so that `evaluate_every` is part of a recipe's hash.
+    """
+
+    follows_losses: ClassVar[bool] = False
+
+    def build(self, parameters: Named) -> torch.optim.Optimizer:
+        """The optimiser over these named parameters."""
+        raise NotImplementedError
 
 
 def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict[str, Any]]:
@@ -41,7 +48,7 @@ def groups(parameters: Named, *, weight_decay: float, decay: Decay) -> list[dict
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moments:
+class Moments(OptimizerSpec):
     """The arguments of every optimiser with two moments; `decay` says which tensors decay."""
 
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
@@ -126,7 +133,7 @@ class _GptAdamOptimizer(torch.optim.AdamW):
 
 
 @register("optimizer", "xlm_adam")
-class XlmAdam:
+class XlmAdam(OptimizerSpec):
     """The Adam of XLM's code: bias-corrected; every tensor decays by the rate, including biases and norms.
 
     The same as `adamw` with `decay: all`.

@@ -8,15 +8,14 @@ with a smaller budget, of any kind, warms up for the same share of its time and 
 
 from __future__ import annotations
 
-import inspect
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from cloze.bounds import BelowOne, Natural, NonNegative, Positive, Share
 from cloze.errors import RecipeError
-from cloze.registry import Part, register
+from cloze.registry import Part, made_by, register
 
 
 class Rate(Protocol):
@@ -288,6 +287,7 @@ class SlantedTriangular:
         return self.peak * (1 + height * (self.ratio - 1)) / self.ratio
 
 
+@runtime_checkable
 class FollowsLosses(Protocol):
     """A rate that also looks at the held-out losses so far; `evaluate_every` is then part of a recipe's hash."""
 
@@ -295,16 +295,15 @@ class FollowsLosses(Protocol):
         """All held-out losses of the run until now, in order; called after each of them, and once where a run goes on."""
 
 
-def follows_losses(rate: object) -> bool:
-    """Whether a rate, or what builds it (its class, or a function annotated with that), has the method `observe`."""
-    made = rate if not inspect.isfunction(rate) else inspect.get_annotations(rate, eval_str=True).get("return")
-    return callable(getattr(made, "observe", None))
+def follows_losses(builder: Callable[..., Any]) -> bool:
+    """Whether the rates of a builder look at the held-out losses."""
+    return issubclass(made_by(builder), FollowsLosses)
 
 
 def observe_losses(rate: Rate, losses: Sequence[float]) -> None:
     """Give a rate that follows held-out losses all of those of the run so far."""
-    if follows_losses(rate):
-        cast(FollowsLosses, rate).observe(losses)
+    if isinstance(rate, FollowsLosses):
+        rate.observe(losses)
 
 
 @register("rate", "plateau")

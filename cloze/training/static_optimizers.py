@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, NonNegative, Positive
 from cloze.errors import RecipeError
 from cloze.registry import register
-from cloze.training.optimizers import Decay, Moments, Named, groups
+from cloze.training.optimizers import Decay, Moments, Named, OptimizerSpec, groups
 
 
 @register("optimizer", "sgd")
 @dataclass(frozen=True, kw_only=True)
-class Sgd:
+class Sgd(OptimizerSpec):
     """Stochastic gradient descent: θ ← θ - rate · v, v ← momentum · v + gradient + weight_decay · θ (torch's convention).
 
     `nesterov` steps along gradient + momentum · v. `row_clip` limits the norm of each row of a matrix gradient. It is a
@@ -74,7 +74,7 @@ class Adam(Moments):
 
 @register("optimizer", "adagrad")
 @dataclass(frozen=True, kw_only=True)
-class Adagrad:
+class Adagrad(OptimizerSpec):
     """AdaGrad (Duchi et al., 2011): G ← G + g², θ ← θ - rate · g / (√G + ε); G begins at `accumulator` (ELMo's code: 1)."""
 
     accumulator: NonNegative = 0.0
@@ -90,7 +90,7 @@ class Adagrad:
 
 @register("optimizer", "glove_adagrad")
 @dataclass(frozen=True, kw_only=True)
-class GloveAdagrad:
+class GloveAdagrad(OptimizerSpec):
     """AdaGrad as in GloVe's code (stanfordnlp/GloVe `glove.c`), which differs from the textbook's.
 
     Vectors: g is clipped to ±`clip`, t = rate · g, θ ← θ - t / √G, then G ← G + t². Biases (tensors of one dimension): θ

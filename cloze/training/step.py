@@ -106,12 +106,12 @@ class Step(nn.Module):
         """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
         weighted = [one for turn in self.entries[entry] for one in turn.objectives if one.weight != 0]
         found = {one.objective: self._objective(one) for one in weighted}
-        return [objective for objective in found.values() if getattr(objective, "scope", "row") == "step"]
+        return [objective for objective in found.values() if objective.scope == "step"]
 
     @property
     def whole(self) -> list[str]:
         """The objectives that compare the rows of a step with each other, so that no row may be asked apart."""
-        return [name for name, objective in self.objectives.items() if getattr(objective, "scope", "row") == "batch"]
+        return [name for name, objective in self.objectives.items() if objective.scope == "batch"]
 
     def forward(self, entry: str, batch: Batch, carry: Carry | None = None) -> dict[str, Loss]:
         """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is read, and then replaced."""
@@ -155,7 +155,7 @@ class Step(nn.Module):
                 cost = network_flops(self._network(turn), fields, want=entered.want, positions=positions)
             for weighted in turn.objectives:
                 objective = self._objective(weighted)
-                if (weighted.weight != 0 or weighted.name in entered.scored) and hasattr(objective, "flops"):
+                if (weighted.weight != 0 or weighted.name in entered.scored):
                     cost += objective.flops(fields)
             total += cost * (1.0 if turn.grad else 1 / 3)
         return total

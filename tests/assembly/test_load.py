@@ -240,9 +240,10 @@ def test_a_run_folder_is_read_by_its_canonical_recipe(tmp_path: Path) -> None:
 
 def test_user_files_register_parts(write: Write, tmp_path: Path) -> None:
     code = (
+        "from cloze.exercises import Edit\n"
         "from cloze.registry import register\n"
         "@register('edit', 'nothing_at_all')\n"
-        "class Nothing:\n"
+        "class Nothing(Edit):\n"
         "    takes = gives = frozenset()\n"
         "    def __call__(self, rows, draw):\n        return rows\n"
     )

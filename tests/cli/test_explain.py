@@ -13,11 +13,12 @@ from cloze.decoding.texts import gather
 from cloze.errors import TaskError
 
 OBJECTIVE = '''
+from cloze.exercises import Edit
 from cloze.registry import register
 
 
 @register("edit", "{name}")
-class Mine:
+class Mine(Edit):
     """Does nothing."""
 
     takes = frozenset()

@@ -20,6 +20,7 @@ from cloze.corpus.records.answer import Answer, Columns
 from cloze.corpus.records.build import batches, build_records
 from cloze.corpus.records.store import RecordStore
 from cloze.corpus.records.windows import Shown, Views, cut, windows
+from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError, TaskError
 from cloze.registry import Part, lookup, register
@@ -36,7 +37,7 @@ Say = Callable[[str], None]
 
 
 @register("source", "records")
-class Records:
+class Records(Source):
     """Labelled text: rows of a table, or texts whose words are labelled.
 
     text, text_b: the columns of the text and, for pairs, of the second one. label: the column of the answer; answer: what
@@ -52,8 +53,9 @@ class Records:
     many batches are sorted together in every epoch; 0: records come in random order.
     """
 
-    keeps_empty = True  # a text without tokens keeps what the template puts around it
-    of_one_length = True  # told the batch, so that its rows have like lengths
+    labelled = True
+    keeps_empty = True
+    of_one_length = True
 
     def __init__(
         self, *, length: Count | None = None, text: str = "text", text_b: str | None = None, label: str = "label",

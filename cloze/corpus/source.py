@@ -1,0 +1,22 @@
+"""What a source is: the part of a recipe that says which rows of a store an entry reads."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class Source:
+    """The base class of every source; `bind(store, seed=, entry=, held_out=, part=)` gives the source over one store.
+
+    `gives` are the fields of its rows, `length` the most tokens of a row that the networks see. `labelled`: it reads labelled
+    text, which it builds into a store by `build_store`; `answer` is then the kind of answer of its records. `lanes`: row i of a
+    step continues row i of the step before, so that `bind` takes the number of `lanes`. `of_one_length`: rows of like length share
+    batches, so that `bind` takes the `batch`. `keeps_empty`: a text without tokens keeps what the template puts around it.
+    """
+
+    labelled: ClassVar[bool] = False
+    of_one_length: ClassVar[bool] = False
+    keeps_empty: ClassVar[bool] = False
+    lanes: bool = False
+    answer: Any = None
+    gives: frozenset[str]
