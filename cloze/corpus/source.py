@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 class Source:
     """The base class of every source; `bind(store, seed=, entry=, held_out=, part=)` gives the source over one store.
 
-    `gives` are the fields of its rows, `length` the most tokens of a row that the networks see. `labelled`: it reads labelled
-    text, which it builds into a store by `build_store`; `answer` is then the kind of answer of its records. `lanes`: row i of a
-    step continues row i of the step before, so that `bind` takes the number of `lanes`. `of_one_length`: rows of like length share
-    batches, so that `bind` takes the `batch`. `keeps_empty`: a text without tokens keeps what the template puts around it.
+    `gives` are the fields of its rows, `length` the most tokens of a row. `labelled`: it reads labelled text and builds it into
+    a store (`build_store`); `answer` is then the kind of answer of its records. `lanes`: row i of a step continues row i of the
+    step before, so `bind` takes the number of `lanes`. `of_one_length`: rows of similar length share batches, so `bind` takes
+    the `batch`. `keeps_empty`: a text without tokens keeps what the template puts around it.
     """
 
     labelled: ClassVar[bool] = False

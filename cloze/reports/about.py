@@ -54,7 +54,9 @@ def about_store(path: Path) -> About:
 
     store = Store.open(path)
     report, records = store.report, isinstance(store, RecordStore)
-    files = [str(one["path"]) for one in report.get("files", ())] or (list(store.about["files"]) if isinstance(store, RecordStore) else [])
+    files = [str(one["path"]) for one in report.get("files", ())]
+    if isinstance(store, RecordStore):
+        files = files or list(store.about["files"])
     facts = [
         Fact("documents", store.documents, f"{store.documents:,}"), Fact("tokens", len(store.tokens), f"{len(store.tokens):,}"),
         Fact("vocabulary", store.vocab_size, f"{store.vocab_size:,} ids, tokenizer {store.tokenizer_hash[:12]}"),

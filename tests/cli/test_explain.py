@@ -10,7 +10,7 @@ import pytest
 from cloze.cli.main import explain as explain_error
 from cloze.cli.main import is_disk_full, main
 from cloze.decoding.texts import gather
-from cloze.errors import TaskError
+from cloze.errors import RecipeError, TaskError
 
 OBJECTIVE = '''
 from cloze.exercises import Edit
@@ -73,7 +73,16 @@ def test_a_mistake_in_a_users_part_is_told_with_file_and_line(tmp_path: Path) ->
         _ = part.frozen
     message, code = explain_error(outside.value)
     assert (code, "bug in cloze" in message) == (2, False)
-    assert f"{file}:5: Mine has no 'frozen', which parts of its kind must have." in message
+    assert f"{file}:6: Mine has no 'frozen', which parts of its kind must have." in message
+
+
+def test_a_part_that_does_not_inherit_from_the_class_of_its_kind_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    from cloze.assembly.parts import builder_of, import_files
+
+    (tmp_path / "bare.py").write_text(OBJECTIVE.format(name="mine_bare").replace("Mine(Edit)", "Mine"))
+    import_files([tmp_path / "bare.py"])
+    with pytest.raises(RecipeError, match="(?s)'mine_bare': Mine does not inherit from Edit.*class Mine\\(Edit\\)"):
+        builder_of("edit", "mine_bare")
 
 
 def test_an_import_that_fails_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
