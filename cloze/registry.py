@@ -7,13 +7,17 @@ A builder's keyword parameters are what a recipe may write. Three annotations ch
 
 - `Given[T]`: filled by assembly (see `assembly/given.py`), illegal in a recipe;
 - `Live[float]`: a number or a schedule part, read from the clock while training;
-- `Part["kind"]`: a nested part of that kind.
+- `Part["kind"]`: a nested part of that kind. `Annotated[Learned | Rotary, PartMark("positions")]` takes these parts of the kind
+  and no others.
+
+A parameter annotated with a dataclass is a section: a mapping of that class's fields, which has no name of its own.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from cloze.errors import RecipeError, nearest
@@ -120,3 +124,50 @@ def mark_of(parameter: inspect.Parameter) -> GivenMark | LiveMark | PartMark | N
 def marks(annotation: Any) -> tuple[Any, ...]:
     """What an annotation carries beside its type: the marks of this module, and bounds."""
     return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+
+
+def section_of(annotation: Any) -> type | None:
+    """The dataclass whose fields a parameter may hold as a mapping; None where there is none, or where it is a part.
+
+    >>> section_of(int | None) is None
+    True
+    """
+    if any(isinstance(mark, PartMark) for mark in marks(annotation)):
+        return None
+    options = (annotation, *get_args(annotation))
+    return next((one for one in options if isinstance(one, type) and dataclasses.is_dataclass(one)), None)
+
+
+def choices(kind: str, annotation: Any) -> list[str]:
+    """The parts of `kind` that a parameter annotated with `PartMark(kind)` takes: those of its union, or all of the kind."""
+    options = [one for one in _options(annotation) if isinstance(one, type) and one is not type(None)]
+    builders = _builders.get(kind, {})
+    if not options:
+        return sorted(builders)
+    return sorted(name for name, builder in builders.items() if isinstance(builder, type) and issubclass(builder, tuple(options)))
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, those of its aliases too."""
+    if get_origin(annotation) is Annotated:
+        return _options(get_args(annotation)[0])
+    inner = get_args(annotation)
+    return tuple(option for one in inner for option in _options(one)) if inner else (annotation,) if annotation is not Any else ()
+
+
+def as_data(value: Any, kind: str | None = None) -> Any:
+    """A default as a recipe writes it: a part of `kind` as `{name: {argument: value}}`, a section as a mapping, else itself."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    kinds = {name: mark.kind for name, p in parameters(type(value)).items() if isinstance(mark := mark_of(p), PartMark)}
+    fields = {one.name: as_data(getattr(value, one.name), kinds.get(one.name)) for one in dataclasses.fields(value) if one.init}
+    if kind is None:
+        return fields
+    return {next(name for name, builder in _builders[kind].items() if builder is type(value)): fields}
+
+
+def arguments_as_data(arguments: Mapping[str, Any], builder: Callable[..., Any]) -> dict[str, Any]:
+    """Arguments of a builder with parts and sections as data: what `cloze.assembly.given.build` takes."""
+    found = {name: mark_of(p) for name, p in parameters(builder).items()}
+    kinds = {name: mark.kind for name, mark in found.items() if isinstance(mark, PartMark)}
+    return {name: as_data(value, kinds.get(name)) for name, value in arguments.items()}

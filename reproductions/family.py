@@ -88,12 +88,12 @@ def experiments() -> dict[str, dict[str, Variant]]:
             "next": Variant("bert", bert, measure_sop),
         },
         "sharing": {
-            mode: Variant("albert-base", [*albert, f"network.repeat={mode}"], measure_sharing, optimizer="bert")
+            mode: Variant("albert-base", [*albert, f"network.share.weights={mode}"], measure_sharing, optimizer="bert")
             for mode in ("none", "attention", "ffn", "all")
         },
         "mass": {f"{share}": Variant("mass", [*mass, f"exercise.mask.rate={share}"], measure_mass) for share in SHARES},
         "memory": {
-            f"{size}": Variant("transformer-xl", [*memory, f"network.memory={size}"], measure_memory) for size in (64, 0)
+            f"{size}": Variant("transformer-xl", [*memory, f"network.memory.size={size}"], measure_memory) for size in (64, 0)
         },
         "unilm": {
             "mixture": Variant("unilm", unilm, measure_unilm),
@@ -344,7 +344,8 @@ def measure_mass(run: Trained, chosen: Choice) -> dict[str, Any]:
 
 def measure_memory(run: Trained, chosen: Choice) -> dict[str, Any]:
     """Held-out loss with other lengths of memory put into the trained network; eight long lanes."""
-    return {f"memory_{size}": run.held_out(f"network.memory={size}", "training.batch=8")["token_prediction"] for size in MEMORIES}
+    return {f"memory_{size}": run.held_out(f"network.memory.size={size}",
+        "training.batch=8")["token_prediction"] for size in MEMORIES}
 
 
 def measure_unilm(run: Trained, chosen: Choice) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from cloze.assembly.given import build, restored, stand_ins, tables_for, wanted
 from cloze.assembly.origins import NETWORKS, network_folder
 from cloze.assembly.parts import class_of, load_kind
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
-from cloze.assembly.schema import check_value, describe, slots
+from cloze.assembly.schema import Slots, check_value, describe, part_slots, slots
 from cloze.batching import Data, Feed, MixedFeed
 from cloze.corpus import Store
 from cloze.errors import CheckpointError, RecipeError
@@ -36,10 +36,13 @@ from cloze.training.step import Pass, Rewrite, Step, Weighted, tie
 
 def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments with nested parts as data, `{name: {argument: value}}`: what `build` takes and a checkpoint keeps."""
-    return {
-        name: {value.name: plain(value.arguments)} if isinstance(value, PartSpec) else value
-        for name, value in arguments.items()
-    }
+    return {name: _plain(value) for name, value in arguments.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, PartSpec):
+        return {value.name: plain(value.arguments)}
+    return plain(value) if isinstance(value, Mapping) else value
 
 
 def head_key(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> str:
@@ -390,23 +393,35 @@ def _further(folder: Path, name: str, device: str) -> Loaded:
 def _as_told(kind: str, name: str, arguments: Mapping[str, Any], available: Mapping[str, Any], folder: Path) -> Any:
     """A part as a checkpoint describes it; a description that no recipe could have made is a `CheckpointError`."""
     builder = lookup(kind, name)
-    accepted = slots(builder)
+    _check_told(name, slots(builder), arguments, folder)
+    with Undrawn():
+        return build(builder, arguments, available)
+
+
+def _check_told(owner: str, accepted: Slots, arguments: Mapping[str, Any], folder: Path) -> None:
+    """Refuse arguments that no recipe could have made, those of nested parts and sections too."""
     for key, value in arguments.items():
         slot = accepted.get(key)
         if slot is None:
-            raise CheckpointError(f"{folder}: {name} has no argument {key!r}; the description of this checkpoint was changed.")
-        if (slot.part or slot.live) and isinstance(value, Mapping):
+            raise CheckpointError(f"{folder}: {owner} has no argument {key!r}; the description of this checkpoint was changed.")
+        if slot.section is not None and isinstance(value, Mapping):
+            _check_told(f"{owner}.{key}", slot.section, value, folder)
+            continue
+        if slot.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in slot.choices:
+            _check_told(f"{owner}.{key}.{part}", part_slots(slot.part, part), value[part] or {}, folder)
+            continue
+        if slot.live and isinstance(value, Mapping):
             continue
         try:
+            if slot.part and value is not None:
+                raise ValueError
             check_value(slot.annotation, value)
         except ValueError:
-            told = f"{folder}: {name}.{key} is {str(value)[:60]!r}, expected {describe(slot.annotation)}."
+            told = f"{folder}: {owner}.{key} is {str(value)[:60]!r}, expected {describe(slot.annotation)}."
             raise CheckpointError(f"{told}\n  The description of this checkpoint was changed: copy it again.") from None
     missing = [key for key, slot in accepted.items() if slot.required and key not in arguments]
     if missing:
-        raise CheckpointError(f"{folder}: {name} needs {', '.join(missing)}, which the description of this checkpoint lacks.")
-    with Undrawn():
-        return build(builder, arguments, available)
+        raise CheckpointError(f"{folder}: {owner} needs {', '.join(missing)}, which the description of this checkpoint lacks.")
 
 
 def _fill(module: Any, state: Mapping[str, Any], folder: Path) -> None:

@@ -10,7 +10,7 @@ from cloze.assembly.expand import NEXT_TO_PART
 from cloze.assembly.faults import Faults
 from cloze.assembly.given import build
 from cloze.assembly.parts import builder_of
-from cloze.assembly.schema import check_value, expand_part, part_slots
+from cloze.assembly.schema import check_value, expand_arguments, expand_part, part_slots
 
 if TYPE_CHECKING:  # imports torch, which recipes without changes do not need
     from cloze.transfer import Change
@@ -49,6 +49,7 @@ def take_over(network: Node, inherited: Sequence[Described], origin: str, path: 
             for key, value in change.shape(Shape(origin, str(part), known)).items():
                 if key not in known or known[key] != value:
                     arguments.put(key, from_data(value, item.where))
+            expand_arguments(part_slots("network", str(part)), arguments, f"{path}.{part}", faults)
         if change.only_arguments:
             items.remove(item)
     if inherited:

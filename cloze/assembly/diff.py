@@ -145,7 +145,7 @@ def _address(path: str, names: list[str], index: int) -> str:
 def _chosen(part: PartSpec) -> dict[str, Any]:
     """The arguments that are not the builder's defaults."""
     slots = part_slots(part.kind, part.name)
-    return {k: v for k, v in part.arguments.items() if k not in slots or slots[k].required or slots[k].default != v}
+    return {k: v for k, v in part.arguments.items() if k not in slots or slots[k].required or slots[k].default != plain(v)}
 
 
 def _bare(value: Any) -> Any:

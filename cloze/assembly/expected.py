@@ -103,7 +103,8 @@ def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: Objectiv
     part = recipe.networks[run.network].part
     if part is None:
         return None
-    network = "local" if 0 < (part.arguments.get("attention_band") or 0) <= _FEW_TOKENS else network_kind(part)
+    band = (part.arguments.get("attention") or {}).get("band") or {}
+    network = "local" if 0 < band.get("width", 0) <= _FEW_TOKENS else network_kind(part)
     if objective.part.name == "token_labelling":
         rewritten = any(not isinstance(origin, str) for origin in run.take.values())
         return Kind("replaced", network) if rewritten else None

@@ -16,7 +16,7 @@ the budget. The laws are few; docs/budgets.md says what they rest on:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from cloze.assembly.change import Change, Facts
 from cloze.assembly.fit_words import fit_words, learns_words, least_counts
@@ -33,7 +33,7 @@ WARMUP_UPDATES, LONGEST_WARMUP = 100, 0.3  # the least number of updates; and th
 SHORT, LONG_TOKENS = 128, 1e9  # tokens per row below that many tokens
 FEW_UPDATES, BETA = 10_000, 0.98  # Adam's second beta where updates are few
 READ_OFTEN = 4.0  # times the text is read before dropout is worth its price
-DEVIATION, DEVIATION_WIDTH = 0.02, 768  # of weights at the start, and the width that it is for
+STD, STD_WIDTH = 0.02, 768  # of weights at the start, and the width that it is for
 VOCABULARY = 1.6  # ids per square root of a byte of text
 EVALUATIONS, FEWEST_EVALUATIONS = 20, 3  # held-out losses in a run: at most, and at least
 HELD_OUT_ROWS, HELD_OUT_SHARE = 256, 0.05  # what one reads, and the share of the budget that all may take
@@ -86,7 +86,7 @@ def _changes(recipe: Recipe, facts: Facts, kept: Collection[str]) -> Iterator[Ch
     yield from _optimizer(recipe, updates)
     yield from _evaluations(recipe, facts, length)
     yield from _dropouts(recipe, facts)
-    yield from _deviations(recipe)
+    yield from _first_weights(recipe)
 
 
 def _lengths(recipe: Recipe, facts: Facts, kept: Collection[str]) -> tuple[list[Change], int]:
@@ -112,11 +112,13 @@ def _carried(recipe: Recipe, kept: Collection[str]) -> Iterator[Change]:
     if long <= SHORT or any(f"sources.{name}.length" in kept for name in recipe.sources):
         return
     for name, network in recipe.networks.items():
-        for key in ("memory", "reuse"):
-            was = network.part.arguments.get(key) or 0 if network.part is not None else 0
+        arguments = network.part.arguments if network.part is not None else {}
+        memory = arguments.get("memory") or {}
+        carried = {f"memory.{key}": memory.get(key, 0) for key in ("size", "reuse")} | {"reuse": arguments.get("reuse", 0)}
+        for key, was in carried.items():
             if was > 1:
                 yield Change(f"networks.{name}.{key}", was, was * SHORT // long, why)
-                fewer = was - was * SHORT // long if key == "reuse" else fewer
+                fewer = was - was * SHORT // long if key.endswith("reuse") else fewer
     for name, source in recipe.sources.items():
         was = source.arguments.get("reuse") or 0
         if was > 1:  # with the marks of a frame it is what the network reuses
@@ -220,20 +222,25 @@ def _dropouts(recipe: Recipe, facts: Facts) -> Iterator[Change]:
     why = f"the text is read {read:.2g} times: too few passes to overfit"
     for name, network in recipe.networks.items():
         arguments = network.part.arguments if network.part is not None else {}
-        for key in sorted(arguments):
-            if (key == "dropout" or key.endswith("_dropout")) and arguments[key]:
-                yield Change(f"networks.{name}.{key}", arguments[key], 0.0, why)
+        rates = {key: value for key, value in arguments.items() if key == "dropout" or key.endswith("_dropout")}
+        several = rates.get("dropout")
+        if isinstance(several, Mapping):
+            rates |= {"dropout": 0.0, **{f"dropout.{key}": value for key, value in several.items()}}
+        for key, rate in sorted(rates.items()):
+            if isinstance(rate, float) and rate:
+                yield Change(f"networks.{name}.{key}", rate, 0.0, why)
 
 
-def _deviations(recipe: Recipe) -> Iterator[Change]:
+def _first_weights(recipe: Recipe) -> Iterator[Change]:
     """Weights at the start that are drawn for BERT's width; a product keeps its size where they go with one over its root."""
     for name, network in recipe.networks.items():
         arguments = network.part.arguments if network.part is not None else {}
-        width = arguments.get("width") or DEVIATION_WIDTH
-        drawn = arguments.get("initial") in ("normal", "truncated") and arguments.get("deviation") == DEVIATION
-        if drawn and width < DEVIATION_WIDTH:
-            here = _rounded(DEVIATION * math.sqrt(DEVIATION_WIDTH / width))
-            yield Change(f"networks.{name}.deviation", DEVIATION, here, f"{DEVIATION} is for a width of {DEVIATION_WIDTH}")
+        width = arguments.get("width") or STD_WIDTH
+        initial = arguments.get("initial")
+        drawn = isinstance(initial, PartSpec) and initial.arguments.get("std") == STD
+        if drawn and width < STD_WIDTH:
+            here = _rounded(STD * math.sqrt(STD_WIDTH / width))
+            yield Change(f"networks.{name}.initial.std", STD, here, f"{STD} is for a width of {STD_WIDTH}")
 
 
 def _parts(recipe: Recipe) -> list[PartSpec]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from cloze.assembly.parts import builder_of
 from cloze.errors import RecipeError
-from cloze.registry import GivenMark, LiveMark, PartMark, lookup, mark_of, parameters
+from cloze.registry import GivenMark, LiveMark, PartMark, lookup, mark_of, parameters, section_of
 
 #: What a builder may ask for, and what it gets.
 MEANINGS: Mapping[str, str] = {
@@ -33,7 +34,8 @@ def wanted(builder: Callable[..., Any]) -> set[str]:
 def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: Mapping[str, Any]) -> Any:
     """Call a builder with a recipe's arguments and whatever of `available` its signature marks as given.
 
-    A nested part stands among the arguments as data, `{name: {argument: value}}`, and is built in the same way.
+    A nested part stands among the arguments as data, `{name: {argument: value}}` or its name alone, a section as a mapping of its
+    fields; both are built in the same way.
     """
     asked = wanted(builder)
     unknown = asked - MEANINGS.keys()
@@ -42,14 +44,19 @@ def build(builder: Callable[..., Any], arguments: Mapping[str, Any], available: 
             f"{builder.__module__}.{builder.__qualname__} asks to be given {', '.join(sorted(unknown))}; "
             f"assembly gives: {', '.join(MEANINGS)}."
         )
-    marks = {name: mark_of(p) for name, p in parameters(builder).items()}
-    made = {name: _made(marks.get(name), value, available) for name, value in arguments.items()}
+    slots = parameters(builder)
+    made = {name: _made(slots[name], value, available) if name in slots else value for name, value in arguments.items()}
     return builder(**made, **{name: available[name] for name in asked if name in available})
 
 
-def _made(mark: Any, value: Any, available: Mapping[str, Any]) -> Any:
-    """A value of a recipe, or the part that it describes where the parameter is one."""
+def _made(parameter: inspect.Parameter, value: Any, available: Mapping[str, Any]) -> Any:
+    """A value of a recipe, or the part or section that it describes where the parameter holds one."""
+    mark, section = mark_of(parameter), section_of(parameter.annotation)
+    if section is not None and isinstance(value, Mapping):
+        return build(section, value, available)
     kind = mark.kind if isinstance(mark, PartMark) else "schedule" if isinstance(mark, LiveMark) else None
+    if isinstance(mark, PartMark) and isinstance(value, str):
+        value = {value: {}}
     if kind is None or not isinstance(value, Mapping):
         return value
     ((name, arguments),) = value.items()

@@ -51,7 +51,8 @@ def network_kind(part: PartSpec) -> NetworkKind:
     """The kind of a network: recurrent, or by where its norms stand (behind the layers where it does not say)."""
     if part.name in RECURRENT:
         return "recurrent"
-    return "pre" if part.arguments.get("norm", "post") == "pre" else "post"
+    norm = part.arguments.get("norm")
+    return "pre" if isinstance(norm, PartSpec) and norm.name == "pre" else "post"
 
 
 def peak_law(optimizer: str, network: NetworkKind) -> PeakLaw | None:

@@ -7,25 +7,26 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from cloze.assembly import parts
-from cloze.assembly.document import Node
+from cloze.assembly.document import Node, from_data
 from cloze.assembly.faults import Faults
 from cloze.assembly.recipe import PartSpec
 from cloze.bounds import NonNegative
 from cloze.errors import RecipeError, nearest
-from cloze.registry import GivenMark, LiveMark, PartMark, marks, parameters
+from cloze.registry import GivenMark, LiveMark, PartMark, as_data, choices, marks, parameters, section_of
+from cloze.renamed import advice
 
 _REQUIRED: Any = inspect.Parameter.empty
 
 
 class Slot(NamedTuple):
-    """One argument that a recipe may write: its annotation and its default."""
+    """One argument that a recipe may write: its annotation and its default, a nested part or a section as plain data."""
 
     annotation: Any
     default: Any = _REQUIRED
@@ -39,6 +40,19 @@ class Slot(NamedTuple):
     def part(self) -> str | None:
         """The kind of part it holds, if it is a `Part[kind]`."""
         return next((mark.kind for mark in self._marks() if isinstance(mark, PartMark)), None)
+
+    @property
+    def section(self) -> Slots | None:
+        """The fields that may stand there as a mapping, if it holds a section."""
+        cls = section_of(self.annotation)
+        return None if cls is None else slots(cls)
+
+    @property
+    def choices(self) -> list[str]:
+        """The names of the parts that it may hold."""
+        assert self.part is not None
+        parts.load_kind(self.part)
+        return choices(self.part, self.annotation)
 
     @property
     def live(self) -> bool:
@@ -76,10 +90,14 @@ def slots(builder: Callable[..., Any]) -> dict[str, Slot]:
         name = f"{builder.__module__}.{builder.__qualname__}"
         raise RecipeError(f"the signature of {name} cannot be read: {error}.") from None
     made = {
-        name: Slot(p.annotation, p.default) for name, p in found.items()
+        name: Slot(p.annotation, as_data(p.default, _kind(p.annotation))) for name, p in found.items()
         if not name.startswith("_") and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }
     return {name: slot for name, slot in made.items() if not slot.given}
+
+
+def _kind(annotation: Any) -> str | None:
+    return next((mark.kind for mark in marks(annotation) if isinstance(mark, PartMark)), None)
 
 
 def part_slots(kind: str, name: str) -> dict[str, Slot]:
@@ -90,8 +108,13 @@ def part_slots(kind: str, name: str) -> dict[str, Slot]:
 # ---- expanding short forms ------------------------------------------------------------------------------------------
 
 
-def expand_part(kind: str, node: Node, path: str, faults: Faults, beside: frozenset[str] = frozenset()) -> None:
-    """Rewrite a part in place as `{name: {argument: node}}` and mark it; keys in `beside` stay where they are."""
+def expand_part(
+    kind: str, node: Node, path: str, faults: Faults, beside: frozenset[str] = frozenset(), known: Sequence[str] | None = None
+) -> None:
+    """Rewrite a part in place as `{name: {argument: node}}` and mark it; keys in `beside` stay where they are.
+
+    `known` are the names that are legal there, all of the kind if not given.
+    """
     if isinstance(node.value, str):
         name, inner = node.value, Node({}, node.where)
         node.value, node.keys = {}, {}
@@ -102,6 +125,8 @@ def expand_part(kind: str, node: Node, path: str, faults: Faults, beside: frozen
         faults.add(node.where, path, f"expected one {kind}, got {found}.", "Write `name`, or `name: {argument: value}`.")
         return
     try:
+        if known is not None and name not in known:
+            raise RecipeError(f"{kind} cannot be {name!r} here. {nearest(name, known)}")
         accepted = part_slots(kind, name)
     except RecipeError as error:
         faults.add(node.place(name), path, str(error))
@@ -120,11 +145,16 @@ def expand_part(kind: str, node: Node, path: str, faults: Faults, beside: frozen
 
 
 def expand_arguments(accepted: Slots, node: Node, path: str, faults: Faults) -> None:
-    """Expand the nested parts among the arguments of one part or section."""
+    """Expand the nested parts and sections among the arguments of one part or section; those left out get their defaults."""
+    for key, slot in accepted.items():
+        if key not in node.value and isinstance(slot.default, dict) and (slot.part or slot.section):
+            node.put(key, from_data(slot.default, node.where))
     for key, value in node.items():
         p = accepted.get(str(key))
         if p is not None and p.part and not (value.value is None and p.default is None):
-            expand_part(p.part, value, f"{path}.{key}", faults)
+            expand_part(p.part, value, f"{path}.{key}", faults, known=p.choices)
+        elif p is not None and p.section and value.is_mapping:
+            expand_arguments(p.section, value, f"{path}.{key}", faults)
         elif p is not None and p.live and value.is_mapping:
             expand_part("schedule", value, f"{path}.{key}", faults)
 
@@ -139,7 +169,7 @@ def read_part(node: Node, path: str, faults: Faults) -> tuple[PartSpec, dict[str
     kind = node.part
     name = next(str(key) for key, inner in node.items() if inner.is_mapping)
     inner = node.value[name]
-    values = read_arguments(name, part_slots(kind, name), inner, f"{path}.{name}", faults)
+    values = read_arguments(name, part_slots(kind, name), inner, f"{path}.{name}", faults, kind)
     if values is None:
         return None
     apart = {key: values.pop(key) for key in RESERVED.get(kind, {})}
@@ -147,9 +177,12 @@ def read_part(node: Node, path: str, faults: Faults) -> tuple[PartSpec, dict[str
 
 
 def read_arguments(
-    owner: str, accepted: Slots, node: Node, path: str, faults: Faults
+    owner: str, accepted: Slots, node: Node, path: str, faults: Faults, kind: str = ""
 ) -> dict[str, Any] | None:
-    """Every parameter's value: checked where written, its default elsewhere. None, and faults, if any is wrong."""
+    """Every parameter's value: checked where written, its default elsewhere. None, and faults, if any is wrong.
+
+    `kind` is that of the part whose arguments they are.
+    """
     if not node.is_mapping:
         faults.add(node.where, path, f"expected a mapping, got {_shown(node)}.", f"{owner} accepts: {_listed(accepted)}.")
         return None
@@ -159,7 +192,7 @@ def read_arguments(
             sound = False
             hint = nearest(str(key), map(str, accepted)) if accepted else ""
             hint = hint if hint.startswith("Did") else ""
-            way_out = f"{owner} accepts: {_listed(accepted)}. {hint}".rstrip()
+            way_out = advice(kind, owner, str(key)) or f"{owner} accepts: {_listed(accepted)}. {hint}".rstrip()
             faults.add(node.place(key), f"{path}.{key}".lstrip("."), f'unknown argument "{key}".', way_out)
     values: dict[str, Any] = {}
     for name, p in accepted.items():
@@ -180,6 +213,9 @@ def _read_value(p: Slot, node: Node, path: str, faults: Faults) -> tuple[bool, A
         if read is None:
             return False, None
         return _within(p, read[0], node, path, faults), read[0]
+    if p.section is not None and node.is_mapping:
+        found = read_arguments(path.rpartition(".")[2], p.section, node, path, faults)
+        return found is not None, found
     if p.part is not None:  # a part that could not be expanded has been reported already
         return node.value is None and p.default is None, None
     if p.live and node.is_mapping:
@@ -258,7 +294,10 @@ def describe(annotation: Any) -> str:
         return _words[annotation]
     if origin is typing.Annotated:
         mark = next((m for m in arguments[1:] if isinstance(m, (PartMark, LiveMark))), None)
-        return f"a part: {mark.kind}" if isinstance(mark, PartMark) else describe(arguments[0]) + bounds(annotation)
+        if isinstance(mark, PartMark):
+            named = Slot(annotation).choices if arguments[0] is not Any else []
+            return f"a part: {mark.kind}" + (f" ({', '.join(named)})" if named else "")
+        return describe(arguments[0]) + bounds(annotation)
     if origin is Literal:
         return ("one of " if len(arguments) > 1 else "") + ", ".join(str(value) for value in arguments)
     if origin in (Union, types.UnionType):
@@ -270,6 +309,8 @@ def describe(annotation: Any) -> str:
         return f"a list of {_several(inner[0])}" if inner else "a list"
     if origin is dict:
         return f"a mapping from {_several(arguments[0])} to {_several(arguments[1])}"
+    if (section := section_of(annotation)) is not None:
+        return f"a mapping of {', '.join(slots(section))}"
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 

@@ -1,8 +1,8 @@
 """`--size tiny|mini|small|medium|base|large`: rescale a recipe's networks and nothing else.
 
-The exported network takes the numbers of the size from its builder's `sizes`; what follows from the width (`inner`,
-`embedding_width`, but for a floor) keeps its ratio to it. Every other network keeps the ratio of its own numbers to those that
-the exported network had before, with a width that is a multiple of the head width and at least one head.
+The exported network takes the numbers of the size from its builder's `sizes`; what follows from the width (`inner` and the
+width of the embeddings, but for a floor) keeps its ratio to it. Every other network keeps the ratio of its own numbers to those
+that the exported network had before, with a width that is a multiple of the head width and at least one head.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cloze.assembly import parts
+from cloze.assembly import parts, paths
 from cloze.assembly.document import Node, from_data
 from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.errors import RecipeError, nearest
 
 HEAD = 64
-WITH_WIDTH = ("inner", "embedding_width")
+WITH_WIDTH = ("inner", "feed_forward.inner", "embedding_width", "embedding.width")
 #: Narrower tables of tokens can hardly tell them apart: ALBERT-xxlarge's ratio would leave four numbers at width 128.
 NARROWEST = 32
+_NARROW = frozenset({"embedding_width", "embedding.width"})
 
 
 def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = frozenset()) -> None:
@@ -43,7 +44,8 @@ def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = fro
         )
         inner = root.value["networks"].value[name].value[network.part.name]
         for key, number in numbers.items():
-            inner.put(key, Node(number, inner.place(key)))
+            slot = paths.find(inner, key)
+            slot.container.put(slot.key, Node(number, slot.container.place(slot.key)))
         _rescale_nested(inner, own, size)
 
 
@@ -58,20 +60,32 @@ def _rescale_nested(inner: Node, own: Mapping[str, Any], size: str) -> None:
             node.put(name, from_data(value, node.place(name)))
 
 
-def exported_numbers(own: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
-    """The size's numbers, and what follows from the width in the same ratio as before."""
+def flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by their paths, those of parts and sections too: `feed_forward.inner`."""
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, PartSpec) and hasattr(parts.builder_of(value.kind, value.name), "sizes"):
+            continue  # it has sizes of its own
+        inner = value.arguments if isinstance(value, PartSpec) else value if isinstance(value, Mapping) else None
+        found |= {name: value} if inner is None else {f"{name}.{key}": one for key, one in flat(inner).items()}
+    return found
+
+
+def exported_numbers(arguments: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
+    """The size's numbers, and what follows from the width in the same ratio as before, by their paths."""
+    own = flat(arguments)
     numbers = {key: number for key, number in size.items() if key in own}
     for key in WITH_WIDTH:
         if own.get(key) is not None and "width" in numbers:
             numbers[key] = max(1, round(own[key] * numbers["width"] / own["width"]))
-    if "embedding_width" in numbers:
-        numbers["embedding_width"] = max(numbers["embedding_width"], min(NARROWEST, own["embedding_width"]))
+    for key in _NARROW & numbers.keys():
+        numbers[key] = max(numbers[key], min(NARROWEST, own[key]))
     return numbers
 
 
-def other_numbers(own: Mapping[str, Any], exported: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
+def other_numbers(arguments: Mapping[str, Any], exported: Mapping[str, Any], size: Mapping[str, int]) -> dict[str, int]:
     """A smaller or larger companion of the exported network, scaled by the same ratios."""
-    numbers: dict[str, int] = {}
+    own, numbers = flat(arguments), dict[str, int]()
     if own.get("layers") and exported.get("layers") and "layers" in size:
         numbers["layers"] = max(1, round(own["layers"] * size["layers"] / exported["layers"]))
     if not (own.get("width") and exported.get("width") and "width" in size):
@@ -81,8 +95,7 @@ def other_numbers(own: Mapping[str, Any], exported: Mapping[str, Any], size: Map
     numbers["width"] = head * max(1, round(own["width"] * ratio / head))
     if own.get("heads"):
         numbers["heads"] = numbers["width"] // head
-    if own.get("inner") is not None:
-        numbers["inner"] = max(1, round(own["inner"] * numbers["width"] / own["width"]))
-    if own.get("embedding_width") is not None:
-        numbers["embedding_width"] = max(1, round(own["embedding_width"] * ratio))
+    for key in WITH_WIDTH:
+        if own.get(key) is not None:
+            numbers[key] = max(1, round(own[key] * (ratio if key in _NARROW else numbers["width"] / own["width"])))
     return numbers

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from cloze.assembly.document import Where
 from cloze.assembly.faults import Faults
@@ -201,8 +202,17 @@ def check_length(recipe: Recipe, faults: Faults, phase: int | None = None) -> No
         if length < 2:
             faults.add(source.where, f"{source.path}.length", f"got {length}{at}, expected at least 2.")
         for network in recipe.networks.values():
-            longest = None if network.part is None else network.part.arguments.get("longest")
-            if longest is not None and length > longest:
+            path, most = max_length(network.part)
+            if most is not None and length > most:
                 faults.add(source.where, f"{source.path}.length",
-                           f"{length} tokens{at}, but network {network.name!r} has {longest} positions.",
-                           f"Set networks.{network.name}.longest, or a shorter length.")
+                           f"{length} tokens{at}, but network {network.name!r} has {most} positions.",
+                           f"Set networks.{network.name}.{path}, or a shorter length.")
+
+
+def max_length(network: PartSpec | None) -> tuple[str, int | None]:
+    """The path of the longest text that a network reads among its arguments, and that length; None where there is no bound."""
+    arguments: Mapping[str, Any] = {} if network is None else network.arguments
+    positions = arguments.get("positions")
+    if isinstance(positions, PartSpec):
+        return "positions.max_length", positions.arguments.get("max_length")
+    return "max_length", arguments.get("max_length")

@@ -165,7 +165,7 @@ class Reader:
     @property
     def longest(self) -> int | None:
         """The most tokens the network can read, None if it has no limit."""
-        found: int | None = getattr(self.network, "longest", None) if "position_ids" in self.network.takes else None
+        found: int | None = getattr(self.network, "max_length", None) if "position_ids" in self.network.takes else None
         return found
 
     @property

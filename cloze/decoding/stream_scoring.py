@@ -17,7 +17,6 @@ from cloze.decoding.pointer_cache import Pointer, PointerCache
 from cloze.decoding.reader import Reader
 from cloze.decoding.scoring import Method, Score, log_probabilities, masked_each
 from cloze.errors import UserError
-from cloze.registry import parameters
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def score_stream(
 
 def remembers(network: Any) -> bool:
     """Whether what a network has read can go on from text to text."""
-    return bool(getattr(network, "carries", False)) or "memory" in parameters(type(network))
+    return bool(getattr(network, "carries", False)) or "memory" in vars(network)
 
 
 @contextmanager
@@ -90,14 +89,14 @@ def remembering(network: Any, recall: Recall) -> Iterator[None]:
             "--memory is for networks that remember what they read before: transformer-xl and xlnet by the token, LSTMs by their "
             f"state. This one ({type(network).__name__}) does not; leave it out."
         )
-    known = parameters(type(network))
+    known = vars(network)
     changed: dict[str, Any] = {"reuse": 0}
     if "memory" in known and recall.memory is not None:
         changed |= {"memory": recall.memory, "carries": recall.memory > 0}
     changed |= {"clamp": recall.clamp} if recall.clamp is not None else {}
     changed |= {"same_length": True} if recall.same_length else {}
     for name in changed:
-        if name not in {*known, "carries"}:
+        if name not in known and name != "carries":
             raise UserError(f"--{name.replace('_', '-')}: this network ({type(network).__name__}) has no such setting.")
     before = {name: getattr(network, name) for name in changed}
     try:

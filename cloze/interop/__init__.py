@@ -21,9 +21,10 @@ from cloze.interop import (  # noqa: F401  the imports make the architectures kn
     xlnet,
 )
 from cloze.interop.architecture import ARCHITECTURES
+from cloze.interop.arguments import complete
 from cloze.interop.card import Card
 from cloze.interop.export import export_folder
-from cloze.interop.model import Head, Model, Table, complete
+from cloze.interop.model import Head, Model, Table
 from cloze.interop.read import Imported, import_folder
 from cloze.reading import Reading
 

@@ -34,7 +34,7 @@ MASKED_LM = HeadTable(
         "predictions.decoder.bias": "predictions.bias",
     },
     objections=lambda head, arguments: (
-        encoder.prediction_objections(head, arguments, arguments["activation"])
+        encoder.prediction_objections(head, arguments, arguments["feed_forward.activation"])
         + ([] if head.argument("tie") else ["its output weights are its own, transformers' ALBERT has the token table"])
     ),
     arguments=lambda config, tensors: {
@@ -71,8 +71,8 @@ CLASSIFIER = HeadTable(
 def _groups(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
     """The layers that hold parameters, the first of each group: layer i of L is in group i·groups // L."""
     lines = []
-    for group in range(arguments["groups"]):
-        ours = f"layers.{-(-group * arguments['layers'] // arguments['groups'])}."
+    for group in range(arguments["share.groups"]):
+        ours = f"layers.{-(-group * arguments['layers'] // arguments['share.groups'])}."
         theirs = f"{{base}}encoder.albert_layer_groups.{group}.albert_layers.0."
         parts = tuple(theirs + f"attention.{name}.*" for name in ("query", "key", "value"))
         lines += [
@@ -95,12 +95,12 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _settings() -> tuple[Setting, ...]:
     """Those of the encoders; transformers' defaults are the xxlarge model's."""
-    own = {"activation": "gelu_new", "dropout": 0.0, "attention_dropout": 0.0}
+    own = {"feed_forward.activation": "gelu_new", "dropout.hidden": 0.0, "dropout.attention": 0.0}
     shared = encoder.settings(layers=12, width=4096, heads=64, inner=16384)
     return (
         *(replace(setting, default=own.get(setting.ours, setting.default)) for setting in shared),
-        Setting("embedding_width", "embedding_size", 128),
-        Setting("groups", "num_hidden_groups", 1),
+        Setting("embedding.width", "embedding_size", 128),
+        Setting("share.groups", "num_hidden_groups", 1),
     )
 
 
@@ -108,7 +108,7 @@ ALBERT = add(Architecture(
     name="albert",
     title="ALBERT",
     settings=_settings(),
-    fixed={**encoder.FIXED, "repeat": "all", "projection": True},
+    fixed={**encoder.FIXED, "share.weights": "all", "embedding.project": True},
     assumed=encoder.ASSUMED,
     legal={**encoder.LEGAL, "inner_group_num": (1,), "tie_word_embeddings": (True,)},
     base="albert.",

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from cloze.interop.arguments import flat, usual
 from cloze.interop.mapping import Facts, Line
-from cloze.interop.model import DERIVED, Head, Model, defaults
+from cloze.interop.model import Head, Model
 from cloze.reading import Reading
 
 #: Our activation → the name in config.json. Several of theirs mean one of ours: see `ACTIVATIONS_BACK`.
@@ -24,7 +25,7 @@ ACTIVATIONS_BACK = {
 }
 
 #: Arguments that no line of a table or key of config.json has to mention: `Architecture.objections` looks at them itself.
-_JUDGED = frozenset({"segments", "embedding_width", "head_width", "longest"})
+_JUDGED = frozenset({"segments", "embedding", "embedding.width", "head_width", "positions.max_length"})
 
 
 def same(value: Any) -> Any:
@@ -34,7 +35,10 @@ def same(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Setting:
-    """One argument of our network and its key in config.json. `default` is transformers' own, where the key is absent."""
+    """One argument of our network, by its path (`norm.epsilon`), and its key in config.json.
+
+    `default` is transformers' own, where the key is absent.
+    """
 
     ours: str
     theirs: str
@@ -112,15 +116,14 @@ class Architecture:
     (`order_of(config)` reads which), `reading` how it reads text when the folder does not say, `usual(model, tokenizer
     kind)` how much a model looks like this system (0: like any other; choices of equal worth go to the highest).
 
-    Arguments: `settings` pair one argument with one key; `read(config)` gives the arguments that take more than that, and
-    raises `ValueError` in plain words for a value it does not understand; `write(arguments, order)` gives the keys for
-    them. `fixed` are arguments of ours that the architecture does not leave open, `assumed` those that a folder does not
-    tell; every other argument must have its builder's default; `against(arguments)` says in plain words what else does not
-    fit. `legal` are keys of config.json with the only values that
-    we understand. `tokens` are keys of config.json that hold an id, with the roles that may stand there, the best first.
-    `beware(arguments)` says in plain words where transformers reads such a model in another way unless it is told.
-    `ties(config)` says whether the vocabulary's rows are the token table. `recipe(model)` names the recipe that trains such a
-    model, for a folder that does not say how it was trained.
+    Arguments, all by their paths: `settings` pair one argument with one key; `read(config)` gives the arguments that take more
+    than that, and raises `ValueError` in plain words for a value it does not understand; `write(arguments, order)` gives the
+    keys for them. `fixed` are arguments of ours that the architecture does not leave open, `assumed` those that a folder does
+    not tell; every other argument must have its builder's default; `against(arguments)` says in plain words what else does not
+    fit. `legal` are keys of config.json with the only values that we understand. `tokens` are keys of config.json that hold an
+    id, with the roles that may stand there, the best first. `beware(arguments)` says in plain words where transformers reads
+    such a model in another way unless it is told. `ties(config)` says whether the vocabulary's rows are the token table.
+    `recipe(model)` names the recipe that trains such a model, for a folder that does not say how it was trained.
 
     Tensors: `body` are the lines in any case, `further(arguments)` those that depend on the arguments, `segments` the line
     of the segment table (None: it has none), `project` the line between embeddings and layers of different widths.
@@ -174,13 +177,16 @@ class Architecture:
     def rows(self, arguments: Mapping[str, Any]) -> tuple[Line, ...]:
         """The body's lines for a network with these arguments."""
         segments = (self.segments,) if self.segments and arguments.get("segments") else ()
-        project = (self.project,) if self.project and _narrower(arguments) else ()
+        project = (self.project,) if self.project and arguments.get("embedding.project") else ()
         return self.body + tuple(self.further(arguments)) + segments + project
 
     def keys(self, arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
         """The keys of config.json that tell the arguments; a number that follows a schedule has no constant and is 0.0."""
         found = dict(self.write(arguments, order))
         for setting in self.settings:
+            if setting.ours not in arguments:
+                found[setting.theirs] = setting.default
+                continue
             value = arguments[setting.ours]
             found[setting.theirs] = setting.there(0.0 if isinstance(value, Mapping) and setting.is_number else value)
         return found
@@ -190,9 +196,9 @@ class Architecture:
         sizes = {
             "V": vocab_size,
             "D": arguments["width"],
-            "E": arguments.get("embedding_width") or arguments["width"],
-            "I": arguments["inner"],
-            "P": arguments.get("longest") or 0,
+            "E": arguments.get("embedding.width") or arguments["width"],
+            "I": arguments["feed_forward.inner"],
+            "P": arguments.get("positions.max_length") or 0,
             "S": max(1, arguments.get("segments") or 0),
             **self.sizes(arguments),
         }
@@ -201,15 +207,15 @@ class Architecture:
     def objections(self, arguments: Mapping[str, Any], order: str, pad: int | None) -> list[str]:
         """Why this architecture cannot be this network, in plain words; empty when it can."""
         wrong = [
-            f"{name} is {arguments[name]!r}, transformers' {self.title} has {value!r}"
+            f"{name} is {arguments.get(name)!r}, transformers' {self.title} has {value!r}"
             for name, value in self._demanded(arguments).items()
-            if arguments[name] != value
+            if arguments.get(name) != value
         ]
         if order not in self.orders:
             wrong.append(f"order is {order!r}, transformers' {self.title} has {' or '.join(map(repr, self.orders))}")
-        if self.project is None and self.setting("embedding_width") is None and _narrower(arguments):
-            wrong.append(f"transformers' {self.title} has no embedding_width of its own")
-        if arguments.get("characters"):
+        if self.project is None and self.setting("embedding.width") is None and _narrower(arguments):
+            wrong.append(f"transformers' {self.title} has embeddings as wide as the layers")
+        if arguments.get("embedding", "table") != "table":
             wrong.append(f"words are read by their characters, transformers' {self.title} has a table of tokens")
         if arguments.get("segments") and self.segments is None and self.setting("segments") is None:
             wrong.append(f"transformers' {self.title} has no segments")
@@ -223,15 +229,16 @@ class Architecture:
         """What every argument must be that the folder cannot say."""
         said = {setting.ours for setting in self.settings} | set(self.assumed) | set(self.fixed) | _JUDGED
         said |= set(self.read(self.keys(arguments, self.orders[0])))
-        usual = {
-            name: DERIVED[name](arguments) if value is None and name in DERIVED else value
-            for name, value in defaults("network", self.part).items() if name in arguments
-        }
-        return {**{name: value for name, value in usual.items() if name not in said}, **self.fixed}
+        plain, same_parts = flat({}, self.part), usual(arguments, self.part)
+        known = {name: plain.get(name, value) if "." not in name else value for name, value in same_parts.items()}
+        others = {name: known.get(name) for name in arguments if name not in said and (name in plain or "." in name)}
+        if "embedding.project" in others:
+            others["embedding.project"] = _narrower(arguments)
+        return {**others, **self.fixed}
 
 
 def _narrower(arguments: Mapping[str, Any]) -> bool:
-    return bool(arguments.get("embedding_width", arguments["width"]) != arguments["width"])
+    return bool(arguments.get("embedding.width", arguments["width"]) != arguments["width"])
 
 
 def _headed(arguments: Mapping[str, Any]) -> bool:

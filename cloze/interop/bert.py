@@ -19,7 +19,7 @@ from cloze.interop.tagging import TAGGER, tagger_class
 
 
 def _masked_lm(head: Head, arguments: Mapping[str, Any]) -> list[str]:
-    return encoder.prediction_objections(head, arguments, arguments["activation"])
+    return encoder.prediction_objections(head, arguments, arguments["feed_forward.activation"])
 
 
 def _masked_lm_arguments(config: Mapping[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _commands(model: Model, folder: str) -> list[str]:
 
 
 def _table(model: Model) -> list[str]:
-    rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in sorted(model.arguments.items()) if value is not None]
+    rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in sorted(model.flat.items()) if value is not None]
     return ["| argument | value |", "|---|---|", *rows]
 
 

@@ -28,16 +28,16 @@ def choose(model: Model, *, tokenizer_kind: str, pad: int | None, hint: str | No
     ranked = _ranked(model, tokenizer_kind, hint)
     if not ranked:
         return [f"the network is {model.part!r}, and transformers has no class of that kind that cloze can write"]
-    fitting = [a for a in ranked if not a.objections(model.arguments, model.order, pad)]
+    fitting = [a for a in ranked if not a.objections(model.flat, model.order, pad)]
     if not fitting:
-        return ranked[0].objections(model.arguments, model.order, pad)
+        return ranked[0].objections(model.flat, model.order, pad)
     choices = [place_heads(architecture, model) for architecture in fitting]
     return min(choices, key=lambda choice: len(choice.left))  # the first of the smallest
 
 
 def usual(model: Model, *, tokenizer_kind: str, pad: int | None) -> str | None:
     """The architecture that such a network and vocabulary belong to, whatever its heads; None where several are as likely."""
-    kin = [a for a in _ranked(model, tokenizer_kind, None) if not a.objections(model.arguments, model.order, pad)]
+    kin = [a for a in _ranked(model, tokenizer_kind, None) if not a.objections(model.flat, model.order, pad)]
     return kin[0].name if kin and kin[0].usual(model, tokenizer_kind) > 1 else None
 
 
@@ -50,7 +50,7 @@ def against_hint(model: Model, choice: Choice, *, pad: int | None, hint: str | N
         reasons = [f"transformers' {asked.title} is no {model.part}"]
     else:
         left = place_heads(asked, model).left
-        reasons = asked.objections(model.arguments, model.order, pad) or [f"{name}: {why}" for name, why in left.items()]
+        reasons = asked.objections(model.flat, model.order, pad) or [f"{name}: {why}" for name, why in left.items()]
     return [f"the folder is of the type {choice.architecture.name}, not {hint}: {'; '.join(reasons)}."]
 
 
@@ -68,11 +68,11 @@ def place_heads(architecture: Architecture, model: Model) -> Choice:
     left: dict[str, str] = {}
     for name, head in model.heads.items():
         tables = [table for table in architecture.heads if table.part == head.part]
-        fitting[name] = [table for table in tables if not table.objections(head, model.arguments)]
+        fitting[name] = [table for table in tables if not table.objections(head, model.flat)]
         if not tables:
             left[name] = f"transformers' {architecture.title} has no such head"
         elif not fitting[name]:
-            left[name] = "; ".join(tables[0].objections(head, model.arguments))
+            left[name] = "; ".join(tables[0].objections(head, model.flat))
     best: tuple[ModelClass, dict[str, HeadTable]] = (architecture.classes[-1], {})
     for cls in architecture.classes:
         placed = _fill(cls, fitting, model.heads)

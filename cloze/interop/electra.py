@@ -22,8 +22,8 @@ def _labelling(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
     if head.argument("classes") != 2:
         wrong.append(f"it has {head.argument('classes')} classes, transformers has original and replaced")
-    if head.argument("transform") != arguments["activation"]:
-        wrong.append(f"its transform is not the network's activation {arguments['activation']}, as it is in transformers")
+    if head.argument("transform") != arguments["feed_forward.activation"]:
+        wrong.append(f"its transform is not the network's activation {arguments['feed_forward.activation']}, as it is in transformers")
     return wrong
 
 
@@ -65,7 +65,7 @@ MASKED_LM = HeadTable(
 def _usual(model: Model, kind: str) -> int:
     """Narrower embeddings, or a head that labels tokens and none that predicts them."""
     parts = {head.part for head in model.heads.values()}
-    narrower = model.arguments["embedding_width"] != model.arguments["width"]
+    narrower = model.flat["embedding.project"]
     return 3 if narrower or ("token_labelling" in parts and "token_prediction" not in parts) else 0
 
 
@@ -76,7 +76,7 @@ ELECTRA = add(Architecture(
     title="ELECTRA",
     settings=(
         *encoder.settings(layers=12, width=256, heads=4, inner=1024),
-        Setting("embedding_width", "embedding_size", 128),
+        Setting("embedding.width", "embedding_size", 128),
     ),
     fixed=encoder.FIXED,
     assumed=encoder.ASSUMED,

@@ -14,10 +14,10 @@ from cloze.reading import Reading
 SEGMENTS = Line("embeddings.segments.weight", "{base}embeddings.token_type_embeddings.weight", "S E")
 
 FIXED: Mapping[str, Any] = MappingProxyType(
-    {"norm": "post", "positions": "learned", "embedding_norm": True, "final_norm": False}
+    {"norm": "post", "positions": "learned", "norm.embedding": True, "norm.final": False}
 )
 ASSUMED: Mapping[str, Any] = MappingProxyType(
-    {"initial": "truncated", "residual_scaling": False, "position_deviation": None}
+    {"initial": "truncated", "initial.residual": "as_drawn", "initial.positions": None}
 )
 LEGAL: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {"position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,)}
@@ -53,14 +53,14 @@ def settings(*, layers: int, width: int, heads: int, inner: int, longest: int = 
         Setting("layers", "num_hidden_layers", layers),
         Setting("width", "hidden_size", width),
         Setting("heads", "num_attention_heads", heads),
-        Setting("inner", "intermediate_size", inner),
-        Setting("longest", "max_position_embeddings", longest),
+        Setting("feed_forward.inner", "intermediate_size", inner),
+        Setting("positions.max_length", "max_position_embeddings", longest),
         Setting("segments", "type_vocab_size", 2, lambda rows: max(1, rows), lambda rows: 0 if rows == 1 else rows),
-        Setting("activation", "hidden_act", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
-        Setting("norm_epsilon", "layer_norm_eps", 1e-12),
-        Setting("dropout", "hidden_dropout_prob", 0.1),
-        Setting("attention_dropout", "attention_probs_dropout_prob", 0.1),
-        Setting("deviation", "initializer_range", 0.02),
+        Setting("feed_forward.activation", "hidden_act", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
+        Setting("norm.epsilon", "layer_norm_eps", 1e-12),
+        Setting("dropout.hidden", "hidden_dropout_prob", 0.1),
+        Setting("dropout.attention", "attention_probs_dropout_prob", 0.1),
+        Setting("initial.std", "initializer_range", 0.02),
     )
 
 
@@ -69,14 +69,14 @@ def prediction_objections(head: Head, arguments: Mapping[str, Any], activation: 
     wrong = []
     if head.argument("transform") != activation:
         wrong.append(f"its transform is {head.argument('transform') or 'absent'}, transformers has {activation} there")
-    elif head.argument("norm_epsilon") != arguments["norm_epsilon"]:
+    elif head.argument("norm_epsilon") != arguments["norm.epsilon"]:
         wrong.append("the epsilon of its norm differs from the network's, transformers has one for both")
     if "head.bias" not in head.state:
         wrong.append("it has no bias, transformers has one")
-    if not head.argument("tie") and arguments.get("embedding_width", arguments["width"]) != arguments["width"]:
+    if not head.argument("tie") and arguments.get("embedding.width", arguments["width"]) != arguments["width"]:
         wrong.append(
             f"its output rows are its own and as wide as the layers ({arguments['width']}), transformers has rows as wide as "
-            f"the embeddings ({arguments['embedding_width']})"
+            f"the embeddings ({arguments['embedding.width']})"
         )
     return wrong
 

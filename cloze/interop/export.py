@@ -12,11 +12,12 @@ from torch import Tensor
 
 from cloze.errors import CheckpointError
 from cloze.interop.architecture import NAMED_ROLES, Architecture, HeadTable
+from cloze.interop.arguments import complete
 from cloze.interop.card import Card, write_card
 from cloze.interop.choice import Choice, against_hint, choose, usual
 from cloze.interop.files import WEIGHTS, read_json, staged, write_json, write_tensors
 from cloze.interop.mapping import Line, to_theirs
-from cloze.interop.model import PROBLEMS, Head, Model, as_classifier, complete
+from cloze.interop.model import PROBLEMS, Head, Model, as_classifier
 from cloze.interop.sentences import gives_sentences, write_sentences
 from cloze.reading import Reading
 from cloze.text.tokenizer import Tokenizer
@@ -99,8 +100,8 @@ def tensors_there(model: Model, choice: Choice, *, vocab_size: int, pad: int | N
     """All tensors of model.safetensors under transformers' names."""
     architecture = choice.architecture
     base = architecture.base if choice.cls.roles else ""
-    facts = architecture.facts(model.arguments, vocab_size, base=base, pad=pad)
-    result = to_theirs(architecture.rows(model.arguments), model.network, facts)
+    facts = architecture.facts(model.flat, vocab_size, base=base, pad=pad)
+    result = to_theirs(architecture.rows(model.flat), model.network, facts)
     if architecture.segments is not None and not model.arguments.get("segments"):
         table = model.network["embeddings.tokens.weight"]
         result[_there(architecture.segments, base)] = table.new_zeros(1, table.shape[1])  # a segment that says nothing
@@ -131,7 +132,7 @@ def config_of(
         "vocab_size": vocab_size,
         "tie_word_embeddings": _tied(model, choice.placed),
         **_ids(architecture, roles),
-        **architecture.keys(model.arguments, model.order),
+        **architecture.keys(model.flat, model.order),
     }
     if architecture.shifted:
         config["max_position_embeddings"] += (roles["[PAD]"]) + 1
@@ -158,9 +159,9 @@ def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> li
         for name, reason in choice.left.items()
     ]
     for setting in choice.architecture.settings:
-        if isinstance(model.arguments[setting.ours], Mapping) and setting.is_number:
+        if isinstance(model.flat.get(setting.ours), Mapping) and setting.is_number:
             remarks.append(f"{setting.ours} follows a schedule; config.json says 0.0.")
-    remarks += choice.architecture.beware(model.arguments)
+    remarks += choice.architecture.beware(model.flat)
     title = choice.architecture.title
     others = [order for order in reading.orders if order not in choice.architecture.orders]
     if others:
@@ -237,7 +238,7 @@ def _write_tokenizer(
     usual = "BertTokenizer" if segments else None
     tokenizer.save(
         stage,
-        length=int(model.arguments.get("longest") or 512),
+        length=int(model.flat.get("positions.max_length") or 512),
         frame_single=reading.single,
         frame_pair=reading.pair,
         tokenizer_class=choice.architecture.tokenizer_class if isinstance(choice, Choice) else usual,

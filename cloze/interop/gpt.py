@@ -26,17 +26,18 @@ GPT = add(Architecture(
         Setting("layers", "n_layer", 12),
         Setting("width", "n_embd", 768),
         Setting("heads", "n_head", 12),
-        Setting("longest", "n_positions", 512),
-        Setting("norm_epsilon", "layer_norm_epsilon", 1e-5),
-        Setting("dropout", "embd_pdrop", 0.1),
-        Setting("dropout", "resid_pdrop", 0.1),
-        Setting("attention_dropout", "attn_pdrop", 0.1),
-        Setting("deviation", "initializer_range", 0.02),
+        Setting("positions.max_length", "n_positions", 512),
+        Setting("norm.epsilon", "layer_norm_epsilon", 1e-5),
+        Setting("dropout.hidden", "embd_pdrop", 0.1),
+        Setting("dropout.hidden", "resid_pdrop", 0.1),
+        Setting("dropout.attention", "attn_pdrop", 0.1),
+        Setting("initial.std", "initializer_range", 0.02),
     ),
     fixed={
-        "norm": "post", "positions": "learned", "embedding_norm": False, "final_norm": False, "activation": "gelu_tanh"
+        "norm": "post", "positions": "learned", "norm.embedding": False, "norm.final": False,
+        "feed_forward.activation": "gelu_tanh",
     },
-    assumed={"initial": "normal", "residual_scaling": False, "position_deviation": None, "segments": 0},
+    assumed={"initial": "normal", "initial.residual": "as_drawn", "initial.positions": None, "segments": 0},
     legal={"afn": ("gelu",)},
     base="transformer.",
     body=(
@@ -59,11 +60,11 @@ GPT = add(Architecture(
     reading=Reading("{A}", None, "last"),
     recipe=lambda model: "gpt",
     orders=("left_to_right",),
-    read=lambda config: {"inner": 4 * config.get("n_embd", 768)},
+    read=lambda config: {"feed_forward.inner": 4 * config.get("n_embd", 768)},
     write=lambda arguments, order: {"n_embd": arguments["width"], "afn": "gelu"},
     against=lambda arguments: (
-        [] if arguments["inner"] == 4 * arguments["width"]
-        else [f"inner is {arguments['inner']}, transformers' GPT has four times the width, {4 * arguments['width']}"]
+        [] if arguments["feed_forward.inner"] == 4 * arguments["width"]
+        else [f"inner is {arguments['feed_forward.inner']}, transformers' GPT has four times the width, {4 * arguments['width']}"]
     ),
     tokens={"bos_token_id": ("[BOS]", "[CLS]", "[EOS]"), "eos_token_id": ("[EOS]", "[SEP]", "[BOS]")},
     ignored=("{base}h.{i}.attn.bias", "{base}position_ids"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
+from cloze.interop.arguments import flat
 from cloze.registry import lookup, mark_of, parameters
 
 
@@ -61,10 +63,10 @@ class Table:
 class Model:
     """A network and its heads outside any module.
 
-    `arguments` are the network's, every derived value filled in (see `complete`); `network` and the heads' states use our
-    parameter names. `spare` holds tensors of a Hugging Face folder that no part of cloze uses (a pooler without an
-    objective), under their names there, so that writing the folder again loses nothing. `beside` are the edits that find
-    what the network reads beside the tokens, each a registered part and its arguments; `tables` is what they look up.
+    `arguments` are the network's, every derived value filled in (see `cloze.interop.arguments.complete`); `network` and the
+    heads' states use our parameter names. `spare` holds tensors of a Hugging Face folder that no part of cloze uses (a pooler
+    without an objective), under their names there, so that writing the folder again loses nothing. `beside` are the edits that
+    find what the network reads beside the tokens, each a registered part and its arguments; `tables` is what they look up.
     `languages` are the names of the ids of the further input `language`.
 
     Of a changed network (`change:` in a recipe), `network` is the plain form, which any program reads. `changes` are what was
@@ -90,29 +92,10 @@ class Model:
         """The same network without its changes, if it has a plain form."""
         return self if self.no_plain_form else replace(self, changes=(), changed={})
 
-
-#: What None means for an argument of a network with attention: it follows from others.
-DERIVED: Mapping[str, Callable[[Mapping[str, Any]], Any]] = MappingProxyType({
-    "inner": lambda full: 4 * full["width"],
-    "embedding_width": lambda full: full["width"],
-    "projection": lambda full: full["embedding_width"] != full["width"],
-    "attention_dropout": lambda full: full["dropout"],
-    "embedding_norm": lambda full: full["norm"] == "post",
-    "final_norm": lambda full: full["norm"] == "pre",
-    "rotary_local_base": lambda full: full["rotary_base"],
-    "head_width": lambda full: full["width"] // full["heads"],
-    "decoder_layers": lambda full: full["layers"],
-    "longest": lambda full: 512 if full["positions"] in ("learned", "sinusoid") else None,
-})
-
-
-def complete(arguments: Mapping[str, Any], part: str = "transformer") -> dict[str, Any]:
-    """A network's arguments with every default and every derived value filled in."""
-    full = {**defaults("network", part), **arguments}
-    for name, derive in DERIVED.items() if "heads" in full else ():
-        if name in full and full[name] is None:
-            full[name] = derive(full)
-    return full
+    @cached_property
+    def flat(self) -> Mapping[str, Any]:
+        """The arguments by their paths, as the tables of architectures name them."""
+        return flat(self.arguments, self.part)
 
 
 def defaults(kind: str, part: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ POOLING = {"summary": "cls", "mean": "mean"}
 
 def _classifier(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     wrong = summary_objections(head, "gelu", norm=True, readings=tuple(POOLING))
-    if head.argument("norm_epsilon") != arguments["norm_epsilon"]:
+    if head.argument("norm_epsilon") != arguments["norm.epsilon"]:
         wrong.append(f"norm_epsilon is {head.argument('norm_epsilon')}, transformers' ModernBERT has the network's there")
     if head.argument("biases"):
         wrong.append("its dense map has a bias, transformers' ModernBERT has none there")
@@ -84,7 +84,7 @@ CLASSIFIER = HeadTable(
 def _tagger(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     if head.argument("layers") or head.argument("encoder"):
         return ["it reads more than the states of the network, transformers' ModernBERT has a dense map on them"]
-    same = head.argument("norm_epsilon") == arguments["norm_epsilon"] and head.argument("biases") is False
+    same = head.argument("norm_epsilon") == arguments["norm.epsilon"] and head.argument("biases") is False
     if head.argument("transform") != "gelu" or not same:
         return ["it has no dense map with GELU and a norm without offsets, which transformers' ModernBERT has before the classes"]
     return []
@@ -110,7 +110,7 @@ def _lines(rows: int) -> tuple[Line, ...]:
 
 
 def _answer(head: Head, arguments: Mapping[str, Any]) -> list[str]:
-    same = head.argument("norm_epsilon") == arguments["norm_epsilon"] and head.argument("biases") is False
+    same = head.argument("norm_epsilon") == arguments["norm.epsilon"] and head.argument("biases") is False
     if head.argument("transform") == "gelu" and same:
         return []
     return ["it has no dense map with GELU and a norm without offsets, which transformers' ModernBERT has before the two scores"]
@@ -145,13 +145,12 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
     if "global_attn_every_n_layers" not in config or types != _types(layers, 1, every):
         every = _every(types)
     band = None if LOCAL not in types else int(config.get("local_attention", 128))
-    attention, dense = (bool(config.get(key, False)) for key in ("attention_bias", "mlp_bias"))
-    if attention != dense:
-        raise ValueError(f"attention_bias is {attention} and mlp_bias is {dense}; cloze's transformer has one for both.")
     return {
-        "biases": attention, "attention_band": band, "dense_every": every if band is not None else None,
-        "rotary_base": _base(config, GLOBAL, "global_rope_theta", 160000.0),
-        "rotary_local_base": _base(config, LOCAL, "local_rope_theta", 10000.0),
+        "attention.biases": bool(config.get("attention_bias", False)),
+        "feed_forward.biases": bool(config.get("mlp_bias", False)),
+        "attention.band.width": band, "attention.band.dense_every": every if band is not None else None,
+        "positions.base": _base(config, GLOBAL, "global_rope_theta", 160000.0),
+        "positions.local_base": _base(config, LOCAL, "local_rope_theta", 10000.0),
     }
 
 
@@ -178,11 +177,11 @@ def _base(config: Mapping[str, Any], kind: str, old: str, default: float) -> flo
 
 
 def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
-    band, every = arguments["attention_band"], arguments["dense_every"]
-    bases = {GLOBAL: arguments["rotary_base"], LOCAL: arguments["rotary_local_base"]}
+    band, every = arguments.get("attention.band.width"), arguments.get("attention.band.dense_every")
+    bases = {GLOBAL: arguments.get("positions.base", 10000.0), LOCAL: arguments.get("positions.local_base", 10000.0)}
     return {
-        "attention_bias": arguments["biases"],
-        "mlp_bias": arguments["biases"],
+        "attention_bias": arguments["attention.biases"],
+        "mlp_bias": arguments["feed_forward.biases"],
         "norm_bias": False,
         "local_attention": band or 128,
         "layer_types": _types(arguments["layers"], band, every),
@@ -194,13 +193,13 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
 
 def _body(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
     """The maps, with their biases or without."""
-    every = "*" if arguments["biases"] else "weight"
+    attention, dense = ("*" if arguments[name] else "weight" for name in ("attention.biases", "feed_forward.biases"))
     theirs = "{base}layers.{i}."
     return (
-        Line(f"layers.{{i}}.attention.projections.{every}", f"{theirs}attn.Wqkv.{every}", "3D D"),
-        Line(f"layers.{{i}}.attention.out.{every}", f"{theirs}attn.Wo.{every}", "D D"),
-        Line(f"layers.{{i}}.inner.{every}", f"{theirs}mlp.Wi.{every}", "2I D"),
-        Line(f"layers.{{i}}.outer.{every}", f"{theirs}mlp.Wo.{every}", "D I"),
+        Line(f"layers.{{i}}.attention.projections.{attention}", f"{theirs}attn.Wqkv.{attention}", "3D D"),
+        Line(f"layers.{{i}}.attention.out.{attention}", f"{theirs}attn.Wo.{attention}", "D D"),
+        Line(f"layers.{{i}}.inner.{dense}", f"{theirs}mlp.Wi.{dense}", "2I D"),
+        Line(f"layers.{{i}}.outer.{dense}", f"{theirs}mlp.Wo.{dense}", "D I"),
     )
 
 
@@ -211,20 +210,20 @@ MODERNBERT = add(Architecture(
         Setting("layers", "num_hidden_layers", 22),
         Setting("width", "hidden_size", 768),
         Setting("heads", "num_attention_heads", 12),
-        Setting("inner", "intermediate_size", 1152),
-        Setting("longest", "max_position_embeddings", 8192),
-        Setting("activation", "hidden_activation", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
-        Setting("norm_epsilon", "norm_eps", 1e-5),
-        Setting("dropout", "embedding_dropout", 0.0),
-        Setting("dropout", "mlp_dropout", 0.0),
-        Setting("attention_dropout", "attention_dropout", 0.0),
-        Setting("deviation", "initializer_range", 0.02),
+        Setting("feed_forward.inner", "intermediate_size", 1152),
+        Setting("positions.max_length", "max_position_embeddings", 8192),
+        Setting("feed_forward.activation", "hidden_activation", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
+        Setting("norm.epsilon", "norm_eps", 1e-5),
+        Setting("dropout.hidden", "embedding_dropout", 0.0),
+        Setting("dropout.hidden", "mlp_dropout", 0.0),
+        Setting("dropout.attention", "attention_dropout", 0.0),
+        Setting("initial.std", "initializer_range", 0.02),
     ),
     fixed={
-        "norm": "pre", "positions": "rotary", "embedding_norm": True, "final_norm": True, "first_norm": False, "gated": True,
-        "norm_biases": False,
+        "norm": "pre", "positions": "rotary", "norm.embedding": True, "norm.final": True, "norm.first": False,
+        "norm.kind": "layer_without_biases", "feed_forward": "gated",
     },
-    assumed={"initial": "truncated", "residual_scaling": True, "position_deviation": None, "segments": 0},
+    assumed={"initial": "truncated", "initial.residual": "scaled", "initial.positions": None, "segments": 0},
     legal={
         "norm_bias": (False,), "classifier_bias": (False,), "decoder_bias": (True,), "classifier_activation": ("gelu",),
         "classifier_pooling": tuple(POOLING.values()),

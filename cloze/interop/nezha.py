@@ -19,7 +19,7 @@ def _settings() -> tuple[Setting, ...]:
     segments = Setting("segments", "type_vocab_size", 2, lambda rows: max(1, rows))
     return (
         *(segments if setting.ours == "segments" else setting for setting in shared),
-        Setting("relative_limit", "max_relative_position", 64),
+        Setting("positions.limit", "max_relative_position", 64),
     )
 
 

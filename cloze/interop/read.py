@@ -15,13 +15,15 @@ from torch import Tensor
 from cloze.bounds import DEEPEST
 from cloze.errors import CheckpointError, nearest
 from cloze.interop.architecture import ACTIVATIONS_BACK, ARCHITECTURES, Architecture, Setting
+from cloze.interop.arguments import derived, flat, nested
 from cloze.interop.export import DESCRIPTION, OWN_CHANGED, OWN_NETWORK, OWN_TABLES
 from cloze.interop.files import WEIGHTS, read_json, read_tensors, read_weights
 from cloze.interop.heads import own_names, read_heads
 from cloze.interop.mapping import to_ours
-from cloze.interop.model import Model, Table, complete
+from cloze.interop.model import Model, Table
 from cloze.interop.own import own_description
 from cloze.reading import Reading
+from cloze.renamed import translated
 from cloze.text.tokenizer import Tokenizer
 
 
@@ -108,14 +110,12 @@ def _model(
 ) -> tuple[Model, list[str]]:
     remarks: list[str] = []
     arguments = _arguments(folder, config, architecture)
-    if own is not None:
-        _require_whole(own["arguments"], architecture, folder / DESCRIPTION)
-    if own is not None and not _agrees(own["arguments"], config, architecture):
+    told = None if own is None else _told(own, architecture, folder / DESCRIPTION)
+    if told is not None and not _agrees(told, config, architecture):
         remarks.append(f"config.json was changed since cloze wrote {DESCRIPTION}; config.json is followed.")
         own = None
-    if own is not None:
-        arguments = complete(own["arguments"], architecture.part)
-        _require_numbers(arguments, architecture, folder / DESCRIPTION)
+        told = None
+    arguments = told or arguments
     tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
@@ -141,25 +141,26 @@ def _model(
     languages = () if own is None else tuple(own.get("languages", ()))
     changes, changed = ((), {}) if own is None else _changes(folder, own)
     model = Model(
-        arguments, order, network, heads, architecture.part, spare, beside, tables, languages, changes, changed
+        nested(arguments, architecture.part), order, network, heads, architecture.part, spare, beside, tables, languages,
+        changes, changed,
     )
     return model, remarks
 
 
-def _require_whole(arguments: Mapping[str, Any], architecture: Architecture, place: Path) -> None:
-    """Refuse a description that lacks a setting."""
-    full = complete(arguments, architecture.part)
-    missing = [setting.ours for setting in architecture.settings if setting.ours not in full]
-    if missing:
-        raise CheckpointError(f"{place}: says nothing of {missing[0]}; expected all settings of the network. Copy it again.")
-
-
-def _require_numbers(arguments: Mapping[str, Any], architecture: Architecture, place: Path) -> None:
-    """Refuse a mapping where a number is expected: only a dropout may be a schedule."""
+def _told(own: Mapping[str, Any], architecture: Architecture, place: Path) -> dict[str, Any]:
+    """The flat arguments of our own description; a `CheckpointError` for one that lacks some, or has a mapping for a number."""
+    try:
+        found = derived(flat(translated(architecture.part, own["arguments"]), architecture.part))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{place}: the network's arguments are damaged: {error}. Copy the file again.") from None
     for setting in architecture.settings:
-        value = arguments.get(setting.ours)
-        if isinstance(value, Mapping) and not setting.ours.endswith("dropout"):
+        value = found.get(setting.ours)
+        if setting.ours.partition(".")[0] == setting.ours and setting.ours not in found:
+            missing = f"{place}: says nothing of {setting.ours}; expected all settings of the network."
+            raise CheckpointError(f"{missing} Copy it again.")
+        if isinstance(value, Mapping) and ".dropout" not in f".{setting.ours}":
             raise CheckpointError(f"{place}: {setting.ours} is {dict(value)!r}; expected a number. Copy the file again.")
+    return found
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
@@ -187,18 +188,18 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
         raise CheckpointError(f"{place}: {error} This model cannot be imported.") from None
     if architecture.shifted:
         pad = config.get("pad_token_id", 1)
-        if not isinstance(pad, int) or pad < 0 or found["longest"] <= pad + 1:
+        if not isinstance(pad, int) or pad < 0 or found["positions.max_length"] <= pad + 1:
             raise CheckpointError(
-                f"{place}: pad_token_id is {pad!r}, and {architecture.title} counts its {found['longest']} positions from "
-                "there.\n"
+                f"{place}: pad_token_id is {pad!r}, and {architecture.title} counts its "
+                f"{found['positions.max_length']} positions from there.\n"
                 "  Copy the file again."
             )
-        found["longest"] -= pad + 1
+        found["positions.max_length"] -= pad + 1
     if not found.get("head_width") and found["width"] % found["heads"]:
         raise CheckpointError(
             f"{place}: {found['heads']} attention heads do not divide the width {found['width']}. Copy the file again."
         )
-    return complete(found, architecture.part)
+    return derived(flat(nested(found, architecture.part), architecture.part))
 
 
 def _sound(value: Any, example: Any) -> bool:
@@ -215,15 +216,16 @@ def _sound(value: Any, example: Any) -> bool:
 
 def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architecture: Architecture) -> bool:
     """Whether config.json still says what these arguments say."""
-    full = complete(arguments, architecture.part)
     shift = config.get("pad_token_id", 1) + 1 if architecture.shifted else 0
     for setting in architecture.settings:
-        if isinstance(full[setting.ours], Mapping) and setting.is_number:  # a schedule, which config.json cannot say
+        if setting.ours not in arguments:  # of a part that the network does not have
             continue
-        value = setting.there(full[setting.ours])
-        if config.get(setting.theirs, setting.default) != (value + shift if setting.ours == "longest" else value):
+        if isinstance(arguments[setting.ours], Mapping) and setting.is_number:  # a schedule, which config.json cannot say
+            continue
+        value = setting.there(arguments[setting.ours])
+        if config.get(setting.theirs, setting.default) != (value + shift if setting.ours == "positions.max_length" else value):
             return False
-    written = architecture.keys(full, architecture.orders[0])
+    written = architecture.keys(arguments, architecture.orders[0])
     return dict(architecture.read({**written, **config})) == dict(architecture.read(written))
 
 
@@ -313,7 +315,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
     beside, tables = _beside(folder, own)
     changes, changed = _changes(folder, own)
     model = Model(
-        arguments=own["arguments"],
+        arguments=translated(own["part"], own["arguments"]),
         order=own["order"],
         network=read_tensors(folder / OWN_NETWORK),
         heads=own_names({}, own, folder),

@@ -52,8 +52,9 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
         _put_heads(recipe, imported.model.heads)
         if not arguments.get("inputs"):
             _without_languages(recipe)
-    if arguments.get("longest"):
-        _shorten(recipe, int(arguments["longest"]))
+    length = imported.model.flat.get("positions.max_length") or arguments.get("max_length")
+    if length:
+        _shorten(recipe, int(length))
     return recipe
 
 
@@ -69,7 +70,9 @@ def _text(tokenizer: Tokenizer) -> dict[str, Any]:
 def _generator(discriminator: Mapping[str, Any]) -> dict[str, Any]:
     """A quarter of the width in heads of 64, sharing the embeddings and so their width (ELECTRA §3.2)."""
     width = max(1, discriminator["width"] // 4 // 64) * 64
-    return {**discriminator, "width": width, "heads": width // 64, "inner": 4 * width}
+    ((maps, own),) = discriminator["feed_forward"].items()
+    narrow = {"width": width, "heads": width // 64, "feed_forward": {maps: {**own, "inner": 4 * width}}}
+    return {**discriminator, **narrow}
 
 
 def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
@@ -107,11 +110,11 @@ def _without_languages(recipe: dict[str, Any]) -> None:
         passages.pop("languages", None)
 
 
-def _shorten(recipe: dict[str, Any], longest: int) -> None:
+def _shorten(recipe: dict[str, Any], most: int) -> None:
     """No length beyond the model's positions."""
     passages = recipe.get("corpus", {}).get("passages")
     if isinstance(passages, dict) and "length" in passages:
-        passages["length"] = min(passages["length"], longest)
+        passages["length"] = min(passages["length"], most)
     for phase in recipe.get("schedule", []):
         if "length" in phase.get("set", {}):
-            phase["set"]["length"] = min(phase["set"]["length"], longest)
+            phase["set"]["length"] = min(phase["set"]["length"], most)

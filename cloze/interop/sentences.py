@@ -38,4 +38,5 @@ def write_sentences(stage: Path, model: Model) -> None:
         "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False, "pooling_mode_max_tokens": False,
         "pooling_mode_mean_sqrt_len_tokens": False,
     })  # fmt: skip
-    write_json(stage / "sentence_bert_config.json", {"max_seq_length": model.arguments.get("longest"), "do_lower_case": False})
+    length = model.flat.get("positions.max_length")
+    write_json(stage / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})

@@ -17,7 +17,7 @@ def counts(arguments: Mapping[str, Any]) -> dict[str, int]:
 def sizes(arguments: Mapping[str, Any]) -> dict[str, int]:
     """H heads, W the width of all of them, R buckets."""
     heads = arguments["heads"]
-    return {"H": heads, "W": heads * arguments["head_width"], "R": arguments["buckets"]}
+    return {"H": heads, "W": heads * arguments["head_width"], "R": arguments.get("positions.buckets", 0)}
 
 
 def attention(ours: str, theirs: str, names: tuple[str, str, str, str], ending: str) -> tuple[Line, Line]:

@@ -27,12 +27,15 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"feed_forward_proj is {kind!r}; cloze knows {', '.join(ACTIVATIONS_BACK)}, with gated- or without.")
     activation = "gelu_tanh" if kind == "gated-gelu" else ACTIVATIONS_BACK[name]
     rate = config.get("dropout_rate", 0.1)
-    return {"gated": gated, "activation": activation, "attention_dropout": rate, "inner_dropout": rate}
+    return {
+        "feed_forward": "gated" if gated else "plain", "feed_forward.activation": activation, "dropout.attention": rate,
+        "dropout.inner": rate,
+    }
 
 
 def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
-    kind = ACTIVATIONS[arguments["activation"]]
-    if arguments["gated"]:
+    kind = ACTIVATIONS[arguments["feed_forward.activation"]]
+    if arguments["feed_forward"] == "gated":
         kind = {"gelu_new": "gated-gelu", "gelu": "gated-gelu_python"}.get(kind, f"gated-{kind}")
     return {"feed_forward_proj": kind, "is_encoder_decoder": True}
 
@@ -50,7 +53,7 @@ def _further(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
     lines: list[Line] = []
     for stack, letter, place in (("encoder", "i", 1), ("decoder", "j", 2)):
         ours, theirs = f"{stack}.layers.{{{letter}}}.", f"{stack}.block.{{{letter}}}.layer.{place}.DenseReluDense."
-        if arguments["gated"]:
+        if arguments["feed_forward"] == "gated":
             lines.append(Line(ours + "inner.weight", theirs + "wi_0.weight", "I D"))
             lines.append(Line(ours + "gate.weight", theirs + "wi_1.weight", "I D"))
         else:
@@ -106,20 +109,21 @@ T5 = add(Architecture(
         Setting("width", "d_model", 512),
         Setting("heads", "num_heads", 8),
         Setting("head_width", "d_kv", 64),
-        Setting("inner", "d_ff", 2048),
-        Setting("buckets", "relative_attention_num_buckets", 32),
-        Setting("farthest", "relative_attention_max_distance", 128),
-        Setting("norm_epsilon", "layer_norm_epsilon", 1e-6),
-        Setting("dropout", "dropout_rate", 0.1),
+        Setting("feed_forward.inner", "d_ff", 2048),
+        Setting("positions.buckets", "relative_attention_num_buckets", 32),
+        Setting("positions.farthest", "relative_attention_max_distance", 128),
+        Setting("norm.epsilon", "layer_norm_epsilon", 1e-6),
+        Setting("dropout.hidden", "dropout_rate", 0.1),
     ),
     read=_read,
     write=_write,
     ties=_ties,
     fixed={
-        "norm": "pre", "normalisation": "rms", "embedding_norm": False, "final_norm": True, "positions": "buckets",
-        "biases": False, "scale_scores": False, "scale_embeddings": False, "share_positions": False,
+        "norm": "pre", "norm.kind": "rms", "norm.embedding": False, "norm.final": True, "norm.first": True,
+        "positions": "buckets", "attention.biases": False, "attention.scaled": False, "feed_forward.biases": False,
+        "scale_embeddings": False,
     },
-    assumed={"initial": "t5", "deviation": 0.02, "dropout_mask": "position"},
+    assumed={"initial": "t5", "dropout.mask": "position"},
     legal={"is_encoder_decoder": (True,)},
     base="",
     body=_body(),
@@ -135,7 +139,7 @@ T5 = add(Architecture(
     ),
     tokenizer_class="T5Tokenizer",
     reading=Reading("{A} [EOS]", "{A} [EOS] {B} [EOS]", "last", start="[PAD]"),
-    recipe=lambda model: "t5-v1.1-base" if model.arguments["gated"] else "t5-base",
+    recipe=lambda model: "t5-v1.1-base" if model.flat["feed_forward"] == "gated" else "t5-base",
     tokens={"eos_token_id": ("[EOS]", "[SEP]"), "decoder_start_token_id": ("[PAD]",)},
     generates=True,
 ))

@@ -38,9 +38,9 @@ class WithFrequencies(Move):
 
 def _adaptive(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
-    if list(head.argument("cutoffs") or ()) != list(arguments["cutoffs"]):
+    if list(head.argument("cutoffs") or ()) != list(arguments["embedding.cutoffs"]):
         wrong.append(
-            f"its cutoffs are {list(head.argument('cutoffs') or ())}, the network's {list(arguments['cutoffs'])}; "
+            f"its cutoffs are {list(head.argument('cutoffs') or ())}, the network's {list(arguments['embedding.cutoffs'])}; "
             "transformers has one list for both"
         )
     if not head.argument("tie"):
@@ -54,7 +54,7 @@ def _plain(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
     if head.argument("transform") or not head.argument("tie") or "head.bias" not in head.state:
         wrong.append("transformers' Transformer-XL projects straight onto the tied vocabulary, with a bias")
-    if arguments["cutoffs"]:
+    if arguments["embedding.cutoffs"]:
         wrong.append("the network has cutoffs, and transformers' head would then be adaptive")
     return wrong
 
@@ -90,25 +90,25 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"div_val is {divide!r}; cloze exchanges Transformer-XL with undivided embeddings, div_val 1.")
     if config.get("d_embed", 1024) != config.get("d_model", 1024):
         raise ValueError("d_embed differs from d_model; cloze exchanges Transformer-XL without projected embeddings.")
-    clamp = config.get("clamp_len", 1000)
+    clamp, memory = config.get("clamp_len", 1000), config.get("mem_len", 1600)
     return {
-        "cutoffs": list(cutoffs),
-        "memory": config.get("mem_len", 1600),
-        "clamp": clamp if clamp > 0 else None,
-        "same_length": bool(config.get("same_length", True)) and config.get("mem_len", 1600) > 0,
-        "untie": bool(config.get("untie_r", True)),
+        "embedding.cutoffs": list(cutoffs),
+        "memory.size": memory or None,
+        "memory.same_length": bool(config.get("same_length", True)) if memory else None,
+        "positions.clamp": clamp if clamp > 0 else None,
+        "positions.untie": bool(config.get("untie_r", True)),
     }
 
 
 def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
     return {
-        "cutoffs": list(arguments["cutoffs"]),
-        "div_val": arguments["divide"],
-        "d_embed": arguments["embedding_width"],
-        "mem_len": arguments["memory"],
-        "clamp_len": arguments["clamp"] or -1,
-        "same_length": arguments["same_length"],
-        "untie_r": arguments["untie"],
+        "cutoffs": list(arguments["embedding.cutoffs"]),
+        "div_val": arguments["embedding.divide"],
+        "d_embed": arguments["embedding.width"],
+        "mem_len": arguments.get("memory.size", 0),
+        "clamp_len": arguments["positions.clamp"] or -1,
+        "same_length": arguments.get("memory.same_length", False),
+        "untie_r": arguments["positions.untie"],
         "pre_lnorm": False,
         "proj_share_all_but_first": True,
     }
@@ -116,13 +116,13 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
 
 def _against(arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
-    if arguments["divide"] != 1 or arguments["embedding_width"] != arguments["width"]:
+    if arguments["embedding.divide"] != 1 or arguments["embedding.width"] != arguments["width"]:
         wrong.append("its embedding is divided or projected, which cloze does not exchange")
     return wrong
 
 
 def _biases(arguments: Mapping[str, Any]) -> tuple[Line, ...]:
-    if arguments["untie"]:
+    if arguments["positions.untie"]:
         return (
             Line("layers.{i}.attention.content_bias", _ATTENTION + "r_w_bias", "N K"),
             Line("layers.{i}.attention.distance_bias", _ATTENTION + "r_r_bias", "N K"),
@@ -146,14 +146,14 @@ TRANSFO_XL = add(Architecture(
         Setting("width", "d_model", 1024),
         Setting("heads", "n_head", 16),
         Setting("head_width", "d_head", 64),
-        Setting("inner", "d_inner", 4096),
+        Setting("feed_forward.inner", "d_inner", 4096),
         Setting("norm_epsilon", "layer_norm_epsilon", 1e-5),
-        Setting("dropout", "dropout", 0.1),
-        Setting("attention_dropout", "dropatt", 0.0),
-        Setting("deviation", "init_std", 0.02),
+        Setting("dropout.hidden", "dropout", 0.1),
+        Setting("dropout.attention", "dropatt", 0.0),
+        Setting("init_std", "init_std", 0.02),
     ),
-    fixed={"activation": "relu"},
-    assumed={"reuse": 0, "divide": 1, "embedding_width": None},
+    fixed={"feed_forward.activation": "relu"},
+    assumed={"memory.reuse": 0, "embedding.divide": 1, "embedding.width": None},
     legal={"pre_lnorm": (False,), "attn_type": (0,), "proj_share_all_but_first": (True,)},
     base="transformer.",
     body=(
@@ -187,6 +187,6 @@ TRANSFO_XL = add(Architecture(
     tokens={"bos_token_id": ("[BOS]", "[CLS]"), "eos_token_id": ("[EOS]", "[SEP]")},
     sizes=lambda arguments: {
         "N": arguments["heads"], "K": arguments["head_width"], "W": arguments["heads"] * arguments["head_width"],
-        "Q": len(arguments["cutoffs"]),
+        "Q": len(arguments["embedding.cutoffs"]),
     },
 ))

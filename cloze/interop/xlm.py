@@ -72,8 +72,8 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(languages, int) or languages < 1:
         raise ValueError(f"n_langs is {languages!r}; expected the number of languages.")
     return {
-        "inner": 4 * config.get("emb_dim", 2048),
-        "activation": "gelu" if config.get("gelu_activation", True) else "relu",
+        "feed_forward.inner": 4 * config.get("emb_dim", 2048),
+        "feed_forward.activation": "gelu" if config.get("gelu_activation", True) else "relu",
         "positions": "sinusoid" if config.get("sinusoidal_embeddings", False) else "learned",
         "inputs": {"language": languages} if languages > 1 else None,
     }
@@ -82,7 +82,7 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
 def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
     return {
         "emb_dim": arguments["width"],
-        "gelu_activation": arguments["activation"] == "gelu",
+        "gelu_activation": arguments["feed_forward.activation"] == "gelu",
         "sinusoidal_embeddings": arguments["positions"] == "sinusoid",
         "causal": order == "left_to_right",
         "n_langs": _languages(arguments) or 1,
@@ -104,10 +104,10 @@ def recipe_of(model: Model, single: str) -> str:
 
 def _against(arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
-    if arguments["inner"] != 4 * arguments["width"]:
-        wrong.append(f"inner is {arguments['inner']}, transformers' XLM has four times the width, {4 * arguments['width']}")
-    if arguments["activation"] not in ("gelu", "relu"):
-        wrong.append(f"activation is {arguments['activation']!r}, transformers' XLM has 'gelu' (erf) or 'relu'")
+    if arguments["feed_forward.inner"] != 4 * arguments["width"]:
+        wrong.append(f"inner is {arguments['feed_forward.inner']}, transformers' XLM has four times the width, {4 * arguments['width']}")
+    if arguments["feed_forward.activation"] not in ("gelu", "relu"):
+        wrong.append(f"activation is {arguments['feed_forward.activation']!r}, transformers' XLM has 'gelu' (erf) or 'relu'")
     if arguments["positions"] not in ("learned", "sinusoid"):
         wrong.append(f"positions is {arguments['positions']!r}, transformers' XLM has 'learned' or 'sinusoid'")
     inputs = arguments["inputs"]
@@ -135,14 +135,14 @@ XLM = add(Architecture(
         Setting("layers", "n_layers", 12),
         Setting("width", "emb_dim", 2048),
         Setting("heads", "n_heads", 16),
-        Setting("longest", "max_position_embeddings", 512),
-        Setting("norm_epsilon", "layer_norm_eps", 1e-12),
-        Setting("dropout", "dropout", 0.1),
-        Setting("attention_dropout", "attention_dropout", 0.1),
-        Setting("deviation", "init_std", 0.02),
+        Setting("positions.max_length", "max_position_embeddings", 512),
+        Setting("norm.epsilon", "layer_norm_eps", 1e-12),
+        Setting("dropout.hidden", "dropout", 0.1),
+        Setting("dropout.attention", "attention_dropout", 0.1),
+        Setting("initial.std", "init_std", 0.02),
     ),
-    fixed={"norm": "post", "embedding_norm": True, "final_norm": False, "silence_padding": True},
-    assumed={"initial": "uniform", "residual_scaling": False, "position_deviation": None, "segments": 0},
+    fixed={"norm": "post", "norm.embedding": True, "norm.final": False},
+    assumed={"initial": "uniform", "initial.residual": "as_drawn", "initial.positions": None, "segments": 0},
     legal={"asm": (False,), "is_encoder": (True,)},
     base="transformer.",
     body=(

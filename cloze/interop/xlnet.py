@@ -100,14 +100,14 @@ CHOOSER = replace(
 
 def _read(config: Mapping[str, Any]) -> dict[str, Any]:
     width, heads = config.get("d_model", 1024), config.get("n_head", 16)
-    clamp = config.get("clamp_len", -1)
+    clamp, memory = config.get("clamp_len", -1), config.get("mem_len") or None
     if not isinstance(clamp, int):
         raise ValueError(f"clamp_len is {clamp!r}; expected a number of tokens, or -1 for none.")
     return {
         "head_width": width // heads,
-        "memory": config.get("mem_len") or 0,
-        "reuse": config.get("reuse_len") or 0,
-        "clamp": clamp if clamp > 0 else None,
+        "memory.size": memory,
+        "memory.reuse": None if memory is None else config.get("reuse_len") or 0,
+        "positions.clamp": clamp if clamp > 0 else None,
     }
 
 
@@ -116,9 +116,9 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
         "d_model": arguments["width"],
         "n_head": arguments["heads"],
         "d_head": arguments["head_width"],
-        "mem_len": arguments["memory"] or None,
-        "reuse_len": arguments["reuse"] or None,
-        "clamp_len": arguments["clamp"] or -1,
+        "mem_len": arguments.get("memory.size"),
+        "reuse_len": arguments.get("memory.reuse") or None,
+        "clamp_len": arguments["positions.clamp"] or -1,
         "untie_r": True,
         "attn_type": "bi",
         "summary_type": "last",
@@ -141,14 +141,14 @@ XLNET = add(Architecture(
         Setting("layers", "n_layer", 24),
         Setting("width", "d_model", 1024),
         Setting("heads", "n_head", 16),
-        Setting("inner", "d_inner", 4096),
-        Setting("activation", "ff_activation", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
+        Setting("feed_forward.inner", "d_inner", 4096),
+        Setting("feed_forward.activation", "ff_activation", "gelu", ACTIVATIONS.__getitem__, ACTIVATIONS_BACK.__getitem__),
         Setting("norm_epsilon", "layer_norm_eps", 1e-12),
-        Setting("dropout", "dropout", 0.1),
-        Setting("deviation", "initializer_range", 0.02),
+        Setting("dropout.hidden", "dropout", 0.1),
+        Setting("init_std", "initializer_range", 0.02),
     ),
-    fixed={"untie": True, "relative_segments": True},
-    assumed={"attention_dropout": None},
+    fixed={"positions.untie": True, "relative_segments": True},
+    assumed={"dropout.attention": None},
     legal={"attn_type": ("bi",), "same_length": (False,), "untie_r": (True,)},
     base="transformer.",
     body=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cloze.bounds import BelowOne, Depth, Natural, Positive, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.around import after_layer
-from cloze.networks.blocks.characters import CharacterTable
+from cloze.networks.blocks.characters import Characters, CharacterTable
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
@@ -22,12 +22,7 @@ from cloze.networks.clock import Clock
 from cloze.networks.cost import shown
 from cloze.networks.lstm import WordInputs
 from cloze.networks.network import StateKind, reading_states
-from cloze.registry import Given, Part, register
-
-if TYPE_CHECKING:
-    CharactersPart = Any
-else:
-    CharactersPart = Part["characters"]
+from cloze.registry import Given, PartMark, register
 
 
 class BothWays(nn.Module):
@@ -64,11 +59,11 @@ class BothWays(nn.Module):
 class BiLSTM(nn.Module):
     """A forward and a backward LSTM over one input, `layers` deep, that do not see each other (Peters et al., 2018, §3).
 
-    Words are read by their `characters`, so that none is unknown, or from a table. Each direction has cells of `inner` numbers
-    projected to `direction_width`, half of `width`; cells and projections are bound by `cell_clip` and `projection_clip`. With
-    `skip` a layer's input is added to its output, but for the first layer. `dropout` falls on every layer's input and on the last
-    output; it stands outside the skip, whose path carries the dropped input, as in the authors' code (allenai/bilm-tf,
-    `bilm/training.py`).
+    Words are read by their characters (`embedding`), so that none is unknown, or from a table. Each direction has cells of
+    `inner` numbers projected to `direction_width`, half of `width`; cells and projections are bound by `cell_clip` and
+    `projection_clip`. With `skip` a layer's input is added to its output, but for the first layer. `dropout` falls on every
+    layer's input and on the last output; it stands outside the skip, whose path carries the dropped input, as in the authors'
+    code (allenai/bilm-tf, `bilm/training.py`).
 
     `forward_hidden` has read a row up to a token, `backward_hidden` from its end down to it: each predicts what comes next in its
     own direction. `hidden` is both side by side; `layers` all of them, layer 0 the words themselves, twice.
@@ -118,7 +113,7 @@ class BiLSTM(nn.Module):
         forget_bias: float = 1.0,
         dropout: BelowOne = 0.1,
         reuse: Natural = 0,
-        characters: CharactersPart = None,
+        embedding: Annotated[Characters | None, PartMark("embedding")] = None,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:
@@ -131,8 +126,8 @@ class BiLSTM(nn.Module):
         self.width, self.direction_width, self.inner = width, width // 2, inner or width // 2
         self.widths = {"forward_hidden": self.direction_width, "backward_hidden": self.direction_width}
         self.skip, self.reuse, self.vocab_size, self.clock = skip, reuse, vocab_size, clock
-        table = None if characters is not None else nn.Embedding(vocab_size, self.direction_width)
-        read = None if characters is None else CharacterTable(characters, self.direction_width)
+        table = None if embedding is not None else nn.Embedding(vocab_size, self.direction_width)
+        read = None if embedding is None else CharacterTable(embedding, self.direction_width)
         self.embeddings = WordInputs(table, read, WordDropout(0.0, clock))
         projection = None if self.inner == self.direction_width else self.direction_width
         self.layers: Sequence[BothWays] = nn.ModuleList(  # type: ignore[assignment]
@@ -148,7 +143,7 @@ class BiLSTM(nn.Module):
         })
         self.needs = frozenset({"tokens"})
         self.takes = frozenset({"tokens", "block", "restarts", "reversed", "summaries"})
-        self.takes |= frozenset() if characters is None else {"characters"}
+        self.takes |= frozenset() if embedding is None else {"characters"}
         self.gives: Mapping[str, StateKind] = {
             "hidden": StateKind("B L D", "order"),
             "forward_hidden": StateKind("B L D", "left_to_right"),

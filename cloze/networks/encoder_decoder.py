@@ -6,23 +6,24 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, NonNegative, Positive, Width
+from cloze.bounds import BelowOne, Depth, Width
+from cloze.networks import choices
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
 from cloze.networks.blocks.buckets import Bias, Buckets
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import residual_dtype
-from cloze.networks.blocks.feed_forward import Activation, FeedForward, GatedFeedForward
-from cloze.networks.blocks.initial import draw, initialise
+from cloze.networks.blocks.feed_forward import FeedForward, GatedFeedForward
+from cloze.networks.blocks.initial import draw, initialise, initialise_apart
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.locked import LockedDropout
-from cloze.networks.blocks.norm import Normalisation, make_norm
+from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.norm_place import Post, Pre
 from cloze.networks.blocks.projections import Across, Stacked
 from cloze.networks.blocks.relation import NONE
@@ -34,7 +35,12 @@ from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, Shown, shown
 from cloze.networks.fast.switch import near
 from cloze.networks.network import ATTENTION_STATES, StateKind
-from cloze.registry import Given, register
+from cloze.registry import Given, PartMark, register
+
+PositionKinds = Annotated[
+    choices.Learned | choices.Sinusoid | choices.DistanceBuckets | choices.NoPositions, PartMark("positions")
+]
+Initials = Annotated[choices.Truncated | choices.Normal | choices.T5Initial, PartMark("initial")]
 
 
 class SequenceCache(Cache):
@@ -85,10 +91,10 @@ class Coder(nn.Module):
         self.embedding_dropout, self.final_dropout = dropout
         self.around = nn.ModuleList()  # objects that every pass calls
 
-    def begin(self, x: Tensor, position_ids: Tensor | None, past: int, table: nn.Module | None) -> Tensor:
+    def begin(self, x: Tensor, position_ids: Tensor | None, past: int) -> Tensor:
         """Token vectors (B, L, D) as the first layer reads them."""
-        if table is not None:
-            weight = table.weight
+        if self.positions is not None:
+            weight = self.positions.weight
             assert isinstance(weight, Tensor)
             x = x + (weight[past : past + x.shape[1]] if position_ids is None else F.embedding(position_ids, weight))
         return self.embedding_dropout(residual_dtype(x if self.embedding_norm is None else self.embedding_norm(x)))
@@ -107,15 +113,12 @@ class Coder(nn.Module):
 class EncoderDecoder(nn.Module):
     """An encoder over `tokens`, a decoder over `decoder_tokens` that reads it (Vaswani et al., 2017, §3).
 
-    BART (Lewis et al., 2020, §2): `norm: post`, learned positions, a norm of the embeddings. T5 (Raffel et al., 2020, §2.1):
-    `norm: pre`, `normalisation: rms`, `positions: buckets`, no biases, scores not scaled, `initial: t5`; v1.1 is gated.
-    MASS (Song et al., 2019): as BART with `scale_embeddings`, or with `inputs: {language: …}`, `crossing` and
-    `decoder_position_ids`. Token table and further tables are shared by both stacks, the table of positions with
-    `share_positions`. The decoder runs from left to right; `order` is the encoder's. Further ids of the decoder are those of
-    the row's first token; the row's first token can never be hidden by `crossing`, so that there is always one to read.
-    `longest` is that of tables of positions, 512 if not given. `final_norm` is followed by dropout as in T5, `inner_dropout`
-    acts between the two maps of a layer. `dropout_mask: row` drops the same numbers at all positions of a row, and the same keys
-    for all queries (T5's noise shapes in Mesh TensorFlow).
+    BART (Lewis et al., 2020, §2): norms behind, learned positions. T5 (Raffel et al., 2020, §2.1): `norm: {pre: {kind: rms}}`,
+    `positions: buckets`, no biases, scores not scaled, `initial: t5`; the feed-forward of v1.1 is gated. MASS (Song et al.,
+    2019): as BART with `scale_embeddings`, or with `inputs: {language: …}`, `crossing` and `decoder_position_ids`. Token table
+    and further tables are shared by both stacks. The decoder runs from left to right; `order` is the encoder's. Further ids of
+    the decoder are those of the row's first token; the row's first token can never be hidden by `crossing`, so that there is
+    always one to read. A final norm is followed by dropout as in T5.
 
     >>> network = EncoderDecoder(layers=1, width=8, heads=2, vocab_size=10, clock=Clock()).eval()
     >>> source, target = torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 3, dtype=torch.long)
@@ -144,79 +147,59 @@ class EncoderDecoder(nn.Module):
         heads: Width,
         decoder_layers: Depth | None = None,
         head_width: Width | None = None,
-        inner: Width | None = None,
-        norm: Literal["post", "pre"] = "post",
-        normalisation: Normalisation = "layer",
-        norm_epsilon: Positive = 1e-5,
-        embedding_norm: bool | None = None,
-        final_norm: bool | None = None,
-        positions: Literal["learned", "sinusoid", "buckets", "none"] = "learned",
-        longest: Count | None = None,
-        share_positions: bool = False,
-        buckets: Count = 32,
-        farthest: Count = 128,
+        attention: choices.ScaledAttention = choices.ScaledAttention(),
+        feed_forward: choices.FeedForwards = choices.FeedForward(),
+        norm: choices.Norms = choices.Post(),
+        positions: PositionKinds = choices.Learned(),
         inputs: dict[str, int] | None = None,
-        activation: Activation = "gelu",
-        gated: bool = False,
-        biases: bool = True,
-        scale_scores: bool = True,
         scale_embeddings: bool = False,
-        dropout: BelowOne = 0.1,
-        attention_dropout: BelowOne | None = None,
-        inner_dropout: BelowOne = 0.0,
-        dropout_mask: Literal["position", "row"] = "position",
-        initial: Literal["truncated", "normal", "t5"] = "truncated",
-        deviation: NonNegative = 0.02,
+        dropout: BelowOne | choices.SequenceDropouts = 0.1,
+        initial: Initials = choices.Truncated(),
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:
         super().__init__()
-        self.width, self.heads, self.inner = width, heads, inner or 4 * width
+        self.width, self.heads, self.inner = width, heads, feed_forward.inner or 4 * width
         self.head_width = head_width or width // heads
         if head_width is None and width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
-        rows = longest or 512
-        self.longest = rows if positions in ("learned", "sinusoid") else None
-        self.clock = clock
-        self.initial, self.deviation = initial, deviation
-        first = norm == "post" if embedding_norm is None else embedding_norm
-        final = norm == "pre" if final_norm is None else final_norm
+        self.max_length = positions.max_length if isinstance(positions, choices.Learned | choices.Sinusoid) else None
+        self.clock, self.initial = clock, initial
+        rates = dropout if isinstance(dropout, choices.SequenceDropouts) else choices.SequenceDropouts(hidden=dropout)
         scale = math.sqrt(width) if scale_embeddings else 1.0
         self.embeddings = Tables(vocab_size=vocab_size, width=width, inputs=inputs or {}, scale=scale)
+        kind = LockedDropout if rates.mask == "row" else Dropout
+        feed = GatedFeedForward if isinstance(feed_forward, choices.GatedFeedForward) else FeedForward
 
-        kind = LockedDropout if dropout_mask == "row" else Dropout
-
-        attending = dropout if attention_dropout is None else attention_dropout
-        feed = GatedFeedForward if gated else FeedForward
-
-        def attention(projections: Stacked | Across) -> Attention:
+        def attending(projections: Stacked | Across) -> Attention:
             return Attention(
-                width=width, heads=heads, head_width=self.head_width, projections=projections, bias=biases,
-                scale=None if scale_scores else 1.0, dropout=kind(attending, clock),
+                width=width, heads=heads, head_width=self.head_width, projections=projections, bias=attention.biases,
+                scale=None if attention.scaled else 1.0, dropout=kind(rates.of_attention, clock),
             )
 
         def table() -> nn.Module | None:
-            if positions == "learned":
-                return nn.Embedding(rows, width)
-            return FixedTable(rows, width) if positions == "sinusoid" else None
+            if isinstance(positions, choices.Learned):
+                return nn.Embedding(positions.max_length, width)
+            return FixedTable(positions.max_length, width) if isinstance(positions, choices.Sinusoid) else None
 
         def stack(number: int, across: bool) -> Coder:
             return Coder(
                 [
                     Layer(
-                        width=width, place=Pre() if norm == "pre" else Post(), attention=attention(Stacked()),
-                        crossing=attention(Across()) if across else None, feed_forward=feed(self.inner, activation, biases),
-                        norm=lambda: make_norm(normalisation, width, norm_epsilon), dropout=lambda: kind(dropout, clock),
-                        active_dropout=kind(inner_dropout, clock),
+                        width=width, place=Pre() if isinstance(norm, choices.Pre) else Post(), attention=attending(Stacked()),
+                        crossing=attending(Across()) if across else None,
+                        feed_forward=feed(self.inner, feed_forward.activation, feed_forward.biases),
+                        norm=lambda: make_norm(norm.kind, width, norm.epsilon), dropout=lambda: kind(rates.hidden, clock),
+                        active_dropout=kind(rates.inner, clock), first_norm=layer > 0 or norm.first,
                     )
-                    for _ in range(number)
+                    for layer in range(number)
                 ],
-                positions=None if across and share_positions else table(),
-                buckets=Buckets(heads=heads, both=not across, buckets=buckets, farthest=farthest)
-                if positions == "buckets" else None,
-                embedding_norm=make_norm(normalisation, width, norm_epsilon) if first else None,
-                norm=make_norm(normalisation, width, norm_epsilon) if final else None,
-                dropout=(kind(dropout, clock), kind(dropout, clock)),
+                positions=table(),
+                buckets=Buckets(heads=heads, both=not across, buckets=positions.buckets, farthest=positions.farthest)
+                if isinstance(positions, choices.DistanceBuckets) else None,
+                embedding_norm=make_norm(norm.kind, width, norm.epsilon) if norm.embedding else None,
+                norm=make_norm(norm.kind, width, norm.epsilon) if norm.final else None,
+                dropout=(kind(rates.hidden, clock), kind(rates.hidden, clock)),
             )  # fmt: skip
 
         self.encoder = stack(layers, across=False)
@@ -253,9 +236,14 @@ class EncoderDecoder(nn.Module):
 
     def reset_parameters(self) -> None:
         """Redraw every weight from torch's generator; gains are one, biases zero."""
-        initialise(self, "truncated" if self.initial == "truncated" else "normal", self.deviation)
-        if self.initial == "t5":
+        if isinstance(self.initial, choices.T5Initial):
+            initialise(self, choices.Normal())
             initialise_t5(self)
+            return
+        initialise(self, self.initial)
+        stacks = (self.encoder, self.decoder)
+        inward = [[_inward(layer) for layer in stack.layers] for stack in stacks]
+        initialise_apart(self.initial, [stack.positions for stack in stacks], inward)
 
     def forward(
         self,
@@ -330,7 +318,7 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The encoder's states (B, L, D), and of its `layers` and its attention what is wanted."""
         coder, length = self.encoder, vectors.shape[1]
-        x = coder.begin(vectors, position_ids, 0, coder.positions)
+        x = coder.begin(vectors, position_ids, 0)
         seed_kernels(coder.layers, self.clock, x.device)
         seen = visibility(order, block, length=length, past=0, device=x.device)
         rows, record = _real(block, x, None), Record.of(want)
@@ -357,7 +345,7 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The decoder's states, (B, T, D), and of its attention what is wanted."""
         coder, past, length = self.decoder, (cache.length if cache is not None else 0), vectors.shape[1]
-        x = coder.begin(vectors, position_ids, past, self.encoder.positions if coder.positions is None else coder.positions)
+        x = coder.begin(vectors, position_ids, past)
         seed_kernels(coder.layers, self.clock, x.device)
         seen = visibility("left_to_right", block, length=length, past=past, device=x.device)
         rows, own, across = _real(block, x, cache), Record.of(want, "decoder_"), Record.of(want, "crossing_")
@@ -392,6 +380,12 @@ class EncoderDecoder(nn.Module):
             found += len(self.decoder.layers) * (target.tokens * reads + source.tokens * 2 * self.width * inside)
         return TRAINED * found
 
+
+
+def _inward(layer: Layer) -> list[Tensor]:
+    """The weights of the maps whose output is added to the residual stream."""
+    attentions = [layer.attention, *([] if layer.crossing is None else [layer.crossing])]
+    return [*(attention.out.weight for attention in attentions), layer.outer.weight]
 
 
 def initialise_t5(network: EncoderDecoder) -> None:

@@ -15,6 +15,7 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.initial import initialise
 from cloze.networks.blocks.stack import Cache
+from cloze.networks.choices import Normal
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
 from cloze.networks.network import StateKind
@@ -62,7 +63,7 @@ class Window(nn.Module):
         width: Width,
         direct: bool = False,
         dropout: BelowOne = 0.0,
-        deviation: NonNegative = 0.1,
+        init_std: NonNegative = 0.1,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:
@@ -75,12 +76,11 @@ class Window(nn.Module):
         self.before = before
         self.width = width + (before * embedding_width if direct else 0)
         self.direct = direct
-        self.deviation = deviation
         self.attention_band = before  # a token sees its neighbourhood alone
         self.embeddings = nn.Embedding(vocab_size, embedding_width)
         self.inner = nn.Linear(before * embedding_width, width) if width else None
         self.dropout = Dropout(dropout, clock)
-        initialise(self, "normal", deviation)
+        initialise(self, Normal(std=init_std))
         name_dropouts(self)
 
     @property

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Depth, Natural, NonNegative, Width
+from cloze.bounds import Depth, Natural, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.blocks.around import after_layer
+from cloze.networks.blocks.characters import Characters
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.locked import LockedDropout, WordDropout
 from cloze.networks.blocks.lstm import LSTMLayer
 from cloze.networks.blocks.noise import Noise
 from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of, recall_states, remember_states
+from cloze.networks.choices import RecurrentDropouts
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps, shown
 from cloze.networks.network import StateKind, last_positions, reading_states, require_order
-from cloze.registry import Given, Part, register
-
-if TYPE_CHECKING:
-    CharactersPart = Any
-else:
-    CharactersPart = Part["characters"]
+from cloze.registry import Given, PartMark, register
 
 
 class StateCache:
@@ -61,15 +58,12 @@ class LSTM(nn.Module):
     """`layers` layers of LSTM from left to right, whose state goes on from row to row of a lane (`streams`).
 
     AWD-LSTM (Merity et al., 2018): three layers, the last one as wide as the table (`width`), the others `inner`, with five
-    dropouts: of whole words in the table (`word_dropout`), of its vectors (`input_dropout`), of recurrent weights
-    (`weight_dropout`), between layers (`hidden_dropout`) and behind the last (`dropout`); the `locked` ones have one mask for
-    all steps of a row. SiATL (Chronopoulou et al., 2019): `down` maps the last layer, of width `inner` too, to `width`. Kim et
-    al. (2016): `characters` in place of a table, and nothing locked. `noise` is the deviation of what is added to every number of
-    a word's vector while training (SiATL's language model; alexandra-chron/siatl `layers.py`), before `input_dropout`.
+    dropouts. SiATL (Chronopoulou et al., 2019): `down` maps the last layer, of width `inner` too, to `width`. Kim et al.
+    (2016): `embedding: char_cnn` in place of a table, and nothing locked. `noise` is the standard deviation of what is added to
+    every number of a word's vector while training (SiATL's language model; alexandra-chron/siatl `layers.py`), before
+    `input_dropout`.
 
     `truncate`: a text is read whole, but gradients end after every so many tokens (BPT3C: Howard and Ruder, 2018, §3.3).
-    `locked_between` is `locked` for the dropout between layers, where that differs.
-
     `reuse`: how many tokens at the end of a row the next one of the lane brings again; the state that is carried is the one
     before them. `biases: two` is torch's. With a `bound` everything, characters too, is drawn from ±`bound`; else the table
     from ±0.1, layers as torch does. `undropped` is the last layer before its dropout, for penalties.
@@ -104,39 +98,33 @@ class LSTM(nn.Module):
         reuse: Natural = 0,
         biases: Literal["one", "two"] = "two",
         forget_bias: float = 0.0,
-        locked: bool = True,
-        locked_between: bool | None = None,
         noise: NonNegative = 0.0,
-        word_dropout: BelowOne = 0.0,
-        input_dropout: BelowOne = 0.0,
-        weight_dropout: BelowOne = 0.0,
-        hidden_dropout: BelowOne = 0.0,
-        dropout: BelowOne = 0.0,
+        dropout: RecurrentDropouts = RecurrentDropouts(),
         bound: NonNegative | None = None,
         truncate: Natural = 0,
-        characters: CharactersPart = None,
+        embedding: Annotated[Characters | None, PartMark("embedding")] = None,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:
         super().__init__()
         if layers < 1 or reuse < 0:
             raise RecipeError(f"lstm: layers is {layers} and reuse is {reuse}; expected at least one layer and 0 tokens or more.")
-        if characters is not None and word_dropout:
+        if embedding is not None and dropout.word:
             raise RecipeError(
-                "lstm: word_dropout drops rows of a table, and words read by their characters have none.\n"
-                "  Leave it at 0: --set network.word_dropout=0"
+                "lstm: dropout.word drops rows of a table, and words read by their characters have none.\n"
+                "  Leave it at 0: --set network.dropout.word=0"
             )
         self.width, self.inner, self.reuse, self.bound = width, inner or width, reuse, bound
         self.vocab_size, self.truncate = vocab_size, truncate
-        table = None if characters is not None else nn.Embedding(vocab_size, width)
-        self.embeddings = WordInputs(table, characters, WordDropout(word_dropout, clock))
-        kind = LockedDropout if locked else Dropout
-        between = LockedDropout if (locked if locked_between is None else locked_between) else Dropout
+        table = None if embedding is not None else nn.Embedding(vocab_size, width)
+        self.embeddings = WordInputs(table, embedding, WordDropout(dropout.word, clock))
+        kind = LockedDropout if dropout.locked else Dropout
+        between = LockedDropout if (dropout.locked if dropout.locked_between is None else dropout.locked_between) else Dropout
         cells = [self.inner] * (layers - 1) + [self.inner if down else width]
-        inputs = [width if characters is None else int(characters.width), *cells]
+        inputs = [width if embedding is None else int(embedding.width), *cells]
         self.layers: Sequence[LSTMLayer] = nn.ModuleList(  # type: ignore[assignment]
             LSTMLayer(
-                input_width=inputs[number], cell=cell, forget_bias=forget_bias, biases=biases, weight_dropout=weight_dropout,
+                input_width=inputs[number], cell=cell, forget_bias=forget_bias, biases=biases, weight_dropout=dropout.weight,
                 clock=clock,
             )
             for number, cell in enumerate(cells)
@@ -144,14 +132,14 @@ class LSTM(nn.Module):
         self.around = nn.ModuleList()  # objects that every pass calls
         self.down = nn.Linear(cells[-1], width) if down else None
         self.noise = Noise(noise, "noise", clock)
-        self.input_dropout = kind(input_dropout, clock)
+        self.input_dropout = kind(dropout.input, clock)
         self.hidden_dropouts: Sequence[Dropout] = nn.ModuleList(  # type: ignore[assignment]
-            between(hidden_dropout, clock) for _ in cells[1:]
+            between(dropout.hidden, clock) for _ in cells[1:]
         )
-        self.final_dropout = kind(dropout, clock)
+        self.final_dropout = kind(dropout.output, clock)
         self.needs = frozenset({"tokens"})
         self.takes = frozenset({"tokens", "order", "block", "restarts", "summaries"})
-        self.takes |= frozenset() if characters is None else {"characters"}
+        self.takes |= frozenset() if embedding is None else {"characters"}
         self.gives: Mapping[str, StateKind] = {
             "hidden": StateKind("B L D", "left_to_right"),
             "undropped": StateKind("B L D", "left_to_right"),

@@ -39,14 +39,14 @@ class PairAttention(nn.Module):
     takes: ClassVar[frozenset[str]] = frozenset({"tokens", "decoder_tokens", "decoder_block", "summaries"})
     needs: ClassVar[frozenset[str]] = frozenset({"tokens", "decoder_tokens"})
 
-    def __init__(self, *, width: Width, product: bool = True, deviation: NonNegative = 0.02, vocab_size: Given[int]) -> None:
+    def __init__(self, *, width: Width, product: bool = True, init_std: NonNegative = 0.02, vocab_size: Given[int]) -> None:
         super().__init__()
         self.width = width
         self.product = product
         self.tokens = nn.Embedding(vocab_size, width)
         self.weight = nn.Parameter(torch.empty(3 * width))
-        draw(self.tokens.weight, "normal", deviation)
-        draw(self.weight, "normal", deviation)
+        draw(self.tokens.weight, "normal", init_std)
+        draw(self.weight, "normal", init_std)
         self.gives: Mapping[str, StateKind] = {
             "vectors": StateKind("B L D", "order"),
             "alignment": StateKind("B L T", "order"),

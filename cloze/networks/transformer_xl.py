@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, Positive, Width
+from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks import choices
 from cloze.networks.blocks.adaptive import AdaptiveEmbedding
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Record
 from cloze.networks.blocks.distances import Distances, StepDropout, distance_maps
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
-from cloze.networks.blocks.feed_forward import Activation, FeedForward
+from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Layer
-from cloze.networks.blocks.memory import check_memory, recall, remember, with_memory
+from cloze.networks.blocks.memory import recall, remember, with_memory
 from cloze.networks.blocks.norm_place import Post
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.blocks.stack import Cache, Stack, each_layer
@@ -27,7 +28,7 @@ from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, Shown, maps, shown
 from cloze.networks.network import ATTENTION_STATES, StateKind, last_positions, reading_states, require_order
-from cloze.registry import Given, register
+from cloze.registry import Given, PartMark, register
 
 #: What dropouts of relative layers were once called: they draw what they drew.
 EARLIER_NAMES = {
@@ -41,16 +42,14 @@ class TransformerXL(nn.Module):
     """Segment recurrence and relative attention (Dai et al., 2019, §3).
 
     Embeddings are scaled by √width; there are no absolute positions. Every layer reads [memory; row]: of its own inputs, the
-    last `memory` tokens of the lane, without gradient. `reuse`: how many tokens at the end of a row the next one brings
-    again, and which are therefore not remembered (1 where every token of a stream is to be predicted: see `streams`).
-    `clamp` holds distances at most that large, `same_length` lets every token see exactly `memory` keys, itself included
-    (both for evaluation with a longer memory). u and v are shared by the layers unless `untie`. `cutoffs` and `divide` make
-    the embedding adaptive (Baevski & Auli, 2019): rare ids get narrower vectors. Gains of norms begin around one with
-    `deviation`, as in the authors' code. Parameters: `embeddings.*`, `content_bias`, `distance_bias`, `layers.*`.
+    last `memory.size` tokens of the lane, without gradient; those that the next row repeats (`memory.reuse`: 1 where every
+    token of a stream is to be predicted, see `streams`) are not remembered. `clamp` and `same_length` are for evaluation with a
+    longer memory. u and v are shared by the layers unless `untie`. Weights, and the gains of norms around one, are drawn with
+    the standard deviation `init_std`, as in the authors' code. Parameters: `embeddings.*`, `content_bias`, `distance_bias`, `layers.*`.
 
     A lane begins without memory, as in the authors' PyTorch code; their TensorFlow code begins with zeros, which are attended to.
 
-    >>> network = TransformerXL(layers=1, width=8, heads=2, memory=4, vocab_size=10, clock=Clock()).eval()
+    >>> network = TransformerXL(layers=1, width=8, heads=2, memory=choices.EvenMemory(size=4), vocab_size=10, clock=Clock()).eval()
     >>> states = network(want=frozenset({"hidden", "carry"}), tokens=torch.zeros(2, 5, dtype=torch.long))
     >>> tuple(states["hidden"].shape), tuple(states["carry"]["states"].shape)
     ((2, 5, 8), (2, 1, 4, 8))
@@ -74,52 +73,45 @@ class TransformerXL(nn.Module):
         width: Width,
         heads: Width,
         head_width: Width | None = None,
-        inner: Width | None = None,
-        memory: Natural = 0,
-        reuse: Natural = 0,
-        clamp: Natural | None = None,
-        same_length: bool = False,
-        untie: bool = False,
-        embedding_width: Width | None = None,
-        cutoffs: tuple[int, ...] = (),
-        divide: Count = 1,
-        activation: Activation = "relu",
+        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(activation="relu"),
+        positions: Annotated[choices.RelativeDistances, PartMark("positions")] = choices.RelativeDistances(),
+        memory: choices.EvenMemory | None = None,
+        embedding: choices.AdaptiveTable = choices.AdaptiveTable(),
         norm_epsilon: Positive = 1e-5,
-        dropout: BelowOne = 0.1,
-        attention_dropout: BelowOne = 0.0,
-        deviation: NonNegative = 0.02,
+        dropout: BelowOne | choices.Dropouts = choices.Dropouts(hidden=0.1, attention=0.0),
+        init_std: NonNegative = 0.02,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:
         super().__init__()
-        check_memory("transformer_xl", memory, reuse)
         if head_width is None and width % heads:
             raise RecipeError(f"transformer_xl: width {width} is not a multiple of heads {heads}; write head_width.")
-        if same_length and not memory:
-            raise RecipeError("transformer_xl: same_length is counted in tokens of memory; write memory.")
-        self.width, self.inner = width, inner or 4 * width
+        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        self.width, self.inner = width, feed_forward.inner or 4 * width
         self.head_width = head_width or width // heads
-        self.memory, self.reuse, self.clamp, self.same_length = memory, reuse, clamp, same_length
-        self.deviation = deviation
-        self.carries = memory > 0
+        self.memory, self.reuse = (memory.size, memory.reuse) if memory is not None else (0, 0)
+        self.same_length = memory is not None and memory.same_length
+        self.clamp, self.init_std, untie = positions.clamp, init_std, positions.untie
+        self.carries = self.memory > 0
         self.embeddings = AdaptiveEmbedding(
-            vocab_size=vocab_size, width=width, embedding_width=embedding_width, cutoffs=tuple(cutoffs), divide=divide
+            vocab_size=vocab_size, width=width, embedding_width=embedding.width, cutoffs=embedding.cutoffs,
+            divide=embedding.divide,
         )
         own = (heads, self.head_width)
         self.content_bias = None if untie else nn.Parameter(torch.zeros(own))
         self.distance_bias = None if untie else nn.Parameter(torch.zeros(own))
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             relative_layer(
-                width=width, heads=heads, head_width=self.head_width, feed_forward=FeedForward(self.inner, activation),
-                norm_epsilon=norm_epsilon, dropout=dropout, attention_dropout=attention_dropout, segments=False,
-                own_biases=untie, clock=clock,
+                width=width, heads=heads, head_width=self.head_width, norm_epsilon=norm_epsilon, dropout=rates.hidden,
+                feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases),
+                attention_dropout=rates.of_attention, segments=False, own_biases=untie, clock=clock,
             )
             for _ in range(layers)
         )
         self.around = nn.ModuleList()  # objects that every pass calls
-        self.embedding_dropout = Dropout(dropout, clock)
-        self.distance_dropout = StepDropout(dropout, clock)
-        self.final_dropout = Dropout(dropout, clock)
+        self.embedding_dropout = Dropout(rates.hidden, clock)
+        self.distance_dropout = StepDropout(rates.hidden, clock)
+        self.final_dropout = Dropout(rates.hidden, clock)
         self.needs = frozenset({"tokens"})
         self.takes = frozenset({"tokens", "order", "block", "restarts", "summaries"})
         self.gives: Mapping[str, StateKind] = {
@@ -144,11 +136,11 @@ class TransformerXL(nn.Module):
         """Redraw every weight from torch's generator; gains are drawn around one, offsets are zero."""
         for name, parameter in self.named_parameters():
             if name.endswith("_norm.weight"):
-                nn.init.normal_(parameter, mean=1.0, std=self.deviation)
+                nn.init.normal_(parameter, mean=1.0, std=self.init_std)
             elif name.endswith(".bias"):
                 nn.init.zeros_(parameter)
             else:
-                nn.init.normal_(parameter, std=0.01 if "embeddings.projections" in name else self.deviation)
+                nn.init.normal_(parameter, std=0.01 if "embeddings.projections" in name else self.init_std)
 
     def forward(
         self,

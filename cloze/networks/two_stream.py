@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Depth, Natural, NonNegative, Positive, Width
+from cloze.bounds import BelowOne, Depth, NonNegative, Positive, Width
 from cloze.errors import RecipeError
+from cloze.networks import choices
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import AttentionInputs, Projected, Record
 from cloze.networks.blocks.distances import Distances, LearnedDistances, StepDropout
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings
-from cloze.networks.blocks.feed_forward import Activation, FeedForward
+from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Drops, Layer
-from cloze.networks.blocks.memory import Memory, check_memory, recall, remember, with_memory
+from cloze.networks.blocks.memory import Memory, recall, remember, with_memory
 from cloze.networks.blocks.relative_shift import distances_down, sinusoids
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.stack import Stack, each_layer
@@ -28,7 +29,7 @@ from cloze.networks.cost import shown
 from cloze.networks.network import ATTENTION_STATES, StateKind, last_positions, reading_states
 from cloze.networks.transformer import Transformer
 from cloze.networks.transformer_xl import EARLIER_NAMES, causal, relative_flops, relative_layer
-from cloze.registry import Given, register
+from cloze.registry import Given, PartMark, register
 
 #: The dropouts of a layer's query stream, in the order of `Drops`.
 QUERY_DROPS = ("shares", "attention", "activation", "inner")
@@ -62,7 +63,7 @@ class TwoStream(nn.Module):
     A token of the content stream sees what `order` lets it see, itself included; of the query stream what stands strictly
     before it in `order`, hence not its own id. Both use the same weights; keys and values come from the content stream alone.
     Queries run only at positions with targets. States that nobody wants are not computed: after pre-training only `hidden` is
-    read, and there is no query stream. `memory` and `reuse` as in `transformer_xl`; remembered tokens count as segment 0. Rows in
+    read, and there is no query stream. `memory` is as in `transformer_xl`; remembered tokens count as segment 0. Rows in
     `reversed` were read from their end, so their distances are negated. `relative_segments: false` leaves the segments out.
 
     Differs: a query that sees nothing takes nothing (the authors' average over all keys would show it its own answer);
@@ -86,52 +87,46 @@ class TwoStream(nn.Module):
         width: Width,
         heads: Width,
         head_width: Width | None = None,
-        inner: Width | None = None,
+        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
+        positions: Annotated[choices.RelativeDistances, PartMark("positions")] = choices.RelativeDistances(untie=True),
         relative_segments: bool = True,
-        memory: Natural = 0,
-        reuse: Natural = 0,
-        clamp: Natural | None = None,
-        untie: bool = True,
-        activation: Activation = "gelu",
+        memory: choices.SegmentMemory | None = None,
         norm_epsilon: Positive = 1e-12,
-        dropout: BelowOne = 0.1,
-        attention_dropout: BelowOne | None = None,
-        deviation: NonNegative = 0.02,
+        dropout: BelowOne | choices.Dropouts = 0.1,
+        init_std: NonNegative = 0.02,
         vocab_size: Given[int],
         clock: Given[Clock],
     ) -> None:
         super().__init__()
-        check_memory("two_stream", memory, reuse)
         if head_width is None and width % heads:
             raise RecipeError(f"two_stream: width {width} is not a multiple of heads {heads}; write head_width.")
-        self.width, self.inner = width, inner or 4 * width
+        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        self.width, self.inner = width, feed_forward.inner or 4 * width
         self.head_width = head_width or width // heads
-        self.memory, self.reuse, self.clamp = memory, reuse, clamp
-        self.relative_segments, self.deviation = relative_segments, deviation
-        self.carries = memory > 0
-        self.embeddings = Embeddings(
-            vocab_size=vocab_size, width=width, longest=0, segments=0, positions=None, norm=False, norm_epsilon=norm_epsilon
-        )
+        self.memory, self.reuse = (memory.size, memory.reuse) if memory is not None else (0, 0)
+        self.clamp, untie, dropped = positions.clamp, positions.untie, rates.hidden
+        self.relative_segments, self.init_std = relative_segments, init_std
+        self.carries = self.memory > 0
+        self.embeddings = Embeddings(vocab_size=vocab_size, width=width)
         self.unknown = nn.Parameter(torch.zeros(width))
         own = (heads, self.head_width)
         self.content_bias = None if untie else nn.Parameter(torch.zeros(own))
         self.distance_bias = None if untie else nn.Parameter(torch.zeros(own))
-        attending = dropout if attention_dropout is None else attention_dropout
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             relative_layer(
-                width=width, heads=heads, head_width=self.head_width, feed_forward=FeedForward(self.inner, activation),
-                norm_epsilon=norm_epsilon, dropout=dropout, attention_dropout=attending, segments=relative_segments,
-                own_biases=untie, clock=clock,
+                width=width, heads=heads, head_width=self.head_width, norm_epsilon=norm_epsilon, dropout=dropped,
+                feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases),
+                attention_dropout=rates.of_attention, segments=relative_segments, own_biases=untie, clock=clock,
             )
             for _ in range(layers)
         )
         for layer in self.layers:
-            rates = zip(QUERY_DROPS, (attending, dropout, dropout, dropout), strict=True)
-            layer.query_drops = nn.ModuleDict({name: Dropout(rate, clock) for name, rate in rates})
+            query_rates = zip(QUERY_DROPS, (rates.of_attention, dropped, dropped, dropped), strict=True)
+            layer.query_drops = nn.ModuleDict({name: Dropout(rate, clock) for name, rate in query_rates})
         self.around = nn.ModuleList()  # objects that every pass calls
-        self.embedding_dropout, self.unknown_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
-        self.distance_dropout = StepDropout(dropout, clock)
-        self.final_dropout, self.query_dropout = Dropout(dropout, clock), Dropout(dropout, clock)
+        self.embedding_dropout, self.unknown_dropout = Dropout(dropped, clock), Dropout(dropped, clock)
+        self.distance_dropout = StepDropout(dropped, clock)
+        self.final_dropout, self.query_dropout = Dropout(dropped, clock), Dropout(dropped, clock)
         self.needs = frozenset({"tokens"})
         optional = {"order", "block", "reversed", "restarts", "summaries"} | ({"segments"} if relative_segments else set())
         self.takes = self.needs | optional
@@ -162,7 +157,7 @@ class TwoStream(nn.Module):
             elif name.endswith(".bias"):
                 nn.init.zeros_(parameter)
             else:
-                nn.init.normal_(parameter, std=self.deviation)
+                nn.init.normal_(parameter, std=self.init_std)
 
     def forward(
         self,

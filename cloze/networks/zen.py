@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from cloze.bounds import BelowOne, Count, Depth, Natural, NonNegative, OptionalDepth, Positive, Width
+from cloze.bounds import BelowOne, Count, Depth, Natural, OptionalDepth, Positive, Width
 from cloze.errors import RecipeError, nearest
+from cloze.networks import choices
 from cloze.networks.blocks.around import Around
 from cloze.networks.blocks.attention import Attention, AttentionInputs
 from cloze.networks.blocks.dropout import Dropout, name_dropouts
 from cloze.networks.blocks.embeddings import Embeddings, residual_dtype
-from cloze.networks.blocks.feed_forward import Activation, FeedForward
+from cloze.networks.blocks.feed_forward import FeedForward
 from cloze.networks.blocks.layer import Layer
 from cloze.networks.blocks.norm_place import Post
 from cloze.networks.blocks.selected import Selected
@@ -23,7 +24,7 @@ from cloze.networks.blocks.visibility import visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
 from cloze.networks.transformer import Transformer
-from cloze.registry import Given, register
+from cloze.registry import Given, PartMark, register
 
 
 class NGrams(Around):
@@ -67,42 +68,38 @@ class Zen(Transformer):
         layers: Depth,
         width: Width,
         heads: Width,
-        inner: Width | None = None,
         ngram_layers: OptionalDepth = 6,
         ngrams: str = "ngrams",
-        longest: Count = 512,
+        feed_forward: Annotated[choices.FeedForward, PartMark("feed_forward")] = choices.FeedForward(),
+        max_length: Count = 512,
         segments: Natural = 2,
-        activation: Activation = "gelu",
         norm_epsilon: Positive = 1e-12,
-        dropout: BelowOne = 0.1,
-        attention_dropout: BelowOne | None = None,
-        initial: Literal["truncated", "normal"] = "normal",
-        deviation: NonNegative = 0.02,
+        dropout: BelowOne | choices.Dropouts = 0.1,
+        initial: Annotated[choices.Truncated | choices.Normal, PartMark("initial")] = choices.Normal(),
         vocab_size: Given[int],
         clock: Given[Clock],
         tables: Given[Mapping[str, Any] | None] = None,
     ) -> None:
+        norm = choices.Post(epsilon=norm_epsilon)
         super().__init__(
-            layers=layers, width=width, heads=heads, inner=inner, longest=longest, segments=segments, activation=activation,
-            norm_epsilon=norm_epsilon, dropout=dropout, attention_dropout=attention_dropout, initial=initial,
-            deviation=deviation, vocab_size=vocab_size, clock=clock,
+            layers=layers, width=width, heads=heads, feed_forward=feed_forward, norm=norm,
+            positions=choices.Learned(max_length=max_length), segments=segments, dropout=dropout, initial=initial,
+            vocab_size=vocab_size, clock=clock,
         )
         known = {} if tables is None else tables
         if ngrams not in known:
             raise RecipeError(f"network.zen.ngrams: there is no table {ngrams!r}. {nearest(ngrams, known)}")
         if not 1 <= ngram_layers <= layers:
             raise RecipeError(f"network.zen.ngram_layers: got {ngram_layers}, expected 1 to {layers}, the number of layers.")
-        self.ngrams = Embeddings(
-            vocab_size=known[ngrams].size, width=width, longest=0, segments=segments, positions=None, norm=True,
-            norm_epsilon=norm_epsilon,
-        )
-        self.ngram_dropout = Dropout(dropout, clock)
-        attending = dropout if attention_dropout is None else attention_dropout
+        self.ngrams = Embeddings(vocab_size=known[ngrams].size, width=width, segments=segments, norm=norm)
+        rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
+        self.ngram_dropout = Dropout(rates.hidden, clock)
         self.ngram_layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             Layer(
-                width=width, attention=Attention(width=width, heads=heads, dropout=Dropout(attending, clock)), place=Post(),
-                feed_forward=FeedForward(self.inner, activation), dropout=lambda: Dropout(dropout, clock),
-                norm=lambda: nn.LayerNorm(width, eps=norm_epsilon), active_dropout=Dropout(0.0, clock),
+                width=width, attention=Attention(width=width, heads=heads, dropout=Dropout(rates.of_attention, clock)),
+                feed_forward=FeedForward(self.inner, feed_forward.activation, feed_forward.biases), place=Post(),
+                dropout=lambda: Dropout(rates.hidden, clock), norm=lambda: nn.LayerNorm(width, eps=norm_epsilon),
+                active_dropout=Dropout(0.0, clock),
             )
             for _ in range(ngram_layers)
         )

@@ -18,8 +18,10 @@ def may_set(path: str) -> bool:
 
 
 def sets_dropout(path: str) -> bool:
-    """Whether a path names a dropout: of a network or of a head, by an argument whose name ends so."""
-    return "." in path and path.endswith("dropout") and not path.startswith("odds.")
+    """Whether a path names a dropout: of a network or of a head, by an argument whose name ends so, or one of several rates."""
+    names = path.split(".")
+    rates = names[-1].endswith("dropout") or (len(names) > 2 and names[-2] == "dropout")
+    return len(names) > 1 and rates and names[0] != "odds"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cloze.bounds import Depth, Natural, OptionalDepth
 from cloze.errors import CheckpointError
-from cloze.interop.model import complete
+from cloze.interop.arguments import complete
 from cloze.networks.blocks.computed import is_added
 from cloze.registry import lookup, parameters, register
 from cloze.transfer.change import Change, Shape, Tensors, Transition

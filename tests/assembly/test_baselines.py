@@ -69,7 +69,8 @@ def test_a_loss_that_is_no_likelihood_has_no_baseline(little_text: Path, tmp_pat
     [
         ("gpt2", ["corpus.passages.length=64", "text.tokenizer.size=300"]),
         ("t5-small", ["corpus.passages.length=64", "text.tokenizer.size=200"]),
-        ("xlnet-base", ["corpus.streams.length=64", "corpus.streams.reuse=29", "network.reuse=32", "network.memory=32",
+        ("xlnet-base", ["corpus.streams.length=64", "corpus.streams.reuse=29", "network.memory.reuse=32",
+            "network.memory.size=32",
                         "text.tokenizer.size=60"]),
     ],
 )

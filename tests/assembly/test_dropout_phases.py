@@ -36,7 +36,7 @@ def test_a_phase_sets_a_networks_dropout_and_what_follows_from_it(write: Write, 
 
 
 def test_dropouts_are_set_one_by_one_and_hold_for_their_phase_only(write: Write) -> None:
-    phases = ["{share: 0.5, set: {network.attention_dropout: 0.25}}", "{share: 0.3, set: {length: 64}}", "{share: 0.2}"]
+    phases = ["{share: 0.5, set: {network.dropout.attention: 0.25}}", "{share: 0.3, set: {length: 64}}", "{share: 0.2}"]
     first, *rest = rates(write(schedule(*phases)))
     attention = {f"networks.main.layers.{number}.attention.dropout" for number in (0, 1)}
     assert {name for name, rate in first.items() if rate == 0.25} == attention
@@ -63,10 +63,10 @@ def test_odds_that_another_phase_sets_are_no_dropouts(write: Write) -> None:
 def test_a_dropout_that_no_layer_follows_is_named_also_beside_one_that_is_followed(write: Write, beside: str) -> None:
     lstm = ("{transformer: {layers: 2, width: 64, heads: 2}}", "{lstm: {layers: 1, width: 64}}")
     order = ("exercise:", "order: left_to_right\nexercise:"), ("  - mask: {rate: 0.15}\n  - corrupt: {}\n", "")
-    phases = schedule("{share: 0.5}", f"{{share: 0.5, set: {{{beside}network.hidden_dropout: 0.3}}}}")
+    phases = schedule("{share: 0.5}", f"{{share: 0.5, set: {{{beside}network.dropout.hidden: 0.3}}}}")
     path = write(lstm, *order, ("predict: masked", "predict: next"), phases)
     assert message_of(lambda: rates(path)) == (
-        "schedule[1].set: network.hidden_dropout: no layer of mine reads this value during training.\n"
+        "schedule[1].set: network.dropout.hidden: no layer of mine reads this value during training.\n"
         "  Write it among the part's own arguments."
     )
 

@@ -29,7 +29,7 @@ def test_bert_in_ten_minutes_takes_small_batches_short_rows_and_a_higher_rate_wi
     assert values("bert") == {
         "schedule[1].set.length": 128, "training.batch": 20, "training.rate.linear.peak": 6e-4,
         "training.rate.linear.warmup_steps": 0, "training.rate.linear.warmup": 0.1, "training.rate.linear.decay": "after_warmup",
-        "training.optimizer.adamw.betas": [0.9, 0.98], "networks.main.dropout": 0.0, "networks.main.deviation": 0.035,
+        "training.optimizer.adamw.betas": [0.9, 0.98], "networks.main.dropout": 0.0, "networks.main.initial.std": 0.035,
     }
 
 
@@ -60,7 +60,7 @@ def test_what_a_network_remembers_and_a_row_repeats_shrinks_with_the_row() -> No
     """253 tokens and the three of the frame are the 256 that the network reuses: 61 and three are 64."""
     made = values("xlnet-base")
     assert (made["sources.main.length"], made["sources.main.reuse"]) == (128, 61)
-    assert (made["networks.main.reuse"], made["networks.main.memory"]) == (64, 96)
+    assert (made["networks.main.memory.reuse"], made["networks.main.memory.size"]) == (64, 96)
     assert not any("reuse" in path or "memory" in path for path in values("awd-lstm"))
 
 

@@ -167,7 +167,7 @@ def test_a_fault_of_every_phase_is_told_once_and_without_lines_of_a_file_that_is
     told = message_of(lambda: load_recipe("bert", overrides=["corpus.passages.length=1000"]))
     assert told == (
         "bert: sources.main.passages.length: 1000 tokens in schedule[0], but network 'main' has 512 positions.\n"
-        "  Set networks.main.longest, or a shorter length."
+        "  Set networks.main.positions.max_length, or a shorter length."
     )
 
 

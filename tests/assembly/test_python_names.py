@@ -13,8 +13,8 @@ from cloze.assembly.run import pretrain
 from cloze.errors import CorpusError, nearest
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks.clock import Clock
-from cloze.networks.transformer import Transformer
 from cloze.text import TextSpec, WordPiece, train
+from tests.making import network_of
 
 
 def test_the_package_shows_its_public_names_alone() -> None:
@@ -45,7 +45,7 @@ def test_a_missing_file_with_a_space_in_its_name_is_still_a_missing_file(tmp_pat
 def test_a_loaded_checkpoint_says_what_it_is_in_a_line(tmp_path: Path) -> None:
     pieces = train(TextSpec(tokenizer=WordPiece(size=60)), ["a cat sleeps on the mat"] * 4)
     arguments = {"layers": 1, "width": 16, "heads": 2, "inner": 8, "longest": 12}
-    network = Transformer(**arguments, vocab_size=pieces.size, clock=Clock())
+    network = network_of("transformer", **arguments, vocab_size=pieces.size, clock=Clock())
     export_folder(
         tmp_path / "small", model=Model(arguments, "open", network.state_dict()), tokenizer=pieces,
         reading=Reading("[CLS] {A} [SEP]", None, "first"), card=Card("x"),

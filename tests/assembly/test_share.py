@@ -18,7 +18,8 @@ TEXT = "The owl naps in the barn.\nIt dreams of zucchini.\n\nA heron wades.\nIt 
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("share")
     (place / "text.txt").write_text(TEXT * 20)
-    sizes = ["network.layers=1", "network.width=16", "network.heads=2", "network.inner=16", "text.tokenizer.wordpiece.size=120"]
+    sizes = ["network.layers=1", "network.width=16", "network.heads=2", "network.feed_forward.inner=16",
+        "text.tokenizer.wordpiece.size=120"]
     arguments = [word for value in (*sizes, "training.batch=4") for word in ("--set", value)]
     assert main([
         "pretrain", "bert", "--corpus", str(place / "text.txt"), "--budget", "3steps", "--device", "cpu", "--out",

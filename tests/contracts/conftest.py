@@ -72,7 +72,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., System]:
             values += [f"tables.{table}.file={SAMPLES / 'vectors.txt'}", "network.tune=true"] if part.name == "vectors" else []
         first = next(iter(load_recipe(name).sources.values()))
         if first.arguments.get("reuse", 0) > 1:  # half of the shorter row, as in the recipe
-            values += ["corpus.streams.reuse=22", "network.reuse=24", "network.memory=36"]
+            values += ["corpus.streams.reuse=22", "network.memory.reuse=24", "network.memory.size=36"]
         recipe = load_recipe(name, size="tiny", overrides=values)
         sample = "chinese.txt" if name in CHINESE else "english.txt"
         paths = {

@@ -52,7 +52,7 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     ),
     (
         "ulmfit_classification siatl_classification", "lstm-char",
-        r"word_dropout drops rows of a table, .*\n  Leave it at 0: --set network.word_dropout=0", "network.word_dropout=0",
+        r"dropout.word drops rows of a table, .*\n  Leave it at 0: --set network.dropout.word=0", "network.dropout.word=0",
     ),
 )  # fmt: skip
 

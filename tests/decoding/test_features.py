@@ -13,12 +13,13 @@ from cloze.decoding.embedding import embed
 from cloze.decoding.features import chosen_layers, save_features, token_features
 from cloze.decoding.reader import Reader
 from cloze.errors import UserError
-from cloze.networks import BiLSTM, Clock
+from cloze.networks import Clock
 from cloze.networks.blocks.characters import CharCNN
 from cloze.networks.spelling import spell
 from cloze.reading import Reading
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
+from tests.making import network_of
 
 TEXTS = ["the cat saw a dog", "a", "", "the zebrafish saw the cat"]
 
@@ -28,7 +29,7 @@ def reader(request: Any) -> Reader:
     tokenizer = Words(min_count=1).train(["the cat saw a dog ; a cat sleeps"], Normalise(lower=request.param))
     torch.manual_seed(0)
     part = CharCNN(filters=[(1, 4), (2, 8)], per_word=10, vocab_size=tokenizer.size, spellings=tokenizer.spellings)
-    network = BiLSTM(layers=2, width=8, inner=6, characters=part, vocab_size=tokenizer.size, clock=Clock()).eval()
+    network = network_of("bilstm", layers=2, width=8, inner=6, embedding=part, vocab_size=tokenizer.size, clock=Clock()).eval()
     reading = Reading(single="[EOS] {A} [EOS]", pair="[EOS] {A} [EOS] {B} [EOS]", summary="last")
     return Reader(network, tokenizer, reading)
 

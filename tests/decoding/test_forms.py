@@ -22,11 +22,12 @@ from cloze.errors import UserError
 from cloze.exercises import Exercise, TokenFacts
 from cloze.exercises.exercise import Placed
 from cloze.interop import Reading
-from cloze.networks import Clock, EncoderDecoder, Transformer
+from cloze.networks import Clock
 from cloze.objectives.token_prediction import token_prediction
 from cloze.registry import lookup
 from cloze.rng import Draw, row_keys
 from cloze.rows import Rows
+from tests.making import network_of
 
 Make = Callable[..., Any]
 PAIRS = [("the cat sleeps", "a dog"), ("rain", "the river rose"), ("the cat sleeps", "mice"), ("", "a cat")]
@@ -46,9 +47,8 @@ def filling(checkpoint: Make) -> tuple[Reader, Any]:
     pieces = checkpoint("bert").tokenizer
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = Transformer(
-            layers=2, width=16, heads=2, longest=40, segments=6, dropout=0.0, deviation=0.3, vocab_size=pieces.size, clock=Clock()
-        )
+        network = network_of("transformer", layers=2, width=16, heads=2, segments=6, dropout=0.0, vocab_size=pieces.size,
+            clock=Clock(), **{"positions.max_length": 40, "initial.std": 0.3})
         head = token_prediction(transform="gelu", tie=True, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
     return Reader(network.eval(), pieces, UNILM, "source_to_target"), head.eval()
 
@@ -67,7 +67,8 @@ def deciding(checkpoint: Make) -> tuple[Reader, Any]:
     pieces = checkpoint("roberta").tokenizer
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = EncoderDecoder(layers=2, width=16, heads=2, longest=48, deviation=0.4, vocab_size=pieces.size, clock=Clock())
+        network = network_of("encoder_decoder", layers=2, width=16, heads=2, vocab_size=pieces.size, clock=Clock(),
+            **{"positions.max_length": 48, "initial.std": 0.4})
         head = token_prediction(tie=True, bias=False, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
     return Reader(network.eval(), pieces, Reading("[CLS] {A} [SEP]", None, "last", start="[SEP]")), head.eval()
 

@@ -22,11 +22,12 @@ from cloze.errors import UserError
 from cloze.exercises.match import Match
 from cloze.exercises.order import Order
 from cloze.interop import Reading
-from cloze.networks import Clock, Transformer, TwoStream, Zen
+from cloze.networks import Clock, TwoStream
 from cloze.objectives import token_prediction
 from cloze.rng import Draw
 from cloze.rows import Rows
 from cloze.text import Tokenizer
+from tests.making import network_of
 
 SINGLE, PAIR = "[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]"
 
@@ -119,7 +120,8 @@ def test_the_score_of_a_text_is_that_of_each_token_as_the_last_of_all(xlnet: Any
 
 @pytest.fixture(scope="module")
 def gpt_bert(pieces: Tokenizer) -> Any:
-    network = Transformer(layers=2, width=16, heads=2, norm="pre", segments=0, longest=40, vocab_size=pieces.size, clock=Clock())
+    network = network_of("transformer", layers=2, width=16, heads=2, norm="pre", segments=0, vocab_size=pieces.size,
+        clock=Clock(), **{"positions.max_length": 40})
     reading = Reading("[CLS] {A}", None, "first", shift=1, orders=("open", "left_to_right"))
     return loaded(network, pieces, reading)
 
@@ -184,7 +186,8 @@ def test_a_mask_that_nothing_precedes_cannot_be_asked(gpt_bert: Any) -> None:
 
 @pytest.fixture(scope="module")
 def unilm(pieces: Tokenizer) -> Any:
-    network = Transformer(layers=2, width=16, heads=2, segments=6, longest=24, vocab_size=pieces.size, clock=Clock())
+    network = network_of("transformer", layers=2, width=16, heads=2, segments=6, vocab_size=pieces.size, clock=Clock(),
+        **{"positions.max_length": 24})
     return loaded(network, pieces, Reading(SINGLE, PAIR, "first", orders=("open", "source_to_target"), segments=(4, 5)))
 
 
@@ -243,10 +246,8 @@ def test_a_long_text_leaves_room_for_the_answer(unilm: Any) -> None:
 def zen(pieces: Tokenizer) -> Any:
     the, cat = pieces.encode("the cat").ids.tolist()[:2]
     lexicon = BoundLexicon(np.array([[-1, -1], [the, cat]], np.int32))
-    network = Zen(
-        layers=2, width=16, heads=2, ngram_layers=1, longest=40, vocab_size=pieces.size, clock=Clock(),
-        tables={"ngrams": lexicon},
-    )
+    network = network_of("zen", layers=2, width=16, heads=2, ngram_layers=1, max_length=40, vocab_size=pieces.size,
+        clock=Clock(), tables={"ngrams": lexicon})
     edit = Match("ngrams", tables={"ngrams": lexicon})
     return loaded(network, pieces, Reading(SINGLE, None, "first"), beside=(edit,))
 

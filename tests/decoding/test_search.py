@@ -17,9 +17,10 @@ from cloze.decoding.reader import Reader, prediction_head
 from cloze.decoding.sampling import Sampling
 from cloze.decoding.search import Beams, Limits, beam_search, sample
 from cloze.errors import CheckpointError, UserError
-from cloze.networks import Clock, EncoderDecoder
+from cloze.networks import Clock
 from cloze.objectives.token_prediction import token_prediction
 from cloze.reading import Reading
+from tests.making import network_of
 
 Make = Callable[..., Any]
 END = 0
@@ -94,7 +95,8 @@ def answering(checkpoint: Make) -> Any:
     pieces = checkpoint("roberta").tokenizer
     torch.manual_seed(0)
     clock = Clock()
-    network = EncoderDecoder(layers=2, width=16, heads=2, longest=48, deviation=0.4, vocab_size=pieces.size, clock=clock)
+    network = network_of("encoder_decoder", layers=2, width=16, heads=2, vocab_size=pieces.size, clock=clock,
+        **{"positions.max_length": 48, "initial.std": 0.4})
     head = token_prediction(tie=True, bias=False, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
     reading = Reading(single="[CLS] {A} [SEP]", pair=None, summary="last", start="[SEP]")
     return Reader(network.eval(), pieces, reading), head.eval()

@@ -14,9 +14,10 @@ from cloze.decoding.reader import Reader
 from cloze.decoding.scoring import Score, score
 from cloze.decoding.stream_scoring import Recall, score_stream
 from cloze.errors import UserError
-from cloze.networks import Clock, TransformerXL, TwoStream
+from cloze.networks import Clock
 from cloze.objectives.token_prediction import token_prediction
 from cloze.reading import Reading
+from tests.making import network_of
 
 Make = Callable[..., Any]
 READING = Reading(single="{A}", pair=None, summary="last")
@@ -39,9 +40,8 @@ def trained(checkpoint: Make) -> tuple[Reader, Any]:
     pieces = checkpoint("gpt2").tokenizer
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        network = TransformerXL(
-            layers=1, width=32, heads=2, memory=SEGMENT, dropout=0.0, vocab_size=pieces.size, clock=Clock()
-        )
+        network = network_of("transformer_xl", layers=1, width=32, heads=2, dropout=0.0, vocab_size=pieces.size, clock=Clock(),
+            **{"memory.size": SEGMENT})
         head = token_prediction(tie=True, width=32, vocab_size=pieces.size, table=network.tables["tokens"])
     parameters = list({id(p): p for module in (network, head) for p in module.parameters()}.values())
     optimizer = torch.optim.Adam(parameters, lr=5e-3)
@@ -119,9 +119,8 @@ def two_stream(checkpoint: Make) -> tuple[Reader, Any]:
     pieces = checkpoint("bert").tokenizer
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = TwoStream(
-            layers=2, width=16, heads=2, memory=4, reuse=2, dropout=0.0, deviation=0.3, vocab_size=pieces.size, clock=Clock()
-        )
+        network = network_of("two_stream", layers=2, width=16, heads=2, dropout=0.0, init_std=0.3, vocab_size=pieces.size,
+            clock=Clock(), **{"memory.size": 4, "memory.reuse": 2})
         head = token_prediction(tie=True, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
     head.reads = ("query",)
     return Reader(network.eval(), pieces, Reading(single="{A} [SEP]", pair=None, summary="last")), head.eval()

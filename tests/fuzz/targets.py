@@ -305,7 +305,7 @@ def set_values(chance: Random, folder: Path) -> None:
         "",
         ".",
         "a..b",
-        "networks.main.transformer.inner",
+        "networks.main.transformer.feed_forward.plain.inner",
         "order",
     )
     given = chance.choice(NASTY)

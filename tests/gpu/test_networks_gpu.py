@@ -11,6 +11,7 @@ from torch import Tensor
 from cloze.batch import Batch
 from cloze.networks import Clock, Transformer
 from cloze.objectives import Sample, token_labelling, token_prediction
+from tests.making import network_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 HIDDEN = frozenset({"hidden"})
@@ -18,8 +19,9 @@ HIDDEN = frozenset({"hidden"})
 
 def build(**changed: Any) -> Transformer:
     torch.manual_seed(0)
-    arguments: dict[str, Any] = {"layers": 2, "width": 128, "heads": 2, "segments": 2, "longest": 256, "dropout": 0.0}
-    return Transformer(**{**arguments, **changed}, vocab_size=500, clock=Clock(3))
+    arguments: dict[str, Any] = {"layers": 2, "width": 128, "heads": 2, "segments": 2, "positions.max_length": 256,
+        "dropout": 0.0}
+    return network_of("transformer", **{**arguments, **changed}, vocab_size=500, clock=Clock(3))
 
 
 def on_gpu(network: Transformer) -> Transformer:
@@ -86,7 +88,7 @@ def test_a_step_repeats_its_dropout_and_another_step_does_not() -> None:
 
 
 def test_hidden_dropout_follows_the_row_and_meets_its_rate() -> None:
-    network = on_gpu(build(dropout=0.1, attention_dropout=0.0))
+    network = on_gpu(build(**{"dropout.hidden": 0.1, "dropout.attention": 0.0}))
     whole = network.embedding_dropout(torch.ones(4, 128, 128, device="cuda"))
     assert (whole == 0).float().mean().item() == pytest.approx(0.1, abs=0.01)
     network.clock.set(first_row=2)

@@ -8,17 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloze.networks import Clock, Transformer
+from cloze.networks import Clock
+from tests.making import network_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 HIDDEN = frozenset({"hidden"})
 KINDS: dict[str, dict[str, Any]] = {
-    "banded": {"attention_band": 24, "dense_every": 2},
-    "modern": {
-        "norm": "pre", "embedding_norm": True, "first_norm": False, "positions": "rotary", "rotary_local_base": 100.0,
-        "attention_band": 24, "dense_every": 3, "biases": False, "norm_biases": False, "gated": True,
-    },
-    "functional": {"positions": "functional", "relative_limit": 8},
+    "banded": {"attention.band.width": 24, "attention.band.dense_every": 2},
+    "modern": {"norm": "pre", "norm.embedding": True, "norm.first": False, "positions": "rotary", "positions.local_base": 100.0,
+        "attention.band.width": 24, "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False, "norm.kind": "layer_without_biases", "feed_forward": "gated"},
+    "functional": {"positions": "functional", "positions.limit": 8},
     "shared": {"repeat": "all"},
 }  # fmt: skip
 
@@ -36,7 +35,8 @@ def packed(rows: int, length: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("low", [False, True])
 def test_outputs_and_gradients_are_those_of_the_cpu(kind: str, order: str, packing: bool, low: bool) -> None:
     torch.manual_seed(0)
-    network = Transformer(layers=4, width=128, heads=2, longest=256, dropout=0.0, vocab_size=500, clock=Clock(3), **KINDS[kind])
+    network = network_of("transformer", **KINDS[kind], layers=4, width=128, heads=2, dropout=0.0, vocab_size=500, clock=Clock(3),
+        **{"positions.max_length": 256})
     tokens = torch.randint(0, 500, (4, 128), generator=torch.Generator().manual_seed(1))
     fields: dict[str, Tensor] = {}
     if packing:

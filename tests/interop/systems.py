@@ -15,6 +15,7 @@ from cloze.objectives.objective import Objective
 from cloze.registry import lookup
 from cloze.text import ByteBPE, TextSpec, Tokenizer, Unigram, WordPiece, train
 from cloze.text.roles import GPT2_LITERALS, ROBERTA_LITERALS
+from tests.making import data, network_of
 
 TEXTS = [
     "The cat sleeps on the mat and dreams of mice.",
@@ -45,7 +46,7 @@ class System:
     def model(self) -> Model:
         """What a run hands to interop."""
         heads = {name: Head(*self.parts[name], objective.state_dict()) for name, objective in self.objectives.items()}
-        return Model(self.arguments, self.order, self.network.state_dict(), heads)
+        return Model(data("transformer", **self.arguments), self.order, self.network.state_dict(), heads)
 
 
 _made: dict[str, Tokenizer] = {}
@@ -68,13 +69,13 @@ def tokenizer(kind: str) -> Tokenizer:
 MASKED = ("token_prediction", {"transform": "gelu", "tie": True})
 NEXT = ("relation_prediction", {"classes": 2})
 ANSWERS = {"answer": ("span_extraction", {})}
-BASE: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "inner": 24, "longest": 20, "segments": 2}
+BASE: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "positions.max_length": 20, "segments": 2}
 
 #: name → network arguments, order, heads, tokenizer, reading, preferred architecture
 SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str | None]] = {
     "bert": (BASE, "open", {"mlm": MASKED, "nsp": NEXT}, "wordpiece", BERT_READING, None),
     "bert-tanh": (
-        {**BASE, "activation": "gelu_tanh"}, "open",
+        {**BASE, "feed_forward.activation": "gelu_tanh"}, "open",
         {"mlm": ("token_prediction", {"transform": "gelu_tanh", "tie": True})}, "wordpiece", BERT_READING, None,
     ),
     "bert-untied": (
@@ -82,27 +83,26 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str 
     ),
     "bert-one-segment": ({**BASE, "segments": 0}, "open", {"mlm": MASKED}, "wordpiece", BERT_READING, None),
     "roberta": (
-        {**BASE, "segments": 0, "norm_epsilon": 1e-5}, "open",
+        {**BASE, "segments": 0, "norm.epsilon": 1e-5}, "open",
         {"mlm": ("token_prediction", {"transform": "gelu", "tie": True, "norm_epsilon": 1e-5})}, "roberta",
         ROBERTA_READING, None,
     ),
     "gpt2": (
-        {**BASE, "segments": 0, "norm": "pre", "norm_epsilon": 1e-5, "activation": "gelu_tanh", "initial": "normal",
-         "residual_scaling": True}, "left_to_right",
+        {**BASE, "segments": 0, "norm": "pre", "norm.epsilon": 1e-5, "feed_forward.activation": "gelu_tanh", "initial": "normal",
+            "initial.residual": "scaled"}, "left_to_right",
         {"lm": ("token_prediction", {"transform": None, "tie": True, "bias": False})}, "gpt2", GPT2_READING, None,
     ),
     "modern": (
-        {**BASE, "segments": 0, "norm": "pre", "embedding_norm": True, "first_norm": False, "positions": "rotary",
-         "attention_band": 8, "dense_every": 2, "biases": False, "norm_biases": False, "gated": True, "norm_epsilon": 1e-5,
-         "residual_scaling": True}, "open",
+        {**BASE, "segments": 0, "norm": "pre", "norm.embedding": True, "norm.first": False, "positions": "rotary",
+            "attention.band.width": 8, "attention.band.dense_every": 2, "attention.biases": False, "feed_forward.biases": False, "norm.kind": "layer_without_biases", "feed_forward": "gated", "norm.epsilon": 1e-5, "initial.residual": "scaled"}, "open",
         {"mlm": ("token_prediction", {"transform": "gelu", "tie": True, "biases": False, "norm_epsilon": 1e-5})}, "roberta",
         ROBERTA_READING, None,
     ),
     "electra": (
-        {**BASE, "embedding_width": 8}, "open", {"rtd": ("token_labelling", {"set": "replaced"})}, "wordpiece",
+        {**BASE, "embedding.width": 8}, "open", {"rtd": ("token_labelling", {"set": "replaced"})}, "wordpiece",
         BERT_READING, None,
     ),
-    "generator": ({**BASE, "embedding_width": 8}, "open", {"mlm": MASKED}, "wordpiece", BERT_READING, "electra"),
+    "generator": ({**BASE, "embedding.width": 8}, "open", {"mlm": MASKED}, "wordpiece", BERT_READING, "electra"),
     "wide-generator": (BASE, "open", {"mlm": MASKED}, "wordpiece", BERT_READING, "electra"),
     "classifier": (
         BASE, "open", {"class": ("relation_prediction", {"classes": 3, "set": "label", "dropout": 0.1})}, "wordpiece",
@@ -113,7 +113,7 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str 
         {"class": ("relation_prediction", {"classes": 3, "set": "label"})}, "roberta", ROBERTA_READING, None,
     ),
     "electra-classifier": (
-        {**BASE, "embedding_width": 8}, "open",
+        {**BASE, "embedding.width": 8}, "open",
         {"class": ("classify", {"classes": 3, "set": "label", "reading": "summary", "transform": "gelu"})}, "wordpiece",
         BERT_READING, None,
     ),
@@ -124,21 +124,24 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str 
         {**BASE, "segments": 0}, "open", {"tags": ("sequence_labelling", {"classes": 3})}, "roberta", ROBERTA_READING, None,
     ),
     "electra-tagger": (
-        {**BASE, "embedding_width": 8}, "open", {"tags": ("sequence_labelling", {"classes": 3})}, "wordpiece", BERT_READING, None,
+        {**BASE, "embedding.width": 8}, "open", {"tags": ("sequence_labelling", {"classes": 3})}, "wordpiece", BERT_READING, None,
     ),
     "gpt2-tagger": (
-        {**BASE, "segments": 0, "norm": "pre", "activation": "gelu_tanh", "residual_scaling": True}, "left_to_right",
+        {**BASE, "segments": 0, "norm": "pre", "feed_forward.activation": "gelu_tanh",
+            "initial.residual": "scaled"}, "left_to_right",
         {"tags": ("sequence_labelling", {"classes": 3})}, "gpt2", GPT2_READING, None,
     ),
     "gpt2-classifier": (
-        {**BASE, "segments": 0, "norm": "pre", "activation": "gelu_tanh", "residual_scaling": True}, "left_to_right",
+        {**BASE, "segments": 0, "norm": "pre", "feed_forward.activation": "gelu_tanh",
+            "initial.residual": "scaled"}, "left_to_right",
         {"class": ("classify", {"classes": 3, "set": "label", "reading": "summary"})}, "gpt2", GPT2_READING, None,
     ),
     "bert-answers": (BASE, "open", ANSWERS, "wordpiece", BERT_READING, None),
     "roberta-answers": ({**BASE, "segments": 0}, "open", ANSWERS, "roberta", ROBERTA_READING, None),
-    "electra-answers": ({**BASE, "embedding_width": 8}, "open", ANSWERS, "wordpiece", BERT_READING, None),
+    "electra-answers": ({**BASE, "embedding.width": 8}, "open", ANSWERS, "wordpiece", BERT_READING, None),
     "gpt2-answers": (
-        {**BASE, "segments": 0, "norm": "pre", "activation": "gelu_tanh", "residual_scaling": True}, "left_to_right", ANSWERS,
+        {**BASE, "segments": 0, "norm": "pre", "feed_forward.activation": "gelu_tanh",
+            "initial.residual": "scaled"}, "left_to_right", ANSWERS,
         "gpt2", GPT2_READING, None,
     ),
 }  # fmt: skip
@@ -163,7 +166,7 @@ def build(
     """The same from its pieces."""
     generator = torch.Generator().manual_seed(seed)
     clock = Clock()
-    network = Transformer(**arguments, vocab_size=pieces.size, clock=clock).eval()
+    network = network_of("transformer", **arguments, vocab_size=pieces.size, clock=clock).eval()
     given = {"width": network.width, "vocab_size": pieces.size, "table": network.tables["tokens"], "clock": clock}
     objectives = {name: objective(*part, given) for name, part in parts.items()}
     for module in (network, *objectives.values()):
@@ -189,7 +192,7 @@ def loaded(imported: Any) -> System:
     """Modules with the weights of an imported folder, loaded strictly."""
     clock = Clock()
     model = imported.model
-    network = Transformer(**model.arguments, vocab_size=imported.vocab_size, clock=clock).eval()
+    network = network_of("transformer", **model.flat, vocab_size=imported.vocab_size, clock=clock).eval()
     network.load_state_dict(model.network)
     given = {
         "width": network.width, "vocab_size": imported.vocab_size, "table": network.tables["tokens"], "clock": clock
@@ -200,6 +203,6 @@ def loaded(imported: Any) -> System:
         objectives[name].load_state_dict(head.state)
     parts = {name: (head.part, dict(head.arguments)) for name, head in model.heads.items()}
     return System(
-        network, objectives, parts, dict(model.arguments), model.order, imported.tokenizer, imported.reading,
+        network, objectives, parts, dict(model.flat), model.order, imported.tokenizer, imported.reading,
         imported.architecture,
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,9 +44,9 @@ def assert_same(made: Any, back: Imported, *, by_name: bool) -> None:
         assert_equal_states(head.state, other.state)
         for argument in ("transform", "tie", "classes", "pool"):
             assert other.argument(argument) == head.argument(argument), argument
-    expected = complete(model.arguments)
+    expected = replace(model, arguments=complete(model.arguments)).flat
     for key in expected if by_name else expected.keys() - {"initial"}:
-        assert back.model.arguments[key] == expected[key], key
+        assert back.model.flat[key] == expected[key], key
 
 
 def assert_equal_states(first: Any, second: Any) -> None:
@@ -81,15 +82,10 @@ def test_without_our_description_the_files_of_transformers_say_the_same(
 def test_the_identity_holds_for_every_size(systems: ModuleType, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(NAMES))
     heads = data.draw(st.integers(1, 3))
-    sizes = {
-        "layers": data.draw(st.integers(1, 3)),
-        "heads": heads,
-        "width": heads * data.draw(st.integers(1, 5)),
-        "inner": data.draw(st.integers(1, 9)),
-        "longest": data.draw(st.integers(1, 40)),
-    }
+    sizes = {"layers": data.draw(st.integers(1, 3)), "heads": heads, "width": heads * data.draw(st.integers(1, 5)),
+        "feed_forward.inner": data.draw(st.integers(1, 9)), "positions.max_length": data.draw(st.integers(1, 40))}
     if name in ("electra", "generator"):
-        sizes["embedding_width"] = data.draw(st.integers(1, 12))
+        sizes["embedding.width"] = data.draw(st.integers(1, 12))
     made = systems.system(name, seed=data.draw(st.integers(0, 99)), **sizes)
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), made)
@@ -171,7 +167,7 @@ def test_the_shape_of_a_model_decides_its_architecture(systems: ModuleType, tmp_
 
 def test_a_head_that_bert_cannot_say_but_electra_can_goes_to_electra(systems: ModuleType, tmp_path: Path) -> None:
     made = systems.build(
-        {**systems.BASE, "activation": "gelu_tanh"}, "open", {"mlm": systems.MASKED}, systems.tokenizer("wordpiece"),
+        {**systems.BASE, "feed_forward.activation": "gelu_tanh"}, "open", {"mlm": systems.MASKED}, systems.tokenizer("wordpiece"),
         systems.BERT_READING,
     )  # fmt: skip
     assert write(tmp_path, made) == []
@@ -200,7 +196,7 @@ def test_a_classifier_with_more_or_less_in_front_of_it_than_transformers_has_sta
 ) -> None:
     arguments = {"classes": 3, "set": "label", "reading": "summary", "transform": "gelu", **changed}
     made = systems.build(
-        {**systems.BASE, "embedding_width": 8}, "open", {"class": ("classify", arguments)}, systems.tokenizer("wordpiece"),
+        {**systems.BASE, "embedding.width": 8}, "open", {"class": ("classify", arguments)}, systems.tokenizer("wordpiece"),
         systems.BERT_READING,
     )  # fmt: skip
     (remark,) = write(tmp_path, made)
@@ -211,7 +207,7 @@ def test_a_classifier_with_more_or_less_in_front_of_it_than_transformers_has_sta
 def test_untied_rows_of_a_narrow_generator_stay_beside_the_folder_with_the_reason(systems: ModuleType, tmp_path: Path) -> None:
     """transformers' untied ELECTRA has rows as wide as the embeddings, ours as wide as the layers."""
     made = systems.build(
-        {**systems.BASE, "embedding_width": 8}, "open", {"mlm": ("token_prediction", {"transform": "gelu", "tie": False})},
+        {**systems.BASE, "embedding.width": 8}, "open", {"mlm": ("token_prediction", {"transform": "gelu", "tie": False})},
         systems.tokenizer("wordpiece"), systems.BERT_READING, "electra",
     )  # fmt: skip
     remarks = export_folder(
@@ -252,4 +248,4 @@ def test_the_norm_of_robertas_head_has_the_epsilon_of_the_folder(systems: Module
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 0.25}))
     model = import_folder(tmp_path).model
-    assert model.arguments["norm_epsilon"] == model.heads["token_prediction"].argument("norm_epsilon") == 0.25
+    assert model.flat["norm.epsilon"] == model.heads["token_prediction"].argument("norm_epsilon") == 0.25

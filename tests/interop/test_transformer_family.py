@@ -14,24 +14,23 @@ import torch
 from cloze.assembly.load import load_recipe
 from cloze.cli.main import main
 from cloze.errors import CheckpointError
-from cloze.interop import ARCHITECTURES, Card, Head, Model, Reading, complete, export_folder, import_folder
-from cloze.networks import Clock, TransformerXL
+from cloze.interop import ARCHITECTURES, Card, Head, Model, Reading, export_folder, import_folder
+from cloze.networks import Clock
+from tests.making import completed, data, network_of
 
-SIZES: dict[str, Any] = {"layers": 4, "width": 16, "heads": 2, "inner": 64, "longest": 20}
+SIZES: dict[str, Any] = {"layers": 4, "width": 16, "heads": 2, "feed_forward.inner": 64, "positions.max_length": 20}
 CAUSAL = Reading("{A}", None, "last")
 ENCODER = Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first")
-MODERN: dict[str, Any] = {
-    **SIZES, "norm": "pre", "embedding_norm": True, "first_norm": False, "positions": "rotary", "attention_band": 8,
-    "dense_every": 3, "biases": False, "norm_biases": False, "gated": True,
-}
+MODERN: dict[str, Any] = {**SIZES, "norm": "pre", "norm.embedding": True, "norm.first": False, "positions": "rotary",
+    "attention.band.width": 8, "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False, "norm.kind": "layer_without_biases", "feed_forward": "gated"}
 SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
-    "openai-gpt": ({**SIZES, "embedding_norm": False, "activation": "gelu_tanh"}, "left_to_right",
+    "openai-gpt": ({**SIZES, "norm.embedding": False, "feed_forward.activation": "gelu_tanh"}, "left_to_right",
                    {"transform": None, "tie": True, "bias": False}),
-    "albert": ({**SIZES, "embedding_width": 8, "repeat": "all", "groups": 2, "segments": 2}, "open",
+    "albert": ({**SIZES, "embedding.width": 8, "share.weights": "all", "share.groups": 2, "segments": 2}, "open",
                {"transform": "gelu", "tie": True}),
-    "xlm": ({**SIZES, "silence_padding": True, "inputs": {"language": 4}}, "open", {"transform": None, "tie": True}),
-    "flaubert": ({**SIZES, "silence_padding": True}, "open", {"transform": None, "tie": True}),
-    "nezha": ({**SIZES, "positions": "functional", "relative_limit": 7}, "open", {"transform": "gelu", "tie": True}),
+    "xlm": ({**SIZES, "inputs": {"language": 4}}, "open", {"transform": None, "tie": True}),
+    "flaubert": ({**SIZES}, "open", {"transform": None, "tie": True}),
+    "nezha": ({**SIZES, "positions": "functional", "positions.limit": 7}, "open", {"transform": "gelu", "tie": True}),
     "modernbert": (MODERN, "open", {"transform": "gelu", "tie": True, "biases": False}),
 }  # fmt: skip
 
@@ -70,8 +69,8 @@ def test_a_folder_gives_back_the_model_with_and_without_what_cloze_wrote_beside(
         shutil.rmtree(tmp_path / "cloze")
     back = import_folder(tmp_path)
     assert back.architecture == name and list(back.remarks) == said(system) and back.model.order == system.order
-    expected = complete(system.arguments)
-    told = {key: value for key, value in back.model.arguments.items() if key not in ("initial", "residual_scaling")}
+    expected = completed(system.arguments)
+    told = {key: value for key, value in back.model.flat.items() if not key.startswith("initial")}
     if alone and name == "nezha":
         assert told.pop("segments") == 1 and expected.pop("segments") == 0  # a row of zeros says as much as none
         system.network.embeddings.segments = torch.nn.Embedding(1, 16, _weight=torch.zeros(1, 16))
@@ -84,14 +83,14 @@ def test_a_folder_gives_back_the_model_with_and_without_what_cloze_wrote_beside(
 
 
 @pytest.mark.parametrize(("name", "changed", "words"), [
-    ("openai-gpt", {"inner": 24}, "four times the width, 64"),
-    ("openai-gpt", {"attention_band": 4}, "attention_band is 4"),
-    ("albert", {"repeat": "ffn"}, "repeat is 'ffn'"),
-    ("albert", {"embedding_width": 16}, "projection is False"),
+    ("openai-gpt", {"feed_forward.inner": 24}, "four times the width, 64"),
+    ("openai-gpt", {"attention.band.width": 4}, "attention.band.width is 4"),
+    ("albert", {"share.weights": "feed_forward"}, "share.weights is 'feed_forward'"),
+    ("albert", {"embedding.width": 16}, "embedding.project is False"),
     ("xlm", {"inputs": {"task": 3}}, "two or more languages"),
-    ("xlm", {"inner": 24}, "inner is 24"),
-    ("nezha", {"biases": False}, "biases is False"),
-    ("modernbert", {"norm_biases": True}, "norm_biases is True"),
+    ("xlm", {"feed_forward.inner": 24}, "inner is 24"),
+    ("nezha", {"attention.biases": False}, "attention.biases is False"),
+    ("modernbert", {"norm.kind": "layer"}, "norm.kind is 'layer'"),
     ("modernbert", {"positions": "learned"}, "positions is 'learned'"),
 ])  # fmt: skip
 def test_what_transformers_cannot_say_is_kept_by_cloze_and_named(
@@ -104,7 +103,7 @@ def test_what_transformers_cannot_say_is_kept_by_cloze_and_named(
     assert back.architecture is None
     for key, tensor in system.network.state_dict().items():
         assert torch.equal(back.model.network[key], tensor), key
-    said = ARCHITECTURES[name].objections(complete(system.arguments), system.order, 0)
+    said = ARCHITECTURES[name].objections(completed(system.arguments), system.order, 0)
     assert any(words in reason for reason in said), said
 
 
@@ -117,7 +116,6 @@ def test_what_transformers_cannot_say_is_kept_by_cloze_and_named(
     ("flaubert", {"layerdrop": 0.1}, "layerdrop is 0.1"),
     ("modernbert", {"layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"]},
      "at equal steps"),
-    ("modernbert", {"attention_bias": True}, "one for both"),
     ("modernbert", {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type is 'yarn'"),
     ("modernbert", {"norm_bias": True}, "norm_bias"),
 ])  # fmt: skip
@@ -182,12 +180,12 @@ def test_the_card_of_a_system_that_left_transformers_says_which_version_opens_it
 
 def test_a_transformer_xl_folder_becomes_a_checkpoint_with_its_recipe(systems: ModuleType, tmp_path: Path) -> None:
     pieces = systems.tokenizer("gpt2")
-    arguments = {"layers": 2, "width": 16, "heads": 2, "inner": 24, "memory": 6}
-    network = TransformerXL(**arguments, vocab_size=pieces.size, clock=Clock())
+    arguments = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "memory.size": 6}
+    network = network_of("transformer_xl", **arguments, vocab_size=pieces.size, clock=Clock())
     given = {"width": 16, "vocab_size": pieces.size, "table": network.tables["tokens"]}
     head = systems.objective("token_prediction", {"tie": True}, given)
     model = Model(
-        complete(arguments, "transformer_xl"), "left_to_right", network.state_dict(),
+        data("transformer_xl", **arguments), "left_to_right", network.state_dict(),
         {"lm": Head("token_prediction", {"tie": True}, head.state_dict())}, "transformer_xl",
     )
     export_folder(tmp_path / "source", model=model, tokenizer=pieces, reading=CAUSAL, card=Card("x"))

@@ -10,18 +10,19 @@ import torch
 from torch import Tensor
 
 from cloze.errors import RecipeError
-from cloze.networks import Clock, EncoderDecoder, Transformer, TransformerXL, TwoStream, Zen
+from cloze.networks import Clock
 from cloze.networks.blocks.attention import STATES
+from tests.making import network_of
 
 SIZE: dict[str, Any] = {"layers": 2, "width": 12, "heads": 3, "vocab_size": 20, "dropout": 0.0}
 MAKERS: dict[str, Any] = {
-    "bert": lambda: Transformer(**SIZE, clock=Clock()),
-    "rotary": lambda: Transformer(**SIZE, positions="rotary", norm="pre", gated=True, clock=Clock()),
-    "functional": lambda: Transformer(**SIZE, positions="functional", clock=Clock()),
-    "t5": lambda: EncoderDecoder(**SIZE, positions="buckets", norm="pre", scale_scores=False, initial="t5", clock=Clock()),
-    "xl": lambda: TransformerXL(**SIZE, memory=4, clock=Clock()),
-    "xlnet": lambda: TwoStream(**SIZE, clock=Clock()),
-    "zen": lambda: Zen(**SIZE, ngram_layers=1, tables={"ngrams": SimpleNamespace(size=4)}, clock=Clock()),
+    "bert": lambda: network_of("transformer", **SIZE, clock=Clock()),
+    "rotary": lambda: network_of("transformer", **SIZE, positions="rotary", norm="pre", feed_forward="gated", clock=Clock()),
+    "functional": lambda: network_of("transformer", **SIZE, positions="functional", clock=Clock()),
+    "t5": lambda: network_of("encoder_decoder", **SIZE, positions="buckets", norm="pre", initial="t5", clock=Clock(), **{"attention.scaled": False}),
+    "xl": lambda: network_of("transformer_xl", **SIZE, clock=Clock(), **{"memory.size": 4}),
+    "xlnet": lambda: network_of("two_stream", **SIZE, clock=Clock()),
+    "zen": lambda: network_of("zen", **SIZE, ngram_layers=1, tables={"ngrams": SimpleNamespace(size=4)}, clock=Clock()),
 }  # fmt: skip
 HIDDEN = frozenset({"hidden"})
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from cloze.errors import RecipeError
 from cloze.networks import BiLSTM, Clock
 from cloze.networks.blocks.characters import CharCNN
+from tests.making import network_of
 
 WORDS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]", "the", "cat", "saw", "a", "dog", "sleep")
 EVERY = frozenset({"hidden", "forward_hidden", "backward_hidden", "layers"})
@@ -20,9 +21,8 @@ def build(characters: bool = True, scale: float = 1.0, **changed: Any) -> BiLSTM
     arguments: dict[str, Any] = {"layers": 2, "width": 10, "inner": 7, "dropout": 0.0, "cell_clip": 0.4, "projection_clip": 0.25}
     torch.manual_seed(1)
     part = CharCNN(embedding_width=3, filters=[(1, 4), (2, 5)], per_word=9, vocab_size=len(WORDS), spellings=WORDS)
-    network = BiLSTM(
-        **{**arguments, **changed}, characters=part if characters else None, vocab_size=len(WORDS), clock=Clock(3)
-    ).double()
+    network = network_of("bilstm", **{**arguments, **changed}, embedding=part if characters else None, vocab_size=len(WORDS),
+        clock=Clock(3)).double()
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.5 * scale)
     return network.eval()
@@ -59,7 +59,7 @@ def cells(layer: Any, xs: list[Tensor], clips: tuple[float, float]) -> list[Tens
 def test_the_published_number_of_parameters() -> None:
     with torch.device("meta"):
         part = CharCNN(vocab_size=100)
-        network = BiLSTM(layers=2, width=1024, inner=4096, characters=part, vocab_size=100, clock=Clock())
+        network = network_of("bilstm", layers=2, width=1024, inner=4096, embedding=part, vocab_size=100, clock=Clock())
     count = lambda module: sum(p.numel() for p in module.parameters())  # noqa: E731
     assert [count(part.table), count(part.filters), count(part.highways)] == [4_192, 199_168, 16_785_408]
     assert count(network.embeddings) - count(part) == 1_049_088

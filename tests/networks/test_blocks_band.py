@@ -14,15 +14,16 @@ from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, Transformer
 from cloze.networks.blocks.band import narrow
 from cloze.networks.blocks.visibility import visibility
+from tests.making import network_of
 
 CPU = torch.device("cpu")
 HIDDEN = frozenset({"hidden"})
 
 
 def build(layers: int = 2, **changed: Any) -> Transformer:
-    arguments: dict[str, Any] = {"width": 16, "heads": 2, "longest": 32, "dropout": 0.0, "deviation": 0.4}
+    arguments: dict[str, Any] = {"width": 16, "heads": 2, "positions.max_length": 32, "dropout": 0.0, "initial.std": 0.4}
     torch.manual_seed(1)
-    return Transformer(layers=layers, **{**arguments, **changed}, vocab_size=13, clock=Clock(3)).double()
+    return network_of("transformer", **{**arguments, **changed}, layers=layers, vocab_size=13, clock=Clock(3)).double()
 
 
 def ids(rows: int, length: int, seed: int = 0) -> Tensor:
@@ -63,7 +64,7 @@ def moved(network: Transformer, place: int, length: int, **fields: Any) -> Tenso
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 6), st.sampled_from(["left_to_right", "right_to_left", "open"]), st.integers(0, 8))
 def test_through_any_depth_a_token_reaches_exactly_what_bands_let_it(layers: int, band: int, order: str, place: int) -> None:
-    network = build(layers, attention_band=band)
+    network = build(layers, **{"attention.band.width": band})
     reached = torch.linalg.matrix_power(mask(order, band, 9).double(), layers) > 0
     change = moved(network, place, 9, order=order)
     assert change[~reached[:, place]].eq(0).all(), "leak"
@@ -71,10 +72,11 @@ def test_through_any_depth_a_token_reaches_exactly_what_bands_let_it(layers: int
 
 
 def test_dense_layers_stand_at_the_stated_depths() -> None:
-    network = build(5, attention_band=2, dense_every=2)
+    network = build(5, **{"attention.band.width": 2, "attention.band.dense_every": 2})
     assert [network.sights.banded(layer) for layer in range(5)] == [False, True, False, True, False]
-    assert [build(4, attention_band=2, dense_every=3).sights.banded(layer) for layer in range(4)] == [False, True, True, False]
-    assert all(build(3, attention_band=2).sights.banded(layer) for layer in range(3))
+    assert [build(4, **{"attention.band.width": 2,
+        "attention.band.dense_every": 3}).sights.banded(layer) for layer in range(4)] == [False, True, True, False]
+    assert all(build(3, **{"attention.band.width": 2}).sights.banded(layer) for layer in range(3))
     for place in range(9):
         change = moved(network, place, 9, order="left_to_right")
         assert change[:place].eq(0).all() and change[place:].gt(0).all()
@@ -83,7 +85,8 @@ def test_dense_layers_stand_at_the_stated_depths() -> None:
 @pytest.mark.parametrize("positions", ["learned", "rotary", "functional"])
 @pytest.mark.parametrize("dense_every", [None, 2])
 def test_cached_generation_equals_the_full_forward(positions: str, dense_every: int | None) -> None:
-    network, tokens = build(3, attention_band=3, dense_every=dense_every, positions=positions).eval(), ids(2, 12)
+    network, tokens = build(3, positions=positions, **{"attention.band.width": 3,
+        "attention.band.dense_every": dense_every}).eval(), ids(2, 12)
     full = network(want=HIDDEN, tokens=tokens, order="left_to_right")["hidden"]
     cache, parts = Cache(3), []
     for start, stop in ((0, 5), (5, 6), (6, 7), (7, 12)):
@@ -95,7 +98,7 @@ def test_cached_generation_equals_the_full_forward(positions: str, dense_every: 
 
 @pytest.mark.parametrize("order", ["open", "left_to_right"])
 def test_packed_and_padded_rows_equal_single_ones(order: str) -> None:
-    network, first, second = build(attention_band=3), ids(1, 6, seed=2), ids(1, 5, seed=3)
+    network, first, second = build(**{"attention.band.width": 3}), ids(1, 6, seed=2), ids(1, 5, seed=3)
     packed = network(
         want=HIDDEN, tokens=torch.cat([first, second, ids(1, 2)], dim=1), order=order,
         block=torch.tensor([[1] * 6 + [2] * 5 + [0] * 2]), position_ids=torch.tensor([[*range(6), *range(5), 0, 0]]),
@@ -113,20 +116,18 @@ def test_a_gpu_would_be_told_the_reach_beside_the_packed_runs() -> None:
 
 def test_an_order_token_by_token_is_refused() -> None:
     with pytest.raises(RecipeError, match="constant order"):
-        build(attention_band=2)(want=HIDDEN, tokens=ids(1, 3), order=torch.tensor([[0, 2, 1]]))
+        build(**{"attention.band.width": 2})(want=HIDDEN, tokens=ids(1, 3), order=torch.tensor([[0, 2, 1]]))
 
 
 @pytest.mark.parametrize(("changed", "words"), [
-    ({"dense_every": 2}, "without attention_band"), ({"attention_band": 0}, "attention_band is 0"),
-    ({"attention_band": 4, "dense_every": 0}, "dense_every is 0"), ({"first_norm": False}, "norm: pre"),
-    ({"groups": 2}, "share nothing"), ({"repeat": "all", "groups": 3}, "3 groups of 2 layers"),
-    ({"embedding_width": 8, "projection": False}, "cannot enter"),
+    ({"share.weights": "all", "share.groups": 3}, "3 groups of 2 layers"),
+    ({"positions": "rotary", "width": 6}, "Give an even width of heads"),
 ])  # fmt: skip
-def test_arguments_that_contradict_each_other_are_refused_with_a_way_out(changed: dict[str, Any], words: str) -> None:
+def test_sizes_that_do_not_go_together_are_refused_with_a_way_out(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         build(**changed)
 
 
 def test_a_band_hides_tokens_and_saves_no_products() -> None:
-    dense, banded = build(4), build(4, attention_band=8, dense_every=2)
+    dense, banded = build(4), build(4, **{"attention.band.width": 8, "attention.band.dense_every": 2})
     assert dense.flops_per_token(32) == banded.flops_per_token(32)

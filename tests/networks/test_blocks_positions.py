@@ -17,6 +17,7 @@ from cloze.networks.blocks.functional import functional
 from cloze.networks.blocks.rotary import rotation
 from cloze.networks.blocks.sinusoid import sinusoids
 from cloze.networks.blocks.visibility import Visibility
+from tests.making import network_of
 
 CPU = torch.device("cpu")
 HIDDEN = frozenset({"hidden"})
@@ -24,9 +25,10 @@ KINDS = ["sinusoid", "rotary", "functional"]
 
 
 def build(positions: str, **changed: Any) -> Transformer:
-    arguments: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "longest": 32, "dropout": 0.0, "deviation": 0.4}
+    arguments: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "positions.max_length": 32, "dropout": 0.0,
+        "initial.std": 0.4}
     torch.manual_seed(1)
-    network = Transformer(**{**arguments, "positions": positions, **changed}, vocab_size=13, clock=Clock(3))
+    network = network_of("transformer", **{**arguments, "positions": positions, **changed}, vocab_size=13, clock=Clock(3))
     return network.double()
 
 

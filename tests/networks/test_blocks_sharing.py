@@ -9,15 +9,17 @@ import pytest
 import torch
 
 from cloze.networks import Clock, Transformer
+from tests.making import network_of
 
 HIDDEN = frozenset({"hidden"})
 TOKENS = torch.randint(0, 13, (2, 7), generator=torch.Generator().manual_seed(0))
 
 
-def build(repeat: str, layers: int = 4, groups: int = 1, **changed: Any) -> Transformer:
+def build(weights: str | None, layers: int = 4, groups: int = 1, **changed: Any) -> Transformer:
     torch.manual_seed(1)
-    arguments: dict[str, Any] = {"width": 16, "heads": 2, "dropout": 0.0, "deviation": 0.4, **changed}
-    return Transformer(layers=layers, repeat=repeat, groups=groups, **arguments, vocab_size=13, clock=Clock(3)).double()
+    arguments: dict[str, Any] = {"width": 16, "heads": 2, "dropout": 0.0, "initial.std": 0.4, **changed}
+    share = {} if weights is None else {"share.weights": weights, "share.groups": groups}
+    return network_of("transformer", **arguments, layers=layers, vocab_size=13, clock=Clock(3), **share).double()
 
 
 def holders(network: Transformer, part: str) -> list[int]:
@@ -25,11 +27,11 @@ def holders(network: Transformer, part: str) -> list[int]:
     return sorted({int(name.split(".")[1]) for name in network.state_dict() if f".{part}." in name})
 
 
-@pytest.mark.parametrize(("repeat", "attention", "ffn"), [
-    ("none", 4, 4), ("attention", 1, 4), ("ffn", 4, 1), ("all", 1, 1),
+@pytest.mark.parametrize(("weights", "attention", "ffn"), [
+    (None, 4, 4), ("attention", 1, 4), ("feed_forward", 4, 1), ("all", 1, 1),
 ])  # fmt: skip
-def test_each_mode_shares_maps_with_their_norms(repeat: str, attention: int, ffn: int) -> None:
-    network = build(repeat)
+def test_each_mode_shares_maps_with_their_norms(weights: str | None, attention: int, ffn: int) -> None:
+    network = build(weights)
     for part in ("attention.projections", "attention.out", "attention_norm"):
         assert holders(network, part) == list(range(attention))
     for part in ("inner", "outer", "inner_norm"):
@@ -43,9 +45,9 @@ def test_groups_are_runs_of_layers(layers: int, groups: int, first: list[int]) -
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("repeat", ["attention", "ffn", "all"])
-def test_outputs_and_gradients_are_those_of_equal_layers_with_gradients_summed(norm: str, repeat: str) -> None:
-    shared, apart = build(repeat, norm=norm), build("none", norm=norm)
+@pytest.mark.parametrize("weights", ["attention", "feed_forward", "all"])
+def test_outputs_and_gradients_are_those_of_equal_layers_with_gradients_summed(norm: str, weights: str) -> None:
+    shared, apart = build(weights, norm=norm), build(None, norm=norm)
     state = shared.state_dict()
     full = {}
     for name in apart.state_dict():
@@ -67,8 +69,8 @@ def test_outputs_and_gradients_are_those_of_equal_layers_with_gradients_summed(n
 
 
 def test_layers_that_lend_say_so() -> None:
-    assert [layer.lends for layer in build("ffn", 5, 2).layers] == [True, False, False, True, False]
-    assert not any(layer.lends for layer in build("none").layers)
+    assert [layer.lends for layer in build("feed_forward", 5, 2).layers] == [True, False, False, True, False]
+    assert not any(layer.lends for layer in build(None).layers)
 
 
 def test_layers_that_share_everything_still_drop_other_numbers() -> None:
@@ -79,7 +81,7 @@ def test_layers_that_share_everything_still_drop_other_numbers() -> None:
 
 def test_copies_and_loaded_states_share_among_themselves() -> None:
     network = build("all")
-    twin, other = copy.deepcopy(network), build("all", deviation=0.1)
+    twin, other = copy.deepcopy(network), build("all", **{"initial.std": 0.1})
     assert twin.layers[3].inner is twin.layers[0].inner and twin.layers[3].inner is not network.layers[0].inner
     other.load_state_dict(network.state_dict(), strict=True)
     expected = network(want=HIDDEN, tokens=TOKENS)["hidden"]
@@ -89,15 +91,14 @@ def test_copies_and_loaded_states_share_among_themselves() -> None:
 
 def test_a_shared_projection_into_the_residual_is_scaled_once() -> None:
     torch.manual_seed(0)
-    network = Transformer(
-        layers=8, width=64, heads=2, repeat="all", initial="normal", residual_scaling=True, vocab_size=9, clock=Clock()
-    )
+    network = network_of("transformer", layers=8, width=64, heads=2, initial="normal", vocab_size=9, clock=Clock(),
+        **{"share.weights": "all", "initial.residual": "scaled"})
     assert network.layers[5].outer.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)
 
 
 def meta(**arguments: Any) -> Transformer:
     with torch.device("meta"):
-        return Transformer(**{"segments": 2, "vocab_size": 30000, **arguments}, clock=Clock(0, "cpu"))
+        return network_of("transformer", **{"segments": 2, "vocab_size": 30000, **arguments}, clock=Clock(0, "cpu"))
 
 
 def count(network: Transformer) -> int:
@@ -109,14 +110,17 @@ def count(network: Transformer) -> int:
     (12, 768, 12, 11_683_584), (24, 1024, 16, 17_683_968), (24, 2048, 16, 58_724_864), (12, 4096, 64, 222_595_584),
 ])  # fmt: skip
 def test_albert_has_the_published_number_of_parameters(layers: int, width: int, heads: int, published: int) -> None:
-    assert count(meta(layers=layers, width=width, heads=heads, embedding_width=128, repeat="all")) == published
+    assert count(meta(layers=layers, width=width, heads=heads, **{"embedding.width": 128, "share.weights": "all"})) == published
 
 
 @pytest.mark.parametrize(("embedding_width", "totals"), [
-    (128, {"none": 89.7, "attention": 63.6, "ffn": 37.7, "all": 11.7}),
-    (768, {"none": 109.7, "attention": 83.7, "ffn": 57.7, "all": 31.7}),
+    (128, {None: 89.7, "attention": 63.6, "feed_forward": 37.7, "all": 11.7}),
+    (768, {None: 109.7, "attention": 83.7, "feed_forward": 57.7, "all": 31.7}),
 ])  # fmt: skip
-def test_the_modes_have_the_published_totals(embedding_width: int, totals: dict[str, float]) -> None:
-    for repeat, millions in totals.items():
-        network = meta(layers=12, width=768, heads=12, embedding_width=embedding_width, projection=True, repeat=repeat)
-        assert round(count(network) / 1e6, 1) == millions, repeat
+def test_the_modes_have_the_published_totals(embedding_width: int, totals: dict[str | None, float]) -> None:
+    for weights, millions in totals.items():
+        network = meta(
+            layers=12, width=768, heads=12,
+            **{"embedding.width": embedding_width, "embedding.project": True, "share.weights": weights},
+        )
+        assert round(count(network) / 1e6, 1) == millions, weights

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cloze.errors import RecipeError
-from cloze.networks import Clock, Transformer
+from cloze.networks import Clock
 from cloze.networks.blocks.characters import CharacterTable, CharCNN, LetterTrigrams
 from cloze.networks.blocks.highway import Highway
 from cloze.networks.spelling import spell, spell_vocabulary, trigrams, unknown_id
+from tests.making import network_of
 
 WORDS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]", "cat", "act", "dog", "über", "extraordinarily")
 FILTERS = [(1, 4), (2, 5), (3, 6)]
@@ -167,9 +168,8 @@ def test_rare_and_unseen_trigrams_share_the_last_row() -> None:
 
 
 def test_a_transformer_reads_characters_in_place_of_a_table() -> None:
-    network = Transformer(
-        layers=1, width=16, heads=2, dropout=0.0, characters=small().float(), vocab_size=len(WORDS), clock=Clock()
-    )
+    network = network_of("transformer", layers=1, width=16, heads=2, dropout=0.0, embedding=small().float(),
+        vocab_size=len(WORDS), clock=Clock())
     assert network.tables == {} and "characters" in network.takes
     assert isinstance(network.embeddings.characters, CharacterTable)
     assert not any(name.startswith("embeddings.tokens") for name in network.state_dict())

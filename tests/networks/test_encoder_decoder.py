@@ -15,21 +15,21 @@ from cloze.networks.blocks.dropout import Dropout, Positions, drop
 from cloze.networks.blocks.locked import LockedDropout
 from cloze.networks.encoder_decoder import rolled
 from cloze.networks.fast import switch
+from tests.making import network_of
 
 WANT = frozenset({"hidden", "decoder_hidden"})
-BART: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "inner": 24, "longest": 24}
-T5: dict[str, Any] = {
-    "layers": 2, "decoder_layers": 3, "width": 12, "heads": 3, "head_width": 5, "inner": 20, "norm": "pre",
-    "normalisation": "rms", "positions": "buckets", "biases": False, "scale_scores": False, "gated": True, "initial": "t5",
-}  # fmt: skip
+BART: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "positions.max_length": 24}
+T5: dict[str, Any] = {"layers": 2, "decoder_layers": 3, "width": 12, "heads": 3, "head_width": 5, "feed_forward.inner": 20,
+    "norm": "pre", "norm.kind": "rms", "positions": "buckets", "attention.biases": False, "feed_forward.biases": False, "attention.scaled": False, "feed_forward": "gated", "initial": "t5"}  # fmt: skip
 MASS: dict[str, Any] = {**BART, "inputs": {"language": 3}, "positions": "sinusoid", "scale_embeddings": True}
-FIRST_T5: dict[str, Any] = {**T5, "gated": False, "activation": "relu", "inner_dropout": 0.2}
-KINDS = {"bart": BART, "first t5": FIRST_T5, "t5": T5, "mass": MASS, "shared": {**BART, "share_positions": True, "norm": "pre"}}
+FIRST_T5: dict[str, Any] = {**T5, "feed_forward": "plain", "feed_forward.activation": "relu", "dropout.inner": 0.2}
+KINDS = {"bart": BART, "first t5": FIRST_T5, "t5": T5, "mass": MASS, "shared": {**BART, "norm": "pre"}}
 
 
 def network(kind: str, *, dropout: float = 0.0, seed: int = 0, **changes: Any) -> EncoderDecoder:
     torch.manual_seed(seed)
-    made = EncoderDecoder(**{**KINDS[kind], "deviation": 0.3, **changes}, dropout=dropout, vocab_size=40, clock=Clock(7))
+    made = network_of("encoder_decoder", **{**KINDS[kind], "initial.std": 0.3, **changes}, dropout=dropout, vocab_size=40,
+        clock=Clock(7))
     return made.train(dropout > 0)
 
 
@@ -189,10 +189,9 @@ def test_without_a_second_sequence_the_summary_reads_the_row_rolled_by_one() -> 
 
 
 def test_t5_begins_with_its_published_deviations() -> None:
-    made = EncoderDecoder(
-        layers=1, width=128, heads=4, head_width=64, inner=512, positions="buckets", biases=False, gated=True,
-        initial="t5", vocab_size=2000, clock=Clock(),
-    )  # fmt: skip
+    made = network_of("encoder_decoder", layers=1, width=128, heads=4, head_width=64, positions="buckets", feed_forward="gated",
+        initial="t5", vocab_size=2000, clock=Clock(), **{"feed_forward.inner": 512, "attention.biases": False,
+        "feed_forward.biases": False})  # fmt: skip
     layer: Any = made.decoder.layers[0]
     expected = {
         made.embeddings.tokens.weight: 1.0,
@@ -253,7 +252,7 @@ def test_with_a_mask_per_row_all_positions_drop_the_same_numbers_and_all_queries
 
 @pytest.mark.parametrize("kind", ["first t5", "t5", "bart"])
 def test_a_mask_per_row_is_drawn_at_every_place_by_either_path(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = network(kind, dropout=0.3, dropout_mask="row", deviation=0.3)
+    made = network(kind, dropout=0.3, **{"dropout.mask": "row"})
     positions = [module for module in made.modules() if isinstance(module, Dropout)]
     assert len(positions) > 20 and all(isinstance(module, LockedDropout) for module in positions)
     block = torch.ones(3, 9, dtype=torch.long)
@@ -266,5 +265,5 @@ def test_a_mask_per_row_is_drawn_at_every_place_by_either_path(kind: str, monkey
     (expected,) = torch.autograd.grad(plain.square().sum(), made.embeddings.tokens.weight)
     torch.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-4)
-    free = network(kind, dropout=0.3, deviation=0.3)
+    free = network(kind, dropout=0.3)
     assert not torch.allclose(free(want=WANT, **given)["decoder_hidden"], plain)

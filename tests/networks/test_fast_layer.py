@@ -13,6 +13,7 @@ from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.fast import handing
 from cloze.networks.fast.activation import activate, activate_backward
 from cloze.networks.fast.switch import switched
+from tests.making import network_of
 
 
 def both(network: Transformer, **fields: Any) -> list[tuple[Tensor, dict[str, Tensor]]]:
@@ -35,10 +36,8 @@ def both(network: Transformer, **fields: Any) -> list[tuple[Tensor, dict[str, Te
 @pytest.mark.parametrize("positions", [None, [1, 9, 5, 5, 0, 20]])
 def test_fast_and_plain_layers_agree(norm: str, dropout: float, activation: str, order: str, positions: Any) -> None:
     torch.manual_seed(0)
-    network = Transformer(
-        layers=2, width=12, heads=2, norm=norm, activation=activation, dropout=dropout, deviation=0.3, vocab_size=11,
-        clock=Clock(4),
-    ).double()
+    network = network_of("transformer", layers=2, width=12, heads=2, norm=norm, dropout=dropout, vocab_size=11, clock=Clock(4),
+        **{"feed_forward.activation": activation, "initial.std": 0.3}).double()
     fields: dict[str, Any] = {"tokens": torch.randint(0, 11, (3, 8)), "order": order}
     if order == "packed":
         fields |= {"order": "open", "block": torch.tensor([[1] * 5 + [2] * 3, [1] * 8, [1] * 3 + [0] * 5])}

@@ -13,6 +13,7 @@ from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock, Window
 from cloze.objectives import token_prediction
+from tests.making import network_of
 
 CHAIN = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.25, 0.25, 0.5]])
 FLOOR = 2.131198  # the perplexity of the chain: exp of its entropy rate
@@ -21,7 +22,7 @@ FLOOR = 2.131198  # the perplexity of the chain: exp of its entropy rate
 def window(**changed: Any) -> Window:
     torch.manual_seed(0)
     arguments: dict[str, Any] = {"before": 2, "embedding_width": 2, "width": 3, "vocab_size": 10, "clock": Clock(), **changed}
-    return Window(**arguments)
+    return network_of("window", **arguments)
 
 
 def parameters(network: Window, vocabulary: int) -> int:

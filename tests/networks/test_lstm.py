@@ -15,6 +15,7 @@ from cloze.networks import LSTM, Clock
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.blocks.locked import LockedDropout, WordDropout
 from cloze.objectives import token_prediction
+from tests.making import network_of
 
 HIDDEN = frozenset({"hidden"})
 
@@ -22,7 +23,7 @@ HIDDEN = frozenset({"hidden"})
 def network(**changed: Any) -> LSTM:
     torch.manual_seed(0)
     arguments = {"layers": 3, "width": 8, "inner": 12, "vocab_size": 30, "clock": Clock(), **changed}
-    return LSTM(**arguments)
+    return network_of("lstm", **arguments)
 
 
 def tokens(rows: int = 2, length: int = 10) -> Tensor:
@@ -105,7 +106,7 @@ def test_dropped_words_are_zero_wherever_they_stand_and_the_table_stays_whole() 
 
 
 def test_rows_drop_the_same_however_they_are_dealt() -> None:
-    dropouts = {"word_dropout": 0.2, "input_dropout": 0.3, "weight_dropout": 0.5, "hidden_dropout": 0.3, "dropout": 0.4}
+    dropouts = {"dropout.word": 0.2, "dropout.input": 0.3, "dropout.weight": 0.5, "dropout.hidden": 0.3, "dropout.output": 0.4}
     clock = Clock()
     made = network(**dropouts, clock=clock)
     whole = made(want=HIDDEN, tokens=tokens(4))["hidden"]

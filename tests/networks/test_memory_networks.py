@@ -12,6 +12,7 @@ from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, TransformerXL, TwoStream
 from cloze.networks.blocks.relative_shift import distances_down, shift, shift_at
 from cloze.networks.blocks.selected import Selected
+from tests.making import network_of
 
 SIZE = 20
 HIDDEN = frozenset({"hidden"})
@@ -29,12 +30,12 @@ def random(network: Any, seed: int = 0) -> Any:
 
 def xl(**changes: Any) -> TransformerXL:
     arguments = {"layers": 3, "width": 12, "heads": 2, "dropout": 0.0, **changes}
-    return random(TransformerXL(**arguments, vocab_size=SIZE, clock=Clock()))
+    return random(network_of("transformer_xl", **arguments, vocab_size=SIZE, clock=Clock()))
 
 
 def two(**changes: Any) -> TwoStream:
     arguments = {"layers": 3, "width": 12, "heads": 2, "dropout": 0.0, **changes}
-    return random(TwoStream(**arguments, vocab_size=SIZE, clock=Clock()))
+    return random(network_of("two_stream", **arguments, vocab_size=SIZE, clock=Clock()))
 
 
 def ids(rows: int, length: int, seed: int = 0) -> Tensor:
@@ -71,7 +72,7 @@ def test_selected_tokens_fill_a_block_row_by_row() -> None:
 @pytest.mark.parametrize("depth", [1, 3, 6])
 @pytest.mark.parametrize("untie", [False, True])
 def test_segment_by_segment_is_one_long_pass_at_any_depth(depth: int, untie: bool) -> None:
-    network, tokens = xl(layers=depth, memory=32, untie=untie), ids(2, 24)
+    network, tokens = xl(layers=depth, **{"memory.size": 32, "positions.untie": untie}), ids(2, 24)
     whole = network(want=HIDDEN, tokens=tokens)["hidden"]
     carry, found = None, []
     for part in tokens.split([7, 1, 9, 7], dim=1):
@@ -92,7 +93,7 @@ def test_a_cache_reads_on_token_by_token_as_one_pass() -> None:
 
 
 def test_tokens_that_come_again_are_remembered_once() -> None:
-    network, tokens = xl(memory=32, reuse=3), ids(2, 17)
+    network, tokens = xl(**{"memory.size": 32, "memory.reuse": 3}), ids(2, 17)
     whole = network(want=HIDDEN, tokens=tokens)["hidden"]
     carry = None
     for start in (0, 7):
@@ -103,7 +104,7 @@ def test_tokens_that_come_again_are_remembered_once() -> None:
 
 @pytest.mark.parametrize("make", [xl, two])
 def test_a_lane_that_restarts_remembers_nothing_and_leaves_the_others_alone(make: Any) -> None:
-    network, first, second = make(memory=6), ids(2, 5), ids(2, 5, 1)
+    network, first, second = make(**{"memory.size": 6}), ids(2, 5), ids(2, 5, 1)
     carry = network(want=BOTH, tokens=first)["carry"]
     cut = network(want=BOTH, tokens=second, carry=carry, restarts=torch.tensor([True, False]))
     fresh = network(want=HIDDEN, tokens=second)["hidden"]
@@ -114,7 +115,7 @@ def test_a_lane_that_restarts_remembers_nothing_and_leaves_the_others_alone(make
 
 
 def test_memory_keeps_the_last_tokens_and_knows_padding() -> None:
-    network = xl(memory=4)
+    network = xl(**{"memory.size": 4})
     block = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
     carry = network(want=BOTH, tokens=ids(2, 5), block=block)["carry"]
     assert carry["states"].shape == (2, 3, 4, 12)
@@ -122,7 +123,7 @@ def test_memory_keeps_the_last_tokens_and_knows_padding() -> None:
 
 
 def test_same_length_sees_exactly_the_memory_at_every_token() -> None:
-    network, tokens = xl(layers=1, memory=3, same_length=True), ids(1, 8)
+    network, tokens = xl(layers=1, **{"memory.size": 3, "memory.same_length": True}), ids(1, 8)
     moved = [
         torch.nonzero(changed(network, tokens, place) > 1e-6).view(-1).tolist() for place in range(8)
     ]
@@ -178,7 +179,7 @@ def test_streams_see_what_the_worked_example_says_through_any_depth(state: str, 
 
 
 def test_queries_are_the_same_whatever_else_is_read() -> None:
-    network, tokens = two(memory=5), ids(3, 7)
+    network, tokens = two(**{"memory.size": 5}), ids(3, 7)
     order = torch.stack([torch.randperm(7, generator=torch.Generator().manual_seed(row)) for row in range(3)])
     carry = network(want=BOTH, tokens=ids(3, 7, 1), order=order)["carry"]
     fields = {"tokens": tokens, "order": order, "carry": carry, "segments": (tokens > 9).long()}
@@ -234,7 +235,7 @@ def test_texts_that_share_a_row_do_not_see_each_other(make: Any) -> None:
 
 
 def test_adaptive_input_gives_rare_ids_projected_narrow_vectors() -> None:
-    network = xl(width=16, heads=2, cutoffs=[5, 12], divide=2)
+    network = xl(width=16, heads=2, **{"embedding.cutoffs": [5, 12], "embedding.divide": 2})
     shapes = [tuple(table.weight.shape) for table in network.embeddings.tables]
     assert shapes == [(5, 16), (7, 8), (8, 4)]
     tokens = torch.tensor([[0, 5, 12, 19]])
@@ -245,8 +246,8 @@ def test_adaptive_input_gives_rare_ids_projected_narrow_vectors() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    ({"memory": -1}, "expected numbers of tokens"), ({"heads": 5}, "not a multiple of heads"),
-    ({"same_length": True}, "write memory"), ({"cutoffs": [30], "divide": 2}, "size of the vocabulary"),
+    ({"heads": 5}, "not a multiple of heads"),
+    ({"embedding.cutoffs": [30], "embedding.divide": 2}, "size of the vocabulary"),
 ])
 def test_impossible_arguments_are_refused_in_plain_words(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(RecipeError, match=says):
@@ -270,6 +271,7 @@ def test_parameter_counts_are_the_published_ones(make: Any, parameters: int) -> 
 
 def test_the_released_base_has_151_million_parameters() -> None:
     with torch.device("meta"):
-        network = TransformerXL(layers=16, width=410, heads=10, inner=2100, vocab_size=267735, clock=Clock())
+        network = network_of("transformer_xl", layers=16, width=410, heads=10, vocab_size=267735, clock=Clock(),
+            **{"feed_forward.inner": 2100})
     total = sum(parameter.numel() for parameter in network.parameters())
     assert round((total + 267735 + 3 * 411) / 1e6, 1) == 151.1  # with the adaptive softmax's biases and cluster vectors

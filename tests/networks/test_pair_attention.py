@@ -19,7 +19,7 @@ BOTH = frozenset({"vectors", "alignment"})
 
 def build(**changed: Any) -> PairAttention:
     torch.manual_seed(0)
-    return PairAttention(width=WIDTH, vocab_size=VOCABULARY, deviation=0.7, **changed).double()
+    return PairAttention(width=WIDTH, vocab_size=VOCABULARY, init_std=0.7, **changed).double()
 
 
 def ids(rows: int, length: int, seed: int) -> Tensor:

@@ -14,17 +14,18 @@ from cloze.networks.blocks.initial import Undrawn
 from cloze.networks.blocks.visibility import Visibility
 from cloze.objectives import relation_prediction, token_labelling, token_prediction
 from cloze.registry import GivenMark, lookup, mark_of, parameters
+from tests.making import network_of
 
 
 def meta(size: str, **changed: Any) -> Transformer:
     arguments = {**Transformer.sizes[size], "segments": 2, "vocab_size": 30522, **changed}
     with torch.device("meta"):
-        return Transformer(**arguments, clock=Clock(0, "cpu"))
+        return network_of("transformer", **arguments, clock=Clock(0, "cpu"))
 
 
 def test_random_draws_leave_zeros_where_weights_are_loaded_next_and_nothing_else_changes() -> None:
     def network() -> Transformer:
-        return Transformer(layers=1, width=8, heads=2, vocab_size=30, positions="sinusoid", clock=Clock(0))
+        return network_of("transformer", layers=1, width=8, heads=2, vocab_size=30, positions="sinusoid", clock=Clock(0))
 
     drawn, state = network(), torch.get_rng_state()
     with Undrawn():
@@ -77,7 +78,7 @@ def test_roberta_has_the_published_number(size: str, published: int) -> None:
 
 @pytest.mark.parametrize(("size", "published"), [("base", 124_439_808), ("large", 354_823_168)])
 def test_gpt2_has_the_published_number(size: str, published: int) -> None:
-    network = meta(size, vocab_size=50257, segments=0, longest=1024, norm="pre")
+    network = meta(size, vocab_size=50257, segments=0, norm="pre", **{"positions.max_length": 1024})
     with torch.device("meta"):
         following = token_prediction(
             tie=True, bias=False, width=network.width, vocab_size=50257, table=network.tables["tokens"]
@@ -88,7 +89,7 @@ def test_gpt2_has_the_published_number(size: str, published: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "published"),
     [
-        ({"layers": 12, "width": 256, "heads": 4, "embedding_width": 128}, 13_549_057),
+        ({"layers": 12, "width": 256, "heads": 4, "embedding.width": 128}, 13_549_057),
         ({"layers": 12, "width": 768, "heads": 12}, 109_483_009),
         ({"layers": 24, "width": 1024, "heads": 16}, 335_142_913),
     ],
@@ -110,9 +111,8 @@ def test_weights_start_as_published() -> None:
 
 
 def test_residual_scaling_divides_by_the_root_of_the_number_of_residual_maps() -> None:
-    network = Transformer(
-        layers=8, width=64, heads=2, norm="pre", initial="normal", residual_scaling=True, vocab_size=50, clock=Clock()
-    )
+    network = network_of("transformer", layers=8, width=64, heads=2, norm="pre", initial="normal", vocab_size=50, clock=Clock(),
+        **{"initial.residual": "scaled"})
     for layer in network.layers:
         assert layer.outer.weight.std().item() == pytest.approx(0.02 / math.sqrt(16), rel=0.05)
         assert layer.inner.weight.std().item() == pytest.approx(0.02, rel=0.05)
@@ -155,9 +155,8 @@ def test_the_clock_is_filled_in_place() -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_every_norm_has_the_epsilon_that_is_asked_for(norm: str) -> None:
-    network = Transformer(
-        layers=2, width=8, heads=2, norm=norm, norm_epsilon=0.5, longest=8, dropout=0.0, vocab_size=11, clock=Clock(0)
-    ).eval()
+    network = network_of("transformer", layers=2, width=8, heads=2, norm=norm, dropout=0.0, vocab_size=11, clock=Clock(0),
+        **{"norm.epsilon": 0.5, "positions.max_length": 8}).eval()
     norms = {name: module.eps for name, module in network.named_modules() if isinstance(module, torch.nn.LayerNorm)}
     assert {name.split(".")[-1] for name in norms} >= {"attention_norm", "inner_norm"} and set(norms.values()) == {0.5}
     layer = network.layers[0]

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from cloze.errors import RecipeError
 from cloze.networks import Cache, Clock, Transformer
+from tests.making import network_of
 
 VOCABULARY, LENGTH = 13, 7
 HIDDEN = frozenset({"hidden"})
 
 
 def build(norm: str = "post", **changed: Any) -> Transformer:
-    arguments: dict[str, Any] = {
-        "layers": 2, "width": 16, "heads": 2, "segments": 2, "longest": 16, "norm": norm, "dropout": 0.0, "deviation": 0.4,
-    }
+    arguments: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "segments": 2, "positions.max_length": 16, "norm": norm,
+        "dropout": 0.0, "initial.std": 0.4}
     torch.manual_seed(1)
-    return Transformer(**{**arguments, **changed}, vocab_size=VOCABULARY, clock=Clock(3)).double()
+    return network_of("transformer", **{**arguments, **changed}, vocab_size=VOCABULARY, clock=Clock(3)).double()
 
 
 def ids(rows: int = 1, length: int = LENGTH, seed: int = 0) -> Tensor:
@@ -106,7 +106,7 @@ def test_the_order_of_rows_is_irrelevant() -> None:
     torch.testing.assert_close(network(want=HIDDEN, tokens=tokens[turned])["hidden"], states[turned], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("changed", [{"norm": "post"}, {"norm": "pre"}, {"embedding_width": 8}, {"positions": "none"}])
+@pytest.mark.parametrize("changed", [{"norm": "post"}, {"norm": "pre"}, {"embedding.width": 8}, {"positions": "none"}])
 def test_every_parameter_receives_a_gradient(changed: dict[str, Any]) -> None:
     network = build(**changed)
     tokens = torch.arange(VOCABULARY)[None]
@@ -122,13 +122,13 @@ def test_every_parameter_receives_a_gradient(changed: dict[str, Any]) -> None:
 
 
 def test_state_dict_round_trip_gives_the_same_outputs() -> None:
-    first, second = build(), build(deviation=0.1)
+    first, second = build(), build(**{"initial.std": 0.1})
     second.load_state_dict(first.state_dict(), strict=True)
     torch.testing.assert_close(second(want=HIDDEN, tokens=ids())["hidden"], first(want=HIDDEN, tokens=ids())["hidden"])
 
 
 def test_parameter_names_are_those_that_interop_relies_on() -> None:
-    names = set(build("pre", layers=1, embedding_width=8).state_dict())
+    names = set(build("pre", layers=1, **{"embedding.width": 8}).state_dict())
     assert names == {
         "embeddings.tokens.weight", "embeddings.positions.weight", "embeddings.segments.weight", "project.weight",
         "project.bias", "norm.weight", "norm.bias",
@@ -198,7 +198,7 @@ def test_nothing_asked_gives_no_error_and_connected_zeros() -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_gradients_agree_with_finite_differences(norm: str) -> None:
-    network = build(norm, layers=1, width=4, activation="gelu_tanh")
+    network = build(norm, layers=1, width=4, **{"feed_forward.activation": "gelu_tanh"})
     vectors = torch.randn(1, 3, 4, dtype=torch.double, requires_grad=True)
     order = torch.tensor([[0, 2, 1]])
 

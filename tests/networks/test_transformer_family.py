@@ -11,18 +11,18 @@ from torch import Tensor, nn
 
 from cloze.networks import Clock, Transformer
 from cloze.objectives import token_prediction
+from tests.making import network_of
 
 HIDDEN = frozenset({"hidden"})
-MODERN: dict[str, Any] = {
-    "norm": "pre", "embedding_norm": True, "first_norm": False, "positions": "rotary", "attention_band": 4, "dense_every": 3,
-    "biases": False, "norm_biases": False, "gated": True, "rotary_local_base": 100.0,
-}
+MODERN: dict[str, Any] = {"norm": "pre", "norm.embedding": True, "norm.first": False, "positions": "rotary",
+    "attention.band.width": 4, "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False, "norm.kind": "layer_without_biases", "feed_forward": "gated", "positions.local_base": 100.0}
 
 
 def build(**changed: Any) -> Transformer:
-    arguments: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "longest": 16, "dropout": 0.0, "deviation": 0.4}
+    arguments: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "positions.max_length": 16, "dropout": 0.0,
+        "initial.std": 0.4}
     torch.manual_seed(1)
-    return Transformer(**{**arguments, **changed}, vocab_size=13, clock=Clock(3)).double()
+    return network_of("transformer", **{**arguments, **changed}, vocab_size=13, clock=Clock(3)).double()
 
 
 def ids(rows: int = 2, length: int = 7, below: int = 13, seed: int = 0) -> Tensor:
@@ -41,8 +41,10 @@ def test_further_ids_are_summed_into_the_embedding_and_absent_ones_are_zero() ->
 
 
 @pytest.mark.parametrize("changed", [
-    {"inputs": {"language": 2}}, {"gated": True}, {"biases": False}, {"normalisation": "rms", "norm": "pre"},
-    {"norm_biases": False}, {"positions": "functional"}, {**MODERN, "layers": 4}, {"repeat": "all"}, {"projection": True},
+    {"inputs": {"language": 2}}, {"feed_forward": "gated"}, {"attention.biases": False,
+        "feed_forward.biases": False}, {"norm.kind": "rms", "norm": "pre"},
+    {"norm.kind": "layer_without_biases"}, {"positions": "functional"}, {**MODERN,
+        "layers": 4}, {"share.weights": "all"}, {"embedding.project": True},
 ])  # fmt: skip
 def test_every_parameter_receives_a_gradient(changed: dict[str, Any]) -> None:
     network = build(**changed)
@@ -55,7 +57,8 @@ def test_every_parameter_receives_a_gradient(changed: dict[str, Any]) -> None:
 
 
 def test_a_gated_layer_is_the_published_formula() -> None:
-    layer, x = build(gated=True, norm="pre", inner=24).layers[0], torch.randn(3, 16, dtype=torch.double)
+    layer, x = build(norm="pre", **{"feed_forward": "gated", "feed_forward.inner": 24}).layers[0], torch.randn(3, 16,
+        dtype=torch.double)
     active, gate = F.linear(x, layer.inner.weight, layer.inner.bias).chunk(2, dim=-1)
     expected = F.linear(F.gelu(active) * gate, layer.outer.weight, layer.outer.bias)
     torch.testing.assert_close(layer.outer(layer.feed_forward.between(layer, x)), expected)
@@ -66,11 +69,12 @@ def test_without_biases_there_are_none_and_the_first_norm_can_be_missing() -> No
     assert not any(name.endswith("bias") for name in names)
     assert "layers.0.attention_norm.weight" not in names and "layers.1.attention_norm.weight" in names
     assert {"embeddings.norm.weight", "norm.weight"} < names
-    kinds = [m for m in build(normalisation="rms", norm="pre").modules() if isinstance(m, (nn.LayerNorm, nn.RMSNorm))]
+    kinds = [m for m in build(norm="pre", **{"norm.kind": "rms"}).modules() if isinstance(m, (nn.LayerNorm, nn.RMSNorm))]
     assert kinds and all(isinstance(module, nn.RMSNorm) for module in kinds)
 
 
-@pytest.mark.parametrize("changed", [MODERN, {"biases": False}, {"norm_biases": False}, {"normalisation": "rms"}])
+@pytest.mark.parametrize("changed", [MODERN, {"attention.biases": False, "feed_forward.biases": False},
+    {"norm.kind": "layer_without_biases"}, {"norm.kind": "rms"}])
 def test_gradients_agree_with_finite_differences(changed: dict[str, Any]) -> None:
     network = build(**{**changed, "layers": 2, "width": 4})
     vectors = torch.randn(1, 4, 4, dtype=torch.double, requires_grad=True)
@@ -81,20 +85,9 @@ def test_gradients_agree_with_finite_differences(changed: dict[str, Any]) -> Non
     assert torch.autograd.gradcheck(run, (vectors,))
 
 
-@pytest.mark.parametrize("positions", [None, torch.tensor([0, 8])])
-def test_silenced_padding_is_zero_and_real_tokens_do_not_notice(positions: Tensor | None) -> None:
-    tokens, block = ids(), torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
-    silent = build(silence_padding=True)(want=frozenset({"hidden", "layers"}), tokens=tokens, block=block)
-    assert silent["layers"][:, 1, 4:].eq(0).all()
-    plain = build()(want=HIDDEN, tokens=tokens, block=block)["hidden"]
-    torch.testing.assert_close(silent["hidden"][block > 0], plain[block > 0], rtol=0, atol=1e-12)
-    some = build(silence_padding=True)(want=HIDDEN, tokens=tokens, block=block, positions=torch.tensor([0, 12]))["hidden"]
-    assert some[1, 5].eq(0).all() and torch.allclose(some[0, 0], plain[0, 0])
-
-
 def test_weights_start_as_in_the_code_of_xlm() -> None:
     torch.manual_seed(0)
-    network = Transformer(layers=1, width=64, heads=2, initial="uniform", vocab_size=900, clock=Clock())
+    network = network_of("transformer", layers=1, width=64, heads=2, initial="uniform", vocab_size=900, clock=Clock())
     layer = network.layers[0]
     assert network.embeddings.tokens.weight.std().item() == pytest.approx(1 / 8, rel=0.02)
     for linear, inputs in ((layer.inner, 64), (layer.outer, 256)):
@@ -105,9 +98,8 @@ def test_weights_start_as_in_the_code_of_xlm() -> None:
 
 def test_positions_can_start_with_a_deviation_of_their_own() -> None:
     torch.manual_seed(0)
-    network = Transformer(
-        layers=1, width=64, heads=2, initial="normal", position_deviation=0.01, vocab_size=900, clock=Clock()
-    )
+    network = network_of("transformer", layers=1, width=64, heads=2, initial="normal", vocab_size=900, clock=Clock(),
+        **{"initial.positions": 0.01})
     assert network.embeddings.positions.weight.std().item() == pytest.approx(0.01, rel=0.02)
     assert network.embeddings.tokens.weight.std().item() == pytest.approx(0.02, rel=0.02)
 
@@ -115,12 +107,12 @@ def test_positions_can_start_with_a_deviation_of_their_own() -> None:
 def meta(vocab_size: int, **arguments: Any) -> tuple[Transformer, int]:
     """A network and its number of parameters."""
     with torch.device("meta"):
-        network = Transformer(**arguments, vocab_size=vocab_size, clock=Clock(0, "cpu"))
+        network = network_of("transformer", **arguments, vocab_size=vocab_size, clock=Clock(0, "cpu"))
     return network, sum(p.numel() for p in network.parameters())
 
 
 def test_gpt_has_the_published_number_of_parameters() -> None:
-    _, found = meta(40478, layers=12, width=768, heads=12, embedding_norm=False)
+    _, found = meta(40478, layers=12, width=768, heads=12, **{"norm.embedding": False})
     assert found == 116_534_784
 
 
@@ -128,7 +120,7 @@ def test_gpt_has_the_published_number_of_parameters() -> None:
     (12, 768, 12, 124_439_808), (24, 1024, 16, 354_823_168), (36, 1280, 20, 774_030_080), (48, 1600, 25, 1_557_611_200),
 ])  # fmt: skip
 def test_gpt2_has_the_published_number_of_parameters(layers: int, width: int, heads: int, published: int) -> None:
-    assert meta(50257, layers=layers, width=width, heads=heads, longest=1024, norm="pre")[1] == published
+    assert meta(50257, layers=layers, width=width, heads=heads, norm="pre", **{"positions.max_length": 1024})[1] == published
 
 
 @pytest.mark.parametrize(("arguments", "vocabulary", "millions"), [

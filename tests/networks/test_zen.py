@@ -13,11 +13,12 @@ from cloze.errors import RecipeError
 from cloze.networks import Clock, Transformer, Zen
 from cloze.networks.blocks.attention import AttentionInputs
 from cloze.networks.blocks.visibility import Visibility
+from tests.making import network_of
 
 VOCABULARY, LENGTH, GRAMS = 13, 7, 9
 HIDDEN, LAYERS = frozenset({"hidden"}), frozenset({"layers"})
 ARGUMENTS: dict[str, Any] = {
-    "layers": 3, "width": 16, "heads": 2, "segments": 2, "longest": 16, "dropout": 0.0, "deviation": 0.4,
+    "layers": 3, "width": 16, "heads": 2, "segments": 2, "max_length": 16, "dropout": 0.0, "initial.std": 0.4,
 }
 Links = list[tuple[int, int]]
 
@@ -26,12 +27,13 @@ def build(**changed: Any) -> Zen:
     torch.manual_seed(1)
     tables = {"ngrams": SimpleNamespace(size=GRAMS)}
     arguments = {**ARGUMENTS, "ngram_layers": 2, **changed}
-    return Zen(**arguments, vocab_size=VOCABULARY, clock=Clock(3), tables=tables).double()
+    return network_of("zen", **arguments, vocab_size=VOCABULARY, clock=Clock(3), tables=tables).double()
 
 
 def plain(network: Zen) -> Transformer:
     """The Transformer with the same weights over tokens."""
-    made = Transformer(**ARGUMENTS, vocab_size=VOCABULARY, clock=Clock(3)).double()
+    given = {name: value for name, value in ARGUMENTS.items() if name != "max_length"}
+    made = network_of("transformer", **given, **{"positions.max_length": 16}, vocab_size=VOCABULARY, clock=Clock(3)).double()
     made.load_state_dict(network.state_dict(), strict=False)
     return made
 
@@ -131,7 +133,7 @@ def test_every_parameter_receives_a_gradient_and_none_is_left_out_without_ngrams
 
 
 def test_state_dict_round_trip_gives_the_same_outputs() -> None:
-    first, second = build(), build(deviation=0.1)
+    first, second = build(), build(**{"initial.std": 0.1})
     second.load_state_dict(first.state_dict(), strict=True)
     made = [network(want=HIDDEN, tokens=ids(), **BIGRAM)["hidden"] for network in (first, second)]
     torch.testing.assert_close(made[1], made[0])
@@ -149,7 +151,7 @@ def test_every_named_size_builds() -> None:
     tables = {"ngrams": SimpleNamespace(size=GRAMS)}
     for size in Zen.sizes.values():
         with torch.device("meta"):
-            network = Zen(**size, vocab_size=VOCABULARY, clock=Clock(), tables=tables)
+            network = network_of("zen", **size, vocab_size=VOCABULARY, clock=Clock(), tables=tables)
         assert (len(network.layers), network.width) == (size["layers"], size["width"])
 
 

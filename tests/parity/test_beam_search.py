@@ -84,7 +84,7 @@ def test_beam_search_over_an_encoder_decoder(systems: ModuleType, tmp_path: Path
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_beam_search_over_a_left_to_right_network(systems: ModuleType, tmp_path: Path, setting: str) -> None:
-    made = systems.system("gpt2", longest=40)
+    made = systems.system("gpt2", **{"positions.max_length": 40})
     export_folder(
         tmp_path, model=made.model(), tokenizer=made.tokenizer, reading=made.reading, card=Card("test")
     )  # fmt: skip

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from cloze.networks import BiLSTM, Clock
 from cloze.networks.blocks.characters import CharCNN
+from tests.making import network_of
 
 OPTIONS: dict[str, Any] = {
     "char_cnn": {"embedding": {"dim": 4}, "filters": [[1, 3], [2, 4], [3, 5]], "n_highway": 2, "max_characters_per_token": 50},
@@ -71,10 +72,8 @@ def built(options: dict[str, Any], weights: Any, words: Sequence[str]) -> BiLSTM
         highways=options["char_cnn"]["n_highway"], vocab_size=size, spellings=words,
     )
     lstm = options["lstm"]
-    network = BiLSTM(
-        layers=lstm["n_layers"], width=2 * lstm["projection_dim"], inner=lstm["dim"], skip=lstm["use_skip_connections"],
-        cell_clip=lstm["cell_clip"], projection_clip=lstm["proj_clip"], characters=characters, vocab_size=size, clock=Clock(),
-    )
+    network = network_of("bilstm", layers=lstm["n_layers"], width=2 * lstm["projection_dim"], inner=lstm["dim"],
+        skip=lstm["use_skip_connections"], cell_clip=lstm["cell_clip"], projection_clip=lstm["proj_clip"], embedding=characters, vocab_size=size, clock=Clock())
     network.load_state_dict(translated(weights, options))
     return network.eval()
 

@@ -25,6 +25,7 @@ from cloze.interop.export import tensors_there
 from cloze.networks import Clock, TransformerXL, TwoStream
 from cloze.objectives.adaptive import adaptive_prediction
 from cloze.objectives.token_prediction import token_prediction
+from tests.making import data, network_of
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.parity
 PYTHON = os.environ.get("CLOZE_PYTHON_WITH_TRANSFORMERS_4", "")
 needs_old = pytest.mark.skipif(not PYTHON, reason="CLOZE_PYTHON_WITH_TRANSFORMERS_4 names no Python")
 READING = Reading("{A} [SEP] [CLS]", "{A} [SEP] {B} [SEP] [CLS]", "last")
-SHAPE: dict[str, Any] = {"layers": 3, "width": 16, "heads": 2, "inner": 24, "memory": 6}
+SHAPE: dict[str, Any] = {"layers": 3, "width": 16, "heads": 2, "feed_forward.inner": 24, "memory.size": 6}
 ROWS, LENGTH, TARGETS = 3, 8, 3
 
 
@@ -50,7 +51,7 @@ def random(module: nn.Module, seed: int = 0) -> nn.Module:
 def xlnet(systems: ModuleType, tie: bool) -> tuple[TwoStream, Any, Any, Model]:
     """A random network, its head, its tokenizer, and both as interop takes them."""
     pieces = systems.tokenizer("unigram")
-    network = TwoStream(**SHAPE, vocab_size=pieces.size, clock=Clock())
+    network = network_of("two_stream", **SHAPE, vocab_size=pieces.size, clock=Clock())
     arguments = {"tie": tie}
     head = token_prediction(**arguments, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
     random(network), random(head, 1)
@@ -160,10 +161,8 @@ def test_xlnet_reads_a_padded_text_as_transformers_does_and_comes_back(systems: 
 
 # Transformer-XL
 
-OLD = {
-    "d_model": 16, "d_embed": 16, "n_head": 2, "d_head": 6, "d_inner": 24, "n_layer": 3, "vocab_size": 40, "mem_len": 7,
-    "clamp_len": -1, "same_length": False, "cutoffs": [10, 25], "div_val": 1, "untie_r": False,
-}
+OLD = {"d_model": 16, "d_embed": 16, "n_head": 2, "d_head": 6, "d_inner": 24, "n_layer": 3, "vocab_size": 40, "mem_len": 7,
+    "clamp_len": -1, "same_length": False, "cutoffs": [10, 25], "div_val": 1, "untie_r": False}
 KINDS: dict[str, dict[str, Any]] = {
     "released base": {},
     "untied, clamped, same length": {"untie_r": True, "clamp_len": 4, "same_length": True},
@@ -184,12 +183,9 @@ def in_old(wanted: dict[str, Any], folder: Path) -> dict[str, Tensor]:
 
 def ours_of(config: dict[str, Any]) -> tuple[TransformerXL, Any]:
     clamp = config["clamp_len"]
-    network = TransformerXL(
-        layers=config["n_layer"], width=config["d_model"], heads=config["n_head"], head_width=config["d_head"],
-        inner=config["d_inner"], memory=config["mem_len"], clamp=clamp if clamp > 0 else None,
-        same_length=config["same_length"], untie=config["untie_r"], cutoffs=config["cutoffs"], divide=config["div_val"],
-        vocab_size=config["vocab_size"], clock=Clock(),
-    ).eval()
+    network = network_of("transformer_xl", layers=config["n_layer"], width=config["d_model"], heads=config["n_head"],
+        head_width=config["d_head"], vocab_size=config["vocab_size"], clock=Clock(), **{"feed_forward.inner": config["d_inner"],
+        "memory.size": config["mem_len"], "positions.clamp": clamp if clamp > 0 else None, "memory.same_length": config["same_length"], "positions.untie": config["untie_r"], "embedding.cutoffs": config["cutoffs"], "embedding.divide": config["div_val"]}).eval()
     head = adaptive_prediction(
         cutoffs=config["cutoffs"], divide=config["div_val"], width=config["d_model"], vocab_size=config["vocab_size"],
         table=network.tables["tokens"],
@@ -199,12 +195,8 @@ def ours_of(config: dict[str, Any]) -> tuple[TransformerXL, Any]:
 
 def names(network: TransformerXL, head: Any, divide: int) -> dict[str, str]:
     """Our names → theirs, where a value is carried over as it is."""
-    inside = {
-        "attention.projections": "dec_attn.qkv_net", "attention.distances": "dec_attn.r_net", "attention.out": "dec_attn.o_net",
-        "attention_norm": "dec_attn.layer_norm", "inner": "pos_ff.CoreNet.0", "outer": "pos_ff.CoreNet.3",
-        "inner_norm": "pos_ff.layer_norm", "attention.content_bias": "dec_attn.r_w_bias",
-        "attention.distance_bias": "dec_attn.r_r_bias",
-    }
+    inside = {"attention.projections": "dec_attn.qkv_net", "attention.distances": "dec_attn.r_net",
+        "attention.out": "dec_attn.o_net", "attention_norm": "dec_attn.layer_norm", "inner": "pos_ff.CoreNet.0", "outer": "pos_ff.CoreNet.3", "inner_norm": "pos_ff.layer_norm", "attention.content_bias": "dec_attn.r_w_bias", "attention.distance_bias": "dec_attn.r_r_bias"}
     found = {}
     for name, _ in network.named_parameters():
         parts = name.split(".")
@@ -264,14 +256,14 @@ def test_transformer_xl_has_the_scores_gradients_and_memories_of_transformers(tm
 @pytest.mark.parametrize("cutoffs", [(20, 50), ()])
 def test_transformer_xl_folders_open_there_and_come_back(systems: ModuleType, tmp_path: Path, cutoffs: tuple[int, ...]) -> None:
     pieces = systems.tokenizer("wordpiece")
-    arguments = {"layers": 2, "width": 16, "heads": 2, "inner": 24, "cutoffs": list(cutoffs)}
-    network = TransformerXL(**arguments, vocab_size=pieces.size, clock=Clock())
+    arguments = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "embedding.cutoffs": list(cutoffs)}
+    network = network_of("transformer_xl", **arguments, vocab_size=pieces.size, clock=Clock())
     given = {"width": 16, "vocab_size": pieces.size, "table": network.tables["tokens"]}
     made: Any = adaptive_prediction(cutoffs=list(cutoffs), **given) if cutoffs else token_prediction(tie=True, **given)
     random(network), random(made, 1)
     part, told = ("adaptive_prediction", {"cutoffs": list(cutoffs)}) if cutoffs else ("token_prediction", {"tie": True})
     model = Model(
-        complete(arguments, "transformer_xl"), "left_to_right", network.state_dict(),
+        complete(data("transformer_xl", **arguments), "transformer_xl"), "left_to_right", network.state_dict(),
         {"lm": Head(part, told, made.state_dict())}, "transformer_xl",
     )
     folder = tmp_path / "model"

@@ -21,16 +21,15 @@ from cloze.batch import Batch
 from cloze.interop import Card, complete, export_folder, import_folder
 from cloze.interop.choice import Choice, choose
 from cloze.interop.export import tensors_there
+from tests.making import completed, data
 
 PYTHON = os.environ.get("CLOZE_PYTHON_WITH_TRANSFORMERS_4", "")
 pytestmark = [
     pytest.mark.parity,
     pytest.mark.skipif(not PYTHON, reason="CLOZE_PYTHON_WITH_TRANSFORMERS_4 names no Python"),
 ]
-NEZHA: dict[str, Any] = {
-    "layers": 2, "width": 16, "heads": 2, "inner": 24, "longest": 24, "segments": 2, "positions": "functional",
-    "relative_limit": 5,
-}
+NEZHA: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "positions.max_length": 24,
+    "segments": 2, "positions": "functional", "positions.limit": 5}
 HEADS = {"mlm": ("token_prediction", {"transform": "gelu", "tie": True}), "nsp": ("relation_prediction", {"classes": 2})}
 OUTPUTS = {"mlm": "prediction_logits", "nsp": "seq_relationship_logits"}
 
@@ -78,11 +77,11 @@ def test_logits_and_gradients_are_those_of_transformers_and_come_back(systems: M
     torch.testing.assert_close(scores["nsp"], theirs["seq_relationship_logits"], atol=1e-4, rtol=0)
     assert_same_gradients(system, theirs)
     back = import_folder(folder)
-    assert back.architecture == "nezha" and back.model.arguments == complete(NEZHA)
+    assert back.architecture == "nezha" and back.model.flat == completed(NEZHA)
 
 
 def assert_same_gradients(system: Any, theirs: dict[str, Tensor]) -> None:
-    whole = replace(system.model(), arguments=complete(NEZHA))
+    whole = replace(system.model(), arguments=complete(data("transformer", **NEZHA)))
     choice = choose(whole, tokenizer_kind="wordpiece", pad=0)
     assert isinstance(choice, Choice)
     network = {name: parameter.grad for name, parameter in system.network.named_parameters()}

@@ -11,33 +11,30 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cloze.interop import Card, Head, Model, complete, export_folder, import_folder
+from cloze.interop import Card, Head, Model, export_folder, import_folder
 from cloze.interop.choice import Choice, choose
 from cloze.interop.export import tensors_there
-from cloze.networks import Clock, EncoderDecoder
+from cloze.networks import Clock
 from cloze.reading import Reading
+from tests.making import completed, data, network_of
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
-T5: dict[str, Any] = {
-    "layers": 2, "decoder_layers": 3, "width": 16, "heads": 3, "head_width": 4, "inner": 24, "norm": "pre",
-    "normalisation": "rms", "norm_epsilon": 1e-6, "positions": "buckets", "biases": False, "scale_scores": False,
-    "activation": "relu", "buckets": 8, "farthest": 12, "initial": "t5", "attention_dropout": 0.1, "inner_dropout": 0.1,
-}  # fmt: skip
-BART: dict[str, Any] = {
-    "layers": 2, "decoder_layers": 1, "width": 16, "heads": 2, "inner": 24, "longest": 20, "initial": "normal",
-    "attention_dropout": 0.0,
-}  # fmt: skip
+T5: dict[str, Any] = {"layers": 2, "decoder_layers": 3, "width": 16, "heads": 3, "head_width": 4, "feed_forward.inner": 24,
+    "norm": "pre", "norm.kind": "rms", "norm.epsilon": 1e-6, "positions": "buckets", "attention.biases": False, "feed_forward.biases": False, "attention.scaled": False, "feed_forward.activation": "relu", "positions.buckets": 8, "positions.farthest": 12, "initial": "t5", "dropout.attention": 0.1, "dropout.inner": 0.1}  # fmt: skip
+BART: dict[str, Any] = {"layers": 2, "decoder_layers": 1, "width": 16, "heads": 2, "feed_forward.inner": 24,
+    "positions.max_length": 20, "initial": "normal", "dropout.attention": 0.0}  # fmt: skip
 PLAIN = {"transform": None, "bias": False}
 SYSTEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "t5": (T5, {**PLAIN, "tie": True, "scale": True}, "unigram", "T5ForConditionalGeneration"),
     "t5-v1.1": (
-        {**T5, "gated": True, "activation": "gelu_tanh"}, {**PLAIN, "tie": False}, "unigram", "T5ForConditionalGeneration"
+        {**T5, "feed_forward": "gated", "feed_forward.activation": "gelu_tanh"}, {**PLAIN,
+            "tie": False}, "unigram", "T5ForConditionalGeneration"
     ),
     "bart": (BART, {**PLAIN, "tie": True}, "roberta", "BartForConditionalGeneration"),
     "bart-scaled": (
-        {**BART, "scale_embeddings": True, "activation": "gelu_tanh"}, {**PLAIN, "tie": True}, "roberta",
+        {**BART, "scale_embeddings": True, "feed_forward.activation": "gelu_tanh"}, {**PLAIN, "tie": True}, "roberta",
         "BartForConditionalGeneration",
     ),
 }  # fmt: skip
@@ -50,17 +47,18 @@ def system(systems: ModuleType, name: str, **changes: Any) -> Any:
     pieces = systems.tokenizer(kind)
     generator = torch.Generator().manual_seed(0)
     clock = Clock()
-    network = EncoderDecoder(**arguments, vocab_size=pieces.size, clock=clock).eval()
+    network = network_of("encoder_decoder", **arguments, vocab_size=pieces.size, clock=clock).eval()
     given = {"width": network.width, "vocab_size": pieces.size, "table": network.tables["tokens"], "clock": clock}
     objective = systems.objective("token_prediction", head, given)
     for module in (network, objective):
         shake(module, generator)
     model = Model(
-        arguments, "open", network.state_dict(), {"lm": Head("token_prediction", head, objective.state_dict())},
+        data("encoder_decoder", **arguments), "open", network.state_dict(), {"lm": Head("token_prediction", head,
+            objective.state_dict())},
         "encoder_decoder",
     )  # fmt: skip
     return SimpleNamespace(
-        network=network, objective=objective, tokenizer=pieces, model=model, arguments=complete(arguments, "encoder_decoder")
+        network=network, objective=objective, tokenizer=pieces, model=model, arguments=completed(arguments, "encoder_decoder")
     )
 
 
@@ -154,7 +152,7 @@ def test_writing_and_reading_gives_the_same_model(systems: ModuleType, tmp_path:
     assert back.remarks == ()
     assert back.model.part == "encoder_decoder"
     assert back.reading.start == ("[PAD]" if name.startswith("t5") else "[SEP]")
-    assert dict(back.model.arguments) == made.arguments
+    assert dict(back.model.flat) == made.arguments
     assert_same_tensors(back.model, made.model)
 
 
@@ -176,8 +174,9 @@ def test_folders_of_transformers_are_read_whole(systems: ModuleType, tmp_path: P
     back = import_folder(tmp_path / "theirs")
     assert back.remarks == ()
     assert_same_tensors(back.model, made.model)
-    for key in made.arguments.keys() - {"initial", "longest"}:
-        assert back.model.arguments[key] == made.arguments[key], key
+    for key in made.arguments.keys() - {"initial", "initial.std", "initial.positions", "initial.residual",
+        "positions.max_length"}:
+        assert back.model.flat[key] == made.arguments[key], key
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -241,11 +240,12 @@ def test_t5_has_as_many_parameters_as_theirs(size: str, gated: bool) -> None:
         vocab_size=32128, d_model=width, d_ff=inner, num_heads=heads, num_layers=layers, d_kv=head_width,
         feed_forward_proj="gated-gelu" if gated else "relu",
     )  # fmt: skip
-    arguments = {**T5, "gated": gated, "buckets": 32, "farthest": 128, "decoder_layers": None, "layers": layers}
-    arguments |= {"width": width, "heads": heads, "head_width": head_width, "inner": inner}
+    arguments = {**T5, "feed_forward": "gated" if gated else "plain", "positions.buckets": 32, "positions.farthest": 128,
+        "decoder_layers": None, "layers": layers}
+    arguments |= {"width": width, "heads": heads, "head_width": head_width, "feed_forward.inner": inner}
     with torch.device("meta"):
         theirs = transformers.T5ForConditionalGeneration(config)
-        ours = EncoderDecoder(**arguments, vocab_size=32128, clock=Clock())
+        ours = network_of("encoder_decoder", **arguments, vocab_size=32128, clock=Clock())
     assert count(ours) == count(theirs)
 
 
@@ -258,9 +258,8 @@ def test_bart_has_as_many_parameters_as_theirs_without_the_spare_positions(size:
     )  # fmt: skip
     with torch.device("meta"):
         theirs = transformers.BartForConditionalGeneration(config)
-        ours = EncoderDecoder(
-            layers=layers, width=width, heads=heads, inner=inner, longest=1024, vocab_size=50265, clock=Clock()
-        )
+        ours = network_of("encoder_decoder", layers=layers, width=width, heads=heads, vocab_size=50265, clock=Clock(),
+            **{"feed_forward.inner": inner, "positions.max_length": 1024})
     assert count(ours) + 2 * 2 * width == count(theirs)
 
 

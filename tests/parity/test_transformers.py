@@ -167,7 +167,7 @@ def test_rows_as_long_as_the_positions_reach_agree(systems: ModuleType, tmp_path
     model = opened(tmp_path, CLASSES[name][0])
     ordinary = torch.from_numpy(made.tokenizer.ordinary_ids).long()
     generator = torch.Generator().manual_seed(2)
-    tokens = ordinary[torch.randint(len(ordinary), (2, made.arguments["longest"]), generator=generator)]
+    tokens = ordinary[torch.randint(len(ordinary), (2, made.arguments["positions.max_length"]), generator=generator)]
     batch = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "token_type_ids": torch.zeros_like(tokens)}
     if not made.arguments["segments"]:
         del batch["token_type_ids"]
@@ -196,10 +196,10 @@ def test_what_transformers_saves_again_is_read_as_the_same_model(systems: Module
 def test_every_published_shape_of_random_weights_agrees(systems: ModuleType, tmp_path: Path) -> None:
     """Head width 64, embeddings of another width, both GELUs, at reduced depth (spec 2 §19.1)."""
     for name, sizes in {
-        "bert": {"width": 128, "heads": 2, "inner": 512},
-        "gpt2": {"width": 192, "heads": 3, "inner": 768},
-        "roberta": {"width": 128, "heads": 2, "inner": 512},
-        "generator": {"width": 64, "heads": 1, "inner": 256, "embedding_width": 128},
+        "bert": {"width": 128, "heads": 2, "feed_forward.inner": 512},
+        "gpt2": {"width": 192, "heads": 3, "feed_forward.inner": 768},
+        "roberta": {"width": 128, "heads": 2, "feed_forward.inner": 512},
+        "generator": {"width": 64, "heads": 1, "feed_forward.inner": 256, "embedding.width": 128},
     }.items():
         made = systems.system(name, layers=1, **sizes)
         for module in (made.network, *made.objectives.values()):

@@ -35,7 +35,8 @@ def small(recipe_name: str) -> list[str]:
     lists = {"phrase": "chinese_phrases.txt", "entity": "chinese_entities.txt"}
     named = [f"text.annotate.{name}.file={SAMPLES / lists[name]}" for name in recipe.texts["main"].annotate]
     named += [f"tables.{name}.file={SAMPLES / 'vectors.txt'}" for name, table in recipe.tables.items() if table.name == "vectors"]
-    again = ["corpus.streams.reuse=22", "network.reuse=24", "network.memory=36"]  # half of the shorter row, as in the recipe
+    again = ["corpus.streams.reuse=22", "network.memory.reuse=24",
+        "network.memory.size=36"]  # half of the shorter row, as in the recipe
     both = any(part.name == "streams" and part.arguments["reuse"] > 1 for part in recipe.sources.values())
     return SMALL + named + (again if both else [])
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-LAYERS: dict[str, Any] = {"layers": 1, "width": 32, "heads": 2, "inner": 48, "dropout": 0.0}
+LAYERS: dict[str, Any] = {"layers": 1, "width": 32, "heads": 2, "inner": 48, "dropout.output": 0.0}
 PLAIN = {"transform": None, "bias": False, "tie": True}
 T5 = {
     **LAYERS, "head_width": 16, "norm": "pre", "normalisation": "rms", "norm_epsilon": 1e-6, "positions": "buckets",
@@ -113,7 +113,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         key = (pair, seed, length)
         if key not in made:
             system = systems.system("bert", longest=40)
-            arguments = {"set": "label", "classes": 2, "dropout": 0.0, "pool": True}
+            arguments = {"set": "label", "classes": 2, "dropout.output": 0.0, "pool": True}
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 given = {"width": 16, "vocab_size": system.tokenizer.size, "table": None, "clock": system.network.clock}
@@ -142,7 +142,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`writer("t5")`, "bart" or "mass": a random encoder-decoder of that kind as a folder."""
     from cloze.interop import Card, Head, Model, Reading, export_folder
-    from cloze.networks import Clock, EncoderDecoder
+    from cloze.networks import Clock
 
     systems = load_systems()
     made: dict[str, Path] = {}
@@ -153,7 +153,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             pieces = systems.tokenizer(kind)
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                network = EncoderDecoder(**arguments, vocab_size=pieces.size, clock=Clock())
+                network = made("encoder_decoder", **arguments, vocab_size=pieces.size, clock=Clock())
                 given = {"width": 32, "vocab_size": pieces.size, "table": network.tables["tokens"], "clock": network.clock}
                 objective = systems.objective("token_prediction", head, given)
                 if objective.head.bias is not None:

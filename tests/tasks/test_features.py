@@ -15,7 +15,7 @@ from cloze.assembly.finetune import finetune, recipe_onto
 from cloze.cli.main import main
 from cloze.errors import RecipeError
 from cloze.interop import Card, Model, Reading, export_folder
-from cloze.networks import BiLSTM, Clock
+from cloze.networks import Clock
 from cloze.networks.blocks.characters import CharCNN
 from cloze.tasks import load_tuned
 from cloze.tasks.evaluation import evaluate
@@ -31,7 +31,7 @@ def elmo(tmp_path_factory: pytest.TempPathFactory, tables: Path) -> Path:
     tokenizer = Words(min_count=1).train(["the cat and the rain saw all in the garden on the mat"], Normalise())
     torch.manual_seed(0)
     made = CharCNN(**PART, vocab_size=tokenizer.size, spellings=tokenizer.spellings)  # type: ignore[arg-type]
-    network = BiLSTM(layers=2, width=32, inner=24, characters=made, vocab_size=tokenizer.size, clock=Clock())
+    network = made("bilstm", layers=2, width=32, inner=24, embedding=made, vocab_size=tokenizer.size, clock=Clock())
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.4)  # so that words differ
     arguments = {"layers": 2, "width": 32, "inner": 24, "characters": {"char_cnn": PART}}

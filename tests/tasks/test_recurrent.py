@@ -26,6 +26,7 @@ from cloze.objectives import token_prediction
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 from cloze.training.rates import Restarting, SlantedTriangular
+from tests.making import network_of
 
 Folder = Callable[[str], Path]
 SHAPE: dict[str, Any] = {"layers": 2, "width": 16, "inner": 24}
@@ -44,7 +45,7 @@ def lstm(folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pieces = load_checkpoint(folder("gpt2")).tokenizer
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network = LSTM(**SHAPE, vocab_size=pieces.size, clock=Clock())
+        network = network_of("lstm", **SHAPE, vocab_size=pieces.size, clock=Clock())
         head = token_prediction(tie=True, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
     heads = {"token_prediction": Head("token_prediction", {"tie": True}, head.state_dict())}
     place = tmp_path_factory.mktemp("checkpoints") / "lstm"
@@ -90,7 +91,7 @@ def test_a_plain_lstm_is_classified_by_all_of_its_tokens(lstm: Path) -> None:
 
 
 def test_a_recipe_changes_arguments_of_the_checkpoints_network(lstm: Path) -> None:
-    made = recipe_onto("ulmfit_classification", load_checkpoint(lstm), overrides=["network.weight_dropout=0.1"])
+    made = recipe_onto("ulmfit_classification", load_checkpoint(lstm), overrides=["network.dropout.weight=0.1"])
     part = made.exported.part
     assert part is not None and made.exported.change == ()
     arguments = part.arguments
@@ -146,7 +147,7 @@ def test_a_rate_begins_again_in_every_stage() -> None:
 
 def drawn(**changed: Any) -> LSTM:
     torch.manual_seed(0)
-    return LSTM(**{**SHAPE, "vocab_size": 30, "clock": Clock(), **changed})
+    return network_of("lstm", **{**SHAPE, "vocab_size": 30, "clock": Clock(), **changed})
 
 
 @pytest.mark.parametrize("every", [1, 3, 7, 100])

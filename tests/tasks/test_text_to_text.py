@@ -20,7 +20,7 @@ from cloze.decoding.forms import ByGaps, form_of
 from cloze.errors import CheckpointError, RecipeError, TaskError
 from cloze.exercises import TokenFacts
 from cloze.interop import Card, Head, Model, Reading, export_folder
-from cloze.networks import Clock, Transformer
+from cloze.networks import Clock
 from cloze.objectives.token_prediction import token_prediction
 from cloze.tasks import load_tuned, task
 from cloze.tasks.answerer import writing_form
@@ -74,7 +74,7 @@ def one_row(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[..., 
             arguments = {"layers": 1, "width": 32, "heads": 2, "longest": 40, "dropout": 0.0, "deviation": 0.1, **further}
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                network = Transformer(**arguments, vocab_size=pieces.size, clock=Clock())
+                network = made("transformer", **arguments, vocab_size=pieces.size, clock=Clock())
                 head = token_prediction(tie=True, width=32, vocab_size=pieces.size, table=network.tables["tokens"])
             heads = {"words": Head("token_prediction", {"tie": True}, head.state_dict())}
             made[name] = tmp_path_factory.mktemp("rows") / name

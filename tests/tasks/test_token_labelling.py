@@ -16,7 +16,7 @@ from cloze.assembly.finetune import finetune
 from cloze.cli.main import main
 from cloze.decoding.reader import Reader
 from cloze.interop import Card, Model, Reading, export_folder
-from cloze.networks import BiLSTM, Clock
+from cloze.networks import Clock
 from cloze.networks.blocks.characters import CharCNN
 from cloze.tasks import load_tuned, task
 from cloze.tasks.words import word_windows
@@ -43,7 +43,7 @@ def elmo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Words(min_count=1).train(["the cat and rain"], Normalise())
     torch.manual_seed(0)
     made = CharCNN(**PART, vocab_size=tokenizer.size, spellings=tokenizer.spellings)  # type: ignore[arg-type]
-    network = BiLSTM(layers=2, width=24, inner=16, characters=made, vocab_size=tokenizer.size, clock=Clock())
+    network = made("bilstm", layers=2, width=24, inner=16, embedding=made, vocab_size=tokenizer.size, clock=Clock())
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.4)  # so that words differ
     folder = tmp_path_factory.mktemp("elmo")

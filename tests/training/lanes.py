@@ -11,10 +11,11 @@ from tiny import VOCABULARY
 
 from cloze.batch import Batch
 from cloze.batching import Cursor, MicroBatch
-from cloze.networks import Clock, TransformerXL
+from cloze.networks import Clock
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.objectives import token_prediction
 from cloze.training.step import Pass, Step, Weighted
+from tests.making import network_of
 
 LENGTH, STEPS = 6, 5
 
@@ -61,7 +62,8 @@ def recurrent(*, memory: int = 8) -> Step:
     """Token prediction on a Transformer-XL of two layers."""
     torch.manual_seed(0)
     clock = Clock(0)
-    network = TransformerXL(layers=2, width=16, heads=2, memory=memory, vocab_size=VOCABULARY, clock=clock)
+    network = network_of("transformer_xl", layers=2, width=16, heads=2, vocab_size=VOCABULARY, clock=clock,
+        **{"memory.size": memory})
     head = token_prediction(tie=True, width=16, vocab_size=VOCABULARY, table=network.tables["tokens"])
     passes = [Pass("main", "main", objectives=(Weighted("lm", "lm"),), order="left_to_right")]
     step = Step(networks={"main": network}, objectives={"lm": head}, entries={"main": passes}, clock=clock)

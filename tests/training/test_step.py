@@ -15,6 +15,7 @@ from cloze.networks.transformer import Transformer
 from cloze.objectives import relation_prediction, token_labelling, token_prediction
 from cloze.training.state import gather_parameters, load_parameters, with_shared_names
 from cloze.training.step import Pass, Rewrite, Step, Weighted, part_state, tie
+from tests.making import network_of
 
 
 def first(**shape: int):
@@ -72,7 +73,7 @@ def test_run_gives_states_and_scores_without_losses() -> None:
 def test_a_teacher_runs_without_gradient_and_without_dropout() -> None:
     clock = Clock()
     shape = {"layers": 1, "width": 16, "heads": 2, "vocab_size": VOCABULARY, "clock": clock, "dropout": 0.5}
-    teacher, student = Transformer(**shape), Transformer(**shape)
+    teacher, student = network_of("transformer", **shape), network_of("transformer", **shape)
     head = token_prediction(width=16, vocab_size=VOCABULARY)
     passes = [
         Pass("teacher", "teacher", grad=False),
@@ -124,7 +125,7 @@ def test_heads_and_rewriters_of_a_pass_without_gradient_are_in_eval_mode_too() -
 def test_what_only_passes_without_gradient_run_needs_none_so_that_no_process_waits_for_it() -> None:
     clock = Clock()
     shape = {"layers": 1, "width": 16, "heads": 2, "vocab_size": VOCABULARY, "clock": clock}
-    networks = {"teacher": Transformer(**shape), "student": Transformer(**shape)}
+    networks = {"teacher": network_of("transformer", **shape), "student": network_of("transformer", **shape)}
     tie(networks, [["teacher.embeddings.tokens", "student.embeddings.tokens"]])
     heads = {name: token_prediction(width=16, vocab_size=VOCABULARY) for name in networks}
     passes = [Pass(name, name, objectives=(Weighted(name, name),), grad=name == "student") for name in networks]

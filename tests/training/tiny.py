@@ -15,13 +15,13 @@ from cloze.batch import Batch
 from cloze.batching import Cursor, MicroBatch
 from cloze.networks.blocks.dropout import name_dropouts
 from cloze.networks.clock import Clock
-from cloze.networks.transformer import Transformer
 from cloze.objectives import Sample, relation_prediction, token_labelling, token_prediction
 from cloze.training.budget import Budget
 from cloze.training.optimizers import AdamW
 from cloze.training.rates import Linear
 from cloze.training.run import Record, Run, Training
 from cloze.training.step import Pass, Rewrite, Step, Weighted, tie
+from tests.making import network_of
 
 VOCABULARY = 40
 
@@ -96,7 +96,8 @@ def bert(*, seed: int = 0, dropout: float = 0.1) -> Step:
     """Token prediction and relation prediction on one network."""
     torch.manual_seed(seed)
     clock = Clock(seed)
-    network = Transformer(layers=2, width=16, heads=2, vocab_size=VOCABULARY, longest=32, dropout=dropout, clock=clock)
+    network = network_of("transformer", layers=2, width=16, heads=2, vocab_size=VOCABULARY, dropout=dropout, clock=clock,
+        **{"positions.max_length": 32})
     objectives = {
         "token_prediction": token_prediction(
             transform="gelu", tie=True, width=16, vocab_size=VOCABULARY, table=network.tables["tokens"]
@@ -122,17 +123,11 @@ def electra(*, seed: int = 0, dropout: float = 0.1) -> Step:
     """A generator and a discriminator that share their embeddings."""
     torch.manual_seed(seed)
     clock = Clock(seed)
-    shape = {
-        "layers": 1,
-        "heads": 2,
-        "embedding_width": 16,
-        "vocab_size": VOCABULARY,
-        "longest": 32,
-        "dropout": dropout,
-    }
+    shape = {"layers": 1, "heads": 2, "embedding.width": 16, "vocab_size": VOCABULARY, "positions.max_length": 32,
+        "dropout": dropout}
     networks = {
-        "generator": Transformer(width=8, clock=clock, **shape),
-        "discriminator": Transformer(width=16, clock=clock, **shape),
+        "generator": network_of("transformer", **shape, width=8, clock=clock),
+        "discriminator": network_of("transformer", **shape, width=16, clock=clock),
     }
     tie(networks, [["generator.embeddings", "discriminator.embeddings"]])
     objectives = {

@@ -11,13 +11,14 @@ from cloze.errors import CheckpointError
 from cloze.networks import Clock, Transformer
 from cloze.networks.blocks.computed import ComputedLinear, keep_computed
 from cloze.transfer import KeepLayers, LoRA, Magnitude, Shape, Transition
+from tests.making import network_of
 
 SHAPE: dict[str, Any] = {"layers": 4, "width": 8, "heads": 2, "longest": 16}
 
 
 def transformer(**changes: Any) -> Transformer:
     torch.manual_seed(0)
-    return Transformer(**{**SHAPE, **changes}, vocab_size=20, clock=Clock())
+    return network_of("transformer", **{**SHAPE, **changes}, vocab_size=20, clock=Clock())
 
 
 def transition(there: Any, here: Any, **arguments: Any) -> Transition:

@@ -11,7 +11,6 @@ from torch import nn
 from cloze.errors import RecipeError
 from cloze.networks import Clock, Transformer
 from cloze.networks.lstm import LSTM
-from cloze.networks.transformer_xl import TransformerXL
 from cloze.networks.word_vectors import WordVectors
 from cloze.training.freezing import Freezing, Only, parameters_by_depth, set_rate, unfreezing_of
 from cloze.training.optimizers import AdamW, BertAdam, GptAdam, Lamb
@@ -22,13 +21,14 @@ from cloze.transfer import (
     Gradual,
     Sequential,
 )
+from tests.making import network_of
 
 V = 30
 
 
 def transformer(**changes: Any) -> Transformer:
     shape = {"layers": 3, "width": 8, "heads": 2, "longest": 16, "dropout": 0.0, **changes}
-    return Transformer(**shape, vocab_size=V, clock=Clock())
+    return network_of("transformer", **shape, vocab_size=V, clock=Clock())
 
 
 def networks() -> dict[str, Any]:
@@ -38,7 +38,8 @@ def networks() -> dict[str, Any]:
         "pre": transformer(norm="pre"),
         "narrow": transformer(embedding_width=4),
         "shared": transformer(repeat="all"),
-        "transformer_xl": TransformerXL(layers=2, width=8, heads=2, memory=4, dropout=0.0, vocab_size=V, clock=Clock()),
+        "transformer_xl": network_of("transformer_xl", layers=2, width=8, heads=2, dropout=0.0, vocab_size=V, clock=Clock(),
+            **{"memory.size": 4}),
         "lstm": LSTM(layers=3, width=8, inner=12, vocab_size=V, clock=Clock()),
         "siatl": LSTM(layers=2, width=8, inner=12, down=True, vocab_size=V, clock=Clock()),
         "word_vectors": WordVectors(width=8, vocab_size=V, clock=Clock()),

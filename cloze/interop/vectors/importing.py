@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cloze.interop.model import Head, Model, complete
+from cloze.interop.arguments import complete
+from cloze.interop.model import Head, Model
 from cloze.interop.read import Imported
 from cloze.interop.vectors.checkpoint import PART, TABLE
 from cloze.interop.vectors.fasttext import FastText

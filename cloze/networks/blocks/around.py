@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -33,23 +32,6 @@ class Around:
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
         """What follows reads in place of x: states (B, L, D), or (M, D), those of the selected tokens."""
         return x
-
-
-@dataclass(frozen=True)
-class Silence(Around):
-    """Zeroes the states of padding, which is 0 in `block` (B, L)."""
-
-    per_token = True
-    block: Tensor
-
-    def enter(self, x: Tensor) -> Tensor:
-        """x with zeros."""
-        return self.after(0, x, None)
-
-    def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
-        """x with zeros."""
-        real = self.block > 0
-        return x * (real if selected is None else selected.take(real))[..., None]
 
 
 def after_layer(around: Iterable[Any], number: int, x: Tensor) -> Tensor:

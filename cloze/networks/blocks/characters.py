@@ -1,6 +1,6 @@
 """Vectors of words from their characters: ELMo's convolutions, and the letter trigrams of DSSM.
 
-A part of kind `characters` maps `tokens` (B, L) to (B, L, `width`). It knows how every id of the vocabulary is spelled;
+A part of kind `embedding` maps `tokens` (B, L) to (B, L, `width`). It knows how every id of the vocabulary is spelled;
 `characters` (B, L, C), where given, spell tokens that the vocabulary lacks (see `cloze.networks.spelling`). Words are computed
 once each, however often they stand in a batch.
 """
@@ -82,7 +82,7 @@ class Characters(nn.Module):
         """Redraw every weight from torch's generator; between ±`bound` if it is given."""
 
 
-@register("characters", "char_cnn")
+@register("embedding", "char_cnn")
 class CharCNN(Characters):
     """Convolutions over a word's characters, the highest of each filter, highways: (Kim et al., 2016, §2; ELMo).
 
@@ -189,7 +189,7 @@ class CharCNN(Characters):
         return made
 
 
-@register("characters", "letter_trigrams")
+@register("embedding", "letter_trigrams")
 class LetterTrigrams(Characters):
     """A word as the sum of the vectors of its letter trigrams, each counted once (DSSM: Huang et al., 2013, §3.2).
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.networks.blocks.characters import Characters, CharacterTable
-from cloze.networks.blocks.norm import Normalisation, make_norm
+from cloze.networks.blocks.norm import make_norm
 from cloze.networks.blocks.sinusoid import FixedTable
+from cloze.networks.choices import Learned, NoPositions, Norms, Sinusoid
 
 
 class Embeddings(nn.Module):
     """Tables at one width. ELECTRA shares this module whole between its networks, so dropout stands outside.
 
-    `positions`: a trained table, a fixed one, or none. `inputs` names further tables and gives their sizes. `characters` stand in
-    for the table of tokens, which there is none of then.
+    `positions`: a trained table, a fixed one, or none for any other kind. `norm`: whose embeddings have one. `inputs` names
+    further tables and gives their sizes. `characters` stand in for the table of tokens, which there is none of then.
     """
 
     def __init__(
@@ -26,14 +27,10 @@ class Embeddings(nn.Module):
         *,
         vocab_size: int,
         width: int,
-        longest: int,
-        segments: int,
-        positions: Literal["learned", "sinusoid"] | None,
-        norm: bool,
-        norm_epsilon: float,
+        positions: Any = NoPositions(),
+        segments: int = 0,
+        norm: Norms | None = None,
         inputs: Mapping[str, int] | None = None,
-        normalisation: Normalisation = "layer",
-        norm_bias: bool = True,
         characters: Characters | None = None,
     ) -> None:
         super().__init__()
@@ -41,11 +38,13 @@ class Embeddings(nn.Module):
             self.tokens = nn.Embedding(vocab_size, width)
         self.characters = None if characters is None else CharacterTable(characters, width)
         self.positions: nn.Embedding | FixedTable | None = None
-        if positions is not None:
-            self.positions = nn.Embedding(longest, width) if positions == "learned" else FixedTable(longest, width)
+        if isinstance(positions, Learned):
+            self.positions = nn.Embedding(positions.max_length, width)
+        elif isinstance(positions, Sinusoid):
+            self.positions = FixedTable(positions.max_length, width)
         self.segments = nn.Embedding(segments, width) if segments else None
         self.inputs = nn.ModuleDict({name: nn.Embedding(rows, width) for name, rows in (inputs or {}).items()})
-        self.norm = make_norm(normalisation, width, norm_epsilon, bias=norm_bias) if norm else None
+        self.norm = make_norm(norm.kind, width, norm.epsilon) if norm is not None and norm.embedding else None
 
     def forward(
         self,

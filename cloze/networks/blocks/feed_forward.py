@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cloze.networks.blocks.dropout import Dropout, Positions
-
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+from cloze.networks.choices import Activation
 
 
 def activate(x: Tensor, kind: Activation) -> Tensor:

@@ -10,36 +10,63 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-Initial = Literal["truncated", "normal", "uniform"]
+from cloze.networks.choices import Normal, Truncated, Uniform
 
 
-def draw(weight: Tensor, initial: Initial, deviation: float) -> None:
-    """Fill a weight from a normal distribution, cut at two deviations (`truncated`) or not."""
-    if initial == "truncated":
-        nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+def draw(weight: Tensor, law: Literal["truncated", "normal"], std: float) -> None:
+    """Fill a weight from a normal distribution, cut at two standard deviations (`truncated`) or not."""
+    if law == "truncated":
+        nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std)
     else:
-        nn.init.normal_(weight, std=deviation)
+        nn.init.normal_(weight, std=std)
 
 
-def initialise(root: nn.Module, initial: Initial, deviation: float) -> None:
-    """Draw all maps and tables below `root` anew; offsets of norms are zero, and so are biases of maps.
+def initialise(root: nn.Module, initial: Truncated | Normal | Uniform) -> None:
+    """Redraw all maps and tables below `root`; offsets of norms are zero, and so are biases of maps.
 
-    `uniform`: maps and their biases from ±1/√inputs, tables from a normal distribution of deviation 1/√width.
+    `uniform`: maps and their biases from ±1/√inputs, tables from a normal distribution with standard deviation 1/√width.
     """
     for module in root.modules():
         if isinstance(module, nn.Embedding):
-            own = 1 / math.sqrt(module.embedding_dim) if initial == "uniform" else deviation
-            draw(module.weight, initial, own)
-        elif isinstance(module, nn.Linear):
-            bound = 1 / math.sqrt(module.in_features) if initial == "uniform" else 0.0
-            if initial == "uniform":
-                nn.init.uniform_(module.weight, -bound, bound)
+            if isinstance(initial, Uniform):
+                draw(module.weight, "normal", 1 / math.sqrt(module.embedding_dim))
             else:
-                draw(module.weight, initial, deviation)
-            if module.bias is not None:
-                nn.init.uniform_(module.bias, -bound, bound) if bound else nn.init.zeros_(module.bias)
+                draw(module.weight, initial.law, initial.std)
+        elif isinstance(module, nn.Linear):
+            _initialise_map(module, initial)
         elif isinstance(module, nn.LayerNorm) and module.bias is not None:
             nn.init.zeros_(module.bias)
+
+
+def _initialise_map(module: nn.Linear, initial: Truncated | Normal | Uniform) -> None:
+    if not isinstance(initial, Uniform):
+        draw(module.weight, initial.law, initial.std)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+        return
+    bound = 1 / math.sqrt(module.in_features)
+    nn.init.uniform_(module.weight, -bound, bound)
+    if module.bias is not None:
+        nn.init.uniform_(module.bias, -bound, bound)
+
+
+def initialise_apart(
+    initial: Truncated | Normal, positions: Sequence[nn.Module | None], stacks: Sequence[Sequence[Sequence[Tensor]]]
+) -> None:
+    """What `initial` draws in another way: learned positions, and of each layer of each stack the maps into the residual."""
+    for table in positions:
+        if initial.positions is not None and isinstance(table, nn.Embedding):
+            draw(table.weight, initial.law, initial.positions)
+    if initial.residual == "as_drawn":
+        return
+    with torch.no_grad():
+        for layers in stacks:
+            below: dict[Tensor, int] = {}  # a shared map once
+            for number, weights in enumerate(layers, 1):
+                for weight in weights:
+                    below.setdefault(weight, len(weights) * (number if initial.residual == "scaled_by_depth" else len(layers)))
+            for weight, number in below.items():
+                weight.mul_(1.0 / math.sqrt(number))
 
 
 class Undrawn(TorchFunctionMode):

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import Attention, AttentionInputs, Reading
 from cloze.networks.blocks.dropout import Dropout
 from cloze.networks.blocks.feed_forward import FeedForward, Feeding
@@ -50,8 +49,6 @@ class Layer(nn.Module):
         first_norm: bool = True,
     ) -> None:
         super().__init__()
-        if not (place.pre or first_norm):
-            raise RecipeError("transformer: only layers with `norm: pre` can do without first_norm. Leave it out.")
         self.place, self.feed_forward = place, feed_forward
         self.lends = False  # whether other layers use maps of this one
         self.attention = attention

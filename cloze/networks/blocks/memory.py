@@ -8,8 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cloze.errors import RecipeError
-
 
 class Memory(NamedTuple):
     """Inputs of every layer at the remembered tokens (B, N, M, D), and which of these are real (B, M)."""
@@ -43,12 +41,6 @@ def remember(passed: Sequence[Tensor], real: Tensor | None, memory: Memory | Non
         known = torch.cat([memory.known, known], dim=1)
     start = max(states.shape[2] - size, 0)
     return {"states": states[:, :, start:].contiguous(), "known": known[:, start:].contiguous()}
-
-
-def check_memory(part: str, memory: int, reuse: int) -> None:
-    """Refuse sizes that mean nothing."""
-    if memory < 0 or reuse < 0:
-        raise RecipeError(f"{part}: memory is {memory} and reuse is {reuse}; expected numbers of tokens, 0 or more.")
 
 
 def with_memory(seen: Tensor | None, memory: Memory | None, *, queries: int) -> Tensor | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Normalisation = Literal["layer", "rms"]
+from cloze.networks.choices import Norm
 
 
 class RootMeanSquare(nn.RMSNorm):
@@ -20,6 +18,8 @@ class RootMeanSquare(nn.RMSNorm):
         return F.rms_norm(x.to(self.weight.dtype), self.normalized_shape, self.weight, self.eps).to(x.dtype)
 
 
-def make_norm(kind: Normalisation, width: int, epsilon: float, *, bias: bool = True) -> nn.Module:
-    """`layer`: Ba et al., 2016, its offset only with `bias`. `rms`: Zhang & Sennrich, 2019, §3, a gain and no offset."""
-    return RootMeanSquare(width, eps=epsilon) if kind == "rms" else nn.LayerNorm(width, eps=epsilon, bias=bias)
+def make_norm(kind: Norm, width: int, epsilon: float) -> nn.Module:
+    """`layer`: Ba et al., 2016, with or without offsets. `rms`: Zhang & Sennrich, 2019, §3, a gain and no offset."""
+    if kind == "rms":
+        return RootMeanSquare(width, eps=epsilon)
+    return nn.LayerNorm(width, eps=epsilon, bias=kind == "layer")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,37 +15,28 @@ from cloze.networks.blocks.functional import functional
 from cloze.networks.blocks.relation import NONE, Relation
 from cloze.networks.blocks.rotary import rotation
 from cloze.networks.blocks.visibility import visibility
-
-PositionScheme = Literal["learned", "sinusoid", "none", "rotary", "functional"]
+from cloze.networks.choices import Band, Functional, Rotary
 
 
 @dataclass(frozen=True)
 class Sights:
-    """The views of all layers: `band` and `dense_every` say which are cut, `bases` rotate in global and local layers."""
+    """The views of all layers: which of them `band` cuts, and how `positions` tell attention of positions, if they do."""
 
     layers: int
     head_width: int
-    positions: PositionScheme
-    bases: tuple[float, float]
-    limit: int
-    band: int | None
-    dense_every: int | None
+    positions: Any
+    band: Band | None
 
     def __post_init__(self) -> None:
-        if self.positions == "rotary" and self.head_width % 2:
+        if isinstance(self.positions, Rotary) and self.head_width % 2:
             raise RecipeError(
                 f"transformer: rotary positions rotate pairs of numbers, and heads are {self.head_width} wide. Give an even "
                 "width of heads."
             )
-        if self.dense_every is not None and self.band is None:
-            raise RecipeError("transformer: without attention_band every layer is dense. Give it, or leave dense_every out.")
-        for name, value in (("attention_band", self.band), ("dense_every", self.dense_every)):
-            if value is not None and value < 1:
-                raise RecipeError(f"transformer: {name} is {value}. Give 1 or more.")
 
     def banded(self, layer: int) -> bool:
         """Whether a layer sees its neighbourhood alone; layer 0 is the first dense one."""
-        return self.band is not None and (self.dense_every is None or layer % self.dense_every > 0)
+        return self.band is not None and (self.band.dense_every is None or layer % self.band.dense_every > 0)
 
     def __call__(
         self, tokens: Tensor, *, position_ids: Tensor | None, order: Tensor | str, block: Tensor | None, past: int
@@ -55,7 +46,7 @@ class Sights:
         seen = visibility(order, block, length=length, past=past, device=device)
         near = seen
         if self.band is not None:
-            near = narrow(seen, order, self.band, length=length, past=past, device=device)
+            near = narrow(seen, order, self.band.width, length=length, past=past, device=device)
         far_where, near_where = self._where(position_ids, length, past, device)
         far, near_by = AttentionInputs(seen, far_where), AttentionInputs(near, near_where)
         return [near_by if self.banded(layer) else far for layer in range(self.layers)]
@@ -64,13 +55,13 @@ class Sights:
         self, position_ids: Tensor | None, length: int, past: int, device: torch.device
     ) -> tuple[Relation, Relation]:
         """For global and for local layers."""
-        if self.positions == "functional":
-            relative = functional(self.limit, self.head_width, length=length, past=past, device=device)
+        if isinstance(self.positions, Functional):
+            relative = functional(self.positions.limit, self.head_width, length=length, past=past, device=device)
             return relative, relative
-        if self.positions == "rotary":
+        if isinstance(self.positions, Rotary):
             if position_ids is None:
                 position_ids = torch.arange(past, past + length, device=device)[None]
-            far = rotation(position_ids, self.head_width, self.bases[0])
-            same = self.band is None or self.bases[0] == self.bases[1]
-            return far, far if same else rotation(position_ids, self.head_width, self.bases[1])
+            base, local = self.positions.base, self.positions.local_base or self.positions.base
+            far = rotation(position_ids, self.head_width, base)
+            return far, far if self.band is None or local == base else rotation(position_ids, self.head_width, local)
         return NONE, NONE

@@ -1,0 +1,233 @@
+"""Arguments of networks that have new names: what a recipe that has an old one is told, and how an old checkpoint is read.
+
+`RENAMED` says under which name an argument stands now, as a path through parts and sections (`norm.epsilon`), and how it is
+written in a recipe. `cloze.assembly.schema` refuses the old names with it; `translated` rewrites the arguments that a
+checkpoint of an earlier version holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+class Now(NamedTuple):
+    """Where an argument is now: its path, None if it is gone, and what to write."""
+
+    path: str | None
+    write: str
+
+
+_LENGTH = Now("positions.max_length", "positions: {learned: {max_length: …}}")
+_EPSILON = Now("norm.epsilon", "norm: {post: {epsilon: …}}")
+_STD = Now("initial.std", "initial: {truncated: {std: …}}")
+_MAPS = {
+    "inner": Now("feed_forward.inner", "feed_forward: {plain: {inner: …}}"),
+    "activation": Now("feed_forward.activation", "feed_forward: {plain: {activation: …}}"),
+}
+_ATTENTION_DROPOUT = {"attention_dropout": Now("dropout.attention", "dropout: {hidden: …, attention: …}")}
+_BLOCKS = {
+    **_MAPS, **_ATTENTION_DROPOUT,
+    "gated": Now("feed_forward", "feed_forward: gated"),
+    "biases": Now("attention.biases", "attention: {biases: …} and feed_forward: {plain: {biases: …}}"),
+    "norm_epsilon": _EPSILON,
+    "normalisation": Now("norm.kind", "norm: {pre: {kind: rms}}"),
+    "embedding_norm": Now("norm.embedding", "norm: {post: {embedding: …}}"),
+    "final_norm": Now("norm.final", "norm: {pre: {final: …}}"),
+    "longest": _LENGTH,
+    "deviation": _STD,
+}
+_EMBEDDING_WIDTH = {"embedding_width": Now("embedding.width", "embedding: {table: {width: …}}")}
+_CHARACTERS = {"characters": Now("embedding", "embedding: {char_cnn: …}")}
+_INIT_STD = {"deviation": Now("init_std", "init_std: …")}
+_MEMORY = {"reuse": Now("memory.reuse", "memory: {size: …, reuse: …}")}
+_RELATIVE = {
+    "clamp": Now("positions.clamp", "positions: {relative: {clamp: …}}"),
+    "untie": Now("positions.untie", "positions: {relative: {untie: …}}"),
+}
+
+
+
+def _recurrent_dropout(name: str) -> Now:
+    return Now(f"dropout.{name}", f"dropout: {{{name}: …}}")
+
+
+#: By network, the arguments of earlier versions.
+RENAMED: Mapping[str, Mapping[str, Now]] = {
+    "transformer": {
+        **_BLOCKS, **_EMBEDDING_WIDTH, **_CHARACTERS,
+        "norm_biases": Now("norm.kind", "norm: {pre: {kind: layer_without_biases}}"),
+        "first_norm": Now("norm.first", "norm: {pre: {first: …}}"),
+        "projection": Now("embedding.project", "embedding: {table: {project: true}}, where the widths are equal"),
+        "rotary_base": Now("positions.base", "positions: {rotary: {base: …}}"),
+        "rotary_local_base": Now("positions.local_base", "positions: {rotary: {local_base: …}}"),
+        "relative_limit": Now("positions.limit", "positions: {functional: {limit: …}}"),
+        "attention_band": Now("attention.band.width", "attention: {band: {width: …}}"),
+        "dense_every": Now("attention.band.dense_every", "attention: {band: {width: …, dense_every: …}}"),
+        "repeat": Now("share.weights", "share: {weights: all}"),
+        "groups": Now("share.groups", "share: {weights: all, groups: …}"),
+        "position_deviation": Now("initial.positions", "initial: {normal: {positions: …}}"),
+        "residual_scaling": Now("initial.residual", "initial: {normal: {residual: scaled}}"),
+        "silence_padding": Now(None, "nothing: no real token reads the states of padding"),
+    },
+    "encoder_decoder": {
+        **_BLOCKS,
+        "buckets": Now("positions.buckets", "positions: {buckets: {buckets: …}}"),
+        "farthest": Now("positions.farthest", "positions: {buckets: {farthest: …}}"),
+        "share_positions": Now(None, "nothing: each stack has positions of its own"),
+        "scale_scores": Now("attention.scaled", "attention: {scaled: …}"),
+        "inner_dropout": Now("dropout.inner", "dropout: {hidden: …, inner: …}"),
+        "dropout_mask": Now("dropout.mask", "dropout: {hidden: …, mask: row}"),
+    },
+    "transformer_xl": {
+        **_MAPS, **_ATTENTION_DROPOUT, **_RELATIVE, **_MEMORY, **_INIT_STD,
+        "embedding_width": Now("embedding.width", "embedding: {width: …}"),
+        "cutoffs": Now("embedding.cutoffs", "embedding: {cutoffs: …}"),
+        "divide": Now("embedding.divide", "embedding: {cutoffs: …, divide: …}"),
+        "same_length": Now("memory.same_length", "memory: {size: …, same_length: …}"),
+    },
+    "two_stream": {**_MAPS, **_ATTENTION_DROPOUT, **_RELATIVE, **_MEMORY, **_INIT_STD},
+    "lstm": {
+        **_CHARACTERS,
+        **{f"{name}_dropout": _recurrent_dropout(name) for name in ("word", "input", "weight", "hidden")},
+        **{name: _recurrent_dropout(name) for name in ("locked", "locked_between")},
+    },
+    "bilstm": _CHARACTERS,
+    "window": _INIT_STD,
+    "pair_attention": _INIT_STD,
+    "zen": {**_MAPS, **_ATTENTION_DROPOUT, "longest": Now("max_length", "max_length: …"), "deviation": _STD},
+}
+
+
+def advice(kind: str, part: str, key: str) -> str | None:
+    """What a recipe writes in place of an argument of a part of `kind` that has a new name; None if it never had this one.
+
+    >>> advice("network", "transformer", "norm_epsilon")
+    'It has a new name: write norm: {post: {epsilon: …}}.'
+    """
+    now = RENAMED.get(part, {}).get(key) if kind == "network" else None
+    if now is None:
+        return None
+    return f"It has a new name: write {now.write}." if now.path else f"It is gone: write {now.write}."
+
+
+def is_old(part: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint describes a network with the arguments of an earlier version."""
+    return any(key in arguments for key in RENAMED.get(part, {}))
+
+
+def translated(part: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a network as a checkpoint of an earlier version holds them, all of them, by their new names."""
+    return _TRANSLATIONS[part](dict(arguments)) if is_old(part, arguments) else dict(arguments)
+
+
+def _feed_forward(old: dict[str, Any]) -> dict[str, Any]:
+    kind = "gated" if old.pop("gated", False) else "plain"
+    own = {name: old.pop(name) for name in ("inner", "activation") if name in old}
+    return {kind: own | ({"biases": old["biases"]} if "biases" in old else {})}
+
+
+def _norm(old: dict[str, Any]) -> dict[str, Any]:
+    place = old.pop("norm", None) or "post"
+    kind = old.pop("normalisation", "layer")
+    kind = "layer_without_biases" if old.pop("norm_biases", True) is False and kind == "layer" else kind
+    names = {"norm_epsilon": "epsilon", "embedding_norm": "embedding", "final_norm": "final", "first_norm": "first"}
+    own = {new: old.pop(name) for name, new in names.items() if name in old}
+    if place == "post":
+        own.pop("first", None)
+    return {place: {"kind": kind, **{name: value for name, value in own.items() if value is not None}}}
+
+
+def _initial(old: dict[str, Any], usual: str) -> dict[str, Any]:
+    kind, std, positions = old.pop("initial", usual), old.pop("deviation", 0.02), old.pop("position_deviation", None)
+    residual = {True: "scaled", "by_depth": "scaled_by_depth"}.get(old.pop("residual_scaling", False), "as_drawn")
+    drawn = {"std": std, "positions": positions, "residual": residual}
+    return {kind: {} if kind in ("uniform", "t5") else drawn}
+
+
+def _positions(old: dict[str, Any]) -> dict[str, Any]:
+    kind, length = old.pop("positions", "learned"), old.pop("longest", None) or 512
+    own = {
+        "rotary": {"base": "rotary_base", "local_base": "rotary_local_base"}, "functional": {"limit": "relative_limit"},
+        "buckets": {"buckets": "buckets", "farthest": "farthest"},
+    }
+    names = own.pop(kind, {})
+    for name in ("rotary_base", "rotary_local_base", "relative_limit", "buckets", "farthest"):
+        value = old.pop(name, None)
+        names = {new: value if given == name else given for new, given in names.items()}
+    kept = {name: value for name, value in names.items() if value is not None}
+    return {kind: kept if kind in ("buckets", "none") else {**kept, "max_length": length}}
+
+
+def _dropout(old: dict[str, Any]) -> dict[str, Any]:
+    return {"hidden": old.pop("dropout", 0.1), "attention": old.pop("attention_dropout", None)}
+
+
+def _transformer(old: dict[str, Any]) -> dict[str, Any]:
+    characters, width, project = old.pop("characters", None), old.pop("embedding_width", None), old.pop("projection", None)
+    band, every = old.pop("attention_band", None), old.pop("dense_every", None)
+    weights, groups = old.pop("repeat", "none"), old.pop("groups", 1)
+    old.pop("silence_padding", None)
+    new = {
+        "feed_forward": _feed_forward(old), "norm": _norm(old), "positions": _positions(old), "dropout": _dropout(old),
+        "initial": _initial(old, "truncated"),
+        "embedding": characters or {"table": {"width": width, "project": bool(project) and width in (None, old["width"])}},
+        "attention": {
+            "biases": old.pop("biases", True), "band": None if band is None else {"width": band, "dense_every": every},
+        },
+        "share": None if weights == "none" else {"weights": weights.replace("ffn", "feed_forward"), "groups": groups},
+    }
+    return {**old, **new}
+
+
+def _zen(old: dict[str, Any]) -> dict[str, Any]:
+    length = old.pop("longest", 512)
+    new = {"feed_forward": _feed_forward(old), "dropout": _dropout(old), "initial": _initial(old, "normal")}
+    return {**old, **new, "max_length": length}
+
+
+def _encoder_decoder(old: dict[str, Any]) -> dict[str, Any]:
+    if old.pop("share_positions", False):
+        raise ValueError("share_positions is true, and stacks no longer share a table of positions")
+    more = {"inner": old.pop("inner_dropout", 0.0), "mask": old.pop("dropout_mask", "position")}
+    biases = old.get("biases", True)
+    new = {
+        "feed_forward": _feed_forward(old), "norm": _norm(old), "positions": _positions(old), "dropout": _dropout(old) | more,
+        "initial": _initial(old, "truncated"), "attention": {"biases": biases, "scaled": old.pop("scale_scores", True)},
+    }
+    old.pop("biases", None)
+    return {**old, **new}
+
+
+def _relative(old: dict[str, Any]) -> dict[str, Any]:
+    size = old.pop("memory", 0)
+    memory = {"size": size} | {name: old.pop(name) for name in ("reuse", "same_length") if name in old}
+    new = {
+        "feed_forward": _feed_forward(old), "dropout": _dropout(old), "memory": memory if size else None,
+        "positions": {"relative": {name: old.pop(name) for name in ("clamp", "untie") if name in old}},
+    }
+    adaptive = {"width": "embedding_width", "cutoffs": "cutoffs", "divide": "divide"}
+    embedding = {name: old.pop(given) for name, given in adaptive.items() if given in old}
+    return {**_with_std(old), **new, **({"embedding": embedding} if embedding else {})}
+
+
+def _with_std(old: dict[str, Any]) -> dict[str, Any]:
+    return {"init_std" if name == "deviation" else name: value for name, value in old.items()}
+
+
+def _lstm(old: dict[str, Any]) -> dict[str, Any]:
+    rates = {"output": old.pop("dropout", 0.0)}
+    rates |= {name: old.pop(f"{name}_dropout") for name in ("hidden", "weight", "input", "word") if f"{name}_dropout" in old}
+    rates |= {name: old.pop(name) for name in ("locked", "locked_between") if name in old}
+    characters = old.pop("characters", None)
+    return {**old, "dropout": rates, "embedding": characters}
+
+
+def _bilstm(old: dict[str, Any]) -> dict[str, Any]:
+    return {"embedding": old.pop("characters", None), **old}
+
+
+_TRANSLATIONS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "transformer": _transformer, "zen": _zen, "encoder_decoder": _encoder_decoder, "transformer_xl": _relative,
+    "two_stream": _relative, "lstm": _lstm, "bilstm": _bilstm, "window": _with_std, "pair_attention": _with_std,
+}
