@@ -146,7 +146,7 @@ def feeding(steps: int) -> None:
     spent: dict[str, list[float]] = {}
     parts = {"all": (Data, "next"), "gathering": (BoundPassages, "read"), "exercise": (Exercise, "__call__"),
              "collating": (Feed, "laid_out"), "tensors": (data, "to_batch")}
-    shape = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "inner": 4 * WIDTH, "longest": LENGTH}
+    shape = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "feed_forward.inner": 4 * WIDTH, "positions.max_length": LENGTH}
     changed = [f"network.transformer.{k}={v}" for k, v in shape.items()]
     changed += [f"schedule.1.set.length={LENGTH}", f"training.batch={BATCH}", "training.held_out=0"]
     for holder, name in parts.values():

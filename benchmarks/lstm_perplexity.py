@@ -38,7 +38,7 @@ RECIPE = """
 name: lstm-512
 text: {tokenizer: {words: {min_count: 1, size: 2000}}}
 corpus: {streams: {length: 36, reuse: 1, separator: "[EOS]"}}
-network: {lstm: {layers: 2, width: 512, reuse: 1, input_dropout: 0.2, hidden_dropout: 0.2, dropout: 0.2}}
+network: {lstm: {layers: 2, width: 512, reuse: 1, dropout: {output: 0.2, hidden: 0.2, input: 0.2}}}
 order: left_to_right
 exercise: [{frame: "{A}"}, {predict: next}]
 objectives: [token_prediction: {tie: true}]

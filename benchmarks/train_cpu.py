@@ -132,9 +132,11 @@ def ours(system: str, rate: float, work: Path, seconds: float) -> float:
     from cloze.assembly.run import pretrain
 
     recipe = {"bert": "roberta", "gpt2": "gpt2", "electra": "electra-small"}[system]
-    shape = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "inner": 4 * WIDTH, "dropout": rate, "longest": LENGTH}
+    shape = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "feed_forward.inner": 4 * WIDTH, "dropout": rate,
+        "positions.max_length": LENGTH}
     if system == "electra":
-        narrow = {"layers": LAYERS, "width": WIDTH // 4, "heads": 1, "inner": WIDTH, "dropout": rate, "longest": LENGTH}
+        narrow = {"layers": LAYERS, "width": WIDTH // 4, "heads": 1, "feed_forward.inner": WIDTH, "dropout": rate,
+            "positions.max_length": LENGTH}
         changed = [f"networks.discriminator.transformer.{k}={v}" for k, v in shape.items()]
         changed += [f"networks.generator.transformer.{k}={v}" for k, v in narrow.items()]
     else:

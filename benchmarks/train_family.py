@@ -141,9 +141,9 @@ def changes(system: str) -> list[str]:
         "xlnet": ("two_stream", "streams"), "t5": ("encoder_decoder", "passages"), "bart": ("encoder_decoder", "passages"),
         "packing": ("transformer", "passages"),
     }[system]
-    shape = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "inner": 4 * WIDTH}
+    shape = {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "feed_forward.inner": 4 * WIDTH}
     if system == "xlnet":
-        shape |= {"memory": 0, "reuse": 0}
+        shape |= {"memory.size": 0, "memory.reuse": 0}
     made = [f"network.{network}.{name}={value}" for name, value in shape.items()]
     made += [f"corpus.{corpus}.length={LENGTH}", f"training.batch={BATCH}", "training.log_every=4", "training.clip=1.0"]
     made += ["training.evaluate_every=0.9", "training.checkpoint_every=100000"]  # a peer does neither

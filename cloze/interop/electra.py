@@ -23,7 +23,8 @@ def _labelling(head: Head, arguments: Mapping[str, Any]) -> list[str]:
     if head.argument("classes") != 2:
         wrong.append(f"it has {head.argument('classes')} classes, transformers has original and replaced")
     if head.argument("transform") != arguments["feed_forward.activation"]:
-        wrong.append(f"its transform is not the network's activation {arguments['feed_forward.activation']}, as it is in transformers")
+        activation = arguments["feed_forward.activation"]
+        wrong.append(f"its transform is not the network's activation {activation}, as it is in transformers")
     return wrong
 
 

@@ -105,7 +105,8 @@ def recipe_of(model: Model, single: str) -> str:
 def _against(arguments: Mapping[str, Any]) -> list[str]:
     wrong = []
     if arguments["feed_forward.inner"] != 4 * arguments["width"]:
-        wrong.append(f"inner is {arguments['feed_forward.inner']}, transformers' XLM has four times the width, {4 * arguments['width']}")
+        inner, four = arguments["feed_forward.inner"], 4 * arguments["width"]
+        wrong.append(f"inner is {inner}, transformers' XLM has four times the width, {four}")
     if arguments["feed_forward.activation"] not in ("gelu", "relu"):
         wrong.append(f"activation is {arguments['feed_forward.activation']!r}, transformers' XLM has 'gelu' (erf) or 'relu'")
     if arguments["positions"] not in ("learned", "sinusoid"):

@@ -110,7 +110,8 @@ class Transformer(nn.Module):
         self.embedding_dropout = Dropout(rates.hidden, clock)
         projects = self.embedding_width != width or table.project
         self.project = nn.Linear(self.embedding_width, width) if projects else None
-        pre, kind = isinstance(norm, choices.Pre), StackedGate if isinstance(feed_forward, choices.GatedFeedForward) else FeedForward
+        pre, kind = isinstance(norm, choices.Pre), StackedGate if isinstance(feed_forward,
+            choices.GatedFeedForward) else FeedForward
         self.layers: Sequence[Layer] = nn.ModuleList(  # type: ignore[assignment]
             Layer(
                 width=width, place=Pre() if pre else Post(),

@@ -73,7 +73,7 @@ def test_descent_keeps_its_published_peaks_on_recurrent_networks_and_looks_at_he
     made = values("awd-lstm")
     assert made["training.evaluate_every"] == 0.05 and not any("rate" in path and "peak" in path for path in made)
     assert {path for path in made if "dropout" in path} == {
-        f"networks.main.{name}" for name in ("dropout", "hidden_dropout", "input_dropout", "weight_dropout", "word_dropout")
+        f"networks.main.dropout.{name}" for name in ("output", "hidden", "input", "weight", "word")
     }
     assert "training.rate.plateau.warmup" not in values("cove")
 

@@ -55,7 +55,7 @@ def test_roberta_differs_from_bert_where_the_paper_says() -> None:
     sections = {path.partition(".")[0] for path in changes}
     assert sections == {"texts", "sources", "networks", "reading", "exercise", "objectives", "schedule", "training"}
     assert {path for path in changes if path.startswith("networks")} == {
-        "networks.main.segments", "networks.main.norm_epsilon", "networks.main.initial",
+        "networks.main.segments", "networks.main.norm.epsilon", "networks.main.initial",
     }
     assert not any(path.startswith("exercise.corrupt") for path in changes)
 
@@ -72,7 +72,7 @@ def test_a_difference_has_a_mirror_image_and_a_recipe_none_to_itself() -> None:
 def test_what_only_one_recipe_writes_stands_on_its_side() -> None:
     changes = {c.path: (c.left, c.right) for c in diff(load_recipe("bert"), load_recipe("t5-base"))}
     assert changes["networks.main.segments"] == (2, ABSENT)
-    assert changes["networks.main.scale_scores"] == (ABSENT, False)
+    assert changes["networks.main.attention.scaled"] == (ABSENT, False)
 
 
 def test_electra_has_one_more_pass_than_bert() -> None:

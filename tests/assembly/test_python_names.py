@@ -14,7 +14,7 @@ from cloze.errors import CorpusError, nearest
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks.clock import Clock
 from cloze.text import TextSpec, WordPiece, train
-from tests.making import network_of
+from tests.making import data, network_of
 
 
 def test_the_package_shows_its_public_names_alone() -> None:
@@ -44,10 +44,10 @@ def test_a_missing_file_with_a_space_in_its_name_is_still_a_missing_file(tmp_pat
 
 def test_a_loaded_checkpoint_says_what_it_is_in_a_line(tmp_path: Path) -> None:
     pieces = train(TextSpec(tokenizer=WordPiece(size=60)), ["a cat sleeps on the mat"] * 4)
-    arguments = {"layers": 1, "width": 16, "heads": 2, "inner": 8, "longest": 12}
+    arguments = {"layers": 1, "width": 16, "heads": 2, "feed_forward.inner": 8, "positions.max_length": 12}
     network = network_of("transformer", **arguments, vocab_size=pieces.size, clock=Clock())
     export_folder(
-        tmp_path / "small", model=Model(arguments, "open", network.state_dict()), tokenizer=pieces,
+        tmp_path / "small", model=Model(data("transformer", **arguments), "open", network.state_dict()), tokenizer=pieces,
         reading=Reading("[CLS] {A} [SEP]", None, "first"), card=Card("x"),
     )  # fmt: skip
     parameters = sum(parameter.numel() for parameter in network.parameters())

@@ -29,7 +29,7 @@ def checkpoint() -> Callable[..., Any]:
     """`checkpoint("bert")` or "gpt2", "electra", …: what `load_checkpoint` gives, with random weights."""
 
     def make(name: str, **changes: Any) -> Any:
-        made = load_systems().system(name, **{"longest": 40, **changes})
+        made = load_systems().system(name, **{"positions.max_length": 40, **changes})
         return SimpleNamespace(
             network=made.network, heads=made.objectives, tokenizer=made.tokenizer, reading=made.reading, order=made.order,
             network_arguments=made.arguments, folder=Path("nowhere"), clock=made.network.clock, reads={}, beside=(),

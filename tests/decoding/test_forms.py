@@ -207,7 +207,8 @@ def test_the_score_of_an_encoder_decoder_is_transformers_loss(deciding: Any, tmp
     from cloze.interop import Card, Head, Model, export_folder
 
     reader, head = deciding
-    arguments = {"layers": 2, "width": 16, "heads": 2, "longest": 48}
+    arguments = {"layers": 2, "width": 16, "heads": 2, "positions": {"learned": {"max_length": 48}},
+        "norm": {"post": {"epsilon": 1e-5}}}
     heads = {"lm": Head("token_prediction", {"tie": True, "bias": False}, head.state_dict())}
     model = Model(arguments, "open", reader.network.state_dict(), heads, "encoder_decoder")
     export_folder(

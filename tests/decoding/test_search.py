@@ -171,7 +171,8 @@ def test_an_exported_sequence_model_answers_on_the_command_line(
     from cloze.interop import Card, Head, Model, export_folder
 
     reader, head = answering
-    arguments = {"layers": 2, "width": 16, "heads": 2, "longest": 48}
+    arguments = {"layers": 2, "width": 16, "heads": 2, "positions": {"learned": {"max_length": 48}},
+        "norm": {"post": {"epsilon": 1e-5}}}
     heads = {"lm": Head("token_prediction", {"tie": True, "bias": False}, head.state_dict())}
     model = Model(arguments, "open", reader.network.state_dict(), heads, "encoder_decoder")
     assert export_folder(

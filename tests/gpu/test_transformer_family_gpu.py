@@ -16,7 +16,8 @@ HIDDEN = frozenset({"hidden"})
 KINDS: dict[str, dict[str, Any]] = {
     "banded": {"attention.band.width": 24, "attention.band.dense_every": 2},
     "modern": {"norm": "pre", "norm.embedding": True, "norm.first": False, "positions": "rotary", "positions.local_base": 100.0,
-        "attention.band.width": 24, "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False, "norm.kind": "layer_without_biases", "feed_forward": "gated"},
+        "attention.band.width": 24, "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False,
+            "norm.kind": "layer_without_biases", "feed_forward": "gated"},
     "functional": {"positions": "functional", "positions.limit": 8},
     "shared": {"repeat": "all"},
 }  # fmt: skip

@@ -94,7 +94,9 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str 
     ),
     "modern": (
         {**BASE, "segments": 0, "norm": "pre", "norm.embedding": True, "norm.first": False, "positions": "rotary",
-            "attention.band.width": 8, "attention.band.dense_every": 2, "attention.biases": False, "feed_forward.biases": False, "norm.kind": "layer_without_biases", "feed_forward": "gated", "norm.epsilon": 1e-5, "initial.residual": "scaled"}, "open",
+            "attention.band.width": 8, "attention.band.dense_every": 2, "attention.biases": False, "feed_forward.biases": False,
+                "norm.kind": "layer_without_biases", "feed_forward": "gated", "norm.epsilon": 1e-5,
+                "initial.residual": "scaled"}, "open",
         {"mlm": ("token_prediction", {"transform": "gelu", "tie": True, "biases": False, "norm_epsilon": 1e-5})}, "roberta",
         ROBERTA_READING, None,
     ),

@@ -22,7 +22,8 @@ SIZES: dict[str, Any] = {"layers": 4, "width": 16, "heads": 2, "feed_forward.inn
 CAUSAL = Reading("{A}", None, "last")
 ENCODER = Reading("[CLS] {A} [SEP]", "[CLS] {A} [SEP] {B} [SEP]", "first")
 MODERN: dict[str, Any] = {**SIZES, "norm": "pre", "norm.embedding": True, "norm.first": False, "positions": "rotary",
-    "attention.band.width": 8, "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False, "norm.kind": "layer_without_biases", "feed_forward": "gated"}
+    "attention.band.width": 8, "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False,
+        "norm.kind": "layer_without_biases", "feed_forward": "gated"}
 SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "openai-gpt": ({**SIZES, "norm.embedding": False, "feed_forward.activation": "gelu_tanh"}, "left_to_right",
                    {"transform": None, "tie": True, "bias": False}),

@@ -15,7 +15,8 @@ from tests.making import network_of
 
 HIDDEN = frozenset({"hidden"})
 MODERN: dict[str, Any] = {"norm": "pre", "norm.embedding": True, "norm.first": False, "positions": "rotary",
-    "attention.band.width": 4, "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False, "norm.kind": "layer_without_biases", "feed_forward": "gated", "positions.local_base": 100.0}
+    "attention.band.width": 4, "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False,
+        "norm.kind": "layer_without_biases", "feed_forward": "gated", "positions.local_base": 100.0}
 
 
 def build(**changed: Any) -> Transformer:

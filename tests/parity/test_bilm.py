@@ -73,7 +73,8 @@ def built(options: dict[str, Any], weights: Any, words: Sequence[str]) -> BiLSTM
     )
     lstm = options["lstm"]
     network = network_of("bilstm", layers=lstm["n_layers"], width=2 * lstm["projection_dim"], inner=lstm["dim"],
-        skip=lstm["use_skip_connections"], cell_clip=lstm["cell_clip"], projection_clip=lstm["proj_clip"], embedding=characters, vocab_size=size, clock=Clock())
+        skip=lstm["use_skip_connections"], cell_clip=lstm["cell_clip"], projection_clip=lstm["proj_clip"], embedding=characters,
+            vocab_size=size, clock=Clock())
     network.load_state_dict(translated(weights, options))
     return network.eval()
 

@@ -185,7 +185,9 @@ def ours_of(config: dict[str, Any]) -> tuple[TransformerXL, Any]:
     clamp = config["clamp_len"]
     network = network_of("transformer_xl", layers=config["n_layer"], width=config["d_model"], heads=config["n_head"],
         head_width=config["d_head"], vocab_size=config["vocab_size"], clock=Clock(), **{"feed_forward.inner": config["d_inner"],
-        "memory.size": config["mem_len"], "positions.clamp": clamp if clamp > 0 else None, "memory.same_length": config["same_length"], "positions.untie": config["untie_r"], "embedding.cutoffs": config["cutoffs"], "embedding.divide": config["div_val"]}).eval()
+        "memory.size": config["mem_len"], "positions.clamp": clamp if clamp > 0 else None,
+            "memory.same_length": config["same_length"], "positions.untie": config["untie_r"],
+            "embedding.cutoffs": config["cutoffs"], "embedding.divide": config["div_val"]}).eval()
     head = adaptive_prediction(
         cutoffs=config["cutoffs"], divide=config["div_val"], width=config["d_model"], vocab_size=config["vocab_size"],
         table=network.tables["tokens"],
@@ -196,7 +198,9 @@ def ours_of(config: dict[str, Any]) -> tuple[TransformerXL, Any]:
 def names(network: TransformerXL, head: Any, divide: int) -> dict[str, str]:
     """Our names → theirs, where a value is carried over as it is."""
     inside = {"attention.projections": "dec_attn.qkv_net", "attention.distances": "dec_attn.r_net",
-        "attention.out": "dec_attn.o_net", "attention_norm": "dec_attn.layer_norm", "inner": "pos_ff.CoreNet.0", "outer": "pos_ff.CoreNet.3", "inner_norm": "pos_ff.layer_norm", "attention.content_bias": "dec_attn.r_w_bias", "attention.distance_bias": "dec_attn.r_r_bias"}
+        "attention.out": "dec_attn.o_net", "attention_norm": "dec_attn.layer_norm", "inner": "pos_ff.CoreNet.0",
+            "outer": "pos_ff.CoreNet.3", "inner_norm": "pos_ff.layer_norm", "attention.content_bias": "dec_attn.r_w_bias",
+            "attention.distance_bias": "dec_attn.r_r_bias"}
     found = {}
     for name, _ in network.named_parameters():
         parts = name.split(".")

@@ -22,7 +22,9 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.parity
 
 T5: dict[str, Any] = {"layers": 2, "decoder_layers": 3, "width": 16, "heads": 3, "head_width": 4, "feed_forward.inner": 24,
-    "norm": "pre", "norm.kind": "rms", "norm.epsilon": 1e-6, "positions": "buckets", "attention.biases": False, "feed_forward.biases": False, "attention.scaled": False, "feed_forward.activation": "relu", "positions.buckets": 8, "positions.farthest": 12, "initial": "t5", "dropout.attention": 0.1, "dropout.inner": 0.1}  # fmt: skip
+    "norm": "pre", "norm.kind": "rms", "norm.epsilon": 1e-6, "positions": "buckets", "attention.biases": False,
+        "feed_forward.biases": False, "attention.scaled": False, "feed_forward.activation": "relu", "positions.buckets": 8,
+        "positions.farthest": 12, "initial": "t5", "dropout.attention": 0.1, "dropout.inner": 0.1}  # fmt: skip
 BART: dict[str, Any] = {"layers": 2, "decoder_layers": 1, "width": 16, "heads": 2, "feed_forward.inner": 24,
     "positions.max_length": 20, "initial": "normal", "dropout.attention": 0.0}  # fmt: skip
 PLAIN = {"transform": None, "bias": False}

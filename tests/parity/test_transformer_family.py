@@ -31,7 +31,10 @@ ALBERT = {**SIZES, "layers": 4, "feed_forward.inner": 24, "segments": 2, "embedd
     "feed_forward.activation": "gelu_tanh", "dropout": 0.0}
 XLM = {**SIZES, "inputs": {"language": 3}, "initial": "uniform"}
 MODERN = {**SIZES, "layers": 4, "feed_forward.inner": 24, "norm": "pre", "norm.embedding": True, "norm.first": False,
-    "positions": "rotary", "positions.base": 160000.0, "positions.local_base": 10000.0, "attention.band.width": 8, "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False, "norm.kind": "layer_without_biases", "feed_forward": "gated", "norm.epsilon": 1e-5, "initial.residual": "scaled", "dropout": 0.0}
+    "positions": "rotary", "positions.base": 160000.0, "positions.local_base": 10000.0, "attention.band.width": 8,
+        "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False,
+        "norm.kind": "layer_without_biases", "feed_forward": "gated", "norm.epsilon": 1e-5, "initial.residual": "scaled",
+        "dropout": 0.0}
 LM = ("token_prediction", {"transform": None, "tie": True, "bias": False})
 BARE = ("token_prediction", {"transform": None, "tie": True})
 MASKED = ("token_prediction", {"transform": "gelu_tanh", "tie": True})

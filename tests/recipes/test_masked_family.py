@@ -34,7 +34,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "exercise.0.pair.cut": "half", "exercise.0.pair.trim": "end", "sources.main.passages.short_by": "passage",
     },
     "ernie": {  # PaddlePaddle/ERNIE batching.py, pretrain_args.py, model/ernie.py
-        "networks.main.transformer.norm_epsilon": 1e-5, "training.steps": 1_000_000,
+        "networks.main.transformer.norm.post.epsilon": 1e-5, "training.steps": 1_000_000,
         "training.rate.linear.warmup_steps": 5000, "training.rate.linear.decay": "from_start",  # optimization.py
     },
     "flaubert": {"texts.main.tokenizer.bpe.size": 68_729},  # the vocabulary released with getalp/Flaubert

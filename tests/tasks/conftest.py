@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-LAYERS: dict[str, Any] = {"layers": 1, "width": 32, "heads": 2, "inner": 48, "dropout.output": 0.0}
+from tests.making import data, network_of
+
+LAYERS: dict[str, Any] = {"layers": 1, "width": 32, "heads": 2, "feed_forward.inner": 48, "dropout": 0.0}
 PLAIN = {"transform": None, "bias": False, "tie": True}
 T5 = {
-    **LAYERS, "head_width": 16, "norm": "pre", "normalisation": "rms", "norm_epsilon": 1e-6, "positions": "buckets",
-    "biases": False, "scale_scores": False, "activation": "relu", "buckets": 8, "farthest": 12, "initial": "t5",
-    "attention_dropout": 0.0, "inner_dropout": 0.0,
+    **LAYERS, "head_width": 16, "norm": "pre", "norm.kind": "rms", "norm.epsilon": 1e-6, "positions": "buckets",
+    "positions.buckets": 8, "positions.farthest": 12, "attention.biases": False, "attention.scaled": False,
+    "feed_forward.biases": False, "feed_forward.activation": "relu", "initial": "t5",
 }  # fmt: skip
-BART = {**LAYERS, "longest": 40, "initial": "normal", "attention_dropout": 0.0}
-MASS = {**LAYERS, "longest": 40, "initial": "normal", "scale_embeddings": True}
+BART = {**LAYERS, "positions.max_length": 40, "norm.epsilon": 1e-5, "initial": "normal"}
+MASS = {**LAYERS, "positions.max_length": 40, "norm.epsilon": 1e-5, "initial": "normal", "scale_embeddings": True}
 WRITERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, tuple[Any, ...]]] = {
     "t5": (T5, {**PLAIN, "scale": True}, "unigram", ("{A} [EOS]", None, "last", "[PAD]")),
     "bart": (BART, PLAIN, "roberta", ("[CLS] {A} [SEP]", None, "last", "[SEP]")),
@@ -45,7 +47,7 @@ def checkpoint() -> Callable[..., Any]:
     """`checkpoint("bert")` or "gpt2", "electra", …: what `load_checkpoint` gives, with random weights."""
 
     def make(name: str, **changes: Any) -> Any:
-        made = load_systems().system(name, **{"longest": 40, **changes})
+        made = load_systems().system(name, **{"positions.max_length": 40, **changes})
         return SimpleNamespace(
             network=made.network, heads=made.objectives, tokenizer=made.tokenizer, reading=made.reading, order=made.order,
             network_arguments=made.arguments, folder=Path("nowhere"), clock=made.network.clock, reads={}, beside=(),
@@ -153,13 +155,13 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             pieces = systems.tokenizer(kind)
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                network = made("encoder_decoder", **arguments, vocab_size=pieces.size, clock=Clock())
+                network = network_of("encoder_decoder", **arguments, vocab_size=pieces.size, clock=Clock())
                 given = {"width": 32, "vocab_size": pieces.size, "table": network.tables["tokens"], "clock": network.clock}
                 objective = systems.objective("token_prediction", head, given)
                 if objective.head.bias is not None:
                     torch.nn.init.normal_(objective.head.bias, std=0.01)
             heads = {"words": Head("token_prediction", head, objective.state_dict())}
-            model = Model(arguments, "open", network.state_dict(), heads, "encoder_decoder")
+            model = Model(data("encoder_decoder", **arguments), "open", network.state_dict(), heads, "encoder_decoder")
             made[name] = tmp_path_factory.mktemp("writers") / name
             export_folder(made[name], model=model, tokenizer=pieces, reading=Reading(*reading), card=Card(name))
         return made[name]

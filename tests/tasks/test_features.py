@@ -21,6 +21,7 @@ from cloze.tasks import load_tuned
 from cloze.tasks.evaluation import evaluate
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
+from tests.making import network_of
 
 PART = {"filters": [[1, 8], [2, 16], [3, 16]], "per_word": 12, "highways": 1}
 
@@ -31,10 +32,10 @@ def elmo(tmp_path_factory: pytest.TempPathFactory, tables: Path) -> Path:
     tokenizer = Words(min_count=1).train(["the cat and the rain saw all in the garden on the mat"], Normalise())
     torch.manual_seed(0)
     made = CharCNN(**PART, vocab_size=tokenizer.size, spellings=tokenizer.spellings)  # type: ignore[arg-type]
-    network = made("bilstm", layers=2, width=32, inner=24, embedding=made, vocab_size=tokenizer.size, clock=Clock())
+    network = network_of("bilstm", layers=2, width=32, inner=24, embedding=made, vocab_size=tokenizer.size, clock=Clock())
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.4)  # so that words differ
-    arguments = {"layers": 2, "width": 32, "inner": 24, "characters": {"char_cnn": PART}}
+    arguments = {"layers": 2, "width": 32, "inner": 24, "embedding": {"char_cnn": PART}}
     folder = tmp_path_factory.mktemp("elmo") / "elmo"
     export_folder(
         folder, model=Model(arguments, "open", network.state_dict(), {}, "bilstm"), tokenizer=tokenizer,

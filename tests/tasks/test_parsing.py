@@ -102,7 +102,8 @@ def test_a_sentence_that_the_network_cannot_read_at_once_is_one_tree(parser: Any
 @pytest.mark.parametrize(("kind", "name"), [("two_stream", "token_labelling_crf"), ("lstm", "dependency_parsing")])
 def test_networks_that_are_no_transformer_are_asked_for_words_too(tmp_path: Path, kind: str, name: str) -> None:
     network: type[Any] = lookup("network", kind)
-    arguments = {"layers": 1, "width": 16} | ({"heads": 2, "inner": 24} if kind == "two_stream" else {})
+    arguments = {"layers": 1, "width": 16} | ({"heads": 2,
+        "feed_forward": {"plain": {"inner": 24}}} if kind == "two_stream" else {})
     tokenizer = Words(min_count=1).train(["the cat a dog saw rain mat"], Normalise())
     torch.manual_seed(0)
     made = network(**arguments, vocab_size=tokenizer.size, clock=Clock())

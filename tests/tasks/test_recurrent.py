@@ -31,7 +31,7 @@ from tests.making import network_of
 Folder = Callable[[str], Path]
 SHAPE: dict[str, Any] = {"layers": 2, "width": 16, "inner": 24}
 QUICK = ["training.batch=8", "training.epochs=12", "length=24", "task.patience=0"]
-DRY = [f"network.{name}=0" for name in ("word_dropout", "input_dropout", "weight_dropout", "hidden_dropout", "dropout")]
+DRY = [f"network.dropout.{name}=0" for name in ("word", "input", "weight", "hidden", "output")]
 LEARN = {
     "sentence_classification": ["training.rate.peak=0.02"],
     "ulmfit_classification": [*DRY, "training.rate.rate.peak=0.2", "training.layerwise_rates.by=1.2"],

@@ -19,7 +19,7 @@ from cloze.tasks.evaluation import evaluate
 from cloze.tasks.result import load_tuned
 
 SIZE = {"layers": 1, "width": 16}
-ATTENDING = {**SIZE, "heads": 2, "inner": 24}
+ATTENDING = {**SIZE, "heads": 2, "feed_forward": {"plain": {"inner": 24}}}
 #: part, arguments, order, whose pieces, templates
 KINDS: dict[str, tuple[dict[str, Any], str, str, Reading]] = {
     "lstm": (SIZE, "left_to_right", "gpt2", Reading("{A}", None, "last")),

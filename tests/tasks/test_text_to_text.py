@@ -28,6 +28,7 @@ from cloze.tasks.chrf import chrf
 from cloze.tasks.evaluation import evaluate, predict
 from cloze.tasks.result import task_of
 from cloze.training.checkpoint import Checkpoints
+from tests.making import data, network_of
 
 Folder = Callable[[str], Path]
 WORDS = ("cat", "cheese", "dog", "garden")
@@ -64,22 +65,24 @@ def one_row(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[..., 
     )
     kinds: dict[str, tuple[dict[str, Any], str, str, Reading]] = {
         "unilm": ({"segments": 6, "layers": 2}, "open", "bert", reading),
-        "gpt2": ({"norm": "pre", "residual_scaling": True}, "left_to_right", "gpt2", Reading("{A}", None, "last")),
+        "gpt2": ({"norm": "pre", "initial.residual": "scaled"}, "left_to_right", "gpt2", Reading("{A}", None, "last")),
     }
 
     def export(name: str) -> Path:
         if name not in made:
             further, order, like, how = kinds[name]
             pieces = checkpoint(like).tokenizer
-            arguments = {"layers": 1, "width": 32, "heads": 2, "longest": 40, "dropout": 0.0, "deviation": 0.1, **further}
+            arguments = {"layers": 1, "width": 32, "heads": 2, "positions.max_length": 40, "dropout": 0.0, "initial.std": 0.1,
+                **further}
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                network = made("transformer", **arguments, vocab_size=pieces.size, clock=Clock())
+                network = network_of("transformer", **arguments, vocab_size=pieces.size, clock=Clock())
                 head = token_prediction(tie=True, width=32, vocab_size=pieces.size, table=network.tables["tokens"])
             heads = {"words": Head("token_prediction", {"tie": True}, head.state_dict())}
             made[name] = tmp_path_factory.mktemp("rows") / name
             export_folder(
-                made[name], model=Model(arguments, order, network.state_dict(), heads), tokenizer=pieces, reading=how,
+                made[name], model=Model(data("transformer", **arguments), order, network.state_dict(),
+                    heads), tokenizer=pieces, reading=how,
                 card=Card(name),
             )
         return made[name]

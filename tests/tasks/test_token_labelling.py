@@ -22,6 +22,7 @@ from cloze.tasks import load_tuned, task
 from cloze.tasks.words import word_windows
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
+from tests.making import network_of
 
 Make = Callable[..., Any]
 PART = {"filters": [[1, 8], [2, 16]], "per_word": 12, "highways": 1}
@@ -43,11 +44,11 @@ def elmo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Words(min_count=1).train(["the cat and rain"], Normalise())
     torch.manual_seed(0)
     made = CharCNN(**PART, vocab_size=tokenizer.size, spellings=tokenizer.spellings)  # type: ignore[arg-type]
-    network = made("bilstm", layers=2, width=24, inner=16, embedding=made, vocab_size=tokenizer.size, clock=Clock())
+    network = network_of("bilstm", layers=2, width=24, inner=16, embedding=made, vocab_size=tokenizer.size, clock=Clock())
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.4)  # so that words differ
     folder = tmp_path_factory.mktemp("elmo")
-    arguments = {"layers": 2, "width": 24, "inner": 16, "characters": {"char_cnn": PART}}
+    arguments = {"layers": 2, "width": 24, "inner": 16, "embedding": {"char_cnn": PART}}
     export_folder(
         folder / "elmo", model=Model(arguments, "open", network.state_dict(), {}, "bilstm"), tokenizer=tokenizer,
         reading=Reading("[EOS] {A} [EOS]", None, "last"), card=Card("elmo"),

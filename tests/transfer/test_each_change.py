@@ -13,7 +13,7 @@ from cloze.networks.blocks.computed import ComputedLinear, keep_computed
 from cloze.transfer import KeepLayers, LoRA, Magnitude, Shape, Transition
 from tests.making import network_of
 
-SHAPE: dict[str, Any] = {"layers": 4, "width": 8, "heads": 2, "longest": 16}
+SHAPE: dict[str, Any] = {"layers": 4, "width": 8, "heads": 2, "positions.max_length": 16}
 
 
 def transformer(**changes: Any) -> Transformer:
@@ -87,7 +87,7 @@ def test_kept_layers_keep_their_weights_under_new_numbers_with_updates_on_them()
     ((1, 4), {}, r"FOLDER: keep_layers: \[1, 4\]. Expected layers from 0 to 3, in ascending order."),
     ((2, 1), {}, r"\[2, 1\]. Expected layers from 0 to 3, in ascending order."),
     ((), {}, r"\[\]. Expected layers from 0 to 3, in ascending order."),
-    ((1, 2), {"repeat": "all"}, "layer 1 cannot become layer 0: it has other parts or widths"),
+    ((1, 2), {"share.weights": "all"}, "layer 1 cannot become layer 0: it has other parts or widths"),
     ((1, 2), {"norm": "pre", "first_norm": False}, "layer 1 cannot become layer 0: it has other parts or widths"),
 ])  # fmt: skip
 def test_layers_that_cannot_be_kept_are_refused(layers: tuple[int, ...], arguments: dict[str, Any], said: str) -> None:

@@ -27,7 +27,7 @@ V = 30
 
 
 def transformer(**changes: Any) -> Transformer:
-    shape = {"layers": 3, "width": 8, "heads": 2, "longest": 16, "dropout": 0.0, **changes}
+    shape = {"layers": 3, "width": 8, "heads": 2, "positions.max_length": 16, "dropout": 0.0, **changes}
     return network_of("transformer", **shape, vocab_size=V, clock=Clock())
 
 
@@ -36,8 +36,8 @@ def networks() -> dict[str, Any]:
     return {
         "transformer": transformer(),
         "pre": transformer(norm="pre"),
-        "narrow": transformer(embedding_width=4),
-        "shared": transformer(repeat="all"),
+        "narrow": transformer(**{"embedding.width": 4}),
+        "shared": transformer(**{"share.weights": "all"}),
         "transformer_xl": network_of("transformer_xl", layers=2, width=8, heads=2, dropout=0.0, vocab_size=V, clock=Clock(),
             **{"memory.size": 4}),
         "lstm": LSTM(layers=3, width=8, inner=12, vocab_size=V, clock=Clock()),
