@@ -45,7 +45,8 @@ class TransformerXL(nn.Module):
     last `memory.size` tokens of the lane, without gradient; those that the next row repeats (`memory.reuse`: 1 where every
     token of a stream is to be predicted, see `streams`) are not remembered. `clamp` and `same_length` are for evaluation with a
     longer memory. u and v are shared by the layers unless `untie`. Weights, and the gains of norms around one, are drawn with
-    the standard deviation `init_std`, as in the authors' code. Parameters: `embeddings.*`, `content_bias`, `distance_bias`, `layers.*`.
+    the standard deviation `init_std`, as in the authors' code. Parameters: `embeddings.*`, `content_bias`, `distance_bias`,
+    `layers.*`.
 
     A lane begins without memory, as in the authors' PyTorch code; their TensorFlow code begins with zeros, which are attended to.
 

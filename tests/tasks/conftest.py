@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def export(name: str) -> Path:
         if name not in made:
-            system = load_systems().system(name, longest=40)
+            system = load_systems().system(name, **{"positions.max_length": 40})
             made[name] = tmp_path_factory.mktemp("checkpoints") / name
             export_folder(
                 made[name], model=system.model(), tokenizer=system.tokenizer, reading=system.reading, card=Card(name)
@@ -114,7 +114,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def export(*, pair: bool = False, seed: int = 1, length: int = 12) -> Path:
         key = (pair, seed, length)
         if key not in made:
-            system = systems.system("bert", longest=40)
+            system = systems.system("bert", **{"positions.max_length": 40})
             arguments = {"set": "label", "classes": 2, "dropout.output": 0.0, "pool": True}
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
