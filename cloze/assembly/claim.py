@@ -1,4 +1,4 @@
-"""The folder that `--out` names: taken by one process before anything is written, and left as it was if no run begins."""
+"""The folder that `--out` names: taken by one process before anything is written, and left unchanged if no run starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEFORE_RUN = {"lock", "corpus", "stages"}  # in `cloze/` where a run was prepar
 
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
-    """Hold a run's folder, on the first rank; it is made if it is not there.
+    """Hold a run's folder, on the first rank; it is created if it does not exist.
 
     If the block fails before a run has begun in the folder, what this process made of it is removed; the text that an
     interrupted process has already read is kept for the next one. Raises `CheckpointError` for a folder of something else
@@ -51,7 +51,7 @@ def is_run(out: Path) -> bool:
 
 
 def only_prepared(out: Path) -> bool:
-    """Whether a folder holds nothing but what a run left that was prepared and did not begin."""
+    """Whether a folder holds only what was prepared for a run that never started."""
     if is_run(out) or not (out / "cloze").is_dir():
         return False
     return all(path.name == "cloze" for path in out.iterdir()) and all(
@@ -60,7 +60,7 @@ def only_prepared(out: Path) -> bool:
 
 
 def require_own(out: Path) -> None:
-    """Refuse a folder that holds anything but a run, or what was left where one did not begin."""
+    """Refuse a folder that holds anything but a run, or what was prepared for one."""
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out}: is a file; expected the folder of a run. Choose another --out.")
     if not out.exists() or is_run(out):

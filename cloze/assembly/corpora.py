@@ -1,4 +1,4 @@
-"""What a person names as a corpus → a token store and its tokenizer: opened where it is one, built where it is text."""
+"""The paths of a corpus → a token store and its tokenizer: a store is opened, text is built into one."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _share(row: Rows, asked: int, length: int, *, hides: bool) -> str:
 
 
 def _sees(recipe: Recipe, entry: EntrySpec, view: str) -> str:
-    """What a token sees, in words: by the network's kind where it has a say of its own, else by the order."""
+    """What a token sees, in words: as the network describes it, else by the order."""
     run = next(run for run in entry.passes if run.view == view)
     part = recipe.networks[run.network].part
     own: Mapping[str, str] = getattr(lookup("network", part.name), "sees", {}) if part is not None else {}

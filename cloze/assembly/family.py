@@ -1,4 +1,4 @@
-"""The family at a glance: what each recipe file says, read without its parts and therefore without torch."""
+"""The family at a glance: what each recipe file says, read without loading its parts and therefore without torch."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of fine-tuning: one outcome per seed, in their order, the folder of the best, and what task.json says."""
+    """The result of fine-tuning: one outcome per seed, in their order, the folder of the best, and the contents of task.json."""
 
     outcomes: Mapping[int, Outcome]
     folder: Path
@@ -57,7 +57,7 @@ def recipe_onto(
     recipe: str | Path | Mapping[str, Any], loaded: Loaded, *, overrides: Sequence[str] = (), with_files: Sequence[Path] = (),
     checkpoints: Mapping[str, Path] | None = None, rows: Mapping[str, int] | None = None, report: Say = lambda line: None,
 ) -> Recipe:
-    """A recipe that begins with a checkpoint, completed by what that checkpoint says of itself.
+    """A recipe that begins with a checkpoint, completed by the checkpoint's own description.
 
     A recipe of cloze's own is fitted to the checkpoint (`fit_task.py`), and to the number of `rows` of every source where it is
     given; `report` gets the table of what was changed. `checkpoints` are further ones that it asks for. A stage that begins

@@ -1,4 +1,4 @@
-"""A recipe for a user's budget: measure what the budget pays for, fit the recipe to it (`fit.py`), and say what was changed."""
+"""A recipe for a user's budget: measure what the budget pays for, fit the recipe to it (`fit.py`), and list the changes."""
 
 from __future__ import annotations
 

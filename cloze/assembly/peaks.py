@@ -15,7 +15,7 @@ NetworkKind = Literal["pre", "post", "recurrent"]
 RECURRENT = frozenset({"lstm", "bilstm", "two_sided_lstm", "gru", "lstm_encoder_decoder"})
 #: The width that peaks are given for.
 WIDTH = 128
-#: What is said of each kind of network.
+#: The name of each kind of network in messages.
 WORDS: dict[NetworkKind, str] = {
     "pre": "pre-norm layers", "post": "post-norm layers", "recurrent": "a recurrent network",
 }

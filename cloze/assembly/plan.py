@@ -62,7 +62,7 @@ class Prospect:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a budget buys of a recipe. `forecast` is None where nothing can be timed, `untold` then says why.
+    """What a budget buys of a recipe. `forecast` is None where nothing can be timed, `untold` is then the reason.
 
     `text_tokens` are those of the training text, `ways` the ways to more where the budget buys nothing. `stage` is the one of a
     recipe's that it is about.
@@ -91,7 +91,7 @@ class Plan:
         return bool(gaps) and max(gaps) < NOTHING
 
     def outlook(self) -> list[str]:
-        """What a run says of the losses to expect, and of what would buy more."""
+        """The expected losses as a run prints them, and what would improve them."""
         lines = [f"  {prospect}" for prospect in self.prospects]
         if self.nothing:
             lines += [
@@ -142,7 +142,7 @@ def without_tables(parameters: Iterable[Any], vocab_size: int) -> int:
 
 
 def ways_out(plan: Plan, asked: Asked, *, vocab_size: int, text_bytes: float | None) -> tuple[str, ...]:
-    """What would buy more, each with the command that does it: only what the laws say helps."""
+    """What would help according to the laws, each with its command."""
     known = [prospect for prospect in plan.prospects if prospect.gap is not None]
     told, tokens = plan.forecast, plan.worth
     if not known or told is None or told.tokens is None or not told.updates or tokens is None:

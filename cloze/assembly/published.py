@@ -58,7 +58,7 @@ _WORDS = ("name", "paper", "notes", "reading", "export", "tie", "order")
 
 
 def _silent(short: tuple[str, ...], value: Any) -> bool:
-    """Whether a value says that something is not done."""
+    """Whether a value switches something off."""
     return value is None or _NEUTRAL.get(short[-1]) == value
 
 

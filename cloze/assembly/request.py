@@ -1,4 +1,4 @@
-"""What a user asks for: a `cloze pretrain` as it was typed, and what its options mean."""
+"""A user's request: the command line of `cloze pretrain`, and what its options mean."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line says of a run; see `pretrain`.
+    """What a command line asks of a run; see `pretrain`.
 
     `binds` are paths of sources by name, `checkpoints` the folders of the checkpoints that networks come `from`. `fit`: the
     recipe is to be fitted to the budget; otherwise it is trained as it stands. `dev` are the files of the dev set of each source
@@ -105,7 +105,7 @@ class Request:
 
     @property
     def say(self) -> Say:
-        """Where to tell what happens before and after training."""
+        """Where messages before and after training go."""
         return self.report or print
 
 
@@ -136,7 +136,7 @@ def asked_for(
     recipe: str | Path, corpus: Sequence[str | Path] | str | Path, out: Path | str = "RUN", *, budget: str | None = None,
     size: str | None = None, overrides: Sequence[str] = (), with_files: Sequence[Path] = (), **more: Any,
 ) -> Asked:
-    """What is asked for, as a command line would say it; `more` are other options by name, those that are not given left out."""
+    """The request as a command line; `more` are other options by name, of which those not given are omitted."""
     paths = [_path(path) for path in ([corpus] if isinstance(corpus, (str, Path)) else corpus)]
     words = [
         word for name, given in more.items() if given not in (None, "auto", 0, ()) for one in

@@ -1,4 +1,4 @@
-"""Before a run begins: say what it will take, read as many rows at once as fit into memory, refuse what cannot fit."""
+"""Before a run starts: forecast its cost, read as many rows at once as fit into memory, refuse what cannot fit."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def require_one_process(recipe: Recipe, step: Step, ranks: int) -> None:
 
 
 def _smaller(run: Run, recipe: Recipe, told: Forecast) -> int:
-    """How many rows at once fit; a `RecipeError` if the recipe says more itself, needs its batch whole, or not one row fits."""
+    """How many rows at once fit; a `RecipeError` if the recipe sets more, needs its batch whole, or not one row fits."""
     assert told.available is not None  # or anything fits
     short = (
         f"{recipe.name}: {told.micro_batch:,} rows at once take about {told.memory / 1e9:,.1f} GB of memory, and "

@@ -146,7 +146,7 @@ def _results(source: Path, task: str | None) -> str:
 
 
 def _record(line: str) -> dict[str, Any]:
-    """One line of the log; a torn last line says nothing."""
+    """One line of the log; {} for a truncated last line."""
     try:
         found = json.loads(line)
     except json.JSONDecodeError:

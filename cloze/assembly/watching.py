@@ -1,4 +1,4 @@
-"""One line of progress for work that is not training: redrawn at a terminal, silent elsewhere."""
+"""A progress line for work other than training: redrawn at a terminal, silent elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Progress = Callable[[int, "int | None"], None]
 def reading_corpus(say: Say) -> Iterator[tuple[Say, Progress]]:
     """Two functions for the time that a corpus is read: one for whole lines, and one (bytes done, bytes in all) for the line.
 
-    The line shows how far the corpus has been read, at most ten times a second, and gives way to whole lines.
+    The line shows how much of the corpus has been read, at most ten times a second; whole lines replace it.
     """
     live, started, last, shown = sys.stderr.isatty(), time.perf_counter(), 0.0, False
 
@@ -49,7 +49,7 @@ def reading_corpus(say: Say) -> Iterator[tuple[Say, Progress]]:
 
 
 def _size(count: float) -> str:
-    """Bytes as people write them.
+    """Bytes as text.
 
     >>> _size(2_340), _size(45_600_000)
     ('2.3 kB', '45.6 MB')

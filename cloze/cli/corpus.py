@@ -230,7 +230,7 @@ def _trainable(recipe: str) -> Any:
 
 
 def _annotations(recipe: str | None, words: str | None, layers: list[str]) -> Annotations:
-    """What the recipe says, with what the command line says in its place."""
+    """The annotations of the recipe, overridden by the command line."""
     from cloze.errors import RecipeError, nearest
     from cloze.registry import lookup, names
     from cloze.text import Annotations

@@ -19,9 +19,9 @@ BLANKS = (
     "If the file does not [MASK], an exception is raised.",
     "The default value is [MASK].",
 )
-OVERRIDES = ("text.tokenizer.size=6000",)  # a smaller vocabulary splits the names of modules, which tell packages apart
+OVERRIDES = ("text.tokenizer.size=6000",)  # a smaller vocabulary splits the names of modules, which distinguish packages
 EPOCHS = 8
-LENGTH = 64  # most docstrings are shorter, and the rest say early where they come from
+LENGTH = 64  # most docstrings are shorter, and the start of the others suffices
 
 
 def command(

@@ -23,7 +23,7 @@ def command(
 
     The result is a Hugging Face folder again, with the recipe of its kind in cloze/recipe.yaml. Nothing is downloaded.
     A file of word vectors (.vec, .txt, .bin, also packed) becomes a checkpoint of the network word_vectors.
-    A run of cloze can be written anew with the words of a larger table of vectors, each by a linear map of its vector:
+    --words extends the vocabulary of a run with the words of a larger table of vectors, each mapped linearly from its vector:
     cloze import SKIP-THOUGHT --words GoogleNews.bin --out LARGER. Of the recipe cove, --encoder keeps what classifiers read.
     """
     from cloze.cli.hints import suggest

@@ -91,7 +91,7 @@ def command(
 def _examples(task: Task, inputs: list[str], *, table: bool) -> AbstractContextManager[Any]:
     """What is to be answered: arguments that are texts, the lines of a .txt file or of standard input, or a table.
 
-    `table`: the options say how a table is written, so that standard input is one, and a .txt file, too.
+    `table`: the options describe a table, so that standard input and a .txt file are read as one.
     """
     from cloze.decoding.texts import gather, kind_of_file, named_file
     from cloze.tasks.given import line_examples, stream_examples

@@ -20,7 +20,7 @@ def prompt_of(
     template: str | None, verbalise: str | None, shots: int, demonstrations: str | None, *, seed: int, text: str | None,
     text_b: str | None, label: str | None, **others: object,
 ) -> tuple[Prompt, Classification] | None:
-    """The prompt that the options say, and how its files are read; None if there is none. `others` are for fine-tuned folders."""
+    """The prompt of the options, and how its files are read; None if there is none. `others` are for fine-tuned folders."""
     from cloze.errors import TaskError
     from cloze.tasks.prompted import Prompt, task_for
 

@@ -1,4 +1,4 @@
-"""Silence for the time of a command: `--quiet`. What a verb prints is not its result then, its files are."""
+"""`--quiet`: a command prints nothing, because its result is in its files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 
 class _Nothing(io.TextIOBase):
-    """A stream that forgets. It is no terminal, so nothing draws progress on it."""
+    """A stream that discards its text. It is not a terminal, so no progress line is drawn on it."""
 
     def writable(self) -> bool:
         return True

@@ -24,7 +24,7 @@ def command(
         Path | None, typer.Option("--corpus", help="With --budget: the store or text that the fit is measured on.")
     ] = None,
 ) -> None:
-    """Show a recipe with every default, or say what a folder is, how far its run came, and what to do with it.
+    """Show a recipe with every default, or describe a folder: what it is, how far its run got, what to do next.
 
     A printed recipe is itself a recipe: cloze show bert > mine.yaml. A run, a checkpoint, a token store, a tokenizer or word
     vectors: cloze show RUN

@@ -1,4 +1,4 @@
-"""Every verb of the `cloze` executable: where it lives, what the overview says of it, and loading it."""
+"""Every verb of the `cloze` executable: its module, its line in the overview, and how it is loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Verb(NamedTuple):
-    """Where a verb lives and what the overview says of it."""
+    """The module of a verb and its line in the overview."""
 
     module: str
     help: str

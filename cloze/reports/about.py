@@ -19,7 +19,7 @@ TEXT = "TEXT.txt"  # stands for a file of the user's in a command
 
 
 def about(path: Path, opens: Opens) -> About:
-    """What a path is. `opens` tells of a checkpoint what can be done with it. What is of no known kind is a `CheckpointError`."""
+    """What a path is. `opens` opens a checkpoint and finds its uses. A path of no known kind is a `CheckpointError`."""
     from cloze.reports.about_checkpoint import about_checkpoint
     from cloze.reports.about_run import about_prepared, about_run, about_runs, is_prepared, is_run
 

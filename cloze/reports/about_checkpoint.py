@@ -13,7 +13,7 @@ RECIPE, TASK, NETWORK = Path("cloze") / "recipe.yaml", Path("cloze") / "task.jso
 
 
 class Usable(Protocol):
-    """What opening a checkpoint tells of it; `fault` is why it cannot be opened (see `cloze.assembly.usable`)."""
+    """What is known once a checkpoint is opened; `fault` is why it cannot be opened (see `cloze.assembly.usable`)."""
 
     @property
     def network(self) -> str:

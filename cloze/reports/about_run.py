@@ -1,4 +1,4 @@
-"""What a run folder is: how far it came, what it was trained on, its losses and metrics, and how to go on."""
+"""What a run folder is: how far it came, what it was trained on, its losses and metrics, and how to resume it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class _Run:
 
     @property
     def last(self) -> Record:
-        """The last event that says how much is spent."""
+        """The last event that records how much is spent."""
         return next((event for event in reversed(self.events) if number(event, "share") is not None), {})
 
     @property
@@ -133,7 +133,7 @@ class _Run:
 
     @property
     def state(self) -> str:
-        """In a few words: finished, in progress, stopped at …, interrupted at …."""
+        """In a few words: finished, in progress, stopped by …, interrupted."""
         if self.finished:
             return "finished"
         if is_held(self.path):
@@ -174,7 +174,7 @@ class _Run:
         return [Fact("started_from", list(given.values()) or stages or None, "; ".join(text))] if self.record else []
 
     def text(self) -> list[Fact]:
-        """What the run was trained on, and which text is kept for measuring."""
+        """What the run was trained on, and its dev sets and held-out text."""
         known = self.record.get("inputs") or {}
         facts = []
         for name, label in (("corpus", "trained_on"), ("dev", "dev_set")):

@@ -60,7 +60,7 @@ def size_of(folder: Path) -> int:
 
 
 def shown_size(count: float) -> str:
-    """Bytes as people write them.
+    """Bytes as text.
 
     >>> shown_size(2_340), shown_size(45_600_000), shown_size(3.2e9)
     ('2.3 kB', '45.6 MB', '3.2 GB')

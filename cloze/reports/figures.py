@@ -54,7 +54,7 @@ def plain(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 2 m 05 s, 1 h 20 m, 3 d 4 h."""
+    """Seconds as text: 45 s, 2 m 05 s, 1 h 20 m, 3 d 4 h."""
     seconds = round(seconds)
     if seconds < 60:
         return f"{seconds} s"

@@ -1,4 +1,4 @@
-"""What a run folder says about a run: its log, recipe and environment, read leniently and never changed."""
+"""The contents of a run folder: log, recipe and environment, read leniently and never changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SEEDS = Path("cloze") / "seeds"
 
 @dataclass(frozen=True)
 class Run:
-    """One run, as its folder tells it.
+    """One run, as its folder records it.
 
     `train`, `held_out`, `samples` and `dev` (what a task is measured by) hold log records in the order of their steps;
     `tables` are further results that the run recorded (`{"event": "table", "title", "columns", "rows"}`), the last of each

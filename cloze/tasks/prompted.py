@@ -57,7 +57,8 @@ class Prompt:
         names = label_names(examples.answers or ()) if examples is not None else ()
         answers = {name: name for name in names} if verbalise is None else verbalisers(verbalise)
         if len(answers) < 2:
-            raise TaskError(f"{examples.path if examples else ''}: {counted(len(answers), 'distinct label')}; expected at least two.")
+            found = counted(len(answers), "distinct label")
+            raise TaskError(f"{examples.path if examples else ''}: {found}; expected at least two.")
         if examples is not None:
             label_ids(examples, tuple(answers), AMONG)
         return cls(made, answers, shots, examples, seed)

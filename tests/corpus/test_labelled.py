@@ -97,7 +97,7 @@ def test_files_without_a_header_name_their_columns(tmp_path: Path) -> None:
         ("a.tsv", "", "a.tsv: empty; expected a header line"),
         ("a.tsv", "text\tlabel\n", "a.tsv: no examples"),
         ("a.jsonl", "\n", "a.jsonl: no examples"),
-        ("a.tsv", "text\tlabel\na\t1\nb\n", r"a.tsv:3: 1 cells, expected 2 \(text, label\)"),
+        ("a.tsv", "text\tlabel\na\t1\nb\n", r"a.tsv:3: 1 cell, expected 2 \(text, label\)"),
         ("a.csv", 'text,label\n"open,1\n', "a.csv:2: unexpected end of data. An unclosed quote"),
         ("a.csv", "text,text\na,b\n", "two columns are named 'text'"),
         ("a.csv", "sentence,label\na,1\n", "no column 'text'; it has: sentence, label"),

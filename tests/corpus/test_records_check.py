@@ -29,7 +29,7 @@ def test_every_row_that_cannot_be_used_is_listed_to_the_end_of_the_file(
     path = written(tmp_path / "dev.tsv", rows)
     assert main(["corpus", "check", path, "--task", "sentence_classification"]) == 2
     shown = capsys.readouterr().out.splitlines()
-    assert f"{path}:3: 1 cells, expected 2 (text, label)." in shown
+    assert f"{path}:3: 1 cell, expected 2 (text, label)." in shown
     assert f"{path}:4: an empty 'label'; expected a label in every row." in shown
     assert f"{path}:6: 3 cells, expected 2 (text, label)." in shown
     assert shown[-1] == f"{path}: 2 usable rows, 3 faults"

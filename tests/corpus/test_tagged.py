@@ -56,7 +56,7 @@ def test_words_alone_can_be_labelled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "text", "said"), [
-    ("x.conll", "a\tX\nb\n", r"x.conll:2: 1 cells, expected 2 \(text, label\)"),
+    ("x.conll", "a\tX\nb\n", r"x.conll:2: 1 cell, expected 2 \(text, label\)"),
     ("x.conll", "a\nb\n", "no column 'label'; it has: text"),
     ("x.conll", "a\t\n", "x.conll:1: an empty 'label'"),
     ("x.conll", "\n\n", "no texts"),

@@ -61,7 +61,7 @@ def test_what_is_no_tree_is_told_with_the_line(tmp_path: Path, old: str, new: st
 
 
 def test_a_file_that_is_no_conllu_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"x.conllu:1: 1 tab-separated cells, expected the 10"):
+    with pytest.raises(TaskError, match=r"x.conllu:1: 1 tab-separated cell, expected the 10"):
         list(each_tree(write(tmp_path, ["the cat sleeps"])))
     with pytest.raises(TaskError, match="no sentences; expected CoNLL-U"):
         list(each_tree(write(tmp_path, ["# nothing"])))

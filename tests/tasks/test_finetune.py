@@ -65,7 +65,7 @@ def test_only_what_was_fine_tuned_is_ever_overwritten(tmp_path: Path) -> None:
     for path in (letter / "a.txt", file):
         path.write_text("mine")
     for out in (run, letter, file):
-        with pytest.raises(TaskError, match="cloze finetune did not write; --overwrite would delete all of it"):
+        with pytest.raises(TaskError, match="cloze finetune did not write it; --overwrite does not delete it"):
             check_new(out, overwrite=True)
     check_new(tmp_path / "new" / "out", overwrite=True)
 

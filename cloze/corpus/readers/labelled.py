@@ -14,7 +14,7 @@ from cloze.corpus.readers.columnar import is_columnar
 from cloze.corpus.readers.objects import OBJECTS, fields_of, objects
 from cloze.corpus.readers.text_files import is_json_lines, lines, open_text
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError, counted, nearest
 
 Format = Literal["tsv", "csv", "jsonl", "parquet"]  # parquet: Arrow, too
 Quoting = Literal["auto", "none", "standard"]
@@ -239,7 +239,7 @@ def _as_wide(path: Path | str, names: Sequence[str], records: Iterable[Record], 
             yield line, cells
             continue
         unusable(
-            path, line, f"{len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
+            path, line, f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)}).\n"
             "  A stray separator or quote? --quoting none (in cloze finetune: --set corpus.quoting=none) reads quotes as text; "
             "standard lets them enclose cells.", fault,
         )

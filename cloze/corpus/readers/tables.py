@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple, cast
 
 from cloze.corpus.readers.formats import no_column
-from cloze.errors import CorpusError
+from cloze.errors import CorpusError, counted
 
 _LONGEST_CELL = 64 << 20
 _LONGEST_ROW = 64 << 20  # characters
@@ -48,7 +48,7 @@ def column_of(stream: IO[bytes], name: str, format: str, column: str, *, begin: 
     for line, cells in rows:
         if len(cells) != width:
             raise CorpusError(
-                f"{name}:{line}: {len(cells)} cells, expected {width} as in the first row.\n"
+                f"{name}:{line}: {counted(len(cells), 'cell')}, expected {width} as in the first row.\n"
                 "  A stray separator or quote? Quote cells that hold a separator, or write JSON lines."
             )
         yield Cell(line, cells[place])

@@ -12,7 +12,7 @@ from cloze.corpus.readers.labelled import Format
 from cloze.corpus.readers.objects import OBJECTS, holds_objects, objects
 from cloze.corpus.readers.text_files import Line, lines
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError, counted, nearest
 from cloze.text.matching import ideograph
 
 #: The columns of CoNLL-U (universaldependencies.org/format.html).
@@ -187,12 +187,11 @@ def _of_width(
         wrong = [(number, cells) for number, cells in rows if len(cells) != len(names)]
         for number, cells in wrong:
             unusable(
-                path, number, f"{len(cells)} cells, expected {len(names)} ({', '.join(names)}).\n"
+                path, number, f"{counted(len(cells), 'cell')}, expected {len(names)} ({', '.join(names)}).\n"
                 + (
                     "  Correct the line; if it is the last one, the file is truncated: copy it again."
                     if number != first
-                    else f"  Name all columns of the file in order: --columns {example} (in cloze finetune: --set corpus.columns=[…]).\n"
-                    + _SENTENCES
+                    else f"  Name all columns in order: --columns {example} (finetune: --set corpus.columns=[…]).\n{_SENTENCES}"
                 ), fault,
             )
         if not wrong:
@@ -247,7 +246,7 @@ def _place(path: Path | str, names: Sequence[str], name: str, option: str) -> in
         + (
             "  For CoNLL-U, choose words and labels, for example: --text form --label upos"
             if names == CONLL_U
-            else f"  Choose with {option} NAME, or name the columns of the file: --columns text,label (in cloze finetune: --set corpus.…)"
+            else f"  Choose with {option} NAME, or name the columns: --columns text,label (in cloze finetune: --set corpus.…)"
         )
     )
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from cloze.corpus.readers.tagged import CONLL_U
 from cloze.corpus.readers.text_files import Line, lines
 from cloze.corpus.readers.unusable import Fault, unusable
-from cloze.errors import TaskError, nearest
+from cloze.errors import TaskError, counted, nearest
 
 HEAD, RELATION, DEPS = (CONLL_U.index(name) for name in ("head", "deprel", "deps"))
 _ID = re.compile(r"(?P<word>[0-9]{1,9})(?:(?P<kind>[-.])(?P<second>[0-9]{1,9}))?")
@@ -87,7 +87,8 @@ def _words(rows: Sequence[Line], told: list[tuple[int, str]]) -> list[tuple[int,
             continue
         cells = [cell.strip() for cell in row.text.split("\t")]
         if len(cells) != len(CONLL_U):
-            told.append((row.number, f"{len(cells)} tab-separated cells, expected the 10 of CoNLL-U ({', '.join(CONLL_U)})."))
+            found = counted(len(cells), "tab-separated cell")
+            told.append((row.number, f"{found}, expected the 10 of CoNLL-U ({', '.join(CONLL_U)})."))
             return []
         match = _ID.fullmatch(cells[0])
         expected = len(words) + (1 if match is not None and match["kind"] != "." else 0)
