@@ -55,7 +55,7 @@ def about_run(path: Path, opens: Opens) -> About:
     record = _Run(path)
     task = read_json(path / TASK)
     facts = [Fact("recipe", record.recipe_value(), record.recipe_text())]
-    can = opens(path) if (path / "config.json").is_file() else None
+    can = opens(path) if any((path / name).is_file() for name in ("config.json", NETWORK)) else None
     if can is not None:
         facts += network_facts(path, can)
     facts += [*record.origin(), *record.text(), *record.progress(), *record.losses(), *task_facts(task), *record.contents()]

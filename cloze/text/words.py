@@ -85,8 +85,8 @@ class Words:
             words = words[: self.size - len(special)]
         share = sum(counts[word] for word in words) / found.total
         report(
-            f"vocabulary of {len(words):,} words, of {found.different:,} in the corpus; {100 * share:.2f} % of its "
-            f"{found.total:,} words have an id"
+            f"the vocabulary has {len(words):,} of {found.different:,} different words, which make up {100 * share:.2f} % of the "
+            f"{found.total:,} words of the corpus"
         )
         return self.of_words(words, normalise)
 

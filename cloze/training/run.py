@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from cloze.batching import Cursor
@@ -210,7 +211,7 @@ def require_recipe(folder: Path, recipe: Mapping[str, Any], recipe_hash: str, ol
     if old is not None and old["recipe_hash"] != recipe_hash:
         raise CheckpointError(
             f"{folder}: holds a run of a different recipe ({_difference(old.get('recipe', {}), recipe)}).\n"
-            f"  Choose another --out. To resume this run, use the command that started it: cloze show {folder}"
+            f"  Choose another --out. To resume this run, use the command that started it: cloze show {quote(str(folder))}"
         )
 
 

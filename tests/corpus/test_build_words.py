@@ -40,7 +40,7 @@ def test_the_store_holds_every_word_once_counted(
     counts = store.counts()[len(tokenizer.special_ids) :]
     assert (np.diff(counts) <= 0).all() and counts.min() >= 3  # learnt from uncut lines, as often as in cut ones
     assert store.words(np.arange(len(store.tokens))).all()
-    assert len(said) == 1 and f"vocabulary of {tokenizer.size - 4} words" in said[0]
+    assert len(said) == 1 and f"the vocabulary has {tokenizer.size - 4} of " in said[0]
 
 
 def test_workers_give_the_same_store(tmp_path: Path) -> None:

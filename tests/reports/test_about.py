@@ -115,6 +115,16 @@ def test_a_fine_tuned_run_shows_the_metrics_next_to_a_constant_answer(tmp_path: 
     assert next_step(place) == f"Next: cloze evaluate {place} dev.tsv  (more: cloze show {place})"
 
 
+def test_word_vectors_that_transformers_cannot_open_have_commands_of_their_own(tmp_path: Path) -> None:
+    place = run(tmp_path / "V", stop={"finished": True})
+    (place / "config.json").rename(place / "cloze" / "network.json")
+    found = about(place, lambda path: Usable("word_vectors, width 100", 2400, ("head",), ("neighbours",)))
+    assert found.next[:3] == [
+        f"cloze neighbours {place} WORD", f"cloze evaluate {place} --similarity PAIRS.txt",
+        f"cloze export {place} V.vec --to word2vec",
+    ]
+
+
 def test_stages_seeds_and_folders_of_runs_have_a_line_for_each_run(tmp_path: Path) -> None:
     place = run(tmp_path / "R", stop={"finished": True})
     run(place / "cloze" / "stages" / "domain", stop={"finished": True})

@@ -150,7 +150,7 @@ def test_a_full_dictionary_forgets_rare_words_and_says_so(compiled: bool, monkey
 def test_training_says_what_share_of_the_words_has_an_id() -> None:
     said: list[str] = []
     train(TextSpec(LOWER, Words(min_count=2)), ["a a b"], report=said.append)
-    assert said == ["vocabulary of 1 words, of 2 in the corpus; 66.67 % of its 3 words have an id"]
+    assert said == ["the vocabulary has 1 of 2 different words, which make up 66.67 % of the 3 words of the corpus"]
 
 
 def test_words_counted_in_different_ways_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
