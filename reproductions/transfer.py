@@ -61,7 +61,8 @@ def pretrained() -> dict[str, tuple[str, list[str]]]:
         "ulmfit": ("ulmfit", lstm),
         "siatl": ("siatl", [*lstm, "training.rate.peak=1e-3"]),
         "vectors": ("word2vec-skipgram", ["training.held_out=0.01"]),
-        "elmo": ("elmo", [*COMMON, "objectives[0].token_prediction.most=20000", "objectives[0].token_prediction.sampled=2048"]),
+        "elmo": ("elmo", [*COMMON, "objectives[0].sampled_prediction.frequent=20000",
+                 "objectives[0].sampled_prediction.samples=2048"]),
     }
 
 

@@ -108,7 +108,7 @@ def kind_of(recipe: Recipe, entry: EntrySpec, run: PassSpec, objective: Objectiv
     if objective.part.name == "token_labelling":
         rewritten = any(not isinstance(origin, str) for origin in run.take.values())
         return Kind("replaced", network) if rewritten else None
-    if objective.part.name != "token_prediction":
+    if objective.part.name not in ("token_prediction", "sampled_prediction"):
         return None
     if part.name.endswith("encoder_decoder"):
         return Kind("spans", network)

@@ -42,7 +42,7 @@ def speaker(recipe: Recipe, step: Step) -> Speaker | None:
         for run, wired in zip(entry.passes, step.entries[name], strict=True):
             network: Any = step.networks[run.network]
             for spec, weighted in zip(run.objectives, wired.objectives, strict=True):
-                reads_tokens = spec.part.name == "token_prediction" and not run.take
+                reads_tokens = spec.part.name in ("token_prediction", "sampled_prediction") and not run.take
                 if reads_tokens and "decoder_hidden" not in network.gives and order in ("open", "left_to_right"):
                     own = {reading: path for reading, path in spec.read.items() if "." not in path}
                     if any(network.gives[path].sees in {"left_to_right", "right_to_left"} - {order} for path in own.values()):

@@ -130,7 +130,7 @@ def _commands(model: Model, folder: str) -> list[str]:
     embed = f'cloze embed {place} "A text." "Another text." --out vectors.npy'
     if model.part == "encoder_decoder":
         return [f'cloze generate {place} "A text to answer" --beams 4']
-    if all(head.part != "token_prediction" for head in model.heads.values()):
+    if all(head.part not in ("token_prediction", "sampled_prediction") for head in model.heads.values()):
         return [embed]
     if model.order == "left_to_right":
         return [f'cloze generate {place} "Once upon a time"', embed]

@@ -27,10 +27,10 @@ def transformed(x: Tensor, kind: Transform) -> Tensor:
     return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 
-def dense(inputs: int, outputs: int, deviation: float = 0.02, *, bias: bool = True) -> nn.Linear:
+def dense(inputs: int, outputs: int, init_std: float = 0.02, *, bias: bool = True) -> nn.Linear:
     """A linear map with truncated normal weights and a bias of zero, the initialisation of BERT's heads."""
     linear = nn.Linear(inputs, outputs, bias=bias)
-    draw(linear.weight, "truncated", deviation)
+    draw(linear.weight, "truncated", init_std)
     if bias:
         nn.init.zeros_(linear.bias)
     return linear
@@ -81,8 +81,8 @@ class VocabularyHead(nn.Module):
 
     `table` is an embedding of another module to tie to. It is not registered here: a tied weight is stored once, by the
     network that owns it. `scale` divides the rows by the root of the table's width before the product (T5's tied table). With
-    `biases: false` the dense map and its norm have no biases. Rows of its own begin with `deviation`, cut at two, or with
-    `initial: fan_in` with deviation 1/√E after the cut (`logits_dense` in google-research/t5x).
+    `biases: false` the dense map and its norm have no biases. Untied rows start with standard deviation `init_std`, truncated
+    at two, or with `initial: fan_in` with 1/√E after truncation (`logits_dense` in google-research/t5x).
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class VocabularyHead(nn.Module):
         norm_epsilon: float,
         scale: bool = False,
         biases: bool = True,
-        deviation: float = 0.02,
+        init_std: float = 0.02,
         initial: Literal["truncated", "fan_in"] = "truncated",
     ) -> None:
         super().__init__()
@@ -105,13 +105,13 @@ class VocabularyHead(nn.Module):
             raise ValueError(f"a head without a transform cannot go from width {width} to a table of width {inner}")
         self.transform = transform
         self.scale = inner**-0.5 if scale else 1.0
-        self.dense = dense(width, inner, deviation, bias=biases) if transform is not None else None
+        self.dense = dense(width, inner, init_std, bias=biases) if transform is not None else None
         self.norm = nn.LayerNorm(inner, eps=norm_epsilon, bias=biases) if transform is not None else None
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self.output = None
         if table is None:
             self.output = nn.Linear(inner, vocab_size, bias=False)
-            draw(self.output.weight, "truncated", inner**-0.5 / CUT if initial == "fan_in" else deviation)
+            draw(self.output.weight, "truncated", inner**-0.5 / CUT if initial == "fan_in" else init_std)
         self._tied = (table,)
 
     @property

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from cloze import rng
 from cloze.batch import Batch
+from cloze.bounds import Count, Positive
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
+from cloze.networks.spelling import unknown_id
 from cloze.objectives.classify import TokenPrediction
 from cloze.objectives.cross_entropy import cross_entropy_sum, vocabulary_loss
 from cloze.objectives.heads import VocabularyHead
 from cloze.objectives.objective import Loss
+from cloze.registry import Given, register
 
 
 def log_uniform(ids: NDArray[np.int64], size: int) -> NDArray[np.float64]:
@@ -51,7 +55,7 @@ def log_expected(ids: NDArray[np.int64], size: int, draws: int) -> NDArray[np.fl
 class SampledPrediction(TokenPrediction):
     """Token prediction over the first `rows` ids of the head; rarer ones become `unknown`.
 
-    Each step draws `sampled` ids log-uniformly, the same for all of its targets (Jean et al., 2015; TensorFlow's
+    Each step draws `samples` ids log-uniformly, the same for all of its targets (Jean et al., 2015; TensorFlow's
     `sampled_softmax_loss`). The loss is the cross-entropy of the target among them, after subtracting from every score the
     logarithm of the expected count of its id in a sample. A drawn id that equals the target is masked. Held-out losses use the
     whole softmax. Metric `correct`: targets with the highest score among the ids compared.
@@ -60,12 +64,10 @@ class SampledPrediction(TokenPrediction):
     head: VocabularyHead
 
     def __init__(
-        self, head: VocabularyHead, *, set: str, sampled: int | None, rows: int, vocab_size: int, unknown: int, clock: Clock
+        self, head: VocabularyHead, *, set: str, samples: int | None, rows: int, vocab_size: int, unknown: int, clock: Clock
     ) -> None:
         super().__init__(head, set=set)
-        if sampled is not None and sampled < 1:
-            raise RecipeError(f"token_prediction.sampled: {sampled}; expected 1 or more, or null for the whole softmax.")
-        self.sampled = sampled if sampled is not None and sampled < rows else None
+        self.samples = samples if samples is not None and samples < rows else None
         self.size, self.vocab_size, self.unknown, self.clock = rows, vocab_size, unknown, clock
 
     def target_ids(self, batch: Batch) -> Tensor:
@@ -76,7 +78,7 @@ class SampledPrediction(TokenPrediction):
     def flops(self, batch: Batch) -> float:
         """The operations of the sample in training, otherwise of the whole softmax."""
         whole = self.head.weight
-        seen = len(whole) if self.sampled is None or not self.training else self.sampled
+        seen = len(whole) if self.samples is None or not self.training else self.samples
         return TRAINED * batch[self.target_positions].shape[0] * (maps(self.head.dense) + seen * whole.shape[1])
 
     def scores(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -94,10 +96,10 @@ class SampledPrediction(TokenPrediction):
         """The summed loss: over a sample in training, otherwise over the whole softmax."""
         rows = self.head.transform_rows(self.rows(readings, batch))
         targets, weights = self.target_ids(batch), self._weights(batch)
-        if self.sampled is None or not self.training:
+        if self.samples is None or not self.training:
             total, correct = vocabulary_loss(rows, self.head.weight, self.head.bias, targets, weights)
         else:
-            total, correct = self._sampled_loss(rows, targets, weights, self.sampled)
+            total, correct = self._sampled_loss(rows, targets, weights, self.samples)
         return Loss(total, {"correct": correct})
 
     def _sampled_loss(self, rows: Tensor, targets: Tensor, weights: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
@@ -114,3 +116,44 @@ class SampledPrediction(TokenPrediction):
             right, wrong = right + bias[targets][:, None], wrong + bias[others]
         wrong = wrong.masked_fill(others == targets[:, None], torch.finfo(wrong.dtype).min)
         return cross_entropy_sum(torch.cat([right, wrong], dim=1), torch.zeros_like(targets), weights)
+
+
+@register("objective", "sampled_prediction")
+def sampled_prediction(
+    *,
+    samples: Count | None = None,
+    frequent: Count | None = None,
+    transform: Literal["gelu", "gelu_tanh", "relu"] | None = None,
+    norm_epsilon: Positive = 1e-12,
+    tie: bool = False,
+    bias: bool = True,
+    set: str = "main",
+    width: Given[int],
+    vocab_size: Given[int],
+    table: Given[nn.Embedding | None] = None,
+    clock: Given[Clock],
+    spellings: Given[Sequence[str] | None] = None,
+) -> SampledPrediction:
+    """Token prediction over a large vocabulary, as in ELMo (see `SampledPrediction`).
+
+    `samples`: train with a softmax over this many random ids instead of all. `frequent`: predict only this many most frequent
+    ids; the others become [UNK]. Ids must be sorted by frequency, as the tokenizer `words` sorts them. `transform`,
+    `norm_epsilon`, `tie` and `bias` are those of `token_prediction`.
+
+    Parameters: `head.dense.*`, `head.norm.*`, `head.bias`, `head.output.weight` if not tied.
+    """
+    if samples is None and frequent is None:
+        raise RecipeError("sampled_prediction: give samples or frequent; for a softmax over all ids write token_prediction.")
+    if tie and table is None:
+        raise RecipeError("sampled_prediction: tie is true, but the network it reads has no token table.")
+    if frequent is not None and (frequent < 2 or tie):
+        raise RecipeError(
+            f"sampled_prediction.frequent: {frequent} with tie: {str(tie).lower()}; expected at least 2 ids, and tie: false."
+        )
+    rows = vocab_size if frequent is None else min(frequent, vocab_size)
+    head = VocabularyHead(
+        width=width, vocab_size=rows, transform=transform, table=table if tie else None, bias=bias, norm_epsilon=norm_epsilon
+    )
+    return SampledPrediction(
+        head, set=set, samples=samples, rows=rows, vocab_size=vocab_size, unknown=unknown_id(spellings), clock=clock
+    )

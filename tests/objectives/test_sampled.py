@@ -13,7 +13,7 @@ from cloze import rng
 from cloze.batch import Batch
 from cloze.errors import RecipeError
 from cloze.networks import Clock
-from cloze.objectives import token_prediction
+from cloze.objectives import sampled_prediction
 from cloze.objectives.sampled import SampledPrediction, draw_log_uniform, log_expected, log_uniform
 
 SIZE, WIDTH = 30, 5
@@ -21,8 +21,7 @@ SIZE, WIDTH = 30, 5
 
 def objective(**changed: Any) -> SampledPrediction:
     torch.manual_seed(0)
-    made = token_prediction(**{"width": WIDTH, "vocab_size": SIZE, "clock": Clock(7), **changed})
-    assert isinstance(made, SampledPrediction)
+    made = sampled_prediction(**{"width": WIDTH, "vocab_size": SIZE, "clock": Clock(7), **changed})
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter)
     return made.double()
@@ -59,7 +58,7 @@ def test_ids_are_drawn_once_each_and_as_often_as_expected() -> None:
 
 
 def test_the_loss_is_the_one_written_out() -> None:
-    made = objective(sampled=6)
+    made = objective(samples=6)
     made.clock.set(seed=7, step=4, first_row=0)
     readings, batch = asked(3, 0, 29)
     drawn, draws = draw_log_uniform(6, SIZE, rng.fold(7, 4, "sampled", "main"))
@@ -82,18 +81,18 @@ def test_the_loss_is_the_one_written_out() -> None:
 
 def test_held_out_losses_are_those_of_the_whole_softmax_and_so_is_a_sample_of_everything() -> None:
     readings, batch = asked(3, 0, 29)
-    made = objective(sampled=6).eval()
+    made = objective(samples=6).eval()
     scores = made.scores(readings, batch)
     whole = torch.nn.functional.cross_entropy(scores, batch["targets/main"], reduction="sum")
     assert made(readings, batch).total.item() == pytest.approx(whole.item())
     assert made.loss(scores, batch).total.item() == pytest.approx(whole.item())
-    everything = objective(sampled=SIZE)
-    assert everything.sampled is None and everything.train()(readings, batch).total.item() == pytest.approx(whole.item())
+    everything = objective(samples=SIZE)
+    assert everything.samples is None and everything.train()(readings, batch).total.item() == pytest.approx(whole.item())
 
 
-def test_only_the_most_frequent_ids_are_answers() -> None:
+def test_only_the_most_frequent_ids_are_targets() -> None:
     readings, batch = asked(3, 12, 29)
-    made = objective(most=10, spellings=["[PAD]", "a", "[UNK]"])
+    made = objective(frequent=10, spellings=["[PAD]", "a", "[UNK]"])
     assert made.head.weight.shape == (10, WIDTH) and made.unknown == 2
     assert made.target_ids(batch).tolist() == [3, 2, 2]
     scores = made.scores(readings, batch)
@@ -104,7 +103,7 @@ def test_only_the_most_frequent_ids_are_answers() -> None:
 
 
 def test_no_answers_give_a_zero_that_is_connected() -> None:
-    made = objective(sampled=6)
+    made = objective(samples=6)
     readings, batch = asked()
     loss = made(readings, batch).total
     loss.backward()
@@ -113,10 +112,8 @@ def test_no_answers_give_a_zero_that_is_connected() -> None:
 
 def test_what_does_not_go_together_is_refused() -> None:
     for settings, said in (
-        ({"sampled": 0}, "expected 1 or more"), ({"sampled": 4, "smoothing": 0.1}, "smoothing"), ({"most": 1}, "at least 2"),
-        ({"sampled": 4, "z_loss": 1e-4}, "z_loss needs the scores of all ids"),
-        ({"most": 5, "tie": True, "table": torch.nn.Embedding(SIZE, WIDTH)}, "output rows of their own"),
+        ({}, "give samples or frequent"), ({"frequent": 1}, "at least 2"), ({"samples": 4, "tie": True}, "no token table"),
+        ({"frequent": 5, "tie": True, "table": torch.nn.Embedding(SIZE, WIDTH)}, "and tie: false"),
     ):
         with pytest.raises(RecipeError, match=said):
             objective(**settings)
-    assert type(token_prediction(width=WIDTH, vocab_size=SIZE, most=SIZE)).__name__ == "TokenPrediction"

@@ -54,9 +54,9 @@ def test_character_bert_predicts_the_words_it_masks_through_a_head_like_berts() 
     entry = recipe.entries["main"]
     head = next(objective.part for _, objective in entry.objectives())
     limits = {e.part.arguments["frequent"] for e in entry.exercise if e.part.name in ("mask", "corrupt")}
-    assert limits == {head.arguments["most"]} == {100_000}
+    assert limits == {head.arguments["frequent"]} == {100_000}
     step = build_step(recipe, vocab_size=100_010, device="meta")
-    shapes = {name: tuple(p.shape) for name, p in step.objectives["token_prediction"].named_parameters()}
+    shapes = {name: tuple(p.shape) for name, p in step.objectives["sampled_prediction"].named_parameters()}
     width = step.networks["main"].width
     assert shapes == {
         "head.dense.weight": (width, width), "head.dense.bias": (width,),
