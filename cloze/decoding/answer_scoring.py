@@ -1,4 +1,4 @@
-"""How probable a network finds a text as the answer to another."""
+"""The probability of a text as the answer to another."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def score_answers(
 ) -> list[Score]:
     """The score of every target: the sum of log P(token | its text and the tokens before), natural logarithms.
 
-    Unlike the score of a text alone it counts the end, without which any beginning of a target would be at least as probable,
-    and whatever else is written in answering (BART writes the first token of its template). `[MASK]` and other literals in a
-    text have their meaning, as for `generate`, and so have sentinels in a target (T5). What is longer than the network
-    reads is a `UserError`, unless `truncate` cuts it; `cut` then counts the tokens of both that did not fit.
+    Unlike the score of a text alone, it includes the end token, without which every prefix of a target would be at least as
+    probable, and all else that the network writes (BART writes the first token of its template). `[MASK]` and other literals in a
+    text have their meaning, as for `generate`, and so have sentinels in a target (T5). Text that is longer than the network
+    can read is a `UserError` unless `truncate` cuts it; `cut` then counts the tokens of both that did not fit.
     """
     form = form_of(reader)
     made, lost = [], []

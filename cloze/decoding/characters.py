@@ -1,4 +1,4 @@
-"""Words that the vocabulary lacks, spelled for networks that read characters."""
+"""The characters of words that the vocabulary lacks, for networks that read characters."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def layer_states(reader: Reader, batch: Batch, layer: int) -> Tensor:
         hidden: Tensor = reader.states(batch, {"hidden"})["hidden"]
         return hidden
     if "layers" not in reader.network.gives:
-        raise UserError(f"layer {layer}: this network gives its top layer alone.\n  Leave --layer out, or take -1.")
+        raise UserError(f"layer {layer}: this network gives only its top layer.\n  Leave --layer out, or take -1.")
     layers: Any = reader.states(batch, {"layers"})["layers"]
     count = len(layers)
     if not -count <= layer < count:

@@ -20,17 +20,17 @@ from cloze.whole import whole_file
 Features = NDArray[np.float32]
 
 
-def chosen_layers(said: str, count: int) -> list[int]:
+def chosen_layers(given: str, count: int) -> list[int]:
     """`all`, or numbers with commas between them, as layers of a network that gives `count`; negative ones count from the top."""
-    if said == "all":
+    if given == "all":
         return list(range(count))
     try:
-        numbers = [int(number) for number in said.split(",")]
+        numbers = [int(number) for number in given.split(",")]
     except ValueError:
-        raise UserError(f"--layers {said}: expected all, or numbers such as 0,1,2.") from None
+        raise UserError(f"--layers {given}: expected all, or numbers such as 0,1,2.") from None
     for number in numbers:
         if not -count <= number < count:
-            raise UserError(f"--layers {said}: this network gives the layers 0 to {count - 1}, or -1 to {-count}.")
+            raise UserError(f"--layers {given}: this network gives the layers 0 to {count - 1}, or -1 to {-count}.")
     return [number % count for number in numbers]
 
 
@@ -40,10 +40,10 @@ def token_features(
 ) -> Iterator[tuple[int, Features]]:
     """The number of each text and its vectors (layers, tokens, D) float32, short texts first.
 
-    Only tokens of the texts are given: what the reading puts around them, such as [CLS], is read and left out.
+    Only tokens of the texts are given: tokens of the template, such as [CLS], are read and left out.
     """
     if "layers" not in reader.network.gives:
-        raise UserError("this network gives its top layer alone: it has no features by layer.")
+        raise UserError("this network gives only its top layer: it has no features by layer.")
     for index in by_length([len(row) for row in framed], rows=rows):
         some = [framed[number] for number in index]
         with torch.inference_mode():
@@ -58,8 +58,8 @@ def token_features(
 def save_features(path: Path, features: Iterator[tuple[int, Features]], texts: Sequence[str]) -> Path:
     """Write a .npz file with an array for each text under its number, "0", "1", …, and `texts`; returns its path.
 
-    Arrays are written as they come, so that memory holds a batch; `numpy.load` reads single ones. The file appears whole or not
-    at all.
+    Arrays are written one by one, so that memory holds one batch; `numpy.load` reads single arrays. The file is written
+    atomically.
     """
     target = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
     with whole_file(target) as stage, zipfile.ZipFile(stage, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:

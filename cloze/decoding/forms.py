@@ -1,8 +1,8 @@
-"""How a text and the one that is to be written for it become rows: one form for each thing that a network can do.
+"""How a text and the text to write for it become rows: one form for each kind of network.
 
 An encoder-decoder reads the one and writes the other (`ByDecoder`). A network that fills gaps from source to target has both in
-one row and writes gap after gap (`ByGaps`: UniLM). A network that reads from left to right has both in one row, too, and goes on
-(`ByContinuing`).
+one row and writes gap after gap (`ByGaps`: UniLM). A network that reads from left to right also has both in one row and continues
+the first (`ByContinuing`).
 """
 
 from __future__ import annotations
@@ -61,23 +61,24 @@ class Form(ABC):
     def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
         """A text's ids as they are read, cut to `longest` tokens and so that `room` tokens can be written.
 
-        Where both share a row, `longest` is that of the row, and a target never has more room than half of it.
+        If both share a row, `longest` is that of the row, and a target gets at most half of it.
         """
 
     @abstractmethod
     def target(self, ids: Ids, *, most: int | None = None, longest: int | None = None) -> tuple[Ids, int]:
-        """What is to be written for a target's ids, the end included, cut to `most` tokens; and how many ids did not fit.
+        """The tokens to write for a target's ids, end included, cut to `most`; and the number of ids that did not fit.
 
         `longest` is that of `source`.
         """
 
     @abstractmethod
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
-        """What is written for texts as they are read."""
+        """The texts written for the texts read."""
 
     @abstractmethod
     def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
-        """The edits that ask for the companion `of` of a text, cut to `longest` tokens, as `source` and `target` lay both out."""
+        """The edits that make targets of the companion `of` of a text, cut to `longest` tokens, as `source` and `target` lay
+        them out."""
 
     @abstractmethod
     def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
@@ -89,11 +90,11 @@ class Form(ABC):
 
 
 class _AtOnce(Form):
-    """One reading asks for every token of a target, because none sees a later one."""
+    """Every token of a target is scored in one pass, because none sees a later one."""
 
     @abstractmethod
     def asked(self, rows: Sequence[Pair], kind: str) -> Batch:
-        """The batch in which every token of the targets is asked, its answers in the set `kind`."""
+        """The batch with every token of the targets in the set `kind`."""
 
     def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
         """Each row's sum of log P(token of the target | the text and the tokens before)."""
@@ -106,7 +107,7 @@ class _AtOnce(Form):
 
 
 class ByDecoder(_AtOnce):
-    """An encoder-decoder: reads the text, then writes the target behind the token that its decoder begins with.
+    """An encoder-decoder: it reads the text, then writes the target after the start token of its decoder.
 
     A target is laid out as a single text is, which is how transformers' tokenizers make labels: BART also writes the
     first token of the template.
@@ -117,7 +118,7 @@ class ByDecoder(_AtOnce):
         return self.reader.single([ids], longest=least(longest, self.reader.longest))
 
     def target(self, ids: Ids, *, most: int | None = None, longest: int | None = None) -> tuple[Ids, int]:
-        """The same template; the end token closes it where the template does not."""
+        """The same template; closed by the end token if the template is not."""
         bound = least(most, self.reader.longest)
         if self._ends:
             framed = self.reader.single([ids], longest=bound)
@@ -132,7 +133,7 @@ class ByDecoder(_AtOnce):
         return end < 0 or (len(closing) > 0 and int(closing[-1]) == end)
 
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
-        """Token after token with a cache, or by beam search."""
+        """Write token by token with a cache, or by beam search."""
         reader, start, end = self.reader, start_id(self.reader), end_id(self.reader)
         room = manner.room(reader, 1)
         made: dict[int, Written] = {}
@@ -148,7 +149,7 @@ class ByDecoder(_AtOnce):
         return [made[number] for number in range(len(sources))]
 
     def asked(self, rows: Sequence[Pair], kind: str) -> Batch:
-        """Every token of the target, asked where the decoder has read what stands before it."""
+        """Every token of the target, predicted where the decoder has read the tokens before it."""
         reader = self.reader
         lengths = np.array([len(row.target) for row in rows])
         shape = len(rows), int(lengths.max())
@@ -163,11 +164,11 @@ class ByDecoder(_AtOnce):
         return _with(reader.batch([row.source for row in rows]), made, reader)
 
     def readings(self, head: Any, batch: Batch) -> Mapping[str, Tensor]:
-        """The decoder's states, in place of those of what is read."""
+        """The states of the decoder instead of the encoder's."""
         return {head.reads[0]: self.reader.states(batch, ("decoder_hidden",))["decoder_hidden"]}
 
     def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
-        """The decoder is asked for the companion, the encoder reads the text."""
+        """The encoder reads the text, the targets of the decoder are the companion."""
         template = self.reader.single.template
         answer = {
             "of": of, "frame": template if self._ends else f"{template} {end_role(self.reader)}",
@@ -177,10 +178,10 @@ class ByDecoder(_AtOnce):
 
 
 class _InOneRow(Form):
-    """The target stands behind the text, in the layout of a pair."""
+    """The target follows the text, in the layout of a pair."""
 
     def source(self, ids: Ids, *, longest: int | None = None, room: int = 0) -> Framed:
-        """Everything of a pair that stands before its second text."""
+        """Everything of a pair before its second text."""
         whole = least(longest, self.reader.longest)
         left = None if whole is None else whole - min(room, self._half(whole))
         return self.reader.writing.until_last([ids], longest=left)
@@ -197,7 +198,7 @@ class _InOneRow(Form):
         return (whole - self.reader.writing.added + len(self.reader.writing.closing)) // 2
 
     def _laid_out(self, of: str, longest: int | None, segments: list[int] | None) -> Edits:
-        """The edits that put the companion, closed by the end token, behind the text, where nothing else is asked for."""
+        """The edits that append the companion, closed by the end token, and restrict targets to it."""
         before, _, _ = self.reader.writing.template.partition("{B}")
         bound = least(longest, self.reader.longest)
         close = {"of": of, "end": str(end_role(self.reader)), **({} if bound is None else {"longest": bound})}
@@ -211,7 +212,7 @@ class _InOneRow(Form):
 
 
 class ByContinuing(_InOneRow, _AtOnce):
-    """A network that reads from left to right: text, separator, target and end are one text to it, and it is asked for the target
+    """A network that reads from left to right: text, separator, target and end are one text, whose targets are the last part
     (Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, §3.3 for the layout).
     """
 
@@ -219,7 +220,7 @@ class ByContinuing(_InOneRow, _AtOnce):
         super().__init__(replace(reader, order="left_to_right"))
 
     def asked(self, rows: Sequence[Pair], kind: str) -> Batch:
-        """Every token of the target, asked at the one before it."""
+        """Every token of the target, predicted at the token before it."""
         joined = self.joined(rows)
         width = max(len(row) for row in joined)
         positions = [np.flatnonzero(row.part == 1) - 1 + number * width for number, row in enumerate(joined)]
@@ -229,14 +230,14 @@ class ByContinuing(_InOneRow, _AtOnce):
         )
 
     def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
-        """All of one segment, every token of the companion asked at the one before it."""
+        """One segment; every token of the companion is predicted at the token before it."""
         asked: Edits = [("mask", {"rate": 1.0}), ("predict", {"what": "masked", "shift": 1, "set": set})]
-        said = self.reader.reading
-        reading = {"pair": said.pair, "orders": list(said.orders)}
+        own = self.reader.reading
+        reading = {"pair": own.pair, "orders": list(own.orders)}
         return Lesson([*self._laid_out(of, longest, [0, 0]), *asked], "left_to_right", reading)
 
     def joined(self, rows: Iterable[Pair]) -> list[Framed]:
-        """Text and target as one, all of one segment, as a continued text is read; `part` is 1 for the target's tokens."""
+        """Text and target as one, all of one segment, as for continuing a text; `part` is 1 for the target's tokens."""
         made = []
         for row in rows:
             ids = np.concatenate([row.source.ids, row.target])
@@ -253,30 +254,30 @@ class ByContinuing(_InOneRow, _AtOnce):
 class ByGaps(_InOneRow):
     """A network that fills gaps from source to target (UniLM; Dong et al., "Unified Language Model Pre-training", 2019, §2.5).
 
-    In training a share of a target's tokens are hidden, its end among them (how it learns to stop), shown as [MASK], a random
-    token or themselves with odds 80/10/10, and asked in their own place: 0.7 in the authors' code (microsoft/unilm). What is
-    written has its gap at the end, and so have the log-probabilities.
+    In training a fraction of a target's tokens, its end included (so that it learns to stop), is masked: shown as [MASK], as a
+    random token or unchanged with probabilities 0.8, 0.1 and 0.1, and predicted at its own position. The authors' code masks 0.7
+    of them (microsoft/unilm). In writing and scoring the gap is at the end.
 
-    Differs: every token of a target may be hidden, the authors' loader hides at most so many of a row as it is told.
+    Differs: every token of a target may be masked; the authors' loader limits the number per row.
     """
 
     share = 0.7
 
     def lesson(self, *, of: str, longest: int | None, set: str) -> Lesson:
-        """Hidden tokens of the companion, asked where they stand."""
+        """Masked tokens of the companion, predicted at their positions."""
         segments = list(self.reader.reading.segments) or None
         asked: Edits = [("mask", {"rate": self.share}), ("corrupt", {}), ("predict", {"what": "masked", "set": set})]
         return Lesson([*self._laid_out(of, longest, segments), *asked], "source_to_target")
 
     def write(self, head: Any, sources: Sequence[Framed], manner: Manner) -> list[Written]:
-        """A [MASK] where the next token shall stand, asked, and replaced by it."""
+        """A [MASK] at the next position, which the predicted token replaces."""
         starts = [row.ids for row in sources]
         return write_behind(
             self.reader, starts, lambda index: self._writer(head, sources[index[0]], self.banned), end_id(self.reader), manner
         )
 
     def log_probabilities(self, head: Any, rows: Sequence[Pair]) -> list[float]:
-        """Each row's sum of log P(token of the target | the text and the tokens before), asked as in writing."""
+        """Each row's sum of log P(token of the target | the text and the tokens before), computed as in writing."""
         sums = np.zeros(len(rows))
         for index in of_one_length([len(row.source) for row in rows], len(rows)):
             some = [rows[i] for i in index]
@@ -284,17 +285,17 @@ class ByGaps(_InOneRow):
         return sums.tolist()
 
     def _sums(self, writer: Filling, rows: Sequence[Pair]) -> NDArray[np.float64]:
-        """The sums of rows whose sources have one length; the writer gets every token after it was asked for it."""
+        """The sums of rows whose sources have one length; the writer gets every token after scoring it."""
         lengths = torch.tensor([len(row.target) for row in rows])
-        told = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
+        targets = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
         for number, row in enumerate(rows):
-            told[number, : len(row.target)] = torch.from_numpy(row.target)
+            targets[number, : len(row.target)] = torch.from_numpy(row.target)
         device = self.reader.device
-        told, real = told.to(device), (torch.arange(told.shape[1]) < lengths[:, None]).to(device)
+        targets, real = targets.to(device), (torch.arange(targets.shape[1]) < lengths[:, None]).to(device)
         tokens = torch.from_numpy(np.stack([row.source.ids for row in rows])).long().to(device)
         sums = torch.zeros(len(rows), dtype=torch.float64, device=device)
-        for place in range(told.shape[1]):
-            right = told[:, place : place + 1]
+        for place in range(targets.shape[1]):
+            right = targets[:, place : place + 1]
             found = writer.scores(tokens).log_softmax(-1).gather(1, right)[:, 0]
             sums += torch.where(real[:, place], found.double(), 0.0)
             tokens = torch.cat([tokens, right], dim=1)
@@ -310,7 +311,7 @@ def form_of(reader: Reader) -> Form:
     if has_decoder(reader):
         return ByDecoder(reader)
     if reader.order != "source_to_target":
-        raise UserError(f"this network reads {reader.order} and does not answer a text by another.")
+        raise UserError(f"this network reads {reader.order} and cannot write a text for another.")
     return ByContinuing(reader) if "left_to_right" in reader.reading.orders else ByGaps(reader)
 
 

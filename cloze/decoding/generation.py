@@ -63,7 +63,7 @@ def generate(
 
     Random numbers are addressed by (seed, number of the prompt, number of the token), so a continuation does not depend
     on the batch it was made in. A row stops at the end token [EOS], which is not part of the text. A prompt that fills
-    the network's `longest` is a `UserError`. `cache=False` reads everything anew for each token and gives the same.
+    the network's `longest` is a `UserError`. `cache=False` reads everything again for each token, with the same result.
     """
     if tokens < 1:
         raise UserError(f"{tokens} tokens: expected at least 1.")
@@ -105,7 +105,7 @@ def _as_generated(reader: Reader, prompt: str, one: Written, tokens: int) -> Gen
 
 
 def _continuation(reader: Reader, start: Ids, prompt: str, ids: list[int]) -> str:
-    """The new tokens as text that can be put behind the prompt: decoded together with it, so that spaces survive."""
+    """The new tokens as text to append to the prompt: decoded together with it, so that spaces are kept."""
     before = reader.tokenizer.decode(start)
     whole = reader.tokenizer.decode([*start.tolist(), *ids])
     return whole[len(before) :] if whole.startswith(before) else reader.tokenizer.decode(ids)
@@ -115,7 +115,7 @@ class Lanes:
     """A batch of texts that grow by one token per step.
 
     No padding: all rows start with as many tokens as the shortest prompt; a row whose prompt is longer takes its own next
-    token instead of a chosen one. Positions and cache are then the same for all rows, whatever their lengths.
+    token instead of a chosen one. Positions and cache are therefore the same for all rows.
     """
 
     def __init__(self, reader: Reader, head: Any, starts: Sequence[Ids], count: int) -> None:

@@ -38,7 +38,7 @@ class Framed:
         return len(self.ids)
 
     def spelled(self, start: int, stop: int) -> NDArray[np.int16] | None:
-        """The characters of a stretch, None where all of it is known."""
+        """The characters of a stretch, None if all its words are known."""
         found = None if self.characters is None else self.characters[start:stop]
         return found if found is not None and found.any() else None
 
@@ -47,7 +47,7 @@ class Framed:
         return Framed(ids, self.segments, self.part, self.cut)
 
     def behind(self, token: int) -> Framed:
-        """The row behind one more token, which is of no text."""
+        """The row after one more token, which belongs to no text."""
         spelled = None if self.characters is None else np.insert(self.characters, 0, 0, axis=0)
         ids, segments, part = (np.insert(x, 0, y) for x, y in ((self.ids, token), (self.segments, 0), (self.part, -1)))
         return Framed(ids, segments, part, self.cut, spelled)
@@ -59,7 +59,7 @@ class Framed:
 
 
 def joined(rows: Sequence[Framed]) -> Framed:
-    """Rows behind each other as one."""
+    """Rows one after another as one row."""
     size = max((row.characters.shape[1] for row in rows if row.characters is not None), default=0)
     spelled = [np.zeros((len(row), size), np.int16) if row.characters is None else row.characters for row in rows]
     return Framed(
@@ -98,7 +98,7 @@ class Layout:
 
     @property
     def opening(self) -> Ids:
-        """What stands before the first text."""
+        """The tokens before the first text."""
         return self._between[0]
 
     @property
@@ -148,7 +148,7 @@ def _join(pieces: Sequence[NDArray[Any]]) -> Ids:
 
 
 def _shares(lengths: Sequence[int], room: int) -> list[int]:
-    """How much of each text is kept: the longest gives way first, of equals the later one."""
+    """How much of each text is kept: the longest is cut first, among equals the later one."""
     if sum(lengths) <= room:
         return list(lengths)
     level = bisect_right(range(room + 1), room, key=lambda most: sum(min(n, most) for n in lengths)) - 1

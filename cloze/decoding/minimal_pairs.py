@@ -40,7 +40,7 @@ class Preference:
 
     @property
     def accuracy(self) -> float:
-        """The share of pairs in which the acceptable sentence scored strictly higher."""
+        """The fraction of pairs in which the acceptable sentence scored strictly higher."""
         return self.right / self.pairs if self.pairs else float("nan")
 
 

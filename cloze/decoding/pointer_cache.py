@@ -36,7 +36,7 @@ class Pointer:
 
 
 class PointerCache:
-    """The tokens that were read last with the states they were predicted from; it goes on from text to text."""
+    """The last tokens with the states that they were predicted from, across texts."""
 
     def __init__(self, pointer: Pointer) -> None:
         self.pointer = pointer
@@ -44,7 +44,7 @@ class PointerCache:
         self._tokens: Tensor | None = None
 
     def require(self, tokens: int) -> None:
-        """A `UserError` if so many tokens never fill the window, so that nothing would be mixed."""
+        """A `UserError` if this many tokens never fill the window, so that nothing would be mixed."""
         if tokens <= self.pointer.window:
             raise UserError(
                 f"--pointer {self.pointer.window}: nothing is mixed before so many tokens have been read, and the "
@@ -53,7 +53,7 @@ class PointerCache:
 
     def mix(self, found: Tensor, states: Tensor, tokens: Tensor) -> Tensor:
         """log p of `tokens` (T,), which follow each other, from the network's own (T,) and the states (T, D) that predict
-        them; they are remembered for what comes next."""
+        them; they are added to the cache."""
         window, states = self.pointer.window, states.float()
         keys = states if self._states is None else torch.cat([self._states, states])
         known = tokens if self._tokens is None else torch.cat([self._tokens, tokens])

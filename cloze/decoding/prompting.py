@@ -1,7 +1,7 @@
-"""How probable a network finds the answers to a prompt: one way for each thing that a network can do.
+"""The probability of answers to a prompt: one method for each kind of network.
 
-A network that reads from left to right is asked for the answer's tokens at their positions (`InOrder`; Brown et al., "Language
-Models are Few-Shot Learners", 2020, §2.4), one that fills gaps for those behind as many [MASK]s (`InGaps`; Schick and Schütze,
+A network that reads from left to right predicts the answer's tokens in order (`InOrder`; Brown et al., "Language
+Models are Few-Shot Learners", 2020, §2.4), one that fills gaps predicts them at as many [MASK]s (`InGaps`; Schick and Schütze,
 "Exploiting Cloze Questions for Few Shot Text Classification", 2021, §3), and a decoder writes the answer (`Written`).
 """
 
@@ -32,7 +32,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A prompt with one answer as it is read, and which tokens are asked for: positions of the row, or what a decoder writes.
+    """A prompt with one answer as it is read, and the positions of the answer's tokens in the row or in the decoder's text.
 
     `cut` tokens of its texts did not fit.
     """
@@ -44,13 +44,13 @@ class Candidate:
 
 
 class Prompting(ABC):
-    """Asks a network for the answers to prompts."""
+    """Scores the answers to prompts by a network."""
 
     def __init__(self, reader: Reader, head: Any) -> None:
         self.reader, self.head = reader, head
 
     def candidates(self, filled: Sequence[Filled], answers: Sequence[str]) -> list[Candidate]:
-        """Prompts with their answers as they are read: what does not fit is cut off the end of the texts that they ask about.
+        """Prompts with their answers as they are read: the texts in them lose their ends if they do not fit.
 
         An answer without a token, and a prompt that is too long without these texts, is a `TaskError`.
         """
@@ -72,17 +72,17 @@ class Prompting(ABC):
     def candidate(
         self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
     ) -> Candidate:
-        """One prompt of tokens, of which some are `kept`; `begin` and `end` are their characters."""
+        """One prompt of the tokens that are `kept`; `begin` and `end` are their characters."""
 
     @abstractmethod
     def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
         """log P(answer | prompt) of each (N,)."""
 
-    #: How many tokens a row has besides those of the prompt and its frame.
+    #: The number of tokens of a row besides those of the prompt and its frame.
     extra = 0
 
     def _kept(self, length: int, texts: Sequence[Bools]) -> Bools:
-        """Which of a prompt's tokens are read: those at the end of the longest text give way first."""
+        """Which of a prompt's tokens are read: those at the end of the longest text are dropped first."""
         kept = np.ones(length, bool)
         if self.reader.longest is None:
             return kept
@@ -106,7 +106,7 @@ class _InPlace(Prompting):
     def candidate(
         self, ids: Ids, kept: Bools, begin: NDArray[np.int64], end: NDArray[np.int64], one: Filled, answer: str
     ) -> Candidate:
-        """The tokens that spell the answer and the space before it, which may be a token of its own, are asked for."""
+        """The targets are the tokens of the answer and of the space before it, which may be a token of its own."""
         start, stop = one.answer
         start = len(one.text[:start].rstrip(" "))
         asked = ((end > start) & (begin < stop))[kept]
@@ -135,7 +135,7 @@ class InOrder(_InPlace):
 
     @torch.inference_mode()
     def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
-        """Of all tokens at once: none sees one that comes later."""
+        """All tokens in one pass: none sees a later one."""
         sums = np.zeros(len(candidates))
         for index in by_length([len(one.source) for one in candidates], rows=size):
             some = [candidates[i] for i in index]
@@ -143,24 +143,24 @@ class InOrder(_InPlace):
             width = batch["tokens"].shape[1]
             positions = np.concatenate([one.asked - 1 + row * width for row, one in enumerate(some)])
             targets = np.concatenate([one.target for one in some]).astype(np.int64)
-            at, told = (torch.from_numpy(found).to(self.reader.device) for found in (positions, targets))
+            at, wanted = (torch.from_numpy(found).to(self.reader.device) for found in (positions, targets))
             states = self.reader.states(batch, self.head.reads, positions=at)
-            found = log_probabilities(self.reader, self.head, states, batch, at, told).double().cpu().numpy()
+            found = log_probabilities(self.reader, self.head, states, batch, at, wanted).double().cpu().numpy()
             sums[index] = np.bincount(positions // width, found, len(some))
             report(len(index))
         return sums
 
 
 class InGaps(_InPlace):
-    """The sum of log P(token of the answer | the prompt, the answer's tokens before it, and [MASK] for it and those behind it).
+    """The sum of log P(token of the answer | the prompt, the answer's tokens before it, and [MASK] for it and those after it).
 
-    So the answers of one length share a probability of 1. Differs: of several tokens Schick and Schütze ("It's Not Just Size That
-    Matters", 2021, §3.1) ask for the most probable first.
+    So the probabilities of all answers of one length add up to 1. Differs: of several tokens, Schick and Schütze ("It's Not
+    Just Size That Matters", 2021, §3.1) predict the most probable one first.
     """
 
     @torch.inference_mode()
     def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
-        """One reading for each token of an answer."""
+        """One pass for each token of an answer."""
         sums = np.zeros(len(candidates))
         for turn in range(max((len(one.asked) for one in candidates), default=0)):
             left = [number for number, one in enumerate(candidates) if len(one.asked) > turn]
@@ -176,17 +176,17 @@ class InGaps(_InPlace):
         for one in some:
             ids, spelled = one.source.ids.copy(), one.source.characters
             ids[one.asked[turn:]] = mask
-            if spelled is not None:  # a hidden word is not spelled
+            if spelled is not None:  # a masked word has no characters
                 spelled = spelled.copy()
                 spelled[one.asked[turn:]] = 0
             rows.append(replace(one.source, ids=ids, characters=spelled))
         batch = self.reader.batch(rows)
         width = batch["tokens"].shape[1]
         positions = torch.tensor([row * width + int(one.asked[turn]) for row, one in enumerate(some)], device=self.reader.device)
-        told = torch.tensor([int(one.target[turn]) for one in some], device=self.reader.device)
+        targets = torch.tensor([int(one.target[turn]) for one in some], device=self.reader.device)
         read, at = self.reader.asking(self.head, batch, positions)
         states = self.reader.states(read, self.head.reads, positions=at)
-        return log_probabilities(self.reader, self.head, states, read, at, told).double().cpu().numpy()
+        return log_probabilities(self.reader, self.head, states, read, at, targets).double().cpu().numpy()
 
 
 class Written(Prompting):
@@ -228,7 +228,7 @@ class Written(Prompting):
 
     @torch.inference_mode()
     def scores(self, candidates: Sequence[Candidate], *, size: int, report: Report) -> NDArray[np.float64]:
-        """Of all tokens at once: the decoder sees none that comes later."""
+        """All tokens in one pass: the decoder sees no later one."""
         sums = np.zeros(len(candidates))
         for index in by_length([len(one.source) for one in candidates], rows=size):
             sums[index] = self.form.log_probabilities(self.head, [candidates[i] for i in index])
@@ -237,7 +237,7 @@ class Written(Prompting):
 
 
 def prompting_of(loaded: Checkpoint, *, precision: torch.dtype | None = None) -> Prompting:
-    """How a checkpoint is asked; one that predicts no tokens, and one that reads both ways without a [MASK], is an error."""
+    """How a checkpoint scores answers; an error if it predicts no tokens, or reads in both directions without a [MASK]."""
     reader = Reader.of(loaded, precision=precision)
     if has_decoder(reader):
         head = head_for(loaded, "token_prediction")

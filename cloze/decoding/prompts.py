@@ -1,4 +1,4 @@
-"""Prompts: a template with places for texts and for an answer, filled in, and demonstrations before it."""
+"""Prompts: a template with places for texts and an answer, filled in, after demonstrations."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Template:
         known = (TEXT, SECOND, ANSWER)
         for place in places:
             if place not in known:
-                told = "a template has {text}, {text_b} and {answer}."
-                raise TaskError(f"--template {self.text!r}: {{{place}}} is no place; {told} {nearest(place, known)}")
+                expected = "a template has {text}, {text_b} and {answer}."
+                raise TaskError(f"--template {self.text!r}: {{{place}}} is no place; {expected} {nearest(place, known)}")
         if TEXT not in places:
             raise TaskError(f"--template {self.text!r}: no {{text}}; expected for example '{{text}} It was {{answer}}.'")
         twice = next((place for place in known if places.count(place) > 1), None)
@@ -53,7 +53,7 @@ class Template:
         return f"{{{SECOND}}}" in self.text
 
     def fill(self, texts: Sequence[str], answer: str, *, before: str = "") -> Filled:
-        """The template with texts and an answer, behind other text."""
+        """The template with texts and an answer, after other text."""
         given = {ANSWER: answer, **dict(zip((TEXT, SECOND), texts, strict=False))}
         spans: dict[str, Span] = {}
         made, last = before, 0
@@ -65,7 +65,7 @@ class Template:
         return Filled(made + self.text[last:], spans[ANSWER], places)
 
     def demonstrated(self, examples: Sequence[tuple[Sequence[str], str]]) -> str:
-        """Examples with their answers, a newline behind each."""
+        """Examples with their answers, each followed by a newline."""
         return "".join(self.fill(texts, answer).text + BETWEEN for texts, answer in examples)
 
 

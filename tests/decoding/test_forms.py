@@ -77,7 +77,7 @@ def test_the_form_is_chosen_by_what_a_reader_can_do(filling: Any, continuing: An
     assert type(form_of(filling[0])) is ByGaps
     assert type(form_of(continuing[0])) is ByContinuing
     assert type(form_of(deciding[0])) is ByDecoder
-    with pytest.raises(UserError, match="reads open and does not answer"):
+    with pytest.raises(UserError, match="reads open and cannot write"):
         form_of(Reader.of(checkpoint("bert")))
 
 

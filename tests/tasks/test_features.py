@@ -123,7 +123,7 @@ def test_a_network_of_one_layer_to_read_is_refused_in_words(folder: Any, tmp_pat
     from cloze.objectives.chosen import Start
     from cloze.objectives.of_checkpoint import LayerClassification
 
-    with pytest.raises(RecipeError, match="(?s)gives its top layer alone.*--task sentence_classification"):
+    with pytest.raises(RecipeError, match="(?s)gives only its top layer.*--task sentence_classification"):
         LayerClassification().chosen(Start("open", 1, given=0))
 
 
