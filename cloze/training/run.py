@@ -1,4 +1,4 @@
-"""A run: everything the loop is given, and what it has got through so far."""
+"""A run: everything the loop is given, and its progress."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Training:
 
     `evaluate_every` is a share of the budget, or `epoch`. `checkpoint_every` and `log_every` are steps; None: a tenth of the
     budget, and one five-hundredth. `keep` is how many of the last checkpoints stay, `keep_steps` are checkpoints made and kept.
-    A loss is divided by its targets, by the rows of the step or by nothing (`divide`); `engine` says what may train.
+    A loss is divided by its targets, by the rows of the step or by nothing (`divide`); `engine` is the engine that may train it.
     """
 
     clip: float | None = 1.0
@@ -68,7 +68,7 @@ class Record:
     def identity(self) -> str:
         """The recipe's hash, or a sha256 of it and of the weights that the run begins with, if it begins with any.
 
-        Runs of one identity differ in text, seed and budget alone.
+        Runs of one identity differ only in text, seed and budget.
         """
         known = self.inputs or {}
         weights = {"init": known.get("init"), **known.get("networks", {})}
@@ -168,7 +168,7 @@ class Outcome:
 
 @dataclass
 class Progress:
-    """What a run has got through: saved in every checkpoint, and all that is needed to go on.
+    """The progress of a run: saved in every checkpoint, and all that is needed to resume.
 
     `share` is the share of the budget that was spent after the last step.
     """
@@ -179,7 +179,7 @@ class Progress:
     phase: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; floats are written so that they come back as they were."""
+        """Plain values; floats are written so that reading restores them exactly."""
         cursors = {name: list(cursor) for name, cursor in self.cursors.items()}
         return {"spent": asdict(self.spent), "cursors": cursors, "share": self.share, "phase": self.phase}
 

@@ -1,6 +1,6 @@
-"""Which checkpoint a run is for: the best by a metric on a dev set, measured at every evaluation. No torch.
+"""Choose the best checkpoint of a run by a metric on a dev set, measured at every evaluation. No torch.
 
-How it stands belongs to the state of a run: one that resumes keeps the same checkpoint and ends at the same evaluation.
+The standing is part of a run's state: a resumed run keeps the same checkpoint and ends at the same evaluation.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Standing:
         return None if saved is None else cls(**{**saved, "last": cls.from_json(saved.get("last"))})
 
     def given(self, *, best: bool) -> Standing:
-        """The evaluation of the checkpoint that the run gives: of its `best`, else of its last."""
+        """The evaluation of the run's resulting checkpoint: its `best`, else its last."""
         return self if best or self.last is None else self.last
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How a run is measured and chosen from.
+    """How a run is measured and its checkpoint chosen.
 
-    `measure()` gives the metrics of the parameters as they are; it is called on every rank. `metric` is the one that decides,
-    `more` whether more of it is better. `best`: the run gives its best checkpoint, else its last. `patience`: after so many
-    evaluations that are no better it ends; 0: never.
+    `measure()` gives the metrics of the parameters as they are; it is called on every rank. `metric` is the deciding one,
+    `more` whether larger values are better. `best`: the result is the best checkpoint, else the last. `patience`: the run ends
+    after this many evaluations without improvement; 0: never.
     """
 
     measure: Callable[[], Metrics]
@@ -57,7 +57,7 @@ class Selection:
     patience: int = 0
 
     def after(self, standing: Standing | None, step: int, metrics: Metrics) -> Standing:
-        """How the run stands after another evaluation; the first of equals is the best."""
+        """The standing after another evaluation; the first of equals is the best."""
         number = 1 if standing is None else standing.evaluations + 1
         made = Standing(number, step, dict(metrics), number, -self.loss(metrics))
         if standing is None or self.loss(metrics) < self.loss(standing.metrics):
@@ -74,5 +74,5 @@ class Selection:
         return standing is not None and 0 < self.patience <= standing.evaluations - standing.evaluation
 
     def gives(self, standing: Standing | None, step: int) -> bool:
-        """Whether the checkpoint of this step is the one that the run gives so far."""
+        """Whether the checkpoint of this step is the run's result so far."""
         return not self.best or standing is None or standing.step == step

@@ -1,4 +1,4 @@
-"""What surrounds the loop: the parts of a running run, set up once, and what is due beside the updates."""
+"""The session of a run: its parts, set up once, and what is due between updates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LOG_SHARE, _CHECKPOINT_SHARE = 1 / 500, 1 / 10
 
 @dataclass(frozen=True)
 class Piece:
-    """A micro-batch of an entry, and where its rows stand in the step."""
+    """A micro-batch of an entry and the position of its rows in the step."""
 
     entry: str
     micro: MicroBatch
@@ -51,7 +51,7 @@ class Piece:
 
 
 class Session:
-    """A run under way on this rank: the wrapped module, the optimiser, progress, log and checkpoints."""
+    """A run in progress on this rank: the wrapped module, the optimiser, progress, log and checkpoints."""
 
     def __init__(self, run: Run, ranks: Ranks) -> None:
         self.run, self.ranks = run, ranks
@@ -131,7 +131,7 @@ class Session:
         observe_losses(self.run.rate, self.held_out_losses)
         self._stand(Standing.from_json(state.get("standing")))
         self.carries = Carries(self.checkpoints.load_carry(state["step"]))
-        if str(self.run.budget) != state["budget"]:  # --extend: the old shares mean nothing under the new budget
+        if str(self.run.budget) != state["budget"]:  # --extend: shares of the old budget are meaningless under the new one
             self.progress.share = self.share
             self.progress.phase = phase_at(self.run.phases, self.share)
 
@@ -147,7 +147,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the budget is spent, or the metric has not improved for as long as `patience` says."""
+        """Whether the budget is spent, or the metric has not improved for `patience` evaluations."""
         return self.share >= 1 or (self.run.selection is not None and self.run.selection.ends(self.standing))
 
     def _stand(self, standing: Standing | None) -> None:
@@ -197,7 +197,7 @@ class Session:
         return list(self.model.entries) if self.run.mixing == "all" else [self.deck.entry(self.step)]
 
     def name(self, entry: str, objective: str) -> str:
-        """An objective's name in the log: its own where the run has one entry, else `entry/objective`."""
+        """An objective's name in the log: its own if the run has one entry, else `entry/objective`."""
         return objective if len(self.model.entries) == 1 else f"{entry}/{objective}"
 
     def names(self, entry: str) -> list[str]:
@@ -220,7 +220,7 @@ class Session:
     def advance(
         self, cursors: Mapping[str, Cursor], *, tokens: float, examples: float, flops: float
     ) -> tuple[float, float]:
-        """Count the step that is done; returns the shares spent after the step before it and now: they say what is due."""
+        """Count the step that is done; returns the shares spent before and after it, which decide what is due."""
         spent, total = self.progress.spent, sum(self._odds.values())
         self._epochs_before = spent.epochs
         for entry, after in cursors.items():
@@ -261,7 +261,7 @@ class Session:
         return part > 0 and math.floor(share / part) > math.floor(before / part)
 
     def attend(self, before: float, share: float, settle: Callable[[], None] = lambda: None) -> None:
-        """Do what is due after a step. `settle` brings the parameters up to date first, where they are not always."""
+        """Do what is due after a step. `settle` first brings the parameters up to date if an engine holds newer ones."""
         if self.due_log(before, share):
             self.write_log()
         evaluating, saving = self.due_evaluation(before, share), self.due_checkpoint(before, share)
@@ -281,7 +281,7 @@ class Session:
         peak = self.learning_rate < self.run.rate(min(share + 0.02, 1.0), self.run.training.nominal_steps)
         text = not_learning(
             self.baselines, self.measured, share=share, updates=self.step, warmed_up=not peak,
-            labels=self.baselines.keys() - self.run.baselines.keys(),  # whose answers the step makes: which tokens were replaced
+            labels=self.baselines.keys() - self.run.baselines.keys(),  # whose targets the step makes: which tokens were replaced
         )
         if text is not None:
             self.say(text)
@@ -323,7 +323,7 @@ class Session:
         self.meter.clear()  # the time of an evaluation is not training time
 
     def _measure_dev(self) -> float | None:
-        """Measure a run that chooses among its checkpoints: a `dev` event, and what less of is better."""
+        """Measure a run that chooses among its checkpoints: a `dev` event, and the metric as a loss."""
         selection = self.run.selection
         if selection is None:
             return None
@@ -384,7 +384,7 @@ class Session:
                     self._state(), parameters=without(parameters, self.run.borrowed), optimizer=optimizer, carry=carry,
                     export=lambda folder: self.run.export(folder, everything, self.step),
                 )
-            except Exception as error:  # told to the other ranks, then raised
+            except Exception as error:  # reported to the other ranks, then raised
                 failure = error
         failed = self.ranks.add([float(failure is not None)])[0]
         if failure is not None:
@@ -412,14 +412,14 @@ class Session:
                 "flops": spent.flops, "examples": spent.examples}
 
     def _guard(self, write: Any) -> None:
-        """Write, telling a full disk in the same words as a checkpoint does."""
+        """Write; a full disk is reported as for a checkpoint."""
         try:
             write()
         except OSError as error:
             raise RunError(f"{self.run.folder}: cannot be written: {error.strerror or error}.") from error
 
     def stop(self, reason: str) -> None:
-        """Write the last event and say how it ended."""
+        """Write the last event and print how the run ended."""
         if self.log is not None:
             self.log.write("stop", self.step, reason=reason, finished=not self.stopping, **self._spent())
         loss = "" if self.held_out is None or self.stopping else f", held-out loss {self.held_out:.4f}"
@@ -428,7 +428,7 @@ class Session:
         self.say(f"{self.run.folder}: {reason} at step {self.step:,}{loss}; checkpoint written.{worth}")
 
     def close(self) -> None:
-        """Close the log and leave the progress line standing."""
+        """Close the log and keep the progress line."""
         self.line.close()
         if self.log is not None:
             self.log.close()

@@ -1,4 +1,4 @@
-"""Tensors that may be spread over ranks."""
+"""Tensors that may be sharded over ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def whole(tensor: Any) -> Tensor:
 
 
 def spread(change: Tensor, parameter: Tensor) -> Tensor:
-    """The part of a whole tensor that belongs to this rank's part of a parameter; all of it where that is not sharded."""
+    """The part of a whole tensor that belongs to this rank's part of a parameter; all of it if the parameter is not sharded."""
     if not is_sharded(parameter):
         return change
     from torch.distributed.tensor import distribute_tensor

@@ -1,4 +1,4 @@
-"""Training state as plain tensors by name: gathered from however many ranks, and put back on however many."""
+"""Training state as plain tensors by name: gathered from any number of ranks and restored on any number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def without(state: Mapping[str, Tensor], parts: frozenset[str]) -> dict[str, Ten
 def load_parameters(
     module: nn.Module, state: Mapping[str, Tensor], *, where: str, borrowed: frozenset[str] = frozenset()
 ) -> None:
-    """Put a gathered state back, which holds nothing of the parts that are `borrowed`.
+    """Restore a gathered state, which does not hold the parts that are `borrowed`.
 
     Raises:
         CheckpointError: names or shapes differ from the module's.
@@ -58,7 +58,7 @@ def gather_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module) -> dic
 def load_optimizer(
     optimizer: torch.optim.Optimizer, module: nn.Module, state: Mapping[str, Tensor], *, where: str
 ) -> None:
-    """Put a gathered optimiser state back, sharded as the parameters are."""
+    """Restore a gathered optimiser state, sharded as the parameters are."""
     parameters = dict(module.named_parameters())
     made: dict[str, dict[str, Any]] = {}
     for full, value in state.items():

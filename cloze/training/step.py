@@ -24,8 +24,8 @@ from cloze.training.carry import Carry
 class Weighted:
     """An objective in a pass: `name` in the log, `objective` the key of its head in `Step.objectives`.
 
-    `weight` is a number or a function of the share spent; 0 asks for scores and no loss. `read` binds reading names to
-    states: `hidden` of this pass, `teacher.hidden` of an earlier one; a name not bound is this pass's state of that name.
+    `weight` is a number or a function of the share spent; with 0 there are scores but no loss. `read` binds reading names
+    to states: `hidden` of this pass, `teacher.hidden` of an earlier one; an unbound name is the state of that name of this pass.
     """
 
     name: str
@@ -51,8 +51,8 @@ class Pass:
     """One run of a network inside a step.
 
     `take` maps a field of this pass to `pass.state` or `view.field`, or a rewriter's name to a `Rewrite`. `order` is the
-    constant order where the batch has no `order` field. `grad` false: no gradient, and network, heads and rewriters in eval mode
-    (a teacher). A pass of which no state is read, because its objectives read those of earlier passes, does not run its network.
+    constant order if the batch has no `order` field. `grad` false: no gradient, and network, heads and rewriters in eval mode
+    (a teacher). A pass does not run its network if nobody reads its states, because its objectives read those of earlier passes.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Pass:
 
 
 class _Wired(NamedTuple):
-    """A pass with its names resolved: the states to ask for, the heads whose scores others read."""
+    """A pass with its names resolved: the states that are wanted, the heads whose scores others read."""
 
     turn: Pass
     want: frozenset[str]
@@ -99,7 +99,7 @@ class Step(nn.Module):
 
     @property
     def carries(self) -> bool:
-        """Whether some network has a memory that the loop must hand back."""
+        """Whether some network has a memory that the loop must give back in the next step."""
         return any(getattr(network, "carries", False) for network in self.networks.values())
 
     def comparing(self, entry: str) -> list[Any]:
@@ -110,11 +110,11 @@ class Step(nn.Module):
 
     @property
     def whole(self) -> list[str]:
-        """The objectives that compare the rows of a step with each other, so that no row may be asked apart."""
+        """The objectives that compare the rows of a step with each other, so that rows cannot be processed independently."""
         return [name for name, objective in self.objectives.items() if objective.scope == "batch"]
 
     def forward(self, entry: str, batch: Batch, carry: Carry | None = None) -> dict[str, Loss]:
-        """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is read, and then replaced."""
+        """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is read and replaced."""
         losses: dict[str, Loss] = {}
         self._walk(self._wired[entry], batch, losses, carry)
         return losses
@@ -131,7 +131,7 @@ class Step(nn.Module):
         return {name: states[name] for name in want}
 
     def count(self, entry: str, batch: Batch) -> dict[str, float]:
-        """The sum of answer weights of every objective of an entry; the batch is still on the CPU."""
+        """The sum of target weights of every objective of an entry; the batch is still on the CPU."""
         counts: dict[str, float] = {}
         for turn in self.entries[entry]:
             seen = batch.view(turn.view)
@@ -161,8 +161,8 @@ class Step(nn.Module):
         return total
 
     def flops_per_token(self, entry: str, length: int) -> float:
-        """The same for one token of rows of `length`, about, before there is a batch: of the networks alone, each of which reads
-        as many tokens."""
+        """About the same for one token of rows of `length`, before there is a batch: only of the networks, all of which read the
+        same number of tokens."""
         tokens = torch.arange(length)[None]
         positions = torch.arange(0, length, 7)  # a token in seven, where it matters how many are read
         return sum(
@@ -181,7 +181,7 @@ class Step(nn.Module):
         return Batch({**seen, **{name: view[plain] for name, (view, plain) in views.items() if plain in view}}, checked=True)
 
     def _freeze(self) -> None:
-        """What only passes without gradient run needs none: several processes would wait for it."""
+        """Turn off gradients of parts that only passes without gradient run: several processes would wait for them."""
         runs = [entered for wired in self._wired.values() for entered in wired if entered.turn.grad]
         read = {id(self._network(run.turn)) for run in runs if self._reads_own(run)}
         unread = {id(self._network(run.turn)) for run in runs} - read
@@ -192,7 +192,7 @@ class Step(nn.Module):
                 parameter.requires_grad_(False)
 
     def _parts(self, turn: Pass) -> list[nn.Module]:
-        """What a pass runs: its network, its heads and its rewriters."""
+        """The parts of a pass: its network, its heads and its rewriters."""
         rewriters = [self._rewriter(take) for take in turn.take.values() if isinstance(take, Rewrite)]
         return [self._network(turn), *map(self._objective, turn.objectives), *rewriters]
 
@@ -200,7 +200,7 @@ class Step(nn.Module):
         """Whether a pass runs its network: some state of it is read."""
         return bool(entered.want & self._network(entered.turn).gives.keys())
 
-    # torch types a module's attributes as tensors or modules; these parts follow protocols of their own.
+    # torch types a module's attributes as tensors or modules; these parts implement protocols.
 
     def _network(self, turn: Pass) -> Any:
         return self.networks[turn.network]
@@ -214,7 +214,7 @@ class Step(nn.Module):
     def _walk(
         self, wired: Sequence[_Wired], batch: Batch, losses: dict[str, Loss] | None, carry: Carry | None
     ) -> dict[str, Tensor]:
-        """Run the passes in order; returns their states and scores. Fills `losses`, or makes none where it is None."""
+        """Run the passes in order; returns their states and scores. Fills `losses` unless it is None."""
         states: dict[str, Tensor] = {}
         for entered in wired:
             turn = entered.turn
@@ -232,7 +232,7 @@ class Step(nn.Module):
         turn, network = entered.turn, self._network(entered.turn)
         given = routed(network, fields, turn.order)
         carrying = carry is not None and getattr(network, "carries", False) and "restarts" in given
-        if carry is not None and carrying:  # rows that do not say where a stream begins have nothing to remember
+        if carry is not None and carrying:  # rows without `restarts` have no memory
             given["carry"] = carry.passes.get(turn.name)
             want |= {"carry"}
         if entered.asks:
@@ -251,7 +251,7 @@ class Step(nn.Module):
             if not (scored or lost):
                 continue
             readings = _readings(entered.turn, objective.reads, weighted.read, states)
-            if not scored and losses is not None:  # nobody reads the scores, which then need not exist all at once
+            if not scored and losses is not None:  # nobody reads the scores, so they need not exist all at once
                 losses[weighted.name] = objective(readings, fields)
                 continue
             scores = objective.scores(readings, fields)
@@ -283,7 +283,7 @@ class Step(nn.Module):
         """The flat positions that the objectives read, where they are few enough for it to pay."""
         state = _positions_state(self._network(turn))
         names = {name for w in turn.objectives if self._reads(w, state) for name in self._objective(w).at}
-        if not any(self._reads(w, state) for w in turn.objectives):  # the last layer is read at summaries alone
+        if not any(self._reads(w, state) for w in turn.objectives):  # the last layer is read only at summaries
             read = sequence(fields)
             return None if read is None else torch.zeros(0, dtype=torch.long, device=fields[read].device)
         if not names or any(name not in fields for name in names):
@@ -346,7 +346,7 @@ class Step(nn.Module):
 
 
 def _positions_state(network: Any) -> str:
-    """The state that a network makes at the given positions alone; `hidden` unless it says otherwise."""
+    """The state that a network computes only at the given positions; `hidden` unless it says otherwise."""
     return str(getattr(network, "positions_state", "hidden"))
 
 
@@ -372,9 +372,9 @@ def _frozen(parts: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def tie(networks: Mapping[str, nn.Module], groups: Sequence[Sequence[str]]) -> None:
-    """Make modules or parameters one: `[["generator.embeddings", "discriminator.embeddings"]]`. The first one stays.
+    """Share modules or parameters: `[["generator.embeddings", "discriminator.embeddings"]]`. The first one is kept.
 
-    To be called before heads are built, so that a head tied to a table holds the table that stays.
+    Call it before heads are built, so that a head tied to a table holds the table that is kept.
 
     Raises:
         RecipeError: a path that does not exist, or shapes that differ.
