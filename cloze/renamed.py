@@ -99,16 +99,38 @@ RENAMED: Mapping[str, Mapping[str, Now]] = {
 }
 
 
+#: By objective, the same.
+OBJECTIVES: Mapping[str, Mapping[str, Now]] = {
+    "token_prediction": {
+        "deviation": Now("init_std", "init_std: …"),
+        "sampled": Now("sampled_prediction.samples", "sampled_prediction: {samples: …}"),
+        "most": Now("sampled_prediction.frequent", "sampled_prediction: {frequent: …}"),
+    },
+}
+
+
 def advice(kind: str, part: str, key: str) -> str | None:
     """What a recipe writes in place of an argument of a part of `kind` that has a new name; None if it never had this one.
 
     >>> advice("network", "transformer", "norm_epsilon")
     'It has a new name: write norm: {post: {epsilon: …}}.'
     """
-    now = RENAMED.get(part, {}).get(key) if kind == "network" else None
+    now = {"network": RENAMED, "objective": OBJECTIVES}.get(kind, {}).get(part, {}).get(key)
     if now is None:
         return None
     return f"It has a new name: write {now.write}." if now.path else f"It is gone: write {now.write}."
+
+
+def current_head(part: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The objective of a head and its arguments as a checkpoint of an earlier version holds them, by their new names."""
+    if part != "token_prediction":
+        return part, dict(arguments)
+    new = {"init_std" if name == "deviation" else name: value for name, value in arguments.items()}
+    samples, frequent = new.pop("sampled", None), new.pop("most", None)
+    if samples is None and frequent is None:
+        return part, new
+    shared = {name: new[name] for name in ("transform", "norm_epsilon", "tie", "bias", "set") if name in new}
+    return "sampled_prediction", {**shared, "samples": samples, "frequent": frequent}
 
 
 def is_old(part: str, arguments: Mapping[str, Any]) -> bool:

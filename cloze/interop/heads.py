@@ -16,6 +16,7 @@ from cloze.interop.export import DESCRIPTION, OWN_HEADS
 from cloze.interop.files import WEIGHTS, read_tensors
 from cloze.interop.mapping import Facts, to_ours
 from cloze.interop.model import Head
+from cloze.renamed import current_head
 
 
 def read_heads(
@@ -160,25 +161,13 @@ def own_names(
     for name, entry in own["heads"].items():
         if entry["role"] in heads:
             table, found = heads[entry["role"]]
-            result[name] = Head(*_current(entry["part"], entry["arguments"]), found.state, entry.get("read") or table.read)
+            result[name] = Head(*current_head(entry["part"], entry["arguments"]), found.state, entry.get("read") or table.read)
         elif entry["role"] is None:
             state = {key.removeprefix(name + "/"): t for key, t in stored.items() if key.startswith(name + "/")}
-            result[name] = Head(*_current(entry["part"], entry["arguments"]), state, entry.get("read", {}))
+            result[name] = Head(*current_head(entry["part"], entry["arguments"]), state, entry.get("read", {}))
         else:
             raise CheckpointError(
                 f"{folder / WEIGHTS}: the head {name!r} is missing, which {DESCRIPTION} promises.\n"
                 "  The copy is incomplete: copy the whole folder again."
             )
     return result
-
-
-def _current(part: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A head that an earlier version described, by the current names of its part and arguments."""
-    named = {"init_std" if name == "deviation" else name: value for name, value in arguments.items()}
-    if part != "token_prediction":
-        return part, dict(arguments)
-    samples, frequent = named.pop("sampled", None), named.pop("most", None)
-    if samples is None and frequent is None:
-        return part, named
-    shared = {name: named[name] for name in ("transform", "norm_epsilon", "tie", "bias", "set") if name in named}
-    return "sampled_prediction", {**shared, "samples": samples, "frequent": frequent}

@@ -13,6 +13,8 @@ UNREAD = [  # (replacement, what the message says): found while reading
     (("rate: 0.15", "ratio: 0.15"),
      'mine.yaml:7: exercise[1].mask.ratio: unknown argument "ratio".\n  mask accepts: unit, rate, of, most,'),
     (("rate: 0.15", "rat: 0.15"), "Did you mean 'rate'?"),
+    (("gelu, tie: true", "gelu, most: 9"), "It has a new name: write sampled_prediction: {frequent: …}."),
+    (("batch: 32", "divide: answers"), "expected one of targets, rows, nothing"),
     (("rate: 0.15", 'rate: "0.15"'), 'mine.yaml:7: exercise[1].mask.rate: got "0.15", expected a number from 0 to 1.'),
     (("rate: 0.15", "rate: true"), "exercise[1].mask.rate: got true, expected a number from 0 to 1."),
     (("rate: 0.15", "most: 1.5"), "exercise[1].mask.most: got 1.5, expected a whole number of 1 or more or null."),
