@@ -3,9 +3,9 @@
     python benchmarks/fast.py [--recipes bert gpt2 t5-small] [--threads 1 2] [--rounds 15] [--only softmax] [--clock cpu]
 
 A process trains a recipe (size `mini`, rows of 128 tokens) on one batch, again and again. Every round takes a step with all fast
-functions and one without each of them, in random order. A function saves (time without it - time with all) / time with all. Printed
-are, in per cent, the median over rounds with its quartiles, and `best`, which compares the fastest step of each kind. The row `noise`
-compares two steps with all functions: smaller figures mean nothing. A dash: the recipe does not use the function.
+functions and one without each of them, in random order. A function saves (time without it - time with all) / time with all. The
+output gives, in per cent, the median over rounds with its quartiles, and `best`, which compares the fastest step of each kind.
+The row `noise` compares two steps with all functions: smaller figures mean nothing. A dash: the recipe does not use the function.
 `--clock cpu` measures processor time instead of wall time, for a machine that does other work. With several threads it means
 little, because they spin while they wait. Without `--corpus TEXT` the text is Python's documentation.
 """
