@@ -1,4 +1,4 @@
-"""Running text made of pairs of translations: every second sentence is said in the other language."""
+"""Running text from pairs of translations: every second sentence is in the other language."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cloze.corpus.store import Store
 from cloze.errors import RecipeError
 from cloze.rows import Rows
 
-#: What the source gives when it alternates; `inputs/language` tells the language of each token.
+#: The fields of the source when it alternates; `inputs/language` is the language of each token.
 ALTERNATING = frozenset({"tokens", "length", "document", "sentence", "word_start", "inputs/language"})
 
 
 class Alternates(Protocol):
-    """What `BoundAlternating` asks of a source: `Pairs`."""
+    """What `BoundAlternating` needs from its source, `Pairs`."""
 
     gives: frozenset[str]
     swap: bool
@@ -30,7 +30,7 @@ class Alternates(Protocol):
 
 
 class _Shown(NamedTuple):
-    """The sentences that an epoch shows, in order; S of each."""
+    """The sentences that an epoch shows, in order; S per array."""
 
     start: Int64     # first token in the store
     ends: Int64      # one past the last token, counted over the shown sentences
@@ -42,9 +42,9 @@ class BoundAlternating:
     """Pairs of one store as documents whose even sentences are replaced by their translations (cross-lingual masked
     language modelling of Unicoder, Huang et al., 2019), cut into rows of the room.
 
-    A document is a run of pairs of the same two languages that follow each other in the store; parallel text has no other
-    borders, and held-out pairs are left out of it. With `swap` the side that begins is redrawn for every run and epoch.
-    A row gives the language of each token as `inputs/language`.
+    A document is a run of consecutive pairs in the same two languages, without held-out pairs; parallel text has no other
+    document boundaries. With `swap` the first side is redrawn for every run and epoch. A row gives the language of each token
+    as `inputs/language`.
     """
 
     def __init__(self, source: Alternates, store: Store, documents: Int64, *, seed: int, entry: str) -> None:
@@ -66,7 +66,7 @@ class BoundAlternating:
     def plan(self, epoch: int, room: int) -> Plan:
         """The rows of one epoch when `room` tokens may come in; a pure function of seed, entry, epoch and room.
 
-        Where rows start and stop is counted over the tokens that the epoch shows.
+        Starts and stops of rows count the tokens that the epoch shows.
         """
         if room < 2:
             raise RecipeError(f"pairs: {room} tokens of room per row; expected 2 or more (is `length` too small?).")
@@ -127,7 +127,7 @@ class BoundAlternating:
         return remember(self._epochs, epoch, lambda: self._choose(epoch))
 
     def _choose(self, epoch: int) -> _Shown:
-        """Of each pair one sentence: in turn the first and the second, from the side that its run begins with."""
+        """One sentence of each pair: the first and the second alternate, starting with the first side of the run."""
         sides = self._sides
         new_run = np.append(True, (sides[1:] != sides[:-1]).any(axis=1))[: len(sides)]
         opens, run = np.flatnonzero(new_run), np.cumsum(new_run) - 1
@@ -138,7 +138,7 @@ class BoundAlternating:
         return _Shown(start, ends, sides[np.arange(len(sides)), side], opens)
 
     def _first(self, runs: int, epoch: int) -> Int64:
-        """The side that each run begins with."""
+        """The first side of each run."""
         if not self.source.swap:
             return np.zeros(runs, dtype=np.int64)
         keys = rng.row_keys(self.seed, self.entry, 0 if self.source.static else epoch, "alternate", items=np.arange(runs))

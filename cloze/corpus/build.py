@@ -1,4 +1,4 @@
-"""Building a store from text: blocks read here, encoded by workers, written here, in order and in constant memory."""
+"""Builds a store from text: reads blocks, has workers encode them, and writes them in order and in constant memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cloze.text.training import Streaming, TextSpec, spec_of, trainer_of
 Say = Callable[[str], None]
 Progress = Callable[[int, "int | None"], None]
 
-_SMALL = 6_000_000      # bytes below which starting processes costs more than it brings
+_SMALL = 6_000_000      # bytes below which starting processes costs more than it saves
 _DICTIONARY_MB = 160    # for the chunk dictionaries of all workers together
 
 
@@ -39,7 +39,7 @@ def build_store(
     languages: bool = False, annotations: Annotations | None = None, workers: int | None = None,
     report: Say = lambda line: None, progress: Progress = lambda done, total: None,
 ) -> Store:
-    """Encode a corpus into a store at `out`, which appears only when it is whole.
+    """Encode a corpus into a store at `out`, which appears only when complete.
 
     `format`: "auto", one of `readers.formats.FORMATS` ("csv:review" names the column with the text), or "pairs" for parallel
     text (see `readers.pairs`). `languages`: the paths are a folder per language, or one folder of these; every document keeps
@@ -130,7 +130,7 @@ def train_tokenizer_from(
 def _counting(
     spec: TextSpec, blocks: Iterable[Block], total: int | None, workers: int | None, size: int | None, report: Say
 ) -> Tokenizer:
-    """A tokenizer that reads the whole corpus. Counting is quick; a segmenter is not, and has processes of its own."""
+    """A tokenizer that reads the whole corpus. Counting is fast; a segmenter is not, and runs in processes of its own."""
     if spec.words is None:
         parsed = (parse_block(block, spaces=False, cut=False) for block in blocks)
         texts = (text for found in parsed for document in found.documents for text in document)
@@ -160,7 +160,7 @@ def _corpus(
 
 
 def corpus_files(paths: Sequence[str | Path], format: str = "auto", languages: bool = False) -> list[str]:
-    """The files that `build_store` reads for these arguments, in its order; "-" and "python-docs" as they are.
+    """The files that `build_store` reads for these arguments, in its order; "-" and "python-docs" unchanged.
 
     Raises `CorpusError` where something is missing or badly paired. Nothing is read but the first line of parallel tables.
     """
@@ -205,7 +205,7 @@ def _write(
     encoded: Iterable[tuple[Block, Encoded]], writer: StoreWriter, account: Report, progress: Callable[[], None]
 ) -> None:
     file = Faults("")
-    is_open = False   # the last document may go on
+    is_open = False   # the last document may continue
     written = False   # ... and some of it has been written
     for block, found in encoded:
         account.odd.add(found.odd)
@@ -233,7 +233,7 @@ def _write(
 
 
 def _note_empty(found: Encoded, kept: Any, goes_on: bool, block: Block, account: Report) -> None:
-    """Note documents that are empty for certain: those cut by a block border are not judged."""
+    """Note documents that are certainly empty; those that cross a block border are not judged."""
     certain = ~kept
     if goes_on:
         certain[0] = False
@@ -259,7 +259,7 @@ def _counted(blocks: Iterable[Block], account: Report) -> Iterator[Block]:
 
 
 def _spread(blocks: Iterator[Block], share: float) -> Iterator[Block]:
-    """Every block whose number lifts the running share over the next whole number."""
+    """Every block whose number raises the running share past the next whole number."""
     for number, block in enumerate(blocks):
         if int((number + 1) * share) > int(number * share) or number == 0:
             yield block

@@ -36,7 +36,7 @@ _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 
 
 class Cells:
-    """The cells of a folder, memory-mapped; N of each array."""
+    """The memory-mapped cells of a folder; N per array."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         self.folder, self.header = folder, header
@@ -52,7 +52,7 @@ class Cells:
     def open(cls, folder: Path) -> Cells | None:
         """The cells of a folder; None if there are none, or not all of them.
 
-        Raises `CorpusError` where a value is out of range: compiled code uses them as addresses and looks at no bounds.
+        Raises `CorpusError` if a value is out of range: compiled code uses them as addresses without bounds checks.
         """
         try:
             header = json.loads((folder / HEADER).read_text(encoding="utf-8"))
@@ -121,10 +121,10 @@ class CellPlan:
     """One epoch: item k is a cell of the piece `order[p]`, where p is the last with `ends[p] <= k`."""
 
     epoch: int
-    order: Int64            # (P,) pieces as they come
+    order: Int64            # (P,) pieces in order
     ends: Int64             # (P + 1,) items before each of them, and all items at the end
     starts: Int64           # (P,) first cell of each
-    keys: NDArray[np.uint64]  # (P,) what the order inside each is drawn from
+    keys: NDArray[np.uint64]  # (P,) random key of the order within each
 
     @classmethod
     def of(cls, pieces: Int64, epoch: int, *address: int | str) -> CellPlan:
@@ -138,7 +138,7 @@ class CellPlan:
         return int(self.ends[-1])
 
     def lengths(self, items: Int64) -> NDArray[np.int32]:
-        """A cell has two words."""
+        """Two words per cell."""
         return np.full(len(items), 2, np.int32)
 
     def cells(self, items: Int64) -> Int64:
@@ -149,9 +149,9 @@ class CellPlan:
 
 
 def shuffled(index: Int64, size: Int64, key: NDArray[np.uint64]) -> Int64:
-    """Where each index goes in a random order of `size` that follows from `key`: one-to-one, and nothing is kept.
+    """The position of each index in a random permutation of `size` given by `key`, computed without storing it.
 
-    Two rounds of multiplication and xor-shift on the bits that the size needs, repeated while the result lies outside.
+    Two rounds of multiplication and xor-shift on as many bits as the size needs, repeated while the result is out of range.
     `cloze/engines/kernels/glove.py` computes the same one index at a time.
     """
     bits = _bits(size)
@@ -173,16 +173,16 @@ def shuffled(index: Int64, size: Int64, key: NDArray[np.uint64]) -> Int64:
 
 
 def _bits(size: Int64) -> NDArray[np.uint64]:
-    """How many bits the numbers below each size need, at least 1."""
+    """The number of bits of the numbers below each size, at least 1."""
     return np.maximum(np.ceil(np.log2(np.maximum(size, 2))), 1).astype(np.uint64)
 
 
 class CellWriter:
-    """Writes the cells of pairs of words into their tiles: first `tally` every block of pairs, then `place` every block again.
+    """Writes the cells of pairs of words into their tiles: call `tally` with every block of pairs, then `place` with every block.
 
-    A pair's key is its first id times the vocabulary, plus its second. `symmetric`: it stands for two cells, and a word beside
-    itself counts twice. Within a tile cells stay in the order of the pairs; let these ascend, so that the file does not depend
-    on how they were counted.
+    A pair's key is its first id times the vocabulary size, plus its second. `symmetric`: a pair stands for two cells, and a word
+    next to itself counts twice. Cells of a tile keep the order of the pairs; pass them in ascending order, so that the file does
+    not depend on how they were counted.
     """
 
     def __init__(self, folder: Path, vocab_size: int, *, symmetric: bool, compiled: bool) -> None:
@@ -255,7 +255,7 @@ class CellWriter:
         return found
 
     def _cells(self, keys: NDArray[np.uint64], sums: NDArray[np.float64]) -> tuple[Int64, Int64, NDArray[np.float64]]:
-        """Rows, columns and counts of the cells of pairs; both cells of a pair stand beside each other."""
+        """Rows, columns and counts of the cells of pairs; the two cells of a pair are adjacent."""
         size = np.uint64(self.vocab_size)
         first, second = (keys // size).astype(np.int64), (keys % size).astype(np.int64)
         if not self.symmetric:
@@ -270,7 +270,7 @@ class CellWriter:
 
 
 def _range(array: NDArray[Any]) -> tuple[Any, Any]:
-    """The smallest and the largest number of an array, in parts that stay in memory; NaN if it is among them; 0 of none."""
+    """The minimum and maximum of an array, read in parts that fit memory; NaN if it contains one, 0 if it is empty."""
     parts = [array[low : low + (1 << 22)] for low in range(0, len(array), 1 << 22)]
     found = [(part.min(), part.max()) for part in parts] or [(0, 0)]
     return np.min([low for low, _ in found]), np.max([high for _, high in found])

@@ -1,4 +1,4 @@
-"""Looking a corpus over without building anything: encoding, document borders, lengths, duplicates, scripts."""
+"""Checks a corpus without building anything: encoding, document boundaries, lengths, duplicates, scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cloze.corpus.report import Report
 from cloze.corpus.store import Store
 from cloze.text.roles import literals_in
 
-PLACES = 5  # shown per kind of odd thing
+PLACES = 5  # examples shown per kind of anomaly
 # First code point of each script's main blocks; "other" between them. Enough to see a mixture, not a script database.
 _SCRIPTS = (
     (0x00, "other"), (0x41, "Latin"), (0x5B, "other"), (0x61, "Latin"), (0x7B, "other"), (0xC0, "Latin"), (0x250, "other"),
@@ -78,7 +78,7 @@ class Findings:
 
 
 def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findings:
-    """Read a corpus once and say what is odd in it. Memory: a hash per document and a few counters.
+    """Read a corpus once and report anomalies. Memory: a hash per document and a few counters.
 
     Raises `CorpusError` for what cannot be read at all, as a build would.
     """
@@ -109,7 +109,7 @@ def check_corpus(paths: Sequence[str | Path], *, format: str = "auto") -> Findin
 
 
 def _documents(parts: Iterator[Document]) -> Iterator[Iterator[Document]]:
-    """The parts of every document. A very long one is never held as a whole."""
+    """The parts of every document. A very long one is never entirely in memory."""
     waiting = next(parts, None)
 
     def document() -> Iterator[Document]:
@@ -137,7 +137,7 @@ def as_json(found: Any) -> str:
 
 
 class Lengths:
-    """Counts of small integers, exact up to a limit: medians of any number of them in constant memory."""
+    """Counts of small integers, exact up to a limit, for medians in constant memory."""
 
     _LIMIT = 1 << 16
 
@@ -154,7 +154,7 @@ class Lengths:
         self.number += len(values)
 
     def summary(self, name: str) -> dict[str, float]:
-        """Median, mean and longest, called after what is counted."""
+        """Median, mean and maximum, named after what is counted."""
         middle = int(np.searchsorted(np.cumsum(self.counts), (self.number + 1) // 2)) if self.number else 0
         mean = self.total / max(self.number, 1)
         return {f"{name}_median": middle, f"{name}_mean": mean, f"{name}_longest": self.longest}
@@ -163,7 +163,7 @@ class Lengths:
 def _find_duplicate(digest: bytes, document: Document, seen: dict[int, str], findings: Findings) -> None:
     key = int.from_bytes(digest, "little")
     if key not in seen:
-        # Places only of the first documents: the rest must not cost a string each.
+        # Locations only of the first documents: the rest must not cost a string each.
         seen[key] = f"{document.file}:{document.line}" if len(seen) < 100_000 else ""
         return
     findings.duplicates += 1
@@ -172,7 +172,7 @@ def _find_duplicate(digest: bytes, document: Document, seen: dict[int, str], fin
 
 
 def scripts_of(text: str) -> NDArray[np.int64]:
-    """Characters of a text by script, in the order of the scripts' names."""
+    """Counts of the characters of a text by script, in the order of the scripts' names."""
     if text.isascii():
         data = np.frombuffer(text.encode(), dtype=np.uint8) | 0x20
         latin = int(((data >= 0x61) & (data <= 0x7A)).sum())

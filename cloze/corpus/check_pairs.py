@@ -1,4 +1,4 @@
-"""Looking parallel text over without building anything: alignment, lengths, repeats, sides that were never translated."""
+"""Checks parallel text without building anything: alignment, lengths, repeats, untranslated sides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloze.corpus.check import PLACES, Lengths, script_shares, scripts_of
 from cloze.corpus.readers.pairs import Parallel, find_pairs
 from cloze.errors import CorpusError
 
-_BEYOND = 3.0  # times the usual ratio of lengths at which a pair looks misaligned
+_BEYOND = 3.0  # factor over the usual ratio of lengths from which a pair looks misaligned
 _SHORT = 20    # characters below which a ratio says nothing
 _EXTREMES = 1000
 
@@ -74,7 +74,7 @@ class PairFindings:
 
 
 def check_pairs(paths: Sequence[str | Path]) -> PairFindings:
-    """Read parallel text once and say what is odd in it. Memory: a hash and a number per pair.
+    """Read parallel text once and report anomalies. Memory: a hash and a number per pair.
 
     Raises `CorpusError` with the line for whatever does not pair up, as a build would.
     """
@@ -98,7 +98,7 @@ def _read(
     one: Parallel, found: PairFindings, seen: set[bytes], lengths: dict[str, Lengths], scripts: dict[str, Any]
 ) -> None:
     ratios: list[float] = []
-    ends: list[tuple[float, str]] = []  # the most uneven pairs, to name their places once the usual ratio is known
+    ends: list[tuple[float, str]] = []  # the most uneven pairs, to give their locations once the usual ratio is known
     number = 0
     for line, *sides in one.lines():
         number += 1

@@ -1,4 +1,4 @@
-"""The source of co-occurrences: how often words stand near each other, counted once and read cell by cell."""
+"""The source of co-occurrences: how often words occur near each other, counted once and read cell by cell."""
 
 from __future__ import annotations
 
@@ -36,20 +36,19 @@ _BLOCK = 1 << 18  # pairs turned into cells at a time
 
 @register("source", "cooccurrences")
 class Cooccurrences(Source):
-    """The cells above zero of a word-by-word matrix of co-occurrences, one a row (GloVe's `cooccur.c`; PPMI's counts).
+    """The non-zero cells of a word-by-word co-occurrence matrix, one per row (GloVe's `cooccur.c`; PPMI's counts).
 
     Words at most `radius` apart count 1/d at distance d (`inverse_distance`, GloVe), 1 (`flat`) or (radius + 1 - d) / radius
-    (`linear`, what shrinking windows count on average). `symmetric`: for both words, so that a word beside itself counts
-    twice; otherwise the second of a pair has the first as its context and not the reverse. Documents or sentences (`unit`)
-    are borders. Roles, [UNK] among them, are taken out first and leave no gap.
+    (`linear`, what shrinking windows count on average). `symmetric`: a pair counts for both words, so a word next to
+    itself counts twice; otherwise only the first word of a pair is a context of the second. Windows end at documents or
+    sentences (`unit`). Special tokens, including [UNK], are removed first and leave no gap.
 
-    `memory`: megabytes that counting may take, whatever the threads: its tables, their sorting and the text at hand; what does
-    not fit is spilled to disk and merged. Not in it are the program itself (some 300 MB), and the pages of the mapped store and
-    cells, which the system takes back at need. The cells are kept in the store's folder, under `cooccurrences/`, 12 bytes each,
-    and counted once. They come by tiles of 1024 x 1024 words, in pieces of 16,384 cells, both in an order drawn anew for each
-    epoch.
+    `memory`: megabytes that counting may use in all threads together, for tables, sorting and the current text; the rest is
+    spilled to disk and merged. It excludes the program itself (some 300 MB) and pages of the mapped store and cells, which the
+    system can reclaim. The cells are counted once and saved in the store's folder, under `cooccurrences/`, 12 bytes each. An
+    epoch reads tiles of 1024 x 1024 words, in pieces of 16,384 cells, both in a new random order.
 
-    Held-out cells are those of held-out documents, times the ratio of the two parts' words: they compare with training's.
+    Held-out cells are those of held-out documents, scaled by the ratio of words in both parts, so that losses are comparable.
     Differs: without `held_out` (as published) all documents are counted.
     """
 
@@ -72,7 +71,7 @@ class Cooccurrences(Source):
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """What a pair at distance 1, 2, … counts, (radius,)."""
+        """The weight of a pair at distance 1, 2, …, (radius,)."""
         distance = np.arange(1, self.radius + 1, dtype=np.float64)
         if self.weight == "flat":
             return np.ones(self.radius)
@@ -84,13 +83,13 @@ class Cooccurrences(Source):
     ) -> BoundCooccurrences:
         """This source over one store; nothing is counted yet.
 
-        Raises `CorpusError` if no two words of the training part stand beside each other.
+        Raises `CorpusError` if no two words of the training part are neighbours.
         """
         return BoundCooccurrences(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
 
 
 class BoundCooccurrences:
-    """A source over one store, seed and entry. `cells` are counted, or opened, when they are first asked for."""
+    """A source over one store, seed and entry. `cells` are counted, or opened, on first use."""
 
     def __init__(
         self, source: Cooccurrences, store: Store, *, seed: int, entry: str, held_out: float, part: Literal["train", "held_out"]
@@ -110,12 +109,12 @@ class BoundCooccurrences:
 
     @property
     def tokens(self) -> int:
-        """Words of this part of the corpus, roles left out."""
+        """Words of this part of the corpus, without special tokens."""
         return self.cells.tokens
 
     @cached_property
     def cells(self) -> Cells:
-        """The counted cells, from the store's folder if they have been counted before."""
+        """The counted cells, loaded from the store's folder if they were counted before."""
         folder = self._folder()
         found = Cells.open(folder) or self._count(folder)
         if self.part == "train" and not len(found):
@@ -145,7 +144,7 @@ class BoundCooccurrences:
         return {name: value for name, value in self.__dict__.items() if name != "cells"}
 
     def _counted(self) -> dict[str, Any]:
-        """What the cells depend on."""
+        """Everything that the cells depend on."""
         source = self.source
         tokens = {name: self.store.header["files"][name]["sha256"] for name in ("tokens.bin", "sentences.bin", "documents.bin")}
         return {
@@ -171,7 +170,7 @@ class BoundCooccurrences:
             shutil.rmtree(folder, ignore_errors=True)
             stage.rename(folder)
         except OSError as error:
-            found = Cells.open(folder)  # another process may have been faster
+            found = Cells.open(folder)  # another process may have finished first
             if found is not None:
                 return found
             raise CorpusError(
@@ -186,7 +185,7 @@ class BoundCooccurrences:
 
 
 def _own_folder() -> Path:
-    """This user's folder for temporary files. Raises `CorpusError` where others could have put files there."""
+    """This user's folder for temporary files. Raises `CorpusError` if others could have put files there."""
     folder = Path(tempfile.gettempdir()) / f"cloze-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
@@ -205,7 +204,7 @@ def count_cells(
 ) -> Cells:
     """Count the co-occurrences of these documents into `folder`, with `threads` threads where numba is installed.
 
-    The cells do not depend on threads, memory or the path taken, but for the rounding of sums in double precision.
+    The cells do not depend on threads, memory or method, except for rounding of sums in double precision.
     """
     memory = source.memory << 20
     compiled = has_numba() if compiled is None else compiled

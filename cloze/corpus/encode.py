@@ -1,4 +1,4 @@
-"""Encoding one block: what a worker does. Bytes in, ids with their bounds out."""
+"""Encoding one block, the task of a worker: bytes in, ids with their boundaries out."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Encoded:
 
 
 class BlockEncoder:
-    """A tokenizer with its dictionary of chunks, kept from block to block.
+    """A tokenizer with a dictionary of chunks that persists from block to block.
 
-    With annotations every line goes to the tokenizer itself, which says where each token stands in it: finding words costs
-    more than the dictionary would save. `compiled`: the text is large enough to pay for loading compiled code.
+    With annotations every line goes to the tokenizer itself, which gives the offsets of each token: finding words costs more than
+    the dictionary would save. `compiled`: the text is large enough to justify loading compiled code.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class BlockEncoder:
         self.annotations = (annotations.to_find(tokenizer) if annotations else None) or None
         self.encoder = encoder_for(tokenizer, memory_mb=memory_mb, compiled=compiled and not self.annotations)
         self.dtype = np.uint16 if tokenizer.size <= 1 << 16 else np.uint32
-        # WordPiece and words drop white space at the ends; the others would give other ids without the space before a word.
+        # WordPiece and words ignore white space at the ends; for the others the space before a word changes its ids.
         self.spaces = tokenizer.kind not in ("wordpiece", "words")
 
     def __call__(self, block: Block) -> Encoded:
@@ -78,7 +78,7 @@ class BlockEncoder:
 
 
 class WordsApart:
-    """The texts of a block with the words of a segmenter set apart: what the words of a vocabulary are counted in."""
+    """Sets the words of a segmenter apart in the texts of a block, to count the words of a vocabulary."""
 
     def __init__(self, segmenter: Segmenter) -> None:
         self.segmenter = segmenter

@@ -1,7 +1,7 @@
-"""What counting alone knows of a text: the cross-entropy of its tokens under tables of single tokens and of pairs.
+"""Count-based baselines of a text: the cross-entropy of its tokens under unigram and bigram tables.
 
-A network that has learned anything has a lower loss than the table of single tokens. Both tables are counted on blocks of
-the text and measured on blocks between them, so that neither is flattered by what it has stored.
+A network that has learned anything has a lower loss than the unigram table. Both tables are counted on some blocks of the text
+and measured on blocks between them, so that neither is measured on what it has memorised.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cloze.corpus.store import Store
 
-#: Tokens that are counted at most: enough for pairs to within a few hundredths of a nat, in about a second.
+#: Maximum number of tokens to count: enough for bigrams to within a few hundredths of a nat, in about a second.
 MOST = 6_000_000
 _BLOCK = 2_000  # tokens that are counted or measured together
 _MEASURED = 20  # one block in so many is measured
@@ -22,9 +22,9 @@ _MEASURED = 20  # one block in so many is measured
 
 @dataclass(frozen=True)
 class Entropy:
-    """Nats per token: `uniform` over the vocabulary, under a table of `single` tokens and under one of `pairs`.
+    """Nats per token: `uniform` over the vocabulary, under unigrams (`single`) and under bigrams (`pairs`).
 
-    `pairs` knows the token before. `tokens` is how many were counted.
+    `tokens` is the number of tokens counted.
     """
 
     uniform: float
@@ -56,7 +56,7 @@ def entropy(tokens: NDArray[np.integer], *, vocab_size: int) -> Entropy:
         measured[len(wide) // 2 :] = True
     counts = np.bincount(wide[~measured], minlength=vocab_size) + 1.0
     single = counts / counts.sum()
-    inside = block[1:] == block[:-1]  # a pair across a border would be of two kinds
+    inside = block[1:] == block[:-1]  # a pair must not cross a block border
     known, asked = inside & ~measured[1:], inside & measured[1:]
     if not asked.any():
         loss = float(-np.log(single[wide[measured]]).mean())

@@ -1,4 +1,4 @@
-"""Reading many stretches of a store at once: gathers without a Python loop over rows."""
+"""Reads many spans of a store at once, without a Python loop over rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Gatherer:
-    """Copies stretches of tokens, with sentences and word starts, into padded blocks.
+    """Copies spans of tokens, with sentences and word starts, into padded blocks.
 
-    Contiguous windows are copied instead of indexing token by token, and word bits are shifted into place while they are
-    still packed: a third of the time of the plain formulation.
+    It copies contiguous windows instead of indexing tokens, and shifts word bits while they are still packed, which takes a
+    third of the time of the plain formulation.
     """
 
     def __init__(self, store: Store, stretch: Stretch, separator: int | None) -> None:
@@ -40,7 +40,7 @@ class Gatherer:
     def stretches(
         self, start: Int64, length: Int64, sentence: Int64, document: Int64, want: frozenset[str]
     ) -> Arrays:
-        """Stretches that begin at the start of `sentence`."""
+        """Spans that begin at the start of `sentence`."""
         count = np.searchsorted(self.store.sentence_starts, start + length, "left") - sentence
         arrays = self._block(start, length, sentence, count, want)
         arrays["length"], arrays["document"] = length.astype(np.int32), document

@@ -1,8 +1,8 @@
 """Several languages in one corpus: where they come from, and how often each is drawn.
 
 Languages are drawn with q ∝ p^S, p being their shares of the corpus (the README of google-research/bert, multilingual;
-Conneau and Lample 2019, §3.1). A small language then comes round several times while a large one is still in its first
-round.
+Conneau and Lample 2019, §3.1). A small language is then repeated several times during the first
+pass over a large one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Int64 = NDArray[np.int64]
 
 
 def shares(counts: Sequence[float] | NDArray[Any], smooth: float) -> NDArray[np.float64]:
-    """q ∝ p^smooth for counts of each language; 1 keeps the shares, 0 makes all equal; what has no text gets none."""
+    """q ∝ p^smooth for counts of each language; 1 keeps the shares, 0 makes all equal; a language without text gets 0."""
     sizes = np.asarray(counts, dtype=np.float64)
     raised = np.where(sizes > 0, (sizes / max(sizes.sum(), 1.0)) ** smooth, 0.0)
     return np.asarray(raised / raised.sum())
@@ -45,17 +45,17 @@ def smoothing(languages: Mapping[str, float] | None, source: str) -> float | Non
 
 
 class Turns(NamedTuple):
-    """An epoch of rows drawn by language: which row, and how often it has come before (N,) each, in order."""
+    """An epoch of rows drawn by language: the row and the number of its earlier occurrences, (N,) each, in order."""
 
     order: Int64
     turn: Int64
 
 
 def turns(group: NDArray[np.integer], smooth: float, epoch: int, *address: int | str) -> Turns:
-    """One epoch: as many rows as there are, each group's share of them smoothed; a pure function of its arguments.
+    """One epoch: as many rows as there are, with smoothed shares of the groups; a pure function of its arguments.
 
-    `group` (N,) is the group of each row. A group's rows come in rounds, each round a random order of all its rows; an epoch
-    goes on where the epoch before left off, so that no row comes twice before all others of its group have come.
+    `group` (N,) is the group of each row. A group's rows come in rounds, each a random order of all its rows. An epoch continues
+    the round of the previous epoch, so that no row repeats before all others of its group have occurred.
     """
     if not len(group):  # nothing is held out of so small a corpus
         return Turns(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -78,7 +78,7 @@ def turns(group: NDArray[np.integer], smooth: float, epoch: int, *address: int |
 def language_folders(paths: Sequence[str | Path]) -> dict[str, list[str]]:
     """Name of each language → its paths. One folder of folders is a language per folder, else every path is one.
 
-    A language is called as its folder or its file up to the first dot. The order is that of the paths.
+    A language is named after its folder, or its file up to the first dot. The order is that of the paths.
     """
     given = [Path(path) for path in paths]
     if len(given) == 1 and given[0].is_dir():
@@ -106,7 +106,7 @@ def read_languages(folders: Mapping[str, list[str]], format: str, report: Report
 def smoothed(texts: Mapping[str, Iterable[str]], sizes: Mapping[str, int], smooth: float, budget: int) -> Iterator[str]:
     """The texts of all languages in smoothed shares: `budget` bytes or the whole corpus's size, whichever is less.
 
-    Where a language has more than its share, every so many of its texts are left out; where it has less, they are repeated.
+    Languages above their share lose some of their texts at regular intervals; texts of those below are repeated.
     """
     target = min(budget, sum(sizes.values())) * shares(list(sizes.values()), smooth)
     for (language, lines), wanted in zip(texts.items(), target.tolist(), strict=True):

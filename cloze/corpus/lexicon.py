@@ -19,13 +19,13 @@ Int64 = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
 _CHUNK = 1 << 22        # tokens counted at a time
-_FORGET = 1 << 24       # distinct n-grams of one length beyond which those seen once are forgotten
+_FORGET = 1 << 24       # distinct n-grams of one length beyond which those seen once are dropped
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 
 
 class Matches(NamedTuple):
-    """Where n-grams stand in a block of rows, (M,) each, by row, then start, then size; item: their ids."""
+    """The n-grams found in a block of rows, (M,) each, sorted by row, start and size; item: their ids."""
 
     row: Int64
     start: Int64
@@ -35,11 +35,11 @@ class Matches(NamedTuple):
 
 @register("table", "lexicon")
 class Lexicon:
-    """The n-grams that ZEN reads beside the characters (Diao et al. 2020, §2.1): counted in the corpus, or from a list.
+    """The n-grams that ZEN reads in addition to characters (Diao et al. 2020, §2.1): counted in the corpus, or from a list.
 
-    lengths: the fewest and the most tokens of an n-gram. most: the most frequent ones of all lengths together are taken;
-    min_count: rarer ones are not. file: a list instead, one n-gram per line as text, which the store's tokenizer reads;
-    entries of other lengths are left out. Special tokens and [UNK] are in no n-gram.
+    lengths: the minimum and maximum number of tokens. most: the number of most frequent n-grams to keep, of all lengths
+    together; min_count: the minimum frequency. file: a list to use instead, one n-gram per line as text, which the store's
+    tokenizer reads; entries of other lengths are ignored. No n-gram contains special tokens or [UNK].
 
     Differs: ZEN's own list was made with pointwise mutual information by a script that is not published; here counts decide.
     """
@@ -70,7 +70,7 @@ class Lexicon:
 
     @staticmethod
     def restored(arrays: Mapping[str, NDArray[Any]]) -> BoundLexicon:
-        """The bound lexicon that `BoundLexicon.arrays` told; what it did not is a `CorpusError`."""
+        """The bound lexicon from `BoundLexicon.arrays`. Raises `CorpusError` for any other arrays."""
         grams = arrays.get("grams")
         if grams is None or grams.ndim != 2 or not len(grams):
             raise CorpusError("a lexicon: expected n-grams (size, longest). The file is damaged: copy it again.")
@@ -86,7 +86,7 @@ class Lexicon:
                 grams[:, :size] = store.tokens[first[:, None] + np.arange(size)]
             best.append((counts, grams))
         counts, grams = np.concatenate([c for c, _ in best]), np.concatenate([g for _, g in best])
-        # Ties in frequency go to the smaller ids, so that the list does not depend on where an n-gram was met.
+        # Ties in frequency go to the smaller ids, so that the list does not depend on where an n-gram occurs.
         order = np.lexsort((*grams.T[::-1], -counts))
         return grams[order[: self.most]]
 
@@ -149,12 +149,12 @@ class BoundLexicon:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that it is, to be kept with a checkpoint; `Lexicon.restored` reads it."""
+        """Its complete state, to save with a checkpoint; `Lexicon.restored` reads it."""
         return {"grams": self.grams}
 
 
 def _hashes(tokens: NDArray[Any], size: int) -> Hashes:
-    """A 64-bit hash of every n-gram of `size` tokens: (B, L) → (B, L - size + 1). That two share one is out of the question."""
+    """A 64-bit hash of every n-gram of `size` tokens: (B, L) → (B, L - size + 1). Collisions are improbable enough to ignore."""
     wide = tokens.astype(np.uint64) + np.uint64(1)
     count = wide.shape[1] - size + 1
     rolling = np.zeros((len(wide), count), dtype=np.uint64)
@@ -187,7 +187,7 @@ def _count(store: Store, size: int, min_count: int) -> tuple[Int64, Int64]:
 
 
 def _whole(store: Store, part: NDArray[Any], low: int, size: int, special: NDArray[Any]) -> NDArray[np.bool_]:
-    """At which places of a part of the tokens an n-gram begins that stays in its sentence and holds no special token."""
+    """The positions in a part of the tokens where an n-gram begins that stays in its sentence and has no special token."""
     count = len(part) - size + 1
     starts = store.sentence_starts
     inner = starts[np.searchsorted(starts, low, "right") : np.searchsorted(starts, low + len(part), "left")] - low

@@ -1,5 +1,5 @@
-"""The source of lines: documents or sentences as they are, cut only where they are too long. For networks without a memory of
-where a row stands: static vectors, windows of words."""
+"""The source of lines: whole documents or sentences, cut only if too long. For models that ignore the position in a row: static
+vectors, windows of words."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _FIELDS = ("tokens", "length", "document", "sentence", "word_start", "language")
 class Lines(Source):
     """One document or one sentence per row, cut every `length` tokens.
 
-    length: the longest row; what is longer becomes several rows. unit: what a row is; "document" lets windows of words cross
-    the ends of sentences, as word2vec does within a line of its input (Mikolov et al. 2013; MAX_SENTENCE_LENGTH 1000 in
-    word2vec.c, MAX_LINE_SIZE 1024 in fastText). shuffle: rows come in an order redrawn for every epoch; without it in
-    the order of the store. No row holds words of two documents.
+    length: the maximum length of a row; longer units become several rows. unit: what a row is; "document" lets windows of words
+    cross the ends of sentences, as word2vec does within a line of its input (Mikolov et al. 2013; MAX_SENTENCE_LENGTH 1000 in
+    word2vec.c, MAX_LINE_SIZE 1024 in fastText). shuffle: a new random order of rows in every epoch, else the order of
+    the store. No row contains words of two documents.
 
-    Differs: word2vec.c and fastText read files in their order; `shuffle: false` is theirs.
+    Differs: word2vec.c and fastText read files in order, as with `shuffle: false`.
     """
 
     gives: frozenset[str] = frozenset(_FIELDS)
@@ -115,7 +115,7 @@ class BoundLines:
 
         `tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
         ordinal of the token's sentence within its row, `word_start` (B, L) bool, `language` (B) int32 and `layers/<name>`
-        (B, L) uint8. What stands at or beyond `length` is meaningless.
+        (B, L) uint8. Values at or beyond `length` are meaningless.
         """
         index = plan.order[items]
         start, length = plan.passages.start[index], plan.passages.length[index]

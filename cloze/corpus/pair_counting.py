@@ -1,7 +1,7 @@
 """Counting pairs of words within memory: hash tables in compiled code, or sorting in numpy; spills sorted runs to disk.
 
-A pair's key is its first id times the size of the vocabulary, plus the second. In a symmetric count the larger id comes first,
-so that one entry stands for two cells. Threads split the pairs by their first id and need no locks.
+A pair's key is its first id times the size of the vocabulary, plus the second. A symmetric count puts the larger id first, so
+that one entry stands for two cells. Threads split the pairs by their first id and need no locks.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def counted(
     chunks: Iterable[Words], weights: NDArray[np.float64], *, vocab_size: int, symmetric: bool, memory: int, folder: Path,
     threads: int = 1, compiled: bool = True,
 ) -> Runs:
-    """The sums of `weights[d - 1]` over all pairs at distance d, by key; spilled into `folder` as far as memory is too small.
+    """The sums of `weights[d - 1]` over all pairs at distance d, by key; spilled into `folder` if memory is too small.
 
-    `memory`: bytes that tables, sorting and the runs in memory may take together.
+    `memory`: bytes for tables, sorting and runs in memory together.
     """
     if compiled:
         return _by_tables(chunks, weights, vocab_size, symmetric, memory, folder, threads)
@@ -61,7 +61,7 @@ class _Table:
         self.used = np.zeros(1, np.int64)
 
     def grow(self) -> bool:
-        """Four times the slots, as far as memory allows; false if it allows no more."""
+        """Grow to four times the slots, or as many as memory allows; false if it allows no more."""
         from cloze.corpus.pair_kernels import rehash
 
         if len(self.keys) >= self.longest:
@@ -86,7 +86,7 @@ def _by_tables(
 ) -> Runs:
     from cloze.corpus.pair_kernels import count
 
-    # While a table is sorted its entries, which fill 0.7 of it, are there two times more.
+    # Sorting needs two more copies of the entries, which fill 0.7 of a table.
     longest = max(int(memory / (_ENTRY * (threads + 2 * _FULL))), 1 << 12, 16 * len(weights))
     tables = [_Table(longest) for _ in range(threads)]
     runs = Runs(folder)
@@ -127,7 +127,7 @@ def _by_sorting(
     chunks: Iterable[Words], weights: NDArray[np.float64], vocab_size: int, symmetric: bool, memory: int, folder: Path
 ) -> Runs:
     """The same without a compiler: all pairs of a piece of text at once, sorted and added up."""
-    # While entries are added up they are there four times: apart, joined, in order, and added.
+    # Summing needs four copies of the entries: separate, joined, sorted, and summed.
     piece = max(int(memory / (16 * _ENTRY * len(weights))), 1 << 10)
     most = memory // (6 * _ENTRY)  # entries kept before they are written
     runs, kept = Runs(folder), [(np.zeros(0, np.uint64), np.zeros(0))]

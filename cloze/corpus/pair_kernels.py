@@ -16,13 +16,13 @@ _ONE = np.uint64(1)
 
 @numba.njit(inline="always")
 def _slot(key: Any, slots: Any) -> Any:
-    """Where a key's probing begins: the upper half of a product, scaled to the number of slots."""
+    """The first slot to probe for a key: the upper half of a product, scaled to the number of slots."""
     return np.int64((((key * _SPREAD) >> _HALF) * np.uint64(slots)) >> _HALF)
 
 
 @numba.njit(inline="always")
 def _add(key: Any, weight: Any, keys: Any, sums: Any, used: Any) -> Any:
-    """Add to the sum of a key; keys are kept plus one, so that zero is an empty slot."""
+    """Add to the sum of a key; keys are stored plus one, so that zero marks an empty slot."""
     slots = len(keys)
     at = _slot(key, slots)
     while keys[at] != key:
@@ -113,7 +113,7 @@ def place(
     keys: Any, sums: Any, vocab_size: Any, tile: Any, across: Any, symmetric: Any, following: Any, rows: Any, columns: Any,
     counts: Any,
 ) -> None:
-    """Write the cells of pairs to where their tiles go on; `following` says where, and is moved on."""
+    """Write the cells of pairs to the end of their tiles; `following` holds these positions and is advanced."""
     size = np.uint64(vocab_size)
     for at in range(len(keys)):
         row = np.int64(keys[at] // size)

@@ -28,15 +28,15 @@ _COMPANION, _WRONG = "translation", "distractor"
 
 @register("source", "pairs")
 class Pairs(Source):
-    """Sentences with their translations, as XLM's TLM and Unicoder take them (a store built with `--format pairs`).
+    """Sentences with their translations, for XLM's TLM and Unicoder (a store built with `--format pairs`).
 
-    length: what the network sees; phases may set it instead. swap: which side comes first is redrawn for every row, else
-    it is the first column's. languages: `{smooth: S}` draws pairs of languages with q ∝ p^S, p their shares of the pairs.
-    static: the same rows with the same addresses in every epoch; only their order differs.
+    length: the length of the network's input; phases may set it instead. swap: which side comes first is redrawn for every row,
+    else it is that of the first column. languages: `{smooth: S}` draws pairs of languages with q ∝ p^S, p their shares of the
+    pairs. static: the same rows with the same addresses in every epoch; only their order differs.
 
-    The companion `translation` is the other side, `distractor` the other side of another pair of the same languages, at
-    random (its own where the store has only one; pairs with the same text are not told apart). A side longer than the room
-    is cut there; making both fit together is the frame's work.
+    The companion `translation` is the other side, `distractor` the other side of a random other pair of the same languages (of
+    the pair itself if the store has only one; pairs with equal text count as different). A side longer than the room is cut;
+    the frame makes both fit together.
 
     alternate: rows of running text instead, in which every second sentence is a translation; see `BoundAlternating`.
     """

@@ -1,4 +1,4 @@
-"""The source of passages: whole sentences or plain stretches of running text, with companions on request."""
+"""The source of passages: whole sentences or plain spans of running text, with companions on request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cloze.rows import Rows
 
 Value = TypeVar("Value")
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
-#: What a source of running text gives; a store with annotation layers adds `layers/<name>` to each.
+#: The fields of a source of running text; a store with annotation layers adds `layers/<name>` to each.
 GIVES = frozenset({*_FIELDS, "language", "target_length", *(f"{c}.{f}" for c in ("distractor", "next") for f in _FIELDS)})
 _LEAD = "lead"  # the companion from the beginning of the passage's document
 _FEWEST = 20  # documents below which nothing is held out
@@ -32,10 +32,10 @@ _CHUNK = 1 << 20  # documents looked at together: bounds memory, not results
 
 
 class RunningText(Protocol):
-    """What `BoundPassages` asks of a source: `Passages`, `Sentences`."""
+    """What `BoundPassages` needs from its source: `Passages` or `Sentences`."""
 
     gives: frozenset[str]
-    each: bool                      # every sentence for itself
+    each: bool                      # each sentence is a row
     short: float
     short_by: Literal["document", "passage"]
     distractor: Literal["documents", "sentences"]
@@ -56,12 +56,12 @@ class RunningText(Protocol):
 class Passages(Source):
     """Passages of running text, as BERT, RoBERTa, GPT-2 and ELECTRA are trained on.
 
-    length: what the network sees; phases may set it instead.
+    length: the length of the network's input; phases may set it instead.
     short: share of documents whose passages get a random target of 2 … room tokens instead of the room (BERT §A.2,
       `short_seq_prob`).
     short_by: whether one draw holds for all passages of a "document", as in BERT's code, or each "passage" has its own
       (ELECTRA's `build_pretraining_dataset.py`); `short` is then a share of the passages.
-    distractor: the document of a random text is any of the others alike ("documents", BERT's code), or one in proportion
+    distractor: the document of a random text is drawn uniformly from the others ("documents", BERT's code), or in proportion
       to its "sentences" (ZEN's).
     across_documents: a passage may run on into the next document of the store (RoBERTa §4.2, FULL-SENTENCES).
     separator: role inserted between the documents of one passage, for example "[SEP]".
@@ -71,9 +71,9 @@ class Passages(Source):
     static: the same passages with the same addresses, hence the same masks, in every epoch; only their order differs.
     lead: the companion `lead` is one of the first so many sentences of the passage's document, at random.
     languages: `{smooth: S}` draws the languages of the store with q ∝ p^S, p their shares of the passages (multilingual
-      BERT: 0.7). A passage of a small language comes again, with new masks, before one of a large language has come once.
+      BERT: 0.7). Passages of a small language then repeat, with new masks, before all of a large language have occurred.
 
-    Distractors are of the passage's own language, and no passage runs on into another one.
+    Distractors are in the passage's own language, and no passage continues into another language.
 
     Differs: with `languages` the targets of `short` are drawn once, not again in every epoch.
     """
@@ -192,7 +192,7 @@ class BoundPassages:
 
         `tokens` (B, L) int32, `length` (B) int32 and `document` (B) int64 always; if wanted, `sentence` (B, L) int32, the
         ordinal of the token's sentence within its passage (-1 at a separator), `word_start` (B, L) bool, `language` (B)
-        int32, `target_length` (B) int32 and `layers/<name>` (B, L) uint8. What stands at or beyond `length` is
+        int32, `target_length` (B) int32 and `layers/<name>` (B, L) uint8. Values at or beyond `length` are
         meaningless. Companions are read if any of their fields is wanted: `distractor.*`, sentences from a random place of
         another document, up to the room; `next.*`, the passage that follows in the document, with length 0 after the last;
         `lead.*`, whose `sentence` is the ordinal of that sentence within the passage, -1 where it is not in the passage.
@@ -320,8 +320,8 @@ class BoundPassages:
 def split_documents(count: int, held_out: float) -> dict[str, Int64]:
     """Document numbers of the parts `train` and `held_out`, the same for every seed, so that runs can be compared.
 
-    A document is held out if its hashed number falls under the share. At least two are where there are twenty or more, so
-    that each has another one to take a random passage from; none where there are fewer.
+    A document is held out if its hashed number is below the share: at least two if there are twenty or more documents, so that
+    each has another one for a random passage, and none if there are fewer.
     """
     if not 0.0 <= held_out < 1.0:
         raise RecipeError(f"held_out: {held_out} is not a share below 1.")
@@ -344,14 +344,14 @@ def split_documents(count: int, held_out: float) -> dict[str, Int64]:
 
 
 def running_text(store: Store, held_out: float, part: Literal["train", "held_out"]) -> Int64:
-    """The documents of a part; a `CorpusError` where the store holds pairs of translations and no running text."""
+    """The documents of a part. Raises `CorpusError` if the store holds pairs of translations instead of running text."""
     if store.pairs:
         raise CorpusError(f"{store.path}: this store holds pairs of translations; read it with the source pairs.")
     return split_documents(store.documents, held_out)[part]
 
 
 def remember(cache: OrderedDict[Any, Value], key: Any, make: Callable[[], Value]) -> Value:
-    """The cached value, or a new one; two are kept: a phase border or an epoch's end needs the old and the new."""
+    """The cached value, or a new one; the cache holds two, since the end of a phase or an epoch needs the old and the new."""
     if key in cache:
         cache.move_to_end(key)
         return cache[key]

@@ -1,4 +1,4 @@
-"""What reading a corpus had to say: counts, formats and everything odd, with the first places of each kind."""
+"""The report on reading a corpus: counts, formats and anomalies, with the first locations of each kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from cloze.errors import CorpusError
 
-_EXAMPLES = 5  # places shown per kind of odd thing
+_EXAMPLES = 5  # locations shown per kind of anomaly
 _FILES = 20    # files listed by name
 _TOLERATED = 0.01
 
@@ -27,20 +27,20 @@ KINDS = {
 
 @dataclass
 class Oddities:
-    """Counts of odd things by kind and the first places where they were met."""
+    """Counts of anomalies by kind, and their first locations."""
 
     counts: dict[str, int] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=dict)
 
     def note(self, kind: str, place: str, count: int = 1) -> None:
-        """Count something odd at `place` (file:line, or a file with a reason)."""
+        """Count an anomaly at `place` (file:line, or a file with a reason)."""
         self.counts[kind] = self.counts.get(kind, 0) + count
         shown = self.places.setdefault(kind, [])
         if len(shown) < _EXAMPLES:
             shown.append(place)
 
     def add(self, other: Oddities) -> None:
-        """Take over what another block of the corpus found."""
+        """Add the anomalies of another block of the corpus."""
         for kind, count in other.counts.items():
             self.counts[kind] = self.counts.get(kind, 0) + count
             shown = self.places.setdefault(kind, [])
@@ -53,7 +53,7 @@ class Oddities:
 
 @dataclass
 class Report:
-    """The account of one pass over a corpus."""
+    """The report on one pass over a corpus."""
 
     documents: int = 0
     sentences: int = 0
@@ -64,7 +64,7 @@ class Report:
     odd: Oddities = field(default_factory=Oddities)
 
     def add_file(self, path: str, format: str, why: str) -> None:
-        """Record the format of a file and how it was found out."""
+        """Record the format of a file and how it was detected."""
         self.formats[format] = self.formats.get(format, 0) + 1
         if len(self.files) < _FILES:
             self.files.append({"path": path, "format": format, "why": why})
@@ -75,7 +75,7 @@ class Report:
         return {**counts, "formats": dict(self.formats), "files": list(self.files), "odd": self.odd.as_dict()}
 
     def lines(self) -> list[str]:
-        """For a person: a line of counts, one per format, one per kind of odd thing."""
+        """As text: a line of counts, one per format, one per kind of anomaly."""
         return report_lines(self.as_dict())
 
 
@@ -106,7 +106,7 @@ class Faults:
 
 
 def report_lines(report: Mapping[str, Any]) -> list[str]:
-    """The lines of a report that came back from JSON."""
+    """The lines of a report loaded from JSON."""
     size = f"{report['bytes'] / 1e6:,.1f} MB"
     counts = [f"{report['documents']:,} documents", f"{report['sentences']:,} sentences"]
     if report["tokens"]:

@@ -17,13 +17,13 @@ from cloze.registry import register
 
 @register("source", "sentences")
 class Sentences(Source):
-    """One sentence per row, as MASS and sentence pairs of RoBERTa (§4.2, SENTENCE-PAIR) take them.
+    """One sentence per row, for MASS and RoBERTa's sentence pairs (§4.2, SENTENCE-PAIR).
 
     length: what the network sees; phases may set it instead. longest: sentences of more tokens are cut into pieces of this
     length, as those are that exceed the room; nothing is left out. languages: `{smooth: S}`, see `passages`; without it the
     languages come as they are. static: as in `passages`.
 
-    The companion `next` is the sentence behind it in its document, `distractor` one sentence of another document.
+    The companion `next` is the next sentence in its document, `distractor` one sentence of another document.
 
     With one of the following a sentence is never cut: it is left out if it, or a companion asked for, has more than
     `longest` tokens or does not fit in the room. companions: `next` and `previous`, the sentences around it, which every

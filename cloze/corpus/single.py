@@ -1,4 +1,4 @@
-"""Sentences one by one over a store: with the sentences around them as companions, and in groups of equal length."""
+"""Single sentences of a store, with their neighbours as companions, and in groups of equal length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 
 
 class OneByOne(Protocol):
-    """What `BoundSingle` asks of its source, `Sentences`."""
+    """What `BoundSingle` needs from its source, `Sentences`."""
 
     longest: int | None
     companions: tuple[Beside, ...]
@@ -47,7 +47,7 @@ class _Sentences:
 class BoundSingle:
     """A source of single sentences over one store, seed and entry, in steps of `batch` rows.
 
-    Unlike passages it leaves out what does not fit: a sentence is never cut.
+    Unlike passages it omits sentences that do not fit: a sentence is never cut.
     """
 
     def __init__(

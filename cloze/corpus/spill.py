@@ -1,4 +1,4 @@
-"""Sums by key that may be larger than memory: sorted runs, in memory or on disk, merged in one pass of bounded memory."""
+"""Sums by key that may exceed memory: sorted runs, in memory or on disk, merged in one pass with bounded memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Runs:
         self._runs: list[tuple[Keys, Sums]] = []
 
     def hold(self, keys: Keys, sums: Sums) -> None:
-        """Keep a run as it is; the keys must ascend."""
+        """Keep a run in memory; the keys must ascend."""
         if len(keys):
             self._runs.append((keys, sums))
 
@@ -66,7 +66,7 @@ def _mapped(path: Path, dtype: type) -> NDArray[Any]:
 
 
 def added(keys: Keys, sums: Sums) -> tuple[Keys, Sums]:
-    """Keys in any order, perhaps several times → ascending, each once with the total of its sums."""
+    """Keys in any order, with repeats → ascending and unique, each with the total of its sums."""
     order = np.argsort(keys, kind="stable")
     keys, sums = keys[order], sums[order]
     first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])) if len(keys) else np.zeros(0, np.int64)

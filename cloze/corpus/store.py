@@ -1,4 +1,4 @@
-"""The token store: a folder of flat files, opened by memory map. One store holds one corpus under one tokenizer.
+"""The token store: a folder of flat, memory-mapped files. One store holds one corpus under one tokenizer.
 
     store.json       version, dtype, counts, roles, tokenizer hash, size and sha256 of every file, build report
     tokens.bin       token ids, uint16 or uint32
@@ -45,8 +45,8 @@ _REBUILD = "Rebuild it: cloze corpus build PATH... --out STORE"
 class Store:
     """A memory-mapped token store. Opening one of a billion tokens costs a fraction of a second.
 
-    What is looked at then: sizes, the order of all bounds, the tokenizer's checksums, ids of a sample of at most 2^28 tokens.
-    Every byte is compared by `verify` (`cloze corpus check STORE`).
+    Opening checks sizes, the order of all boundaries, the tokenizer's checksums, and the ids of a sample of at most 2^28 tokens.
+    `verify` (`cloze corpus check STORE`) compares every byte.
     """
 
     shortest_text = 1  # tokens of a sentence at least
@@ -74,8 +74,7 @@ class Store:
     def open(cls, path: str | Path, *, verify: bool = False) -> Store:
         """Open a store folder. Raises `CorpusError` if it is missing, damaged or half-copied.
 
-        Whatever could lead out of the files is always looked at (see the class); `verify` also reads every byte and compares
-        checksums.
+        Everything that could lead outside the files is always checked (see the class); `verify` also compares all checksums.
         """
         folder = Path(path)
         store = _made(folder, _read_header(folder))
@@ -87,7 +86,7 @@ class Store:
 
     @staticmethod
     def is_store(path: str | Path) -> bool:
-        """Whether the path looks like a store (and not like text to be read)."""
+        """Whether the path is a store rather than text to read."""
         return (Path(path) / HEADER).is_file()
 
     def __reduce__(self) -> tuple[Any, tuple[Path]]:
@@ -98,17 +97,17 @@ class Store:
 
     @property
     def documents(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return len(self.document_sentences) - 1
 
     @property
     def sentences(self) -> int:
-        """How many sentences there are."""
+        """The number of sentences."""
         return len(self.sentence_starts) - 1
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids the tokenizer has."""
+        """The number of ids of the tokenizer."""
         return int(self.header["vocab_size"])
 
     @property
@@ -118,7 +117,7 @@ class Store:
 
     @property
     def report(self) -> Mapping[str, Any]:
-        """What the build had to say: counts, formats, odd things."""
+        """The report of the build: counts, formats, anomalies."""
         report: Mapping[str, Any] = self.header["report"]
         return report
 
@@ -153,7 +152,7 @@ class Store:
         return ((self.word_bits[wide >> 3] >> (wide & 7).astype(np.uint8)) & 1).astype(np.bool_)
 
     def turns(self, batch: int) -> int:
-        """Its size as the odds of a mixture compare it, for batches of so many examples: its tokens."""
+        """Its size in a mixture, for batches of so many examples: its tokens."""
         return len(self.tokens)
 
     def counts(self) -> NDArray[np.int64]:
@@ -195,7 +194,7 @@ class Store:
             )
 
     def require_annotations(self, wanted: Annotations, *, whose: str) -> None:
-        """Raise `CorpusError` unless the store has these words and layers; whoever wants none takes any store."""
+        """Raise `CorpusError` unless the store has these words and layers; without any, every store will do."""
         asked = wanted.header()
         found = {"words": self.header.get("words"), "annotations": self.header.get("annotations", {})}
         if asked["words"] is not None and asked["words"] != found["words"]:
@@ -213,7 +212,7 @@ class Store:
                 )
 
     def verify(self) -> None:
-        """Read every byte and compare checksums; a difference is a `CorpusError`."""
+        """Compare the checksums of all files. Raises `CorpusError` if one differs."""
         for name in self.header["files"]:
             self._verify(name)
         if (self.path / TOKENIZER / "tokenizer.json").is_file():
@@ -244,7 +243,7 @@ class Store:
 
 
     def _check_content(self) -> None:
-        """Bounds in order, ids within the vocabulary: what a flipped bit would turn into a crash, or into other text."""
+        """Check that boundaries are in order and ids in the vocabulary: a flipped bit would cause a crash, or other text."""
         bounded = (("sentences.bin", self.sentence_starts, self.shortest_text), ("documents.bin", self.document_sentences, 0))
         for name, bounds, least in bounded:
             for low in range(0, len(bounds), _CHUNK):
@@ -269,7 +268,7 @@ class Store:
 
 
 def opened_before(path: Path) -> Store:
-    """A store whose content was looked at in the process that sends it."""
+    """A store whose content was checked in the process that sends it."""
     return _made(path, _read_header(path))
 
 
@@ -291,7 +290,7 @@ def file_hash(path: Path) -> str:
 
 
 def mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A file as an array of this type, read when it is looked at."""
+    """A file as a memory-mapped array of this type."""
     if path.stat().st_size == 0:
         return np.zeros(0, dtype=dtype)
     # A plain array over the map: `np.memmap` is a subclass whose every operation costs microseconds more.

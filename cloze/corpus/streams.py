@@ -1,4 +1,4 @@
-"""The source of streams: the whole corpus as a few long texts that are read side by side, row after row."""
+"""The source of streams: the whole corpus as a few long texts, read in parallel, row after row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cloze.errors import CorpusError, RecipeError
 from cloze.registry import register
 from cloze.rows import Rows
 
-_FEWEST = 5  # tokens that a drawn row brings at least
+_FEWEST = 5  # minimum number of new tokens in a row of random length
 _TEXT = frozenset({"tokens", "length", "sentence", "word_start"})
 _FIELDS = _TEXT | {"document", "restarts"} | {f"distractor.{name}" for name in _TEXT}
 
@@ -27,18 +27,17 @@ _FIELDS = _TEXT | {"document", "restarts"} | {f"distractor.{name}" for name in _
 class Streams(Source):
     """Consecutive rows of one long text, for networks with a memory (Transformer-XL, XLNet).
 
-    The documents, in the order of the store and with a `separator` (a role, such as "[EOS]") behind each, are one text. It
-    is cut into as many lanes as the batch has rows; row i of every step continues row i of the step before. An epoch reads
-    every lane once, in the same order, and `restarts` says where memory must be cut. A remainder of fewer tokens than
-    lanes is left out.
+    The documents, in the order of the store and with a `separator` (a role, such as "[EOS]") after each, form one text. It is
+    cut into as many lanes as the batch has rows; row i of every step continues row i of the previous step. An epoch reads every
+    lane once, in order, and `restarts` marks where memory must be cleared. A remainder of fewer tokens than lanes is dropped.
 
-    length: what the network sees; phases may set it instead.
-    reuse: how many tokens at the end of a row the next row of the lane brings again, at its beginning. With 1, asking for
-      the next token of every token but the last asks for each token of the lane once (Transformer-XL; the network has
-      `reuse: 1` too). XLNet reads half a row again.
-    both_directions: the upper half of the lanes reads the text of the lower half once more, from its end (XLNet,
-      `bi_data`), and `reversed` says so; a word then starts where it ends. Of an odd number of lanes the middle one is
-      read forwards alone.
+    length: the length of the network's input; phases may set it instead.
+    reuse: how many tokens at the end of a row the next row of the lane repeats at its start. With 1, predicting the next token
+      after every token but the last predicts each token of the lane once (Transformer-XL; its network also has `reuse: 1`).
+      XLNet repeats half a row.
+    both_directions: the upper half of the lanes reads the text of the lower half a second time, backwards (XLNet, `bi_data`), and
+      `reversed` marks its rows; a word then starts at its end. With an odd number of lanes the middle one is only read
+      forwards.
     spread, short: rows of random lengths, the same for all lanes, so that words do not always meet the same borders (AWD-LSTM;
       Merity et al., 2018, §5). New tokens of a row are drawn with deviation `spread` around a usual number, in a share `short`
       of the rows around half of it; the usual number is such that `length` is 4 deviations above. At least 5 come in. With
@@ -47,8 +46,8 @@ class Streams(Source):
 
     The companion `distractor` is a stretch of the row's own lane that begins with the sentence of a random token.
 
-    Differs: the authors of XLNet shuffle input files for every epoch; here an epoch is the same as the one before, but for
-    what the exercise draws.
+    Differs: the authors of XLNet shuffle input files for every epoch; here all epochs are equal, except for the random numbers of
+    the exercise.
     """
 
     #: Assembly binds this source with the number of rows in a step.
@@ -97,8 +96,8 @@ class StreamPlan:
 
 
 class Places(NamedTuple):
-    """Tokens of the lanes (B, L): the document of each, its place there, how long that is, whether it is the separator behind it,
-    and where in the store it stands (of a separator: the document's last token)."""
+    """Tokens of the lanes (B, L): the document of each, its position there, the document's length, whether it is the separator
+    after it, and its index in the store (of a separator: that of the document's last token)."""
 
     document: Int64
     inner: Int64
@@ -151,7 +150,7 @@ class BoundStreams:
             )
         if self.source.spread or self.source.short:
             return self._drawn_plan(epoch, room)
-        # A last row that brought nothing but tokens of the row before, or a single token, would ask for nothing.
+        # A last row with only repeated tokens, or a single token, would have nothing to predict.
         steps = max(0, -(-(self.span - max(self.source.reuse, 1)) // step))
         start = np.arange(steps, dtype=np.int64) * step
         return StreamPlan(epoch, room, self.lanes, start, np.minimum(room, self.span - start).astype(np.int32))
@@ -215,7 +214,7 @@ class BoundStreams:
         return arrays
 
     def _places(self, inside: Int64, lane: Int64) -> Places:
-        """Where in the store the tokens `inside` (B, L) of the lanes stand, counted in the direction of reading."""
+        """The store indices of the tokens `inside` (B, L) the lanes, counted in the direction of reading."""
         inside = np.where((lane >= self._texts)[:, None], self.span - 1 - inside, inside)
         place = (lane % self._texts * self.span)[:, None] + inside
         document = np.searchsorted(self._begin, place, "right") - 1
@@ -239,7 +238,7 @@ class BoundStreams:
         return rng.Draw(rng.row_keys(self.seed, self.entry, plan.epoch, items=items))
 
     def _words(self, at: Places, backwards: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Where words start in the direction of reading: backwards, that is where the next token starts another word."""
+        """Where words start in the direction of reading: backwards, where the next token of the text starts another word."""
         last = len(self.store.tokens) - 1
         ends = (at.inner >= at.size - 1) | self.store.words(np.minimum(at.physical + 1, last))
         return np.where(backwards[:, None], ends, self.store.words(at.physical)) | at.between

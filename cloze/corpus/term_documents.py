@@ -24,7 +24,7 @@ _BLOCK = 1 << 22  # tokens whose counts are made at a time
 
 
 class Counts(NamedTuple):
-    """The cells above zero of the term-document matrix, document by document; N of each."""
+    """The non-zero cells of the term-document matrix, document by document; N per array."""
 
     terms: NDArray[np.int32]
     documents: NDArray[np.int64]
@@ -35,9 +35,9 @@ class Counts(NamedTuple):
 class TermDocuments(Source):
     """How often every word occurs in every document (Deerwester et al., 1990), or in every sentence (`unit`).
 
-    A row has the distinct words of its document, the most frequent of the corpus first, at most `length` of them; roles, [UNK]
-    among them, are left out, and documents without words too. `weights/main` are the counts. Differs: what compiled
-    factorisation reads is the whole matrix, where no row is cut.
+    A row has the distinct words of its document, those most frequent in the corpus first, at most `length` of them, without
+    special tokens and [UNK]. Documents without words are left out. `weights/main` are the counts. Differs: the engine `svd`
+    reads the whole matrix, in which no row is cut.
     """
 
     gives = frozenset({"tokens", "length", "document", "targets/main", "positions/main", "weights/main"})
@@ -67,7 +67,7 @@ class DocumentPlan:
         return len(self.order)
 
     def lengths(self, items: Int64) -> NDArray[np.int32]:
-        """At most so many words."""
+        """The maximum number of words of a row."""
         return np.full(len(items), self.room, np.int32)
 
 
@@ -97,7 +97,7 @@ class BoundTermDocuments:
             raise CorpusError(f"{store.path}: no {source.unit} of the corpus has a word.\n  Build the store from more text.")
 
     def _words_before(self) -> Iterator[Int64]:
-        """How many words there are up to each token, itself included, block by block."""
+        """The number of words up to and including each token, block by block."""
         passed = 0
         for low in range(0, len(self.store.tokens), _BLOCK):
             number = passed + np.cumsum(~self._roles[self.store.tokens[low : low + _BLOCK]])
@@ -155,7 +155,7 @@ class BoundTermDocuments:
         return Counts(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def _counts(self, chosen: Int64) -> Counts:
-        """The counts of some documents, numbered as they come here; words of a document ascend."""
+        """The counts of some documents, numbered in the given order; words of a document ascend."""
         sizes = self.stop[chosen] - self.start[chosen]
         document = np.repeat(np.arange(len(chosen)), sizes)
         place = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(self.start[chosen], sizes)

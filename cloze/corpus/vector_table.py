@@ -1,4 +1,4 @@
-"""A table of vectors from elsewhere: word2vec's, GloVe's, fastText's, for the words of a store's vocabulary."""
+"""A table of pretrained vectors (word2vec, GloVe, fastText) for the words of a store's vocabulary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloze.registry import register
 
 
 class Found(Protocol):
-    """What the table asks of opened vectors (`cloze.interop.vectors.Vectors`)."""
+    """What the table needs from opened vectors (`cloze.interop.vectors.Vectors`)."""
 
     @property
     def width(self) -> int: ...
@@ -30,8 +30,8 @@ class Found(Protocol):
 class PretrainedVectors:
     """Vectors of words from a `file` of word2vec, GloVe or fastText, packed or not, or from a checkpoint of cloze.
 
-    A network that names the table in `vectors:` begins with them. A word is looked up as the tokenizer spells it; fastText's
-    .bin files give vectors to words that they have not seen. Roles such as [UNK] have none.
+    A network that names the table in `vectors:` starts from them. A word is looked up as the tokenizer spells it; fastText's .bin
+    files also give vectors for unseen words. Roles such as [UNK] have none.
     """
 
     def __init__(self, *, file: str | None = None) -> None:
@@ -39,7 +39,7 @@ class PretrainedVectors:
 
     @property
     def opens(self) -> str:
-        """The file of vectors that `bind` wants to be given open."""
+        """The file of vectors that `bind` expects to be opened for it."""
         if self.file is None:
             raise RecipeError("tables: vectors: no file. Name one of word2vec, GloVe or fastText: --set tables.NAME.file=PATH")
         return self.file
@@ -64,7 +64,7 @@ class PretrainedVectors:
 
     @staticmethod
     def restored(arrays: Mapping[str, NDArray[Any]]) -> BoundVectors:
-        """The bound table that `BoundVectors.arrays` told; what it did not is a `CorpusError`."""
+        """The bound table from `BoundVectors.arrays`. Raises `CorpusError` for any other arrays."""
         matrix, known = arrays.get("matrix"), arrays.get("known")
         if matrix is None or known is None or matrix.ndim != 2 or known.shape != matrix.shape[:1]:
             raise CorpusError("vectors: expected a matrix (V, D) and which rows are known. The file is damaged: copy it again.")
@@ -79,5 +79,5 @@ class BoundVectors:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that it is, to be kept with a checkpoint."""
+        """Its complete state, to save with a checkpoint."""
         return {"matrix": self.matrix, "known": self.known.astype(np.uint8)}

@@ -1,4 +1,4 @@
-"""A store's words without roles, in chunks that know how far each word may look back: what counting reads."""
+"""The words of a store without special tokens, in chunks that record how far each word may look back; for counting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Words:
 
 
 def stretches(store: Store, documents: Int64, *, unit: Unit, radius: int, chunk: int = 1 << 20) -> Iterator[Words]:
-    """The words of these documents (ascending numbers). Roles, unknown words among them, are taken out and leave no gap."""
+    """The words of these documents (ascending numbers). Special tokens, including [UNK], are removed and leave no gap."""
     roles = np.zeros(store.vocab_size, np.bool_)
     roles[list(store.header["roles"].values())] = True
     starts = store.document_starts if unit == "document" else store.sentence_starts
@@ -53,7 +53,7 @@ def stretches(store: Store, documents: Int64, *, unit: Unit, radius: int, chunk:
 
 
 def _ranges(store: Store, documents: Int64) -> list[tuple[Any, Any]]:
-    """First token and end of the runs of documents that are neighbours."""
+    """First token and end of each run of adjacent documents."""
     if not len(documents):
         return []
     breaks = np.flatnonzero(np.diff(documents) != 1) + 1
@@ -63,7 +63,7 @@ def _ranges(store: Store, documents: Int64) -> list[tuple[Any, Any]]:
 
 
 def number_of_words(store: Store, documents: Int64) -> int:
-    """How many words these documents have, roles left out."""
+    """The number of words of these documents, without special tokens."""
     roles = np.array(list(store.header["roles"].values()), np.int64)
     total = 0
     for first, last in _ranges(store, documents):

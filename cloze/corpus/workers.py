@@ -1,4 +1,4 @@
-"""Worker processes that work on blocks, results in the order of the blocks, a bounded number under way.
+"""Worker processes that work on blocks; results come in the order of the blocks, with a bounded number in progress.
 
 Each worker is a fresh interpreter running this module, joined by a pipe: nothing is forked (the parent may hold threads)
 and nothing of the parent's main script is imported again. It runs its library with one thread.
@@ -82,7 +82,7 @@ class Workers(Generic[Answer]):
             yield done, future.result()
 
     def _introduce(self, pipe: Connection, message: object) -> None:
-        with contextlib.suppress(OSError):  # a process that ended at once shows when it is asked
+        with contextlib.suppress(OSError):  # a process that ended early shows when it is asked
             pipe.send(message)
         self._idle.put(pipe)
 

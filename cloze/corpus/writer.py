@@ -1,4 +1,4 @@
-"""Writing a token store block by block, in constant memory; nothing appears under its name until it is whole."""
+"""Writes a token store block by block, in constant memory; nothing appears under its name until it is complete."""
 
 from __future__ import annotations
 
