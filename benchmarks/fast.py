@@ -36,8 +36,13 @@ class Switch:
 
     def __init__(self, name: str, owner: Any, attribute: str, no: Any = False) -> None:
         self.name, self.no, self.off, self.used = name, no, False, False
+        self.owner, self.attribute = owner, attribute
         self.decide: Callable[..., Any] = getattr(owner, attribute)
         setattr(owner, attribute, self)
+
+    def undo(self) -> None:
+        """Put the function back."""
+        setattr(self.owner, self.attribute, self.decide)
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         decided = self.decide(*given, **named)
@@ -51,20 +56,24 @@ def switches() -> list[Switch]:
     from cloze.networks.blocks import dropout
     from cloze.networks.blocks.attention import Reading
     from cloze.networks.blocks.feed_forward import Feeding
-    from cloze.networks.fast import activation, choose, softmax
+    from cloze.networks.fast import activation, softmax
+    from cloze.networks.fast.choose import FAST
     from cloze.objectives import cross_entropy
     from cloze.training import step
 
-    class Table:
-        """The entries of `choose.FAST` as attributes."""
+    class Fits:
+        """The conditions of the parts in `FAST`, as attributes."""
 
-    table, made = Table(), []
-    for name, part in (("attention", Reading), ("feed-forward", Feeding)):
-        setattr(table, name, choose.FAST[part].fits)
-        made.append(Switch(name, table, name))
-        choose.FAST[part] = choose.FAST[part]._replace(fits=made[-1])
+        def __getattr__(self, name: str) -> Any:
+            return FAST[{"attention": Reading, "feed_forward": Feeding}[name]].fits
+
+        def __setattr__(self, name: str, fits: Any) -> None:
+            part = {"attention": Reading, "feed_forward": Feeding}[name]
+            FAST[part] = FAST[part]._replace(fits=fits)
+
     return [
-        *made,
+        Switch("attention", Fits(), "attention"),
+        Switch("feed-forward", Fits(), "feed_forward"),
         Switch("softmax kernel", softmax, "pays"),
         Switch("gelu kernel", activation, "pays"),
         Switch("dropout kernel", dropout, "has_numba"),

@@ -51,7 +51,7 @@ def draw(bits: Any, alias: Any) -> Any:
     """An id from an alias table: the upper half of the bits chooses the column, the lower half the side of it."""
     column = below(bits, len(alias))
     border, other = np.uint64(alias[column, 0]), np.int64(alias[column, 1])
-    return column + (other - column) * np.int64((bits & _LOW) >= border)  # a branch would be foretold wrongly half the time
+    return column + (other - column) * np.int64((bits & _LOW) >= border)  # a branch would be mispredicted half the time
 
 
 def thresholds(keep: NDArray[np.floating[Any]]) -> NDArray[np.uint64]:
