@@ -12,6 +12,7 @@ from cloze.networks.fast.handing import bits, pays
 
 
 def activate(x: Tensor, kind: str) -> Tensor:
+    """GELU (erf), GELU (tanh form) or ReLU."""
     if kind == "relu":
         return torch.relu(x)
     if kind == "gelu_tanh" and x.dtype == torch.bfloat16:
