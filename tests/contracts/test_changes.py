@@ -21,7 +21,7 @@ from cloze.assembly.recipe import PartSpec, Recipe
 from cloze.assembly.share import share
 from cloze.errors import CheckpointError, UserError
 from cloze.networks.blocks.computed import ComputedLinear, is_added
-from cloze.networks.fast.switch import turned
+from cloze.networks.fast.switch import switched
 from cloze.registry import lookup, names
 from cloze.training.state import gather_parameters, load_parameters
 from cloze.training.step import Step
@@ -149,7 +149,7 @@ def test_a_changed_network_computes_the_same_by_fast_functions_by_plain_modules_
         if hasattr(module, "kept"):
             module.kept[::2] = False
     changed = losses(own, step)
-    with turned(False):
+    with switched(False):
         assert [loss.item() for loss in losses(own, step)] == pytest.approx([loss.item() for loss in changed], rel=1e-5)
     assert [loss.item() for loss in changed] != pytest.approx(before, rel=1e-4)
     torch.stack([loss for loss in changed if loss.requires_grad]).sum().backward()
