@@ -30,6 +30,7 @@ from cloze.networks.fast.residual import (
     leave,
     leaving,
     linear,
+    offset_of,
     simple,
     unjoin,
     weight_gradient,
@@ -69,7 +70,7 @@ def attention(x: Tensor, reading: Reading, norm: Any, dropout: Dropout, place: N
         keep = reading.dropout.keep_scores(batch, module.heads, length, keys, x.device, columns)
         scale = reading.dropout.scale
     made = Attend.apply(
-        rows, source, *weights, module.out.weight, module.out.bias, norm.weight, getattr(norm, "bias", None),
+        rows, source, *weights, module.out.weight, module.out.bias, norm.weight, offset_of(norm),
         _added(given, x.dtype, keys), Sequences(batch, queries, keys, module.heads, module.scale, keep, scale, asking, read),
         Half.of(norm, place, dropout, x.shape if given.at is None else rows.shape, given.positions),
     )

@@ -20,6 +20,7 @@ from cloze.networks.fast.residual import (
     leave,
     leaving,
     linear,
+    offset_of,
     simple,
     unjoin,
     weight_gradient,
@@ -40,7 +41,7 @@ def feed_forward(x: Tensor, feeding: Feeding, norm: Any, dropout: Dropout, place
         keep = between.keep_hidden(shape, x.device, positions).view(-1, shape[-1])
     rows = Feed.apply(
         x.reshape(-1, x.shape[-1]), host.inner.weight, host.inner.bias, host.outer.weight, host.outer.bias, norm.weight,
-        getattr(norm, "bias", None), feeding.kind.activation, keep, between.scale if keep is not None else 1.0,
+        offset_of(norm), feeding.kind.activation, keep, between.scale if keep is not None else 1.0,
         Half.of(norm, place, dropout, x.shape, positions),
     )
     return rows.view(x.shape)

@@ -49,6 +49,11 @@ def simple(norm: nn.Module, place: NormPlace, *linears: nn.Module | None) -> boo
     return known and untouched(norm) and all(is_linear(linear) for linear in linears if linear is not None)
 
 
+def offset_of(norm: nn.Module) -> Tensor | None:
+    """The offset of a layer norm; a norm by root mean square has none."""
+    return norm.bias if isinstance(norm, nn.LayerNorm) else None
+
+
 def _norm(x: Tensor, gain: Tensor, offset: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
     return torch.native_layer_norm(x, (x.shape[-1],), gain, offset, epsilon)
 
