@@ -129,7 +129,8 @@ def current_head(part: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str
     samples, frequent = new.pop("sampled", None), new.pop("most", None)
     if samples is None and frequent is None:
         return part, new
-    shared = {name: new[name] for name in ("transform", "norm_epsilon", "tie", "bias", "set") if name in new}
+    kept = {"transform", "norm_epsilon", "tie", "bias", "set"}
+    shared = {name: value for name, value in new.items() if name in kept}
     return "sampled_prediction", {**shared, "samples": samples, "frequent": frequent}
 
 
