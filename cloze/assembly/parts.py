@@ -48,6 +48,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "edit": ("cloze.exercises", "Edit"),
     "order": ("cloze.exercises", "Edit"),
     "objective": ("cloze.objectives", "Objective", "Chosen"),
+    "change": ("cloze.transfer", "Change"),
 }
 
 

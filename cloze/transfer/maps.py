@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from cloze.errors import CheckpointError
+from cloze.networks.blocks.computed import is_added
 
 #: What maps that stack several projections hold, by the last part of their names: the parts are equally high.
 STACKED: Mapping[str, tuple[str, ...]] = MappingProxyType({"projections": ("query", "key", "value"), "memory": ("key", "value")})
@@ -22,7 +23,8 @@ def chosen_maps(network: Any, on: Sequence[str] | None, *, of: str) -> list[tupl
     """
     below = {id(module) for module in network.depth_groups()[0].modules()}
     maps = {
-        name: module for name, module in network.named_modules() if isinstance(module, nn.Linear) and id(module) not in below
+        name: module for name, module in network.named_modules()
+        if isinstance(module, nn.Linear) and id(module) not in below and not is_added(name)
     }
     kind = type(network).__name__
     if not maps:

@@ -50,5 +50,5 @@ def keep_computed(root: nn.Module) -> None:
 
 
 def is_added(name: str) -> bool:
-    """Whether a name of a state dict belongs to something that a change added to the network."""
-    return ".changes." in f".{name}"
+    """Whether a name in a network belongs to something that a change added: to a map (`changes`) or around layers (`around`)."""
+    return not {"changes", "around"}.isdisjoint(name.split(".")[:-1])
