@@ -13,8 +13,8 @@ PART = "lstm_encoder_decoder"
 def encoder_only(imported: Imported, *, words: bool = True) -> Imported:
     """The encoder of a network `lstm_encoder_decoder` as a network of its own, for any classifier.
 
-    With `words` its states are [GloVe; CoVe]: the word's vector, then the state (McCann et al., 2017, §4). Another network, or
-    one without a decoder, is a `CheckpointError`.
+    With `words`, its states are [GloVe; CoVe]: the word's vector, then the state (McCann et al., 2017, §4). Raises
+    `CheckpointError` for another network and for one without a decoder.
     """
     model = imported.model
     if model.part != PART or not model.arguments["decoder"]:

@@ -1,4 +1,4 @@
-"""Words that a network was not trained with: their vectors from a larger table of word vectors, through a linear map."""
+"""Adds words to a trained network: their rows are mapped linearly from a larger table of word vectors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _TOGETHER = 1 << 15  # words mapped in one product
 
 
 def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, list[str]]:
-    """The same network with rows for all words of `vectors`, behind those that it has; and remarks.
+    """The same network with rows for all words of `vectors` after its own, and remarks.
 
-    A row is a linear map of the word's vector, with an offset and without regularisation, that fits the rows of the words which
-    both know best (Kiros et al., 2015, §2.2; the authors' code, `training/tools.py`). Words that were trained keep their rows.
-    Where the table itself is of such vectors and was never trained (CoVe), a new word's row is its vector. Words that the
-    tokenizer can never find in a text are left out, and so are heads with a row for every word, which have none for new ones.
+    A new row is a linear map of the word's vector, with a bias and without regularisation, fitted by least squares to the rows of
+    the words that both have (Kiros et al., 2015, §2.2; the authors' code, `training/tools.py`). Trained words keep their rows. If
+    the table consists of such vectors and was never trained (CoVe), the row of a new word is its vector. Left out are words that
+    the tokenizer can never find in a text, and heads with a row for every word, because they have no rows for the new ones.
 
-    Errors: a tokenizer of another kind than `words`, a network without a table of words, vectors of another width than an
-    untrained table, and vectors that share no word with the network are `CheckpointError`s.
+    Raises `CheckpointError` for a tokenizer of another kind than `words`, a network without a table of words, vectors whose width
+    differs from an untrained table's, and vectors that share no word with the network.
     """
     tokenizer, network = imported.tokenizer, imported.model.network
     if tokenizer.kind != "words":
@@ -72,7 +72,7 @@ def expand_vocabulary(imported: Imported, vectors: Vectors) -> tuple[Imported, l
 
 
 def linear_map(x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """W (D, E) and b (E,) for which x W + b is nearest to y, (N, D) and (N, E), by least squares."""
+    """W (D, E) and b (E,) that bring x W + b nearest to y by least squares; x is (N, D), y is (N, E)."""
     x, y = x.astype(np.float64), y.astype(np.float64)
     middle, aim = x.mean(0), y.mean(0)
     weights, *_ = np.linalg.lstsq(x - middle, y - aim, rcond=None)
@@ -82,7 +82,7 @@ def linear_map(x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[np.float64], N
 def _mapped(
     matrix: NDArray[np.float32], rows: NDArray[np.int64], aims: NDArray[np.float32], added: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], float]:
-    """Rows (M, E) of the added words, and the share of the variance of the known ones that the map leaves over."""
+    """Rows (M, E) of the added words, and the fraction of the variance of the known words that the map does not explain."""
     weights, offset = linear_map(matrix[rows], aims)
     left = float(np.square(matrix[rows] @ weights + offset - aims).sum() / max(np.square(aims - aims.mean(0)).sum(), 1e-30))
     parts = [matrix[added[start : start + _TOGETHER]] @ weights + offset for start in range(0, len(added), _TOGETHER)]
@@ -90,7 +90,7 @@ def _mapped(
 
 
 def _shared(tokenizer: Tokenizer, vectors: Vectors) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ids of the words that both know, and their rows among the vectors."""
+    """Ids of the words that both have, and their rows in the table of vectors."""
     special = set(tokenizer.special_ids.tolist())
     found = [
         (number, vectors.ids[word])
@@ -101,7 +101,7 @@ def _shared(tokenizer: Tokenizer, vectors: Vectors) -> tuple[NDArray[np.int64], 
 
 
 def _new_words(tokenizer: Tokenizer, vectors: Vectors) -> list[str]:
-    """Words that only the vectors know and that the tokenizer, once it knows them, finds in a text."""
+    """Words that only the vectors have and that the tokenizer will find in a text."""
     known = set(tokenizer.spellings) | set(tokenizer.literals.values())
     words = [word for word in vectors.words if word not in known and not (tokenizer.lower and word != word.lower())]
     unknown = tokenizer.role("[UNK]")
