@@ -410,10 +410,10 @@ def _check_told(owner: str, accepted: Slots, arguments: Mapping[str, Any], folde
         if slot.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in slot.choices:
             _check_told(f"{owner}.{key}.{part}", part_slots(slot.part, part), value[part] or {}, folder)
             continue
-        if slot.live and isinstance(value, Mapping):
+        if slot.live and isinstance(value, Mapping) or slot.part and value is None and slot.default is None:
             continue
         try:
-            if slot.part and value is not None:
+            if slot.part:
                 raise ValueError
             check_value(slot.annotation, value)
         except ValueError:

@@ -49,7 +49,7 @@ def test_lora_on_queries_and_values_leaves_the_rows_of_keys_alone() -> None:
 
 
 def test_layers_that_share_a_map_share_its_update() -> None:
-    network = transformer(repeat="all")
+    network = transformer(**{"share.weights": "all"})
     LoRA(rank=2, on=("outer",)).apply(network)
     assert len({id(layer.outer) for layer in network.layers}) == 1
     assert isinstance(network.layers[3].outer, ComputedLinear) and len(network.layers[3].outer.changes) == 1
@@ -88,7 +88,7 @@ def test_kept_layers_keep_their_weights_under_new_numbers_with_updates_on_them()
     ((2, 1), {}, r"\[2, 1\]. Expected layers from 0 to 3, in ascending order."),
     ((), {}, r"\[\]. Expected layers from 0 to 3, in ascending order."),
     ((1, 2), {"share.weights": "all"}, "layer 1 cannot become layer 0: it has other parts or widths"),
-    ((1, 2), {"norm": "pre", "first_norm": False}, "layer 1 cannot become layer 0: it has other parts or widths"),
+    ((1, 2), {"norm": "pre", "norm.embedding": True, "norm.first": False}, "layer 1 cannot become layer 0: it has other parts or widths"),
 ])  # fmt: skip
 def test_layers_that_cannot_be_kept_are_refused(layers: tuple[int, ...], arguments: dict[str, Any], said: str) -> None:
     there, here = transformer(**arguments), transformer(**{**arguments, "layers": max(len(layers), 1)})
