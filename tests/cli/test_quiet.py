@@ -45,4 +45,4 @@ def test_a_quiet_build_of_a_corpus_prints_nothing_and_a_verbose_one_every_file(
     assert capsys.readouterr() == ("", "")
     assert frame.main([*given, str(tmp_path / "two"), "--verbose"]) == 0
     said = capsys.readouterr().out
-    assert all(f"{file}: read as sentence: blank lines" in said for file in files)
+    assert all(f"{file}: read as sentence: nearly every line is one sentence" in said for file in files)
