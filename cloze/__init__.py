@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Any:
         module, attribute = _PUBLIC[name]
     except KeyError:
         raise AttributeError(f"module 'cloze' has no attribute {name!r}; it has {', '.join(__all__)}") from None
-    value = getattr(import_module(module), attribute)
+    value = vars(import_module(module))[attribute]
     globals()[name] = value
     return value
 

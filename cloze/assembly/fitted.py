@@ -16,6 +16,7 @@ from cloze.assembly.fit import fit, fit_vocabulary, fits, short
 from cloze.assembly.fit_words import learns_words
 from cloze.assembly.parts import engines
 from cloze.assembly.recipe import Recipe
+from cloze.batching import Data, MixedFeed
 from cloze.corpus import Store
 from cloze.corpus.build import corpus_files
 from cloze.training.budget import Budget
@@ -158,8 +159,8 @@ def _value(trees: Mapping[str, Any], path: str) -> Any:
 
 def _text_tokens(run: Run) -> list[int]:
     """Tokens of the training text of every entry's source."""
-    feeds: Any = getattr(run.data, "feeds", {})
-    inner = [part for feed in feeds.values() for part in getattr(feed, "feeds", {"": feed}).values()]
+    feeds = run.data.feeds.values() if isinstance(run.data, Data) else ()
+    inner = [part for feed in feeds for part in (feed.feeds.values() if isinstance(feed, MixedFeed) else [feed])]
     return [int(getattr(part.source, "tokens", 0)) for part in inner] or [0]
 
 

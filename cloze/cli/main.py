@@ -43,7 +43,7 @@ def run(arguments: list[str]) -> None:
 
 def refuse_former(verb: str, given: list[str]) -> None:
     """A `UserError` for an option that a verb had once: it names what is written in its place."""
-    former = getattr(import_module(f"cloze.cli.{VERBS[verb].module}"), "FORMER", {}) if verb in VERBS else {}
+    former = vars(import_module(f"cloze.cli.{VERBS[verb].module}")).get("FORMER", {}) if verb in VERBS else {}
     for option in (argument.partition("=")[0] for argument in given):
         if option in former:
             raise UserError(f"{option} {former[option]}")
@@ -70,7 +70,7 @@ def fault_of_user_code(error: BaseException) -> str | None:
     if frames:
         frame, line = frames[-1]
         return f"{frame.f_code.co_filename}:{line}: in {frame.f_code.co_name}: {said}\n  CLOZE_DEBUG=1 shows the traceback."
-    owner = getattr(error, "obj", None)  # of an AttributeError: what lacks it
+    owner = error.obj if isinstance(error, AttributeError) else None  # what lacks it
     kind = owner if isinstance(owner, type) else type(owner)
     if isinstance(error, AttributeError) and kind.__module__.startswith(USER_MODULE):
         import inspect
@@ -87,7 +87,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
     if is_disk_full(error):
-        place = f" while writing {name}" if (name := getattr(error, "filename", None)) else ""
+        place = f" while writing {name}" if isinstance(error, OSError) and (name := error.filename) else ""
         return f"disk full{place}. Earlier checkpoints are complete. Free some space and rerun the command; it resumes.", 1
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {(error.strerror or str(error)).lower()}.", 2

@@ -81,7 +81,7 @@ def load_verb(name: str) -> typer.Typer:
     if name not in VERBS:
         raise UserError(f"unknown verb {name!r}. {nearest(name, VERBS)}\n  cloze --help lists every verb.")
     module = import_module(f"cloze.cli.{VERBS[name].module}")
-    app = getattr(module, "app", None)
+    app = vars(module).get("app")
     if app is None:
         # plain help: one line per option instead of boxes, and no need to load rich
         app = typer.Typer(

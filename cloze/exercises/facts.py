@@ -32,8 +32,8 @@ class TokenFacts:
             roles=dict(tokenizer.roles),
             ordinary=np.asarray(tokenizer.ordinary_ids, dtype=np.int32),
             read=lambda text: tokenizer.encode(text).ids.tolist(),
-            sentinels=np.asarray(getattr(tokenizer, "sentinels", ()), dtype=np.int32),
-            spellings=getattr(tokenizer, "spellings", ()),
+            sentinels=np.asarray(tokenizer.sentinels, dtype=np.int32),
+            spellings=tokenizer.spellings,
         )
 
     def role(self, name: str) -> int:

@@ -37,7 +37,7 @@ class Segmenter(Protocol):
 
 def segmenter_of(text: Any) -> Segmenter | None:
     """The segmenter that a recipe's `text` names: anything with `words`, which has `name` and `arguments` or is None."""
-    part = getattr(text, "words", None)
+    part = text.words
     return None if part is None else lookup("segmenter", part.name)(**part.arguments)
 
 

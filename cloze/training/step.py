@@ -401,9 +401,10 @@ def _find(networks: Mapping[str, nn.Module], path: str) -> nn.Module | nn.Parame
         raise RecipeError(f"tie: {path}: unknown network {name!r}. {nearest(name, networks)}")
     found: Any = networks[name]
     for part in inner.split("."):
-        if not hasattr(found, part):
-            raise RecipeError(f"tie: {path}: no part {part!r} in it. {nearest(part, dict(found.named_children()))}")
-        found = getattr(found, part)
+        inside = dict(found.named_children()) | dict(found.named_parameters(recurse=False))
+        if part not in inside:
+            raise RecipeError(f"tie: {path}: no part {part!r} in it. {nearest(part, inside)}")
+        found = inside[part]
     assert isinstance(found, (nn.Module, nn.Parameter))
     return found
 

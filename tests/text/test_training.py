@@ -45,7 +45,9 @@ def test_the_three_kinds_are_registered_with_their_arguments() -> None:
 
 
 def test_a_recipes_text_can_be_given_as_it_is() -> None:
-    part = SimpleNamespace(normalise={"lower": True}, tokenizer=SimpleNamespace(name="wordpiece", arguments={"size": 300}))
+    part = SimpleNamespace(
+        normalise={"lower": True}, tokenizer=SimpleNamespace(name="wordpiece", arguments={"size": 300}), words=None
+    )
     found = train(part, ENGLISH, size=100)
     assert (found.kind, found.lower, found.size) == ("wordpiece", True, 100)
 
