@@ -42,7 +42,7 @@ from cloze.exercises.answer import Edits, Lesson
 
 
 class Pair(Protocol):
-    """A text as it is read, and the tokens to be written for it, their end included."""
+    """A text as it is read, and the tokens of its target, including the end."""
 
     @property
     def source(self) -> Framed: ...
@@ -307,7 +307,7 @@ class ByGaps(_InOneRow):
 
 
 def form_of(reader: Reader) -> Form:
-    """The form in which a reader answers texts; a `UserError` for one that does not."""
+    """The form in which a reader writes targets; a `UserError` if it cannot."""
     if has_decoder(reader):
         return ByDecoder(reader)
     if reader.order != "source_to_target":
@@ -316,7 +316,7 @@ def form_of(reader: Reader) -> Form:
 
 
 def least(*bounds: int | None) -> int | None:
-    """The smallest of some bounds, None standing for no bound."""
+    """The smallest of some bounds; None is no bound."""
     return min((bound for bound in bounds if bound is not None), default=None)
 
 

@@ -53,7 +53,7 @@ class Framed:
         return Framed(ids, segments, part, self.cut, spelled)
 
     def take(self, columns: NDArray[np.int64]) -> Framed:
-        """The row of some of its tokens, in that order; nothing counts as cut."""
+        """The row of some of its tokens, in that order; no token counts as cut."""
         spelled = None if self.characters is None else self.characters[columns]
         return Framed(self.ids[columns], self.segments[columns], self.part[columns], 0, spelled)
 
@@ -107,7 +107,7 @@ class Layout:
         return self._between[-1]
 
     def until_last(self, texts: Sequence[Ids], *, longest: int | None = None) -> Framed:
-        """Everything before the last text, as if that were still to be written; the longest of `texts` loses its end."""
+        """Everything before the last text, as if it were yet to be written; the longest of `texts` loses its end."""
         tail = len(self.closing)
         framed = self([*texts, np.zeros(0, np.int32)], longest=None if longest is None else longest + tail)
         stop = len(framed) - tail

@@ -1,4 +1,4 @@
-"""The continuous cache: a model of the words read last, mixed into a left-to-right network's predictions."""
+"""The continuous cache: a model of the most recent words, mixed into a left-to-right network's predictions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _TOGETHER = 256  # positions whose similarities with the window are held at once
 
 @dataclass(frozen=True)
 class Pointer:
-    """How much the last words count (Grave et al., "Improving Neural Language Models with a Continuous Cache", 2017, eq. 2-3).
+    """The weight of recent words (Grave et al., "Improving Neural Language Models with a Continuous Cache", 2017, eq. 2-3).
 
     p(w) = (1 - share) p_network(w) + share · Σ over the last `window` tokens that were w of softmax(scale · h_i · h), where h_i
     is the state that the token was predicted from. Until `window` tokens have been read p is the network's, as in AWD-LSTM's code
     (salesforce/awd-lstm-lm, pointer.py): 3785 tokens, scale 0.66 and share 0.13 for WikiText-2; 500, 1.0 and 0.1 for the Penn
     Treebank.
 
-    Differs: that code waits for one token more, and mixes nothing into the first token of each piece of 5,000.
+    Differs: that code waits for one more token and leaves the first token of each piece of 5,000 unmixed.
     """
 
     window: int = 500

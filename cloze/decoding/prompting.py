@@ -192,8 +192,8 @@ class InGaps(_InPlace):
 class Written(Prompting):
     """The log-probability that a decoder writes the answer, its end included, for the prompt without it.
 
-    Where the vocabulary has sentinels, the first takes the answer's place, and the decoder writes it before the answer, as T5
-    was trained.
+    If the vocabulary has sentinels, the first replaces the answer, and the decoder writes it before the answer, as in T5's
+    training.
     """
 
     extra = 1

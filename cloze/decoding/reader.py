@@ -111,10 +111,10 @@ class Checkpoint(Protocol):
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads texts with a network: tokenise, lay out, pad, run. The network stays in the mode it is in.
+    """Reads texts with a network: tokenises, lays out, pads, runs. The network keeps its mode.
 
-    `beside` are the edits that find what the network reads beside the tokens (ZEN's n-grams); `inputs` the id that every token
-    has in each further table (XLM's language).
+    `beside` are the edits that find what the network reads in addition to the tokens (ZEN's n-grams). `inputs` is the id of every
+    token in each further table (XLM's language).
     """
 
     network: Any
@@ -159,7 +159,7 @@ class Reader:
 
     @property
     def shift(self) -> int:
-        """How many positions to the left of where it stands a masked token is asked."""
+        """How many positions to the left of a masked token its prediction is read."""
         return self.reading.shift
 
     @property
@@ -185,7 +185,7 @@ class Reader:
         return self._spelled(framed, [texts, others])
 
     def whole(self, texts: Sequence[str]) -> list[Framed]:
-        """Texts as framed examples of whatever length, longer than the network reads if they are."""
+        """Texts as framed examples at full length, even if longer than the network can read."""
         return self._spelled([self.single([ids]) for ids in self.ids(texts)], [texts])
 
     def _spelled(self, framed: list[Framed], parts: Sequence[Sequence[str]]) -> list[Framed]:
@@ -217,7 +217,7 @@ class Reader:
         return Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
 
     def showing(self, batch: Batch, tokens: Tensor) -> Batch:
-        """The batch with other tokens, and with what stands beside those."""
+        """The batch with other tokens, and with what is found for those."""
         if not self.beside:
             return Batch({**batch, "tokens": tokens}, checked=True)
         lengths = (batch["block"] > 0).sum(1) if "block" in batch else torch.full((len(tokens),), tokens.shape[1])
@@ -226,7 +226,7 @@ class Reader:
         return Batch({**batch, "tokens": tokens, **arrays})
 
     def _found_beside(self, tokens: Any, lengths: Any) -> dict[str, Any]:
-        """What the network reads beside tokens (B, L): the same for a text in whatever batch it is read."""
+        """What the network reads in addition to tokens (B, L); it does not depend on the batch of a text."""
         found: dict[str, Any] = {}
         for edit in self.beside:
             if edit.gives <= self.network.takes:
@@ -241,11 +241,11 @@ class Reader:
         return found
 
     def asking(self, head: Any, batch: Batch, positions: Tensor) -> tuple[Batch, Tensor]:
-        """What has to be read so that `head` can be asked for the tokens at flat `positions` (M,), and where it is asked.
+        """The batch to read so that `head` predicts the tokens at flat `positions` (M,), and the positions to read it at.
 
-        A head that reads what a token's place may know before the token is seen (XLNet's query stream) gets an order in
-        which everything else comes before all that is asked. A system may ask some positions to the left (`shift`), which are
-        then never the positions of another row: see `can_ask`.
+        A head on a state that does not see its own token (XLNet's query stream) gets an order in which all other tokens precede
+        the predicted ones. A system may read its predictions some positions to the left (`shift`); `can_ask` keeps those
+        positions inside the row.
         """
         if any(self.network.gives[name].sees == "before" for name in head.reads if name in self.network.gives):
             last = torch.zeros_like(batch["tokens"]).flatten().index_fill(0, positions, 1)
@@ -253,7 +253,7 @@ class Reader:
         return batch, positions - (self.shift if self.order == "open" else 0)
 
     def can_ask(self, row: Framed) -> NDArray[np.bool_]:
-        """Which tokens of a row can be asked for: those of the text, if the place where they are asked exists."""
+        """Which tokens of a row can be predicted: those of the text whose prediction has a position in the row."""
         shift = self.shift if self.order == "open" else 0
         return np.asarray((row.part == 0) & (np.arange(len(row)) >= shift))
 
@@ -269,9 +269,9 @@ class Reader:
     ) -> dict[str, Any]:
         """The network's states for a batch; `want` names them.
 
-        `positions` (M,) are the flat positions that will be read, where only some are: a network that can leaves out the others.
-        `cache` holds what was read before, and so does `carry`, the state of that name of an earlier call. Who sees whom is said
-        by the batch, else by `order`, else by the reader's.
+        `positions` (M,) are the flat positions that will be read, if not all are; a network may skip the others. `cache` holds
+        what was read before; so does `carry`, the state of that name of an earlier call. The order is that of the batch, else
+        `order`, else the reader's.
         """
         fields = routed(self.network, batch, order or self.order)
         want = frozenset(want)
@@ -322,12 +322,12 @@ class Reader:
 
 
 def head_for(loaded: Checkpoint, kind: Kind) -> Any:
-    """The first head that may be used so, whatever the recipe calls it, with its readings bound; None if there is none."""
+    """The first head of this kind, under any name, with its readings bound; None if there is none."""
     return next((head for head, found in _heads(loaded) if found == kind), None)
 
 
 def head_names(loaded: Checkpoint) -> str:
-    """What the heads of a checkpoint may be used for, for messages; one that no verb uses is called by its name."""
+    """The kinds of the heads of a checkpoint, for messages; a head without a kind is called by its name."""
     found = {kind or name for name, (_, kind) in zip(loaded.heads, _heads(loaded), strict=True)}
     return ", ".join(sorted(found)) or "none"
 

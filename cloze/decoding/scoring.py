@@ -99,8 +99,8 @@ def score(
     `log_probability`: the sum of log P(token | those before it). A text is read after [BOS] where the tokenizer has one,
     so that its first token counts too; without, and with nothing in its reading before the text, the first token is not scored.
     `pseudo_log_likelihood`: the sum of log P(token | all others), each token masked alone in a row of its own (Salazar et
-    al., "Masked Language Model Scoring", 2020, §2). A network with a query stream is asked there for each token, as the last
-    of all (XLNet); where tokens are asked one place to the left, a token that stands first is not asked.
+    al., "Masked Language Model Scoring", 2020, §2). A network with a query stream predicts
+    each token there, after all others (XLNet); a system that predicts one position to the left cannot predict the first token.
     `originality`: the sum of a discriminator's log P(token is original), one pass over the unchanged text. It is no
     likelihood of the text, but ranks minimal pairs (Clark et al., "ELECTRA", 2020, §2 for the discriminator).
 
@@ -147,7 +147,7 @@ class _Done:
             self.report(int(self.copies[text]))
 
     def empty(self, text: int) -> None:
-        """A text of which nothing is asked."""
+        """A text without tokens to score."""
         self.report(int(self.copies[text]))
 
 
@@ -158,7 +158,7 @@ def _spelling(row: Framed) -> tuple[bytes, bytes]:
 def _windows(
     reader: Reader, row: Framed, asked: NDArray[np.bool_], windows: Windows, method: Method, text: int
 ) -> list[Window]:
-    """The windows in which something is asked."""
+    """The windows with tokens to score."""
     before = len(reader.single.opening)
     frame = before, reader.single.added - before
     left_to_right = method == "log_probability"
@@ -267,7 +267,7 @@ def _log_probabilities(reader: Reader, head: Any, batch: Batch, positions: Tenso
 def log_probabilities(
     reader: Reader, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor, targets: Tensor
 ) -> Tensor:
-    """log P(target) at every place (M,), 2,048 positions at a time: M x V scores are never held at once."""
+    """log P(target) at every position (M,), 2,048 positions at a time, so that memory never holds M x V scores."""
     found = [torch.zeros(0, device=positions.device)]
     for some, answers in zip(positions.split(2048), targets.split(2048), strict=True):
         found.append(-F.cross_entropy(reader.token_scores(head, states, batch, some), answers, reduction="none"))

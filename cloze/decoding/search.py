@@ -1,4 +1,4 @@
-"""Choose whole continuations: one token after the other, or by beam search; what reads the tokens comes from outside."""
+"""Choose whole continuations, token by token or by beam search; the caller passes what reads the tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Writer(Protocol):
 
 
 class Written(NamedTuple):
-    """What was written behind a start, without the end token; whether that came; the score of a beam search."""
+    """What was written after a start, without the end token; whether it ended; the score of a beam search."""
 
     ids: tuple[int, ...]
     ended: bool
@@ -122,8 +122,8 @@ def beam_search(
 class _Search:
     """The state of a beam search over R rows with K beams: what runs, what has ended, with scores; all tensors.
 
-    `running` (R, K, L) and `total` (R, K) are the sequences that go on; `kept` (R, K, start + new), `worth` (R, K) and `done`
-    the best that have ended. `open` (R, 1): something that runs can still win.
+    `running` (R, K, L) and `total` (R, K) are the running sequences; `kept` (R, K, start + new), `worth` (R, K) and `done`
+    the best that have ended. `open` (R, 1): a running sequence can still win.
     """
 
     def __init__(self, tokens: Tensor, new: int, end: int, beams: Beams) -> None:
@@ -158,7 +158,7 @@ class _Search:
         return (beam.gather(1, chosen) + offset).flatten()
 
     def _keep(self, longer: Tensor, total: Tensor, stops: Tensor) -> None:
-        """Let sequences that have just ended, if they are among the best, take the places of worse ones."""
+        """Let sequences that have just ended replace worse ones if they are among the best."""
         count, length = self.beams.count, longer.shape[2]
         among = stops & (torch.arange(2 * count, device=stops.device) < count)
         worth = total / (length - self.start) ** self.beams.length_penalty
@@ -171,7 +171,7 @@ class _Search:
         self.done = torch.cat([self.done, among], dim=1).gather(1, chosen)
 
     def _judge(self, all_stop: bool) -> None:
-        """Whether anything that runs can still win, and whether the search is over."""
+        """Whether a running sequence can still win, and whether the search is over."""
         early, penalty = self.beams.early, self.beams.length_penalty
         length = self.longest if early == "never" and penalty > 0 else self.running.shape[2]
         hope = self.total[:, :1] / (length - self.start) ** penalty

@@ -25,7 +25,7 @@ _STARTS = ("[EOS]", "[SEP]")
 
 @dataclass(frozen=True)
 class Manner:
-    """How to write: up to `tokens` each, by `beams` or, without, by `sampling`; `rows` together; `report` is told of rows done.
+    """How to write: up to `tokens` each, by `beams` or else by `sampling`, `rows` at a time; `report` gets the rows done.
 
     Random numbers are addressed by `seed`, the number of the text and of the token.
     """
@@ -44,7 +44,7 @@ class Manner:
 
 
 def answers(reader: Reader) -> bool:
-    """Whether what is written is a text of its own, and no continuation of the one that is read."""
+    """Whether the network writes a text of its own instead of continuing the one that it reads."""
     return has_decoder(reader) or reader.order == "source_to_target"
 
 
@@ -54,7 +54,7 @@ def has_decoder(reader: Reader) -> bool:
 
 
 def first_ids(reader: Reader, prompt: str) -> Ids:
-    """The tokens that a continuation of `prompt` begins with; a prompt that leaves no room is a `UserError`."""
+    """The tokens that a continuation of `prompt` starts from; a prompt that leaves no room is a `UserError`."""
     ids = np.asarray(reader.tokenizer.encode(prompt).ids, np.int32)
     ids = np.concatenate([reader.single.opening, ids])
     if not len(ids):

@@ -1,4 +1,4 @@
-"""Scores of texts that are read one after another by a network that remembers, if need be more than in training."""
+"""Scores of texts read one after another by a network with a memory, which may be longer than in training."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def score_stream(
 
 
 def remembers(network: Any) -> bool:
-    """Whether what a network has read can go on from text to text."""
+    """Whether a network can keep its state or memory from text to text."""
     return bool(getattr(network, "carries", False)) or "memory" in vars(network)
 
 
 @contextmanager
 def remembering(network: Any, recall: Recall) -> Iterator[None]:
-    """Within: the network's memory is of that length; a `UserError` if it has none, or knows nothing of an option."""
+    """Within: the network's memory has that length; a `UserError` if it has no memory or lacks an option."""
     if not remembers(network):
         raise UserError(
             "--memory is for networks that remember what they read before: transformer-xl and xlnet by the token, LSTMs by their "
@@ -119,7 +119,7 @@ class _Stream:
 
 
 def _stream(reader: Reader, texts: Sequence[str], *, ends: bool) -> _Stream:
-    """The texts behind each other; the first token of all, before which nothing stands, is not scored."""
+    """The texts one after another; the very first token has nothing before it and is not scored."""
     framed = [_behind_separator(reader, row) for row in reader.whole(texts)]
     scored = np.concatenate([row.part == 0 for row in framed])
     owner = np.repeat(np.arange(len(framed)), [len(row) for row in framed])
@@ -186,7 +186,7 @@ def _behind_separator(reader: Reader, row: Framed) -> Framed:
 def _each_last(
     reader: Reader, head: Any, texts: Sequence[str], rows: int, report: Callable[[int], None]
 ) -> list[Score]:
-    """Text by text, each token asked in a row of its own, all rows remembering the texts before."""
+    """Text by text, each token predicted in a row of its own; all rows remember the texts before."""
     results: list[Score] = []
     carry: Mapping[str, Tensor] | None = None
     for row in reader.whole(texts):
