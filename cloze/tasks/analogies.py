@@ -19,7 +19,7 @@ _TOGETHER = 256
 
 @dataclass(frozen=True)
 class Question:
-    """`a` is to `b` as `c` is to `d`; asked is `d`. `line` is where it stands."""
+    """`a` is to `b` as `c` is to `d`; predicted is `d`. `line` is its line in the file."""
 
     section: str
     a: str

@@ -1,4 +1,4 @@
-"""Networks that learn to write a text for a text, in whatever form they can."""
+"""Networks that learn to write a target for a text, each in its own form."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def squad_f1(written: str, wanted: str) -> float:
 
 
 def cmrc_pieces(text: str) -> list[str]:
-    """Lower case without the script's punctuation; ideographs one by one, what stands between them in words.
+    """Lower case without the script's punctuation; ideographs one by one, the text between them in words.
 
     Differs: the script cuts what is not Chinese with NLTK's tokenizer, which takes English contractions and abbreviations apart;
     here letters and digits are a word and any other sign is one.
@@ -73,7 +73,7 @@ def cmrc_f1(written: str, wanted: str) -> float:
 
 
 def longest_run(one: Sequence[str], other: Sequence[str]) -> int:
-    """The length of the longest run of pieces that stands in both."""
+    """The length of the longest run of pieces that both contain."""
     most, before = 0, [0] * (len(other) + 1)
     for piece in one:
         now = [0] * (len(other) + 1)

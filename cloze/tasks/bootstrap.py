@@ -1,6 +1,6 @@
 """How sure metrics are: intervals from examples drawn again and again (Efron and Tibshirani, 1993, §13.3, the percentile method).
 
-An interval tells of the choice of the examples alone. How much a metric moves from one training run to the next, seeds show.
+An interval covers only the choice of the examples. Several seeds show how much a metric varies between training runs.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class DependencyParsing(Unsearched):
         return Parser(reader, loaded.heads[name], described["labels"], self, length=described.get("length"))
 
     def constant(self, always: str, examples: Trees, labels: Sequence[str]) -> dict[str, float]:
-        """The metrics of hanging every word on the one behind it with one relation, and the last on the root."""
+        """The metrics of attaching every word to the next one with one relation, and the last to the root."""
         assert examples.heads is not None and examples.relations is not None  # read with labels
         return constant(always, list(zip(examples.heads, examples.relations, strict=True)))
 

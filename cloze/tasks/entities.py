@@ -1,4 +1,4 @@
-"""What is predicted of the words of a text: labels, the place of each word, and the names that labels make of words."""
+"""Predictions for the words of a text: labels, the position of each word, and the entities that labels form."""
 
 from __future__ import annotations
 

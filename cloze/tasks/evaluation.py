@@ -40,7 +40,7 @@ def predict(
 
 
 def cut_of(predictions: Sequence[Prediction], length: int | None) -> str | None:
-    """How many of the texts that were answered lost their end, in words; None where all were read whole."""
+    """A sentence on how many texts were cut; None if all were read whole."""
     return cut_remark([prediction.cut for prediction in predictions], length)
 
 

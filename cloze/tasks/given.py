@@ -32,7 +32,7 @@ def columns_of(task: Task) -> tuple[list[str], list[str]]:
 
 @contextmanager
 def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
-    """The examples of a file, or of rows that are in memory (see `as_records`), as the task reads them.
+    """The examples of a file, or of rows in memory (see `as_records`), as the task reads them.
 
     Inside, what is wrong with a row is reported by its number.
     """
@@ -138,9 +138,9 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Iterator[Any]:
-    """Texts, each of a line of its own, as examples without answers; lines with nothing in them are passed over.
+    """Texts, one per line, as examples without answers; empty lines are skipped.
 
-    A task with several texts takes them with a tab between. `source` is where the lines come from, None for arguments.
+    A task with several texts separates them by tabs. `source` is where the lines come from, None for arguments.
     """
     names, _ = columns_of(task)
     rows: list[dict[str, Any] | None] = []

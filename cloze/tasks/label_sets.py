@@ -33,7 +33,7 @@ def set_metrics(truth: ArrayLike, probabilities: ArrayLike, threshold: float) ->
 
 
 def average_precision(truth: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
-    """The mean of the precision at each rank that holds something right; equal scores share one rank."""
+    """The mean of the precision at each rank with a right item; equal scores share one rank."""
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(truth[order])
     last = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)  # where each run of equal scores ends

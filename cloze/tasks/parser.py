@@ -40,7 +40,7 @@ _SHOWN = 8  # of the relations that training never saw, the most frequent
 
 
 class TreeSaid(NamedTuple):
-    """The head of each word (0: the root), the relation to it, and how probable that head is by itself."""
+    """The head of each word (0: the root), the relation to it, and the probability of that head alone."""
 
     heads: tuple[int, ...]
     relations: tuple[str, ...]
@@ -230,7 +230,7 @@ def figures(judged: Sequence[JudgedTree]) -> dict[str, float]:
 
 
 def constant(always: str, truth: Sequence[Arcs]) -> dict[str, float]:
-    """The metrics of hanging every word on the one behind it with one relation, and the last on the root."""
+    """The metrics of attaching every word to the next one with one relation, and the last to the root."""
     guess = [((*range(2, len(heads) + 1), 0), (*[always] * (len(heads) - 1), ROOT)) for heads, _ in truth]
     return figures([judged(own, said) for own, said in zip(truth, guess, strict=True)])
 

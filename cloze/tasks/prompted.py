@@ -28,7 +28,7 @@ AMONG = "among the labels that have an answer"
 
 @dataclass(frozen=True)
 class Prompt:
-    """How texts are asked about: a template, the answer for each label, and the `demonstrations` of which `shots` are
+    """A prompt for texts: a template, the answer for each label, and the `demonstrations` of which `shots` are
     drawn by a seed for every text."""
 
     template: Template
@@ -73,7 +73,7 @@ class Prompt:
 
 
 def task_for(template: Template, *, text: str | None, text_b: str | None, label: str | None) -> Classification:
-    """The task of reading one text or two, as the template has places for."""
+    """The task for one text or two, as the template has."""
     second = (text_b or "text_b") if template.pair else None
     name = "pair_classification" if template.pair else "sentence_classification"
     return Classification(text or "text", second, label or "label", name=name)
@@ -85,7 +85,7 @@ def _texts(examples: Examples, number: int) -> tuple[str, ...]:
 
 
 class Prompted(Learner):
-    """A network as it is, which is asked for the answers to a prompt; a text has the label whose answer is the most probable.
+    """An untrained use of a network: a text gets the label whose answer to the prompt is the most probable.
 
     The probabilities of the labels are those of their answers, divided by their sum.
     """

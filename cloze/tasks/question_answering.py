@@ -1,4 +1,4 @@
-"""Answer questions by stretches of a text: how files are read, and what is measured."""
+"""Answer questions by spans of a text: how files are read, and the metrics."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class QuestionAnswering(Unsearched):
         return replace(self)
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Questions:
-        """The questions of a file. The places of answers are not looked at: only their texts are measured."""
+        """The questions of a file. The positions of answers are ignored: only their texts are compared."""
         return read_questions(path, Names(self.text, self.text_b, self.label), labelled=labelled)
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Extractor:
@@ -74,5 +74,5 @@ def wanted_of(examples: Questions) -> list[list[str]]:
 
 @register("task", "question_answering")
 def question_answering(text: str = "question", text_b: str = "context", label: str = "answers") -> QuestionAnswering:
-    """The stretch of a text that answers a question, or none where the text does not say (SQuAD). The arguments name fields."""
+    """The span of a text that answers a question, or none if the text has no answer (SQuAD). The arguments name fields."""
     return QuestionAnswering(text, text_b, label)

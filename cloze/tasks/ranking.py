@@ -46,7 +46,7 @@ def nearest(queries: Vectors, blocks: Iterable[tuple[Int64, Vectors]], most: int
 def ranks(queries: Vectors, passages: Vectors, right: Sequence[Sequence[int]]) -> Int64:
     """The rank of the best right passage of each query (Q,), from 1, among all passages (N, D).
 
-    Another passage that scores as much counts as before it, so that vectors which are all the same find nothing. Right passages
+    A tie counts against the right passage, so that identical vectors find nothing. Right passages
     do not count against each other.
     """
     found = np.ones(len(queries), np.int64)

@@ -1,4 +1,4 @@
-"""Predict a number of a text or of two: how alike they are, how hard a text is to read."""
+"""Predict a number for one or two texts: how similar they are, how hard a text is to read."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Relatedness:
         return expected_scores(shares.numpy())
 
     def measure(self, first: ArrayLike, second: ArrayLike, scores: ArrayLike) -> Mapping[str, float | None]:
-        """`pearson`, `spearman` and `mse` of what is predicted; a correlation is None where one side never varies."""
+        """`pearson`, `spearman` and `mse` of the predictions; a correlation is None if one side is constant."""
         found, truth = self.predict(first, second), np.asarray(scores, np.float64)
         varies = found.std() > 0 and truth.std() > 0
         return {

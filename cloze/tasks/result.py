@@ -21,7 +21,7 @@ LOG_FILE = "cloze/log.jsonl"
 
 
 def check_new(folder: Path, *, overwrite: bool) -> None:
-    """A `TaskError` if a result cannot be written to a folder; to be asked before the work begins.
+    """A `TaskError` if a result cannot be written to a folder; check it before the work begins.
 
     `overwrite` replaces what fine-tuning wrote and nothing else: never a run, with its checkpoints, or some other folder.
     """

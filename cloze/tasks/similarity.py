@@ -21,7 +21,7 @@ Unknown = Literal["skip", "zero"]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two words and how alike people find them; `line` is where they stand."""
+    """Two words and how similar people find them; `line` is their line in the file."""
 
     one: str
     two: str
@@ -31,7 +31,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Similarity:
-    """Spearman's rank correlation over the pairs that counted, None if fewer than two or all alike.
+    """Spearman's rank correlation over the pairs that counted; None if fewer than two, or if all are equal.
 
     pairs: in the file; found: with vectors for both words; composed: of these, with a word that only its n-grams give;
     unknown: what was done with the others; missing: the words without a vector, each once.
@@ -110,7 +110,7 @@ def similarity(vectors: Vectors, pairs: Sequence[Pair], *, unknown: Unknown = "s
 
 
 def spearman(one: ArrayLike, two: ArrayLike) -> float | None:
-    """The correlation of ranks, equal values sharing the mean of theirs; None for fewer than two values or all alike."""
+    """The correlation of ranks, equal values sharing their mean rank; None for fewer than two values, or if all are equal."""
     a, b = ranks(one), ranks(two)
     a, b = a - a.mean() if len(a) else a, b - b.mean() if len(b) else b
     spread = float(np.sqrt((a * a).sum() * (b * b).sum()))

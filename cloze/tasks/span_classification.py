@@ -1,4 +1,4 @@
-"""Classify spans that are marked in a text: how files are read, what answers, and what is measured."""
+"""Classify marked spans of a text: how files are read, what predicts, and the metrics."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from cloze.schemes import Repair, spans
 def span_f1(
     truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]], *, repair: Repair = "begin", closed: bool = False
 ) -> float:
-    """F1 of the spans of many texts, bounds and kind both right; 0 where there is none on either side."""
+    """F1 of the spans of many texts, both bounds and kind right; 0 if neither side has any."""
     pairs = zip(truth, guess, strict=True)
     return f1_of(span_counts(own, said, repair=repair, closed=closed) for own, said in pairs)
 

@@ -1,4 +1,4 @@
-"""What every kind of task gives: how its files are read, and something that answers it and is measured on it."""
+"""What every kind of task provides: how its files are read, what predicts, and how it is measured."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class FramedRow:
 
 
 class Prediction(Protocol):
-    """What is said of one row; `cut` is how many tokens of its text did not fit."""
+    """The prediction for one row; `cut` is how many tokens of its text did not fit."""
 
     @property
     def cut(self) -> int:
-        """None, unless the prediction says otherwise."""
+        """Zero, unless the prediction says otherwise."""
         return 0
 
     def record(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Prediction(Protocol):
 
 @runtime_checkable
 class Written(Prediction, Protocol):
-    """A prediction that is written in a format of its own."""
+    """A prediction with a format of its own."""
 
     @property
     def written(self) -> str:
@@ -88,7 +88,7 @@ class Evaluation:
 
 
 def cut_remark(cut: Sequence[int], length: int | None) -> str | None:
-    """Of the tokens that each text lost, how many texts were cut, in words; None if none was. `length`: what is read of one."""
+    """A sentence on how many texts were cut, by the tokens that each lost; None if none. `length`: the tokens read of one."""
     number = sum(lost > 0 for lost in cut)
     if not number:
         return None
@@ -116,7 +116,7 @@ class Task(Protocol):
     def metrics(self) -> Mapping[str, bool]: ...
 
     def reading(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
-        """The same task for files that are written in another way."""
+        """The same task for files in another format."""
 
     def deciding(self: T, *, beams: int | None, length_penalty: float | None) -> T:
         """The same task answering by a beam search; a task that writes nothing refuses with a `TaskError`."""
@@ -131,11 +131,11 @@ class Task(Protocol):
         """The metrics of always giving one answer; `labels` are the classes where there are any."""
 
     def description(self) -> dict[str, Any]:
-        """The options as task.json keeps them: `columns`, and apart from it whatever is no name of a column."""
+        """The options as task.json keeps them: `columns`, and separately every option that names no column."""
 
 
 class Unsearched:
-    """What tasks share that write no text: there is nothing to search. `does` says what they do."""
+    """The base of tasks that write no text, so that there is nothing to search. `does` says what they do."""
 
     name: str
     of_words: ClassVar[bool] = False
@@ -203,7 +203,7 @@ class Learner(nn.Module):
 
 
 def task(name: str, **given: Any) -> Task:
-    """A registered task by name with the options that are given, None meaning not.
+    """A registered task by name, with options; an option of None is not given.
 
     An unknown name, and an option that this task does not have, is a `TaskError`.
     """
@@ -224,7 +224,7 @@ def _option(name: str) -> str:
 
 
 def chosen_metric(task: Task, name: str | None) -> str:
-    """The metric that chooses the epoch: the one asked for, else the task's first; an unknown one is a `TaskError`."""
+    """The metric that chooses the epoch: the given one, else the task's first; an unknown one is a `TaskError`."""
     if name is not None and name not in task.metrics:
         raise TaskError(f"unknown metric {name!r}. {nearest(name, task.metrics)}")
     return next(iter(task.metrics)) if name is None else name

@@ -1,4 +1,4 @@
-"""Text to text: any task as writing a target for a text (Raffel et al., 2020, §2.4)."""
+"""Text to text: any task as the generation of a target for a text (Raffel et al., 2020, §2.4)."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class TextToText:
 
     @property
     def metrics(self) -> Mapping[str, bool]:
-        """The loss first, of which less is better; then the figures of what is written."""
+        """The loss first (lower is better), then the metrics of the written texts."""
         more = ("chrf",) if self.bleu is None else ("chrf", "bleu")
         return MappingProxyType({"loss": False, **dict.fromkeys((*NAMES, *more), True)})
 
     def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> TextToText:
-        """The same task for files that are written in another way."""
+        """The same task for files in another format."""
         return replace(self, columns=tuple(columns) if columns else None, format=format, quoting=quoting)
 
     def deciding(self, *, beams: int | None, length_penalty: float | None) -> TextToText:
@@ -107,7 +107,7 @@ def text_to_text(
 ) -> TextToText:
     """Write a target for a text: translation, summaries, questions, labels as words. `text` and `label` name columns.
 
-    A target that is a list of texts holds several references, each of which would be right.
+    A target that is a list of texts holds several references; each of them is right.
     """
     if bleu is not None:
         bleu_metric(bleu)  # is it there?

@@ -62,7 +62,7 @@ class TableTask(Unsearched):
     does: ClassVar[str] = "writes none"
 
     def reading(self: T, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> T:
-        """The same task for files that are written in another way."""
+        """The same task for files in another format."""
         return replace(self, columns=tuple(columns) if columns else None, format=format, quoting=quoting)
 
     def table(self, path: Path | str) -> Table:

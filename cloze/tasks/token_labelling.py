@@ -38,7 +38,7 @@ class TokenLabelling(Unsearched):
         return dict.fromkeys(NAMES, True)
 
     def reading(self, *, columns: Sequence[str] | None, format: Format | None, quoting: Quoting) -> TokenLabelling:
-        """The same task for files that are written in another way."""
+        """The same task for files in another format."""
         if quoting == "standard":
             raise TaskError("--quoting standard: in texts of labelled words a quote is a word like any other. Leave it out.")
         return replace(self, columns=tuple(columns) if columns else None, format=format)
