@@ -60,7 +60,7 @@ class HeadTable:
     whether tied or not; `tied` and `untied` are added to them. `repeats` (tied) and `copies` (untied) name tensors that
     merely repeat another one: never needed in a file; copies are written because transformers looks for them. `shares` are
     untied tensors that transformers takes from the token table where a file lacks them.
-    `objections(head, network arguments)` says in plain words why a head of that part does not fit. `read` binds its readings to
+    `objections(head, network arguments)` gives the reasons why a head of that part does not fit. `read` binds its readings to
     states, as in `Head`. `keys` are those of config.json that belong to the head, with the value that is meant, which is also
     transformers' default but for those in `absent`; with another value the head is a different one, which cloze does not have.
     `says(head)` are further ones, which tell an argument of it. `by_class`: another head has tensors of the same names, so only
@@ -89,7 +89,7 @@ class HeadTable:
         return self.lines + (self.tied if tie else self.untied)
 
     def made(self) -> dict[str, Any]:
-        """The arguments of a new head of this kind that are its own: what stands between the states and the outputs."""
+        """The arguments of a new head of this kind that describe what lies between the states and the outputs."""
         found = self.arguments({}, {name: torch.empty(1, 1, device="meta") for name in self.sign})
         return {name: value for name, value in found.items() if name not in ("classes", "set", "reading")}
 
@@ -110,16 +110,16 @@ class ModelClass:
 
 @dataclass(frozen=True)
 class Architecture:
-    """Everything cloze knows about one `model_type`.
+    """Everything that cloze knows about one `model_type`.
 
     What it is: `part` names the network part that it expresses, `orders` the orders it can have, the usual one first
     (`order_of(config)` reads which), `reading` how it reads text when the folder does not say, `usual(model, tokenizer
     kind)` how much a model looks like this system (0: like any other; choices of equal worth go to the highest).
 
     Arguments, all by their paths: `settings` pair one argument with one key; `read(config)` gives the arguments that take more
-    than that, and raises `ValueError` in plain words for a value it does not understand; `write(arguments, order)` gives the
+    than that, and raises `ValueError`, with a message for users, for an unknown value; `write(arguments, order)` gives the
     keys for them. `fixed` are arguments of ours that the architecture does not leave open, `assumed` those that a folder does
-    not tell; every other argument must have its builder's default; `against(arguments)` says in plain words what else does not
+    not tell; every other argument must have its builder's default; `against(arguments)` gives further reasons why arguments do not
     fit. `legal` are keys of config.json with the only values that we understand. `tokens` are keys of config.json that hold an
     id, with the roles that may stand there, the best first. `beware(arguments)` says in plain words where transformers reads
     such a model in another way unless it is told. `ties(config)` says whether the vocabulary's rows are the token table.
@@ -171,7 +171,7 @@ class Architecture:
     until: str | None = None
 
     def setting(self, ours: str) -> Setting | None:
-        """The setting of one of our arguments, None where `read` and `write` see to it."""
+        """The setting of one of our arguments; None if `read` and `write` handle it."""
         return next((setting for setting in self.settings if setting.ours == ours), None)
 
     def rows(self, arguments: Mapping[str, Any]) -> tuple[Line, ...]:
@@ -205,7 +205,7 @@ class Architecture:
         return Facts(sizes=sizes, counts=self.counts(arguments), base=base, pad=pad or 0)
 
     def objections(self, arguments: Mapping[str, Any], order: str, pad: int | None) -> list[str]:
-        """Why this architecture cannot be this network, in plain words; empty when it can."""
+        """The reasons why this architecture cannot express this network; empty if it can."""
         wrong = [
             f"{name} is {arguments.get(name)!r}, transformers' {self.title} has {value!r}"
             for name, value in self._demanded(arguments).items()
@@ -226,7 +226,7 @@ class Architecture:
         return wrong + self.against(arguments)
 
     def _demanded(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """What every argument must be that the folder cannot say."""
+        """The required value of every argument that the folder cannot express."""
         said = {setting.ours for setting in self.settings} | set(self.assumed) | set(self.fixed) | _JUDGED
         said |= set(self.read(self.keys(arguments, self.orders[0])))
         plain, same_parts = flat({}, self.part), usual(arguments, self.part)

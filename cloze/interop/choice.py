@@ -1,4 +1,4 @@
-"""Which architecture of transformers a trained model is, judged by its shape, and which of its heads go along."""
+"""Choose the architecture of transformers for a trained model by its shape, and the heads that it can hold."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Choice:
 
 
 def choose(model: Model, *, tokenizer_kind: str, pad: int | None, hint: str | None = None) -> Choice | list[str]:
-    """The architecture that expresses most of `model`; reasons in plain words when none expresses its network.
+    """The architecture that expresses most of `model`; the reasons if none expresses its network.
 
-    Among equals the usual one wins: `hint` if given, else the one that says so of this model.
+    Among equals the usual one wins: `hint` if given, else the one with the highest `usual` for this model.
     """
     ranked = _ranked(model, tokenizer_kind, hint)
     if not ranked:
@@ -36,7 +36,7 @@ def choose(model: Model, *, tokenizer_kind: str, pad: int | None, hint: str | No
 
 
 def usual(model: Model, *, tokenizer_kind: str, pad: int | None) -> str | None:
-    """The architecture that such a network and vocabulary belong to, whatever its heads; None where several are as likely."""
+    """The architecture that usually has such a network and vocabulary, regardless of heads; None if several are equally likely."""
     kin = [a for a in _ranked(model, tokenizer_kind, None) if not a.objections(model.flat, model.order, pad)]
     return kin[0].name if kin and kin[0].usual(model, tokenizer_kind) > 1 else None
 

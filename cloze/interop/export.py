@@ -1,4 +1,4 @@
-"""A trained model → a Hugging Face folder, and plain words on what does not fit into one."""
+"""A trained model → a Hugging Face folder, and remarks on what the folder cannot express."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def export_folder(
     architecture: str | None = None,
     labels: Sequence[str] | None = None,
 ) -> list[str]:
-    """Write everything that transformers needs to open `model`; return what it cannot express, in plain words.
+    """Write everything that transformers needs to open `model`; return remarks on what it cannot express.
 
     Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json
     where transformers generates with the class, modules.json where sentence-transformers can pool it, and beside them
@@ -147,7 +147,7 @@ def config_of(
 
 
 def remarks_of(model: Model, choice: Choice | list[str], reading: Reading) -> list[str]:
-    """What the folder cannot say in transformers' own files, one sentence each."""
+    """What transformers' own files cannot express, one sentence each."""
     if not isinstance(choice, Choice):
         return [
             "transformers has no architecture for this network: "
@@ -212,7 +212,7 @@ def _there(line: Line, base: str) -> str:
 
 
 def _outside(name: str, architecture: Architecture) -> bool:
-    """Whether a tensor without a place here stood beside the body (a head) there."""
+    """Whether a tensor that cloze does not use belonged to a head there, outside the body."""
     theirs = [line.theirs for line in architecture.body if isinstance(line.theirs, str)]
     inside = {re.split(r"[.{]", name.removeprefix("{base}"))[0] for name in theirs if name.startswith("{base}")}
     return name.partition(".")[0] not in inside | {"pooler", "encoder"}

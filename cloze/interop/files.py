@@ -31,9 +31,9 @@ _OTHERS = ("tf_model.h5", "flax_model.msgpack", "model.ckpt.index")
 
 @contextmanager
 def staged(folder: Path, last: tuple[str, ...] = ("config.json",)) -> Iterator[Path]:
-    """A place to write files that appear in `folder` together, each by one rename, those in `last` at the end.
+    """A temporary folder whose files move to `folder` together, each by one rename, those in `last` at the end.
 
-    If anything fails before that, `folder` is as it was. A folder has one writer: what a killed one left is swept away.
+    If anything fails before that, `folder` is unchanged. A folder has one writer; the remains of a killed one are removed.
     """
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)

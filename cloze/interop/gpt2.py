@@ -16,7 +16,7 @@ from cloze.reading import Reading
 
 
 def next_token_objections(head: Head, title: str) -> list[str]:
-    """Why a head is not the table alone, as in GPT and GPT-2."""
+    """Why a head is more than the table, unlike in GPT and GPT-2."""
     wrong = []
     if head.argument("transform"):
         wrong.append(f"it has a transform, transformers' {title} projects straight onto the vocabulary")

@@ -98,7 +98,7 @@ class Entry(NamedTuple):
 
 
 def entries(lines: Iterable[Line], facts: Facts) -> Iterator[Entry]:
-    """Every single pair of names that `lines` stand for."""
+    """Every pair of names that `lines` expand to."""
     for line in lines:
         theirs = (line.theirs,) if isinstance(line.theirs, str) else line.theirs
         for layer in _layers(line, facts):
@@ -154,7 +154,7 @@ def _missing(place: str, missing: list[str]) -> str:
 
 
 def _layers(line: Line, facts: Facts) -> Iterable[int]:
-    """The layers that a line stands for; one without a letter stands for itself."""
+    """The layers that a line covers; one without a letter covers itself."""
     letter = next((letter for letter in facts.counts if "{" + letter + "}" in line.ours), None)
     return (0,) if letter is None else range(line.first, facts.counts[letter])
 

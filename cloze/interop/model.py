@@ -1,4 +1,4 @@
-"""What crosses the border: one network with its heads, as plain tensors and arguments."""
+"""What import and export exchange: one network with its heads, as plain tensors and arguments."""
 
 from __future__ import annotations
 

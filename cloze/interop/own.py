@@ -1,4 +1,4 @@
-"""cloze/network.json, what cloze keeps beside config.json: read with every value of the kind that cloze writes."""
+"""cloze/network.json, the description that cloze keeps next to config.json; every value must have the type that cloze writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloze.reading import Reading
 
 
 def own_description(folder: Path) -> dict[str, Any] | None:
-    """What cloze wrote beside the model, None for a folder of other making."""
+    """The description that cloze wrote with the model; None for any other folder."""
     path = folder / DESCRIPTION
     if not path.exists():
         return None

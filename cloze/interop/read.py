@@ -29,7 +29,7 @@ from cloze.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Imported:
-    """A folder, read: the model, how it reads text, and in `remarks` whatever was left aside or decided."""
+    """An imported folder: the model, how it reads text, and `remarks` on what was left out or decided."""
 
     folder: Path
     architecture: str | None
@@ -203,7 +203,7 @@ def _arguments(folder: Path, config: Mapping[str, Any], architecture: Architectu
 
 
 def _sound(value: Any, example: Any) -> bool:
-    """Whether a value from config.json is of the kind of the default; whole numbers must be positive."""
+    """Whether a value from config.json has the type of the default; whole numbers must be positive."""
     if isinstance(example, bool):
         return isinstance(value, bool)
     if isinstance(example, float):
@@ -215,7 +215,7 @@ def _sound(value: Any, example: Any) -> bool:
 
 
 def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architecture: Architecture) -> bool:
-    """Whether config.json still says what these arguments say."""
+    """Whether config.json still agrees with these arguments."""
     shift = config.get("pad_token_id", 1) + 1 if architecture.shifted else 0
     for setting in architecture.settings:
         if setting.ours not in arguments:  # of a part that the network does not have
@@ -240,7 +240,7 @@ def _modern(name: str) -> str:
 def _fold_segments(
     tensors: dict[str, Tensor], architecture: Architecture, arguments: Mapping[str, Any], base: str, place: str
 ) -> None:
-    """One segment says nothing: its vector is the same for every token and is added to the positions instead."""
+    """A single segment carries no information: its vector is the same for every token and is added to the positions instead."""
     if architecture.segments is None or arguments.get("segments"):
         return
     theirs = architecture.segments.theirs
@@ -281,7 +281,7 @@ def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: s
 def _beside(
     folder: Path, own: Mapping[str, Any]
 ) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], dict[str, Table]]:
-    """What is read beside the tokens: the edits that find it, and the tables that they look it up in."""
+    """What the network reads in addition to tokens: the edits that find it, and their look-up tables."""
     tables = {}
     for name, part in own.get("tables", {}).items():
         path = folder / OWN_TABLES / f"{name}.safetensors"

@@ -29,7 +29,7 @@ class Repeated(Move):
 
 
 class WithFrequencies(Move):
-    """The token table, and beside it a buffer of theirs that follows from the width."""
+    """The token table, with a buffer of theirs that follows from the width."""
 
     def there(self, ours: Tensor, facts: Facts, parts: int) -> tuple[Tensor, ...]:
         width = facts.sizes["D"]

@@ -18,7 +18,7 @@ def read_binary(data: bytes | mmap.mmap, place: str, *, repeated: str = "refuse"
     """Read vectors from the bytes of a file, with or without the line feed that word2vec.c puts after each vector.
 
     Faults are `CheckpointError`s: sizes that do not fit the file, a file cut off, numbers that are not finite, words that
-    come twice. The numbers are copied: they stand between words of different length, so the file cannot serve as a table.
+    come twice. The numbers are copied: they lie between words of different lengths, so the file cannot serve as a table.
     """
     end = data.find(b"\n", 0, 64)
     sizes = sizes_of(data[: max(0, end)])

@@ -27,7 +27,7 @@ _MARKS = {"byte_bpe": ("Ġ",), "unigram": ("▁",)}
 def of_folder(folder: Path) -> Vectors:
     """The vectors of a checkpoint: of `word_vectors` the words' (with n-grams; both sides added), of others the token table.
 
-    Roles such as [PAD] are left out; pieces stand as the vocabulary spells them. A network without a table of its tokens in
+    Roles such as [PAD] are left out; pieces are spelled as in the vocabulary. A network without a table of its tokens in
     one piece is a `CheckpointError`, as is whatever `import_folder` refuses.
     """
     own = _description(folder)
@@ -99,7 +99,7 @@ def _ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
 
 
 def _rows(table: Matrix, ids: NDArray[np.int64]) -> Matrix:
-    """These rows; without a copy where they stand together."""
+    """These rows; without a copy if they are contiguous."""
     together = len(ids) > 0 and ids[-1] - ids[0] + 1 == len(ids)
     return table[ids[0] : ids[-1] + 1] if together else table[ids]
 
