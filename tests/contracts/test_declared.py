@@ -1,0 +1,42 @@
+"""Every registered part declares what assembly, training and the verbs ask of its kind, so that nothing is guessed from names."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from cloze.assembly import parts
+from cloze.objectives import Objective
+from cloze.objectives.objective import Kind
+from cloze.registry import made_by
+
+KINDS = ("edit", "objective", "source", "optimizer", "rate", "network")
+EVERY = [(kind, name) for kind in KINDS for name in parts.names(kind)]
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY, ids=[f"{kind}-{name}" for kind, name in EVERY])
+def test_a_part_says_what_it_makes_and_inherits_from_the_class_of_its_kind(kind: str, name: str) -> None:
+    assert isinstance(made_by(parts.builder_of(kind, name)), type)
+
+
+@pytest.mark.parametrize("name", parts.names("objective"))
+def test_an_objective_declares_its_kind_and_the_shape_of_its_loss(name: str) -> None:
+    made: Any = parts.class_of("objective", name)
+    assert {type(made.likelihood), type(made.of_records)} == {bool}
+    if issubclass(made, Objective):
+        assert made.kind in (None, *get_args(Kind)) and made.scope in ("row", "batch", "step")
+        assert {type(made.of_texts), type(made.over_vocabulary)} == {bool} and isinstance(made.set, str)
+
+
+@pytest.mark.parametrize("name", parts.names("source"))
+def test_a_source_declares_how_it_is_bound_and_built(name: str) -> None:
+    made: Any = parts.class_of("source", name)
+    assert {type(flag) for flag in (made.lanes, made.labelled, made.of_one_length, made.keeps_empty)} == {bool}
+    assert made.labelled == ("build_store" in vars(made))
+
+
+@pytest.mark.parametrize("name", parts.names("optimizer"))
+def test_an_optimiser_declares_whether_it_follows_held_out_losses(name: str) -> None:
+    assert isinstance(parts.class_of("optimizer", name).follows_losses, bool)
+
