@@ -160,7 +160,7 @@ def as_data(value: Any, kind: str | None = None) -> Any:
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     kinds = {name: mark.kind for name, p in parameters(type(value)).items() if isinstance(mark := mark_of(p), PartMark)}
-    fields = {one.name: as_data(getattr(value, one.name), kinds.get(one.name)) for one in dataclasses.fields(value) if one.init}
+    fields = {one.name: as_data(vars(value)[one.name], kinds.get(one.name)) for one in dataclasses.fields(value) if one.init}
     if kind is None:
         return fields
     return {next(name for name, builder in _builders[kind].items() if builder is type(value)): fields}

@@ -273,7 +273,7 @@ def _check_entry(
         where = Where(recipe.name) if part is None else part.where
         present |= _taken(run, states, given, present, faults)
         sound = "?" not in available
-        for name in sorted(getattr(network, "needs", network.takes) - present if sound else ()):
+        for name in sorted(network.needs - present if sound else ()):
             faults.add(where, f"passes.{run.name}", f'network "{run.network}" takes "{name}", which no edit gives.')
         heads = set()
         for objective in run.objectives:
@@ -394,7 +394,7 @@ def _usual_states(name: str) -> frozenset[str]:
     from cloze.networks.clock import Clock
 
     builder = parts.builder_of("network", name)
-    sizes: Mapping[str, Mapping[str, int]] = getattr(builder, "sizes", {})
+    sizes = parts.class_of("network", name).sizes
     try:
         made = build(builder, dict(next(iter(sizes.values()), {})), {"vocab_size": 8, "clock": Clock()})
     except (ClozeError, TypeError, ValueError):

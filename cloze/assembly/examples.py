@@ -10,6 +10,7 @@ import numpy as np
 from cloze import fields
 from cloze.assembly.build import edits_of, first_length
 from cloze.assembly.given import build
+from cloze.assembly.parts import class_of
 from cloze.assembly.recipe import EntrySpec, Recipe
 from cloze.corpus import Store
 from cloze.exercises import Exercise, TokenFacts
@@ -95,7 +96,7 @@ def _sees(recipe: Recipe, entry: EntrySpec, view: str) -> str:
     """What a token sees, in words: as the network describes it, else by the order."""
     run = next(run for run in entry.passes if run.view == view)
     part = recipe.networks[run.network].part
-    own: Mapping[str, str] = getattr(lookup("network", part.name), "sees", {}) if part is not None else {}
+    own: Mapping[str, str] = class_of("network", part.name).sees if part is not None else {}
     read = [state for objective in run.objectives for state in objective.read.values()]
     if own:
         return next((own[state] for state in read if state in own), own["hidden"])

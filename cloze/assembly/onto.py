@@ -66,7 +66,7 @@ class Origin:
             order=loaded.order, layers=len(network.depth_groups()) - 1,
             heads=_heads(loaded.imported.architecture), plain=_plain(loaded),
             sums_up=any("summary" in head.reads for head in heads),
-            pooled=getattr(network, "pooled", False), given=_layers(loaded), predicts=_predicts(loaded),
+            pooled=network.pooled, given=_layers(loaded), predicts=_predicts(loaded),
         )
         model = loaded.imported.model
         return cls(

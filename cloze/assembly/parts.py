@@ -47,6 +47,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "source": ("cloze.corpus", "Source"),
     "edit": ("cloze.exercises", "Edit"),
     "order": ("cloze.exercises", "Edit"),
+    "network": ("cloze.networks", "Network"),
     "objective": ("cloze.objectives", "Objective", "Chosen"),
     "change": ("cloze.transfer", "Change"),
 }

@@ -30,8 +30,7 @@ def rescale(root: Node, recipe: Recipe, size: str, *, kept: frozenset[str] = fro
     exported = recipe.exported
     if exported.part is None or exported.name in kept:
         raise RecipeError(f"--size {size}: network {exported.name!r} comes from a checkpoint, so its size is fixed.")
-    builder = parts.builder_of("network", exported.part.name)
-    sizes: Mapping[str, Mapping[str, int]] = getattr(builder, "sizes", {})
+    sizes: Mapping[str, Mapping[str, int]] = parts.class_of("network", exported.part.name).sizes
     if size not in sizes:
         raise RecipeError(f"--size {size}: {exported.part.name} has no such size. {nearest(size, sizes)}")
     for name, network in recipe.networks.items():
@@ -54,7 +53,7 @@ def _rescale_nested(inner: Node, own: Mapping[str, Any], size: str) -> None:
     for key, part in own.items():
         if not isinstance(part, PartSpec):
             continue
-        sizes: Mapping[str, Mapping[str, Any]] = getattr(parts.builder_of(part.kind, part.name), "sizes", {})
+        sizes: Mapping[str, Mapping[str, Any]] = vars(parts.class_of(part.kind, part.name)).get("sizes", {})
         for name, value in sizes.get(size, {}).items():
             node = inner.value[key].value[part.name]
             node.put(name, from_data(value, node.place(name)))
@@ -64,7 +63,7 @@ def flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by their paths, those of parts and sections too: `feed_forward.inner`."""
     found: dict[str, Any] = {}
     for name, value in arguments.items():
-        if isinstance(value, PartSpec) and hasattr(parts.builder_of(value.kind, value.name), "sizes"):
+        if isinstance(value, PartSpec) and "sizes" in vars(parts.class_of(value.kind, value.name)):
             continue  # it has sizes of its own
         inner = value.arguments if isinstance(value, PartSpec) else value if isinstance(value, Mapping) else None
         found |= {name: value} if inner is None else {f"{name}.{key}": one for key, one in flat(inner).items()}

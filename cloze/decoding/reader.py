@@ -165,7 +165,7 @@ class Reader:
     @property
     def longest(self) -> int | None:
         """The most tokens the network can read, None if it has no limit."""
-        found: int | None = getattr(self.network, "max_length", None) if "position_ids" in self.network.takes else None
+        found: int | None = self.network.max_length if "position_ids" in self.network.takes else None
         return found
 
     @property
@@ -293,8 +293,8 @@ class Reader:
 
     def memory(self) -> Any:
         """An empty cache for what the network reads when it continues texts."""
-        made = getattr(self.network, "cache", None)
-        return Cache(len(self.network.depth_groups()) - 1) if made is None else made()
+        made = self.network.cache()
+        return Cache(len(self.network.depth_groups()) - 1) if made is None else made
 
     def continued(
         self, tokens: Tensor, start: int, segment: int = 0, *, characters: NDArray[np.int16] | None = None

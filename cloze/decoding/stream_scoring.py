@@ -78,7 +78,7 @@ def score_stream(
 
 def remembers(network: Any) -> bool:
     """Whether a network can keep its state or memory from text to text."""
-    return bool(getattr(network, "carries", False)) or "memory" in vars(network)
+    return bool(network.carries) or "memory" in vars(network)
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def remembering(network: Any, recall: Recall) -> Iterator[None]:
     for name in changed:
         if name not in known and name != "carries":
             raise UserError(f"--{name.replace('_', '-')}: this network ({type(network).__name__}) has no such setting.")
-    before = {name: getattr(network, name) for name in changed}
+    before = {name: vars(network)[name] for name in changed}
     try:
         for name, value in changed.items():
             setattr(network, name, value)

@@ -26,7 +26,7 @@ class Single(NamedTuple):
 
 def single(run: Run) -> Single | str:
     """The parts of a run with one source, one network and one objective, or which of them it has more of, in a few words."""
-    feeds = getattr(run.data, "feeds", {})
+    feeds = vars(run.data).get("feeds", {})
     feed = next(iter(feeds.values()), None)
     if len(feeds) != 1 or not isinstance(feed, Feed):
         return "the data are not those of one source"

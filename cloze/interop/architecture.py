@@ -117,9 +117,9 @@ class Architecture:
     kind)` how much a model looks like this system (0: like any other; choices of equal worth go to the highest).
 
     Arguments, all by their paths: `settings` pair one argument with one key; `read(config)` gives the arguments that take more
-    than that, and raises `ValueError`, with a message for users, for an unknown value; `write(arguments, order)` gives the
-    keys for them. `fixed` are arguments of ours that the architecture does not leave open, `assumed` those that a folder does
-    not tell; every other argument must have its builder's default; `against(arguments)` gives further reasons why arguments do not
+    than that, and raises `ValueError`, with a message for users, for an unknown value; `write(arguments, order)` gives the keys
+    for them. `fixed` are arguments of ours that the architecture does not leave open, `assumed` those that a folder does not
+    tell; every other argument must have its builder's default; `against(arguments)` gives further reasons why arguments do not
     fit. `legal` are keys of config.json with the only values that we understand. `tokens` are keys of config.json that hold an
     id, with the roles that may stand there, the best first. `beware(arguments)` says in plain words where transformers reads
     such a model in another way unless it is told. `ties(config)` says whether the vocabulary's rows are the token table.

@@ -36,7 +36,7 @@ def choose(model: Model, *, tokenizer_kind: str, pad: int | None, hint: str | No
 
 
 def usual(model: Model, *, tokenizer_kind: str, pad: int | None) -> str | None:
-    """The architecture that usually has such a network and vocabulary, regardless of heads; None if several are equally likely."""
+    """The architecture that usually has such a network and vocabulary, regardless of heads; None if several are as likely."""
     kin = [a for a in _ranked(model, tokenizer_kind, None) if not a.objections(model.flat, model.order, pad)]
     return kin[0].name if kin and kin[0].usual(model, tokenizer_kind) > 1 else None
 

@@ -21,7 +21,7 @@ from cloze.networks.blocks.stepping import columns_backwards, reorder
 from cloze.networks.clock import Clock
 from cloze.networks.cost import shown
 from cloze.networks.lstm import WordInputs
-from cloze.networks.network import StateKind, reading_states
+from cloze.networks.network import Network, StateKind, reading_states
 from cloze.registry import Given, PartMark, register
 
 
@@ -56,7 +56,7 @@ class BothWays(nn.Module):
 
 
 @register("network", "bilstm")
-class BiLSTM(nn.Module):
+class BiLSTM(Network):
     """A forward and a backward LSTM over one input, `layers` deep, that do not see each other (Peters et al., 2018, §3).
 
     Words are read by their characters (`embedding`), so that none is unknown, or from a table. Each direction has cells of
@@ -85,7 +85,7 @@ class BiLSTM(nn.Module):
     ((2, 5, 8), (2, 5, 4))
     """
 
-    carries: ClassVar[bool] = True
+    carries = True
     pooled: ClassVar[bool] = True
     sees: ClassVar[Mapping[str, str]] = MappingProxyType({
         "hidden": "every token sees itself, the tokens to its left and, separately, the tokens to its right",

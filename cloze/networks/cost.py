@@ -8,7 +8,7 @@ recipe to what `torch.utils.flop_counter` finds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -41,15 +41,13 @@ def maps(*modules: nn.Module | None) -> int:
 
 
 def network_flops(network: Any, given: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-    """The operations of a network that makes the states in `want` of these fields; 0 of one that does not say.
+    """The operations of a network that makes the states in `want` of these fields."""
+    return float(network.flops(given, want=want, positions=positions))
 
-    A network says it by `flops(fields, want=…, positions=…)`, or by `flops_per_token(length)` where all tokens cost the same.
-    """
-    whole = getattr(network, "flops", None)
-    if whole is not None:
-        return float(whole(given, want=want, positions=positions))
-    per_token = getattr(network, "flops_per_token", None)
-    if per_token is None or fields.sequence(given) is None:
+
+def per_token(given: Mapping[str, Tensor], cost: Callable[[int], float]) -> float:
+    """The operations of a pass whose tokens all cost the same, by the length of the rows; 0 of a pass without tokens."""
+    if fields.sequence(given) is None:
         return 0.0
     size = shown(given)
-    return size.tokens * float(per_token(size.length))
+    return size.tokens * cost(size.length)

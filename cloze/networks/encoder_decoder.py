@@ -34,7 +34,7 @@ from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, Shown, shown
 from cloze.networks.fast.switch import near
-from cloze.networks.network import ATTENTION_STATES, StateKind
+from cloze.networks.network import ATTENTION_STATES, Network, StateKind
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
@@ -110,7 +110,7 @@ class Coder(nn.Module):
 
 
 @register("network", "encoder_decoder")
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Network):
     """An encoder over `tokens`, a decoder over `decoder_tokens` that reads it (Vaswani et al., 2017, §3).
 
     BART (Lewis et al., 2020, §2): norms behind, learned positions. T5 (Raffel et al., 2020, §2.1): `norm: {pre: {kind: rms}}`,

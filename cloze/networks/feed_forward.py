@@ -18,12 +18,12 @@ from cloze.networks.blocks.stack import Cache
 from cloze.networks.choices import Normal
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
-from cloze.networks.network import StateKind
+from cloze.networks.network import Network, StateKind
 from cloze.registry import Given, register
 
 
 @register("network", "window")
-class Window(nn.Module):
+class Window(Network):
     """tanh(d + H x) over the `before` last words x, the nearest first (Bengio et al., 2003, §2).
 
     `hidden` at a token is what predicts the next one: `width` units h, and with `direct` x itself behind them, so that an untied
@@ -45,14 +45,14 @@ class Window(nn.Module):
             "large": {"width": 1000, "embedding_width": 300},
         }
     )
-    gives: ClassVar[Mapping[str, StateKind]] = MappingProxyType(
+    gives: Mapping[str, StateKind] = MappingProxyType(
         {
             "hidden": StateKind("B L D", "left_to_right"), "layers": StateKind("N B L D", "left_to_right"),
             "summary": StateKind("E D", "left_to_right"),
         }
     )
-    takes: ClassVar[frozenset[str]] = frozenset({"tokens", "block", "position_ids", "summaries"})
-    needs: ClassVar[frozenset[str]] = frozenset({"tokens"})
+    takes: frozenset[str] = frozenset({"tokens", "block", "position_ids", "summaries"})
+    needs: frozenset[str] = frozenset({"tokens"})
     pooled: ClassVar[bool] = True  # the last token sees the end of a text alone
 
     def __init__(

@@ -17,12 +17,12 @@ from cloze.networks.blocks.gru import GRULayer
 from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
-from cloze.networks.network import StateKind, require_order
+from cloze.networks.network import Network, StateKind, require_order
 from cloze.registry import Given, register
 
 
 @register("network", "gru")
-class GRU(nn.Module):
+class GRU(Network):
     """One layer of GRU over words (Kiros et al., 2015, §2.1). `summary` (B, D) is its last state.
 
     As an encoder it reads from left to right, or with `both_directions` with two halves of `width` / 2, whose last states stand

@@ -21,7 +21,7 @@ from cloze.networks.blocks.recurrent_state import State, ends_before, lengths_of
 from cloze.networks.choices import RecurrentDropouts
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps, shown
-from cloze.networks.network import StateKind, last_positions, reading_states, require_order
+from cloze.networks.network import Network, StateKind, last_positions, reading_states, require_order
 from cloze.registry import Given, PartMark, register
 
 
@@ -54,7 +54,7 @@ class WordInputs(nn.Module):
 
 
 @register("network", "lstm")
-class LSTM(nn.Module):
+class LSTM(Network):
     """`layers` layers of LSTM from left to right, whose state goes on from row to row of a lane (`streams`).
 
     AWD-LSTM (Merity et al., 2018): three layers, the last one as wide as the table (`width`), the others `inner`, with five
@@ -76,7 +76,7 @@ class LSTM(nn.Module):
     ((2, 5, 8), (2, 12))
     """
 
-    carries: ClassVar[bool] = True
+    carries = True
     pooled: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType(
         {

@@ -19,7 +19,7 @@ from cloze.networks.blocks.recurrent_state import State, lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, Shown, maps, shown
-from cloze.networks.network import StateKind, require_order
+from cloze.networks.network import Network, StateKind, require_order
 from cloze.registry import Given, register
 
 
@@ -121,7 +121,7 @@ class Decoder(nn.Module):
 
 
 @register("network", "lstm_encoder_decoder")
-class LSTMEncoderDecoder(nn.Module):
+class LSTMEncoderDecoder(Network):
     """A translator whose encoder is wanted for its states: CoVe (McCann et al., 2017, §3; salesforce/cove, `encoder.py`).
 
     The encoder is a bidirectional LSTM of `layers` layers, `width` / 2 in each direction, over word vectors of

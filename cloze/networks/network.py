@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from cloze.errors import RecipeError
+from cloze.networks.cost import per_token
 
 States = Mapping[str, Tensor]
 
@@ -28,36 +29,56 @@ ATTENTION_STATES: Mapping[str, StateKind] = MappingProxyType(
 )
 
 
-@runtime_checkable
-class Network(Protocol):
-    """An `nn.Module` that turns the fields of a view into the states that are wanted.
+class Network(nn.Module):
+    """A module that turns the fields of a view into the states that are wanted: the base class of every network.
 
-    `takes` are all fields it can use, `needs` the ones it cannot do without. One that reads texts gives `layers` (N, B, L, D):
-    the words and every layer, as far as they are as wide as the top one, which is the last of them. A network for which `order`
-    does not say what a token sees has words for people in `sees`, by the state that is read, `hidden` for the others. Where
-    the state of one token is a poor summary, as in an LSTM, a network is `pooled`: texts are classified by all of its tokens.
+    `takes` are all fields it can use, `needs` the ones it cannot do without, `gives` its states, `width` that of `hidden` and
+    `widths` those of states of another width. One that reads texts gives `layers` (N, B, L, D): the embeddings and every layer,
+    as far as they are as wide as the top one, which is the last of them. All other members have defaults.
+
+    `pooled`: the state of one token is a poor summary, as in an LSTM; texts are then classified by all of their tokens. `sees`
+    says in words what a token sees where the order does not say it, by the state that is read, `hidden` for the others.
+    `carries`: it can continue from the state of the step before (`carry`). `positions_state` is the state that only has rows for
+    the positions that are asked for. `sizes` are the arguments of its named sizes.
     """
 
+    pooled: ClassVar[bool] = False
+    sees: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    sizes: ClassVar[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
+    positions_state: ClassVar[str] = "hidden"
+    carries: bool = False
+    max_length: int | None = None
+    widths: Mapping[str, int] = MappingProxyType({})
     takes: frozenset[str]
     needs: frozenset[str]
     gives: Mapping[str, StateKind]
     width: int
 
     @property
-    def tables(self) -> Mapping[str, nn.Embedding]:
+    def tables(self) -> Mapping[str, Any]:
         """Embeddings that heads may tie to."""
-
-    def forward(self, *, want: frozenset[str], **fields: Any) -> States:
-        """The wanted states, made from the fields by keyword."""
+        return {}
 
     def depth_groups(self) -> list[nn.Module]:
         """Embeddings first, then the layers in order: the units of sharding, freezing, layer-wise rates and probes."""
+        raise NotImplementedError
+
+    def cache(self) -> Any:
+        """An empty cache for reading a text piece by piece; None: one of attention, with a place for every layer."""
+        return None
+
+    def flops_per_token(self, length: int) -> float:
+        """Floating-point operations of a token, forward and backward, in rows of this length."""
+        return 0.0
+
+    def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
+        """Floating-point operations of a pass, forward and backward: by default those of its tokens."""
+        return per_token(fields, self.flops_per_token)
 
 
-def state_width(network: Any, read: Mapping[str, str]) -> int:
+def state_width(network: Network, read: Mapping[str, str]) -> int:
     """The width of the state that readings are bound to: the network's, but for states that it gives another in `widths`."""
-    own: Mapping[str, int] = getattr(network, "widths", {})
-    return next((own[path] for path in read.values() if path in own), int(network.width))
+    return next((network.widths[path] for path in read.values() if path in network.widths), network.width)
 
 
 def reading_states(

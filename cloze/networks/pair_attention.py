@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,12 +14,12 @@ from cloze.errors import RecipeError
 from cloze.networks.blocks.attention import probabilities
 from cloze.networks.blocks.initial import draw
 from cloze.networks.cost import TRAINED
-from cloze.networks.network import StateKind
+from cloze.networks.network import Network, StateKind
 from cloze.registry import Given, register
 
 
 @register("network", "pair_attention")
-class PairAttention(nn.Module):
+class PairAttention(Network):
     """Cross-lingual word recovery (Huang et al., Unicoder, 2019, §3.2).
 
     With embeddings x of `tokens` (B, L) and y of `decoder_tokens` (B, T), the other sentence of the pair:
@@ -36,8 +36,8 @@ class PairAttention(nn.Module):
     True
     """
 
-    takes: ClassVar[frozenset[str]] = frozenset({"tokens", "decoder_tokens", "decoder_block", "summaries"})
-    needs: ClassVar[frozenset[str]] = frozenset({"tokens", "decoder_tokens"})
+    takes: frozenset[str] = frozenset({"tokens", "decoder_tokens", "decoder_block", "summaries"})
+    needs: frozenset[str] = frozenset({"tokens", "decoder_tokens"})
 
     def __init__(self, *, width: Width, product: bool = True, init_std: NonNegative = 0.02, vocab_size: Given[int]) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ from cloze.networks.blocks.sight import Sights
 from cloze.networks.blocks.stack import Cache, Stack, each_layer, seed_kernels
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, shown
-from cloze.networks.network import ATTENTION_STATES, StateKind, reading_states
+from cloze.networks.network import ATTENTION_STATES, Network, StateKind, reading_states
 from cloze.registry import Given, PartMark, register
 
 PositionKinds = Annotated[
@@ -37,7 +37,7 @@ Embedding = Annotated[choices.Table | Characters, PartMark("embedding")]
 
 
 @register("network", "transformer")
-class Transformer(nn.Module):
+class Transformer(Network):
     """Embeddings and `layers` equal layers (Vaswani et al., 2017, §3).
 
     `norm: post` with learned positions and segments is BERT (Devlin et al., 2019, §3), without the norm of the embeddings GPT
@@ -67,7 +67,7 @@ class Transformer(nn.Module):
         }
     )
 
-    gives: ClassVar[Mapping[str, StateKind]] = MappingProxyType(
+    gives: Mapping[str, StateKind] = MappingProxyType(
         {
             "hidden": StateKind("B L D", "order"),
             "layers": StateKind("N B L D", "order"),

@@ -27,7 +27,7 @@ from cloze.networks.blocks.stack import Cache, Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import CONSTANT, TRAINED, Shown, maps, shown
-from cloze.networks.network import ATTENTION_STATES, StateKind, last_positions, reading_states, require_order
+from cloze.networks.network import ATTENTION_STATES, Network, StateKind, last_positions, reading_states, require_order
 from cloze.registry import Given, PartMark, register
 
 #: What dropouts of relative layers were once called: they draw what they drew.
@@ -38,7 +38,7 @@ EARLIER_NAMES = {
 
 
 @register("network", "transformer_xl")
-class TransformerXL(nn.Module):
+class TransformerXL(Network):
     """Segment recurrence and relative attention (Dai et al., 2019, §3).
 
     Embeddings are scaled by √width; there are no absolute positions. Every layer reads [memory; row]: of its own inputs, the

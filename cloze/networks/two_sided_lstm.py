@@ -18,12 +18,12 @@ from cloze.networks.blocks.recurrent_state import lengths_of
 from cloze.networks.blocks.word_table import WordTable
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED, maps
-from cloze.networks.network import StateKind, reading_states, require_order
+from cloze.networks.network import Network, StateKind, reading_states, require_order
 from cloze.registry import Given, register
 
 
 @register("network", "two_sided_lstm")
-class TwoSidedLSTM(nn.Module):
+class TwoSidedLSTM(Network):
     """The context of every token: what stands left and right of it, without the token (Melamud et al., 2016, §2).
 
     Two LSTMs of `inner` numbers with a table each, one from the left, one from the right. Of token i the left state behind token

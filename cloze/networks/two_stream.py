@@ -26,7 +26,7 @@ from cloze.networks.blocks.stack import Stack, each_layer
 from cloze.networks.blocks.visibility import Visibility, visibility
 from cloze.networks.clock import Clock
 from cloze.networks.cost import shown
-from cloze.networks.network import ATTENTION_STATES, StateKind, last_positions, reading_states
+from cloze.networks.network import ATTENTION_STATES, Network, StateKind, last_positions, reading_states
 from cloze.networks.transformer import Transformer
 from cloze.networks.transformer_xl import EARLIER_NAMES, causal, relative_flops, relative_layer
 from cloze.registry import Given, PartMark, register
@@ -57,7 +57,7 @@ class QueryStream(Around):
 
 
 @register("network", "two_stream")
-class TwoStream(nn.Module):
+class TwoStream(Network):
     """Two-stream self-attention with relative distances, relative segments and a memory (Yang et al., 2019, §2.3-2.5).
 
     A token of the content stream sees what `order` lets it see, itself included; of the query stream what stands strictly

@@ -15,13 +15,13 @@ from cloze.bounds import Count, NonNegative, Width
 from cloze.errors import RecipeError
 from cloze.networks.clock import Clock
 from cloze.networks.cost import TRAINED
-from cloze.networks.network import StateKind
+from cloze.networks.network import Network, StateKind
 from cloze.networks.subwords import count_roles, hashes_of_words, ngram_rows, rows_of_words, run_rows
 from cloze.registry import Given, register
 
 
 @register("network", "word_vectors")
-class WordVectors(nn.Module):
+class WordVectors(Network):
     """One vector per word, seen as itself, as part of its neighbours' context, and as part of its row.
 
     **States.** `hidden` (B, L, D): each token's own vector; `layers` (1, B, L, D) has nothing else. `context` (B, L, D): the mean

@@ -163,8 +163,8 @@ class Costs:
 
     def length(self, entry: str) -> int | None:
         """The current length of an entry's rows."""
-        found = getattr(getattr(self.run.data, "feeds", {}).get(entry), "length", None)
-        return None if found is None else int(found)
+        feed = vars(self.run.data).get("feeds", {}).get(entry)
+        return None if feed is None else int(feed.length)
 
 
 def needs(parameters: int, state: float) -> int:

@@ -100,7 +100,7 @@ class Step(nn.Module):
     @property
     def carries(self) -> bool:
         """Whether some network has a memory that the loop must give back in the next step."""
-        return any(getattr(network, "carries", False) for network in self.networks.values())
+        return any(bool(network.carries) for network in self.networks.values())
 
     def comparing(self, entry: str) -> list[Any]:
         """The objectives of an entry that compare all rows of a step, whatever pieces it is divided into (`scope: step`)."""
@@ -231,7 +231,7 @@ class Step(nn.Module):
         """The wanted states of a pass's network."""
         turn, network = entered.turn, self._network(entered.turn)
         given = routed(network, fields, turn.order)
-        carrying = carry is not None and getattr(network, "carries", False) and "restarts" in given
+        carrying = carry is not None and network.carries and "restarts" in given
         if carry is not None and carrying:  # rows without `restarts` have no memory
             given["carry"] = carry.passes.get(turn.name)
             want |= {"carry"}
@@ -347,7 +347,7 @@ class Step(nn.Module):
 
 def _positions_state(network: Any) -> str:
     """The state that a network computes only at the given positions; `hidden` unless it says otherwise."""
-    return str(getattr(network, "positions_state", "hidden"))
+    return str(network.positions_state)
 
 
 def _readings(

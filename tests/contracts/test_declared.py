@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+import cloze
 from cloze.assembly import parts
 from cloze.objectives import Objective
 from cloze.objectives.objective import Kind
 from cloze.registry import made_by
 
+PACKAGE = Path(cloze.__file__).parent
 KINDS = ("edit", "objective", "source", "optimizer", "rate", "network")
 EVERY = [(kind, name) for kind in KINDS for name in parts.names(kind)]
 
@@ -40,3 +45,17 @@ def test_a_source_declares_how_it_is_bound_and_built(name: str) -> None:
 def test_an_optimiser_declares_whether_it_follows_held_out_losses(name: str) -> None:
     assert isinstance(parts.class_of("optimizer", name).follows_losses, bool)
 
+
+@pytest.mark.parametrize("name", parts.names("network"))
+def test_a_network_declares_what_it_carries_and_how_texts_are_classified_by_it(name: str) -> None:
+    made: Any = parts.class_of("network", name)
+    assert {type(made.pooled), type(made.carries)} == {bool} and isinstance(made.positions_state, str)
+    assert all(isinstance(one, Mapping) for one in (made.sees, made.sizes, made.widths))
+
+
+def test_optional_members_are_declared_and_not_guessed() -> None:
+    calls = [
+        f"{path}:{number}" for path in PACKAGE.rglob("*.py") for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if re.search(r"\b(getattr|hasattr)\(", line)
+    ]
+    assert len(calls) < 20, "declare the member on the class of its kind:\n" + "\n".join(calls)

@@ -9,6 +9,7 @@ from tiny import VOCABULARY, Numbers, bert, electra
 from cloze.batch import Batch
 from cloze.batching import Cursor
 from cloze.errors import RecipeError
+from cloze.networks import Network
 from cloze.networks.clock import Clock
 from cloze.networks.network import StateKind
 from cloze.networks.transformer import Transformer
@@ -137,7 +138,7 @@ def test_what_only_passes_without_gradient_run_needs_none_so_that_no_process_wai
     }
 
 
-class Patches(torch.nn.Module):
+class Patches(Network):
     """A network whose rows are vectors: it reads no token."""
 
     takes, tables, seen = frozenset({"vectors", "block"}), {}, ()
