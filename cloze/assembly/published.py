@@ -16,10 +16,10 @@ from cloze.assembly.recipe import Recipe
 #: What counts as a figure, by the end of a value's path in the canonical recipe.
 FIGURES = re.compile(
     r"tokenizer\.\w+\.size"
-    r"|(\w+\.)+(\w+_)?dropout"
+    r"|(\w+\.)+(\w+_)?dropout(\.(hidden|attention|inner|output|weight|input|word))?"
     r"|\w+\.length|set\.\S+|schedule\.\d+\.(share|steps|epochs)"
     r"|mask\.rate(\.\S+)?|corrupt\.(mask|random|keep)|pair\.rate"
-    r"|subsample\.threshold|windows\.radius|\w+\.(negatives|power|smoothing|z_loss|weight|limit)"
+    r"|subsample\.threshold|windows\.radius|(?!functional)\w+\.(negatives|power|smoothing|z_loss|weight|limit)"
     r"|training\.(batch|steps|epochs|tokens|clip)"
     r"|training\.(rate|optimizer)\..+"
 )
