@@ -61,7 +61,7 @@ class LSTM(Network):
     dropouts. SiATL (Chronopoulou et al., 2019): `down` maps the last layer, of width `inner` too, to `width`. Kim et al.
     (2016): `embedding: char_cnn` in place of a table, and nothing locked. `noise` is the standard deviation of what is added to
     every number of a word's vector while training (SiATL's language model; alexandra-chron/siatl `layers.py`), before
-    `input_dropout`.
+    `dropout.input`.
 
     `truncate`: a text is read whole, but gradients end after every so many tokens (BPT3C: Howard and Ruder, 2018, §3.3).
     `reuse`: how many tokens at the end of a row the next one of the lane brings again; the state that is carried is the one

@@ -1,0 +1,64 @@
+"""Arguments of networks that have new names: recipes are refused with them, checkpoints of earlier versions are translated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cloze.assembly.load import load_recipe
+from cloze.assembly.schema import part_slots
+from cloze.errors import RecipeError
+from cloze.interop.arguments import derived, flat
+from cloze.renamed import RENAMED, translated
+
+
+@pytest.mark.parametrize(("path", "write"), [
+    ("network.longest=64", "positions: {learned: {max_length: …}}"),
+    ("network.deviation=0.1", "initial: {truncated: {std: …}}"),
+    ("network.attention_dropout=0.1", "dropout: {hidden: …, attention: …}"),
+])  # fmt: skip
+def test_an_old_name_is_refused_with_what_to_write(path: str, write: str) -> None:
+    with pytest.raises(RecipeError) as refused:
+        load_recipe("bert", overrides=[path])
+    assert f"It has a new name: write {write}." in str(refused.value)
+
+
+@pytest.mark.parametrize("network", RENAMED)
+def test_no_old_name_is_an_argument_today(network: str) -> None:
+    assert not RENAMED[network].keys() & part_slots("network", network).keys()
+
+
+def test_a_part_that_the_network_does_not_have_is_refused_with_those_it_has() -> None:
+    network = {"encoder_decoder": {"layers": 1, "width": 8, "heads": 2, "positions": "rotary"}}
+    data = {**load_recipe("bart-base").canonical(), "networks": {"main": network}}
+    with pytest.raises(RecipeError, match="positions cannot be 'rotary' here"):
+        load_recipe(data)
+
+
+OLD: dict[str, Any] = {
+    "layers": 2, "width": 8, "heads": 2, "inner": 12, "norm": "pre", "positions": "rotary", "longest": 64, "segments": 0,
+    "embedding_width": 8, "activation": "gelu", "norm_epsilon": 1e-5, "dropout": 0.1, "attention_dropout": 0.0,
+    "initial": "truncated", "deviation": 0.04, "position_deviation": None, "residual_scaling": True, "embedding_norm": True,
+    "final_norm": True, "first_norm": False, "normalisation": "layer", "norm_biases": False, "biases": False, "gated": True,
+    "projection": False, "inputs": None, "rotary_base": 160000.0, "rotary_local_base": 10000.0, "relative_limit": 64,
+    "attention_band": 4, "dense_every": 3, "repeat": "none", "groups": 1, "silence_padding": False, "characters": None,
+}
+
+
+def test_the_arguments_of_an_earlier_checkpoint_keep_their_meaning() -> None:
+    new = derived(flat(translated("transformer", OLD)))
+    expected = {
+        "feed_forward": "gated", "feed_forward.inner": 12, "feed_forward.biases": False, "attention.biases": False,
+        "attention.band.width": 4, "attention.band.dense_every": 3, "norm": "pre", "norm.kind": "layer_without_biases",
+        "norm.epsilon": 1e-5, "norm.embedding": True, "norm.final": True, "norm.first": False, "positions": "rotary",
+        "positions.base": 160000.0, "positions.local_base": 10000.0, "positions.max_length": 64, "dropout.hidden": 0.1,
+        "dropout.attention": 0.0, "initial": "truncated", "initial.std": 0.04, "initial.residual": "scaled", "share": None,
+        "embedding": "table", "embedding.width": 8, "embedding.project": False,
+    }
+    assert {name: new[name] for name in expected} == expected
+
+
+def test_the_arguments_of_today_are_not_translated() -> None:
+    new = {"layers": 2, "width": 8, "heads": 2, "norm": {"pre": {}}}
+    assert translated("transformer", new) == new
