@@ -96,7 +96,7 @@ def test_a_recipe_changes_arguments_of_the_checkpoints_network(lstm: Path) -> No
     assert part is not None and made.exported.change == ()
     arguments = part.arguments
     assert {key: arguments[key] for key in SHAPE} == SHAPE
-    assert (arguments["word_dropout"], arguments["weight_dropout"], arguments["truncate"]) == (0.05, 0.1, 70)
+    assert (arguments["dropout"]["word"], arguments["dropout"]["weight"], arguments["truncate"]) == (0.05, 0.1, 70)
     with pytest.raises(RecipeError, match="no argument|unknown"):
         recipe_onto("ulmfit_classification", load_checkpoint(lstm), overrides=["network.wordiness=1"])
 
@@ -120,8 +120,8 @@ def test_arguments_that_a_network_does_not_have_are_one_refusal_that_names_those
     with pytest.raises(RecipeError) as caught:
         recipe_onto("siatl_classification", load_checkpoint(folder("bert")))
     assert str(caught.value) == (
-        f"siatl_classification: networks.main.change[0]: {folder('bert')}: transformer has no word_dropout, input_dropout, "
-        "weight_dropout, hidden_dropout, noise, locked, locked_between, which this change sets.\n"
+        f"siatl_classification: networks.main.change[0]: {folder('bert')}: transformer has no noise, "
+        "which this change sets.\n"
         "  Use a checkpoint whose network is lstm, or a recipe without this change, such as --task sentence_classification."
     )
 

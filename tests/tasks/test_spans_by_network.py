@@ -12,6 +12,7 @@ import torch
 
 from cloze.assembly.build import load_checkpoint
 from cloze.assembly.finetune import finetune
+from cloze.assembly.given import build
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks import Clock
 from cloze.registry import lookup
@@ -51,7 +52,7 @@ def test_a_network_of_another_kind_answers_as_in_training(
     tokenizer = load_checkpoint(folder(pieces)).tokenizer
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        network: Any = lookup("network", kind)(**arguments, vocab_size=tokenizer.size, clock=Clock())
+        network: Any = build(lookup("network", kind), arguments, {"vocab_size": tokenizer.size, "clock": Clock()})
     model = Model(arguments, order, network.state_dict(), {}, kind)
     export_folder(tmp_path / "start", model=model, tokenizer=tokenizer, reading=reading, card=Card(kind))
     rows = tmp_path / "rows.jsonl"
