@@ -30,7 +30,7 @@ class LowRank(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         """(out, in) to (out, in)."""
-        with torch.autocast(weight.device.type, enabled=False):
+        with torch.autocast("cpu" if weight.is_meta else weight.device.type, enabled=False):  # the meta device has no autocast
             update = self.scale * (self.up @ self.down)
         return weight + (F.pad(update, self.margins) if any(self.margins) else update)
 

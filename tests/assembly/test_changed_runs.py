@@ -93,9 +93,10 @@ def test_a_change_of_a_network_that_starts_at_random_is_refused(write: Write, li
 def test_lora_has_the_parameters_of_the_paper() -> None:
     """294,912 for BERT-base with rank 8 on query and value (Hu et al., 2021, §4.2: 2 × layers × 2 × width × rank)."""
     from cloze.networks import Clock, Transformer
+    from cloze.networks.blocks.initial import Undrawn
     from cloze.transfer import LoRA
 
-    with torch.device("meta"):
+    with torch.device("meta"), Undrawn():
         network = Transformer(layers=12, width=768, heads=12, vocab_size=30522, clock=Clock())
         LoRA(rank=8, on=("query", "value")).apply(network)
     assert sum(p.numel() for p in network.parameters() if p.requires_grad) == 2 * 12 * 2 * 768 * 8 == 294_912
