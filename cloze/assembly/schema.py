@@ -149,14 +149,14 @@ def expand_arguments(accepted: Slots, node: Node, path: str, faults: Faults) -> 
     for key, slot in accepted.items():
         if key not in node.value and isinstance(slot.default, dict) and (slot.part or slot.section):
             node.put(key, from_data(slot.default, node.where))
-    for key, value in node.items():
-        p = accepted.get(str(key))
+    for given, value in node.items():
+        p = accepted.get(str(given))
         if p is not None and p.part and not (value.value is None and p.default is None):
-            expand_part(p.part, value, f"{path}.{key}", faults, known=p.choices)
+            expand_part(p.part, value, f"{path}.{given}", faults, known=p.choices)
         elif p is not None and p.section and value.is_mapping:
-            expand_arguments(p.section, value, f"{path}.{key}", faults)
+            expand_arguments(p.section, value, f"{path}.{given}", faults)
         elif p is not None and p.live and value.is_mapping:
-            expand_part("schedule", value, f"{path}.{key}", faults)
+            expand_part("schedule", value, f"{path}.{given}", faults)
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def derived(arguments: Flat) -> dict[str, Any]:
 def usual(arguments: Flat, part: str) -> dict[str, Any]:
     """The flat arguments of a network with the same parts, sizes and sections, and all else at its default."""
     chosen = {name: value for name, value in arguments.items() if "." not in name}
-    sizes = {name: chosen[name] for name in ("width", "heads", "layers") if name in chosen}
+    sizes: Flat = {name: chosen[name] for name in ("width", "heads", "layers") if name in chosen}
     return derived({**flat(nested(chosen, part), part), **sizes})
 
 
