@@ -1,4 +1,4 @@
-"""The clock of a run: where training stands, as tensors that layers read while they draw random numbers."""
+"""The clock of a run: seed, step, row and share as tensors, which layers read when they draw random numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Clock:
     """Seed, step, first row of the micro-batch and share of the budget spent.
 
     Four 0-dim tensors that are filled in place, so a compiled or captured graph sees new values without recompiling.
-    `first_row` counts over all ranks and micro-batches of the step: a row draws the same numbers however it is dealt.
+    `first_row` counts over all ranks and micro-batches of the step: a row draws the same numbers in any micro-batch.
     """
 
     def __init__(self, seed: int = 0, device: torch.device | str = "cpu") -> None:

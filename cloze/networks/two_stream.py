@@ -36,20 +36,20 @@ QUERY_DROPS = ("shares", "attention", "activation", "inner")
 
 
 class QueryStream(Around):
-    """A second stream: its queries know where they stand, but not which token stands there (Yang et al., 2019, §2.3).
+    """The query stream: its states know their position, but not the token at that position (Yang et al., 2019, §2.3).
 
-    `rows` (M, D) are its states at the selected tokens, `given` and `distances` what these see. Keys and values are those
-    of the content stream.
+    `rows` (M, D) are its states at the selected tokens; `given` and `distances` are the inputs of their attention. Keys and
+    values are those of the content stream.
     """
 
     def __init__(self, rows: Tensor, given: AttentionInputs, distances: Distances) -> None:
         self.rows, self.given, self.distances = rows, given, distances
 
     def before(self, number: int, layer: Layer, x: Tensor, given: AttentionInputs) -> AttentionInputs:
-        """Takes the queries through the layer, which then need not project x a second time."""
+        """Run the query stream through the layer; the layer reuses the projections of x that this computes."""
         content, at = layer.attention.project(x, given), self.given.at
         assert at is not None and isinstance(content.relation, LearnedDistances)
-        query = layer.attention.ask(self.rows, at)
+        query = layer.attention.project_queries(self.rows, at)
         projected = Projected(query, content.key, content.value, replace(content.relation, view=self.distances))
         drops = Drops(*layer.query_drops.values())
         self.rows = layer(self.rows, replace(self.given, projected=projected), drops=drops)

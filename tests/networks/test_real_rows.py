@@ -51,7 +51,7 @@ def test_heads_are_put_together_with_zeros_in_what_repeats() -> None:
     real = Selected.real(block_of(5, 3))
     rows = torch.randn(len(real.flat), 3 * 2 * 4)
     rows[real.count :] = rows[real.count - 1]
-    together = real.together(real.apart(rows, 3, 2), 2)
+    together = real.merge_heads(real.split_heads(rows, 3, 2), 2)
     assert torch.equal(together[: real.count], rows[: real.count]) and (together[real.count :] == 0).all()
 
 

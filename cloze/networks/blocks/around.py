@@ -13,10 +13,10 @@ from cloze.networks.blocks.selected import Selected
 class Around:
     """An object that a stack calls around every layer; this one does nothing.
 
-    A network calls those of its `around`, which are modules with parameters of their own, such as adapters, in every pass, and
-    those that `forward` is given in that pass. Recurrent networks call `after` alone.
+    A network calls the objects in its `around` in every pass (modules with parameters, such as adapters), and those that
+    `forward` is given for one pass. Recurrent networks call only `after`.
 
-    `per_token`: what it does to a token depends on no other, so that a last layer that runs at some tokens alone may meet it.
+    `per_token`: what it does to a token depends on no other token, so that the last layer may compute only some tokens.
     """
 
     per_token: bool = False
@@ -26,16 +26,16 @@ class Around:
         return x
 
     def before(self, number: int, layer: Any, x: Tensor, given: Any) -> Any:
-        """What the layer's attention is given to read x (B, L, D)."""
+        """The inputs of attention of the layer that reads x (B, L, D) next; called before the layer."""
         return given
 
     def after(self, number: int, x: Tensor, selected: Selected | None) -> Tensor:
-        """What follows reads in place of x: states (B, L, D), or (M, D), those of the selected tokens."""
+        """What replaces the layer's output x: (B, L, D), or (M, D), the states of the selected tokens."""
         return x
 
 
 def after_layer(around: Iterable[Any], number: int, x: Tensor) -> Tensor:
-    """What follows a layer reads in place of its output x."""
+    """The output x of a layer after every object around it has replaced it."""
     for each in around:
         x = each.after(number, x, None)
     return x

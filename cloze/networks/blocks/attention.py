@@ -1,9 +1,9 @@
-"""Attention: the one module of all networks, and the one softmax.
+"""Attention: one module for all networks, and one softmax.
 
-It is built from objects: how queries, keys and values are made (`projections.py`), what it learns about positions
-(`distances.py`), a scale, a dropout. It is called with `AttentionInputs`: who sees whom, a relation of positions
-(`relation.py`), a memory, a cache, another sequence. Kernels of a GPU are in `kernels.py`, functions of a CPU in
-`networks/fast/`.
+`Layer` calls it, or a fast CPU function that computes the same (`networks/fast/`). An `Attention` is built once, from the
+projections to queries, keys and values (`projections.py`), what it learns about relative positions (`distances.py`), a scale and
+a dropout. `AttentionInputs` holds what differs from call to call: who sees whom (`visibility.py`), how positions enter
+(`relation.py`), a memory, a cache, another sequence. GPU kernels are in `kernels.py`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from cloze.networks.blocks.relation import NONE, Relation
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.blocks.visibility import Visibility
 
-#: What attention computes on the way, by the name of the state: (B, H, Lq, Lk) the first two, (B, H, L, W) the others.
-#: Scores are scaled and hold the terms of columns, not the mask; probabilities are those before dropout.
+#: The states that attention can record: the first two are (B, H, Lq, Lk), the others (B, H, L, W). Scores are scaled and
+#: include the terms of relative positions, but not the mask; `attention` holds the probabilities before dropout.
 STATES = ("scores", "attention", "queries", "keys", "values")
 
 
 class Projected(NamedTuple):
-    """Queries (B, H, Lq, W), keys and values (B, H, Lk, W), and the relation with what the layer has learned about it."""
+    """Queries (B, H, Lq, W), keys and values (B, H, Lk, W), and the relation bound to the parameters of this layer."""
 
     query: Tensor
     key: Tensor
@@ -39,12 +39,13 @@ class Projected(NamedTuple):
 
 @dataclass(frozen=True)
 class AttentionInputs:
-    """What one call of attention is given beside the states x.
+    """The inputs of one call of attention besides the states x. `Stack`, `Layer` and the fast functions call them `given`.
 
-    `at`: only these tokens ask, and the result is (M, D). `rows`: x is (M, D), the tokens without padding. `past`: states
-    (B, M, D) before the row, read without being written. `cache`: holds and receives keys and values. `source`: the states of
-    another sequence (B, S, D), or (M, D), those in `source_rows`. `projected`: made by the caller. `gates` (H) or (B, H)
-    multiply the heads' outputs. `record` receives the states that it names.
+    `seen`: who sees whom. `relation`: how positions enter. `at`: only these tokens have queries, and the result is (M, D).
+    `rows`: x is (M, D), the tokens that are not padding. `past`: a memory of states (B, M, D) before the row, which is only read.
+    `cache`: the keys and values of earlier calls; this call adds its own. `source`: the states of another sequence, (B, S, D), or
+    (M, D) for the tokens in `source_rows`. `projected`: queries, keys and values that the caller has already computed. `gates`,
+    (H) or (B, H), multiply the heads' outputs. `record` collects the states that it names.
     """
 
     seen: Visibility
@@ -60,23 +61,23 @@ class AttentionInputs:
     record: Record | None = None
 
     @property
-    def asking(self) -> Selected | None:
-        """The tokens that ask, where these are not all."""
+    def query_tokens(self) -> Selected | None:
+        """The tokens that have queries; None: all tokens of (B, L)."""
         return self.rows if self.at is None else self.at
 
     @property
     def positions(self) -> Positions | None:
-        """Where the rows of (M, D) states stand."""
-        return None if self.asking is None else self.asking.positions
+        """The row and the column in the batch of each of the states (M, D); None if the states are (B, L, D)."""
+        return None if self.query_tokens is None else self.query_tokens.positions
 
     def take(self, x: Tensor) -> Tensor:
-        """The states of the tokens that ask, (M, D) of (B, L, D); x itself where all do or it holds no others."""
+        """The states of the tokens that have queries, (M, D) out of (B, L, D); x itself if it holds no others."""
         return x if self.at is None or x.dim() == 2 else self.at.take(x)
 
 
 @dataclass(frozen=True)
 class Record:
-    """Receives states of attention, a list per wanted name with an entry per layer."""
+    """Collects states of attention: a list per wanted name, with one entry per layer."""
 
     states: Mapping[str, list[Tensor]] = field(default_factory=dict)
 
@@ -87,7 +88,7 @@ class Record:
         return cls({name: [] for name in wanted}) if wanted else None
 
     def add(self, **made: Tensor) -> None:
-        """Keep what is wanted of one layer's states."""
+        """Add the wanted ones of one layer's states."""
         for name, state in made.items():
             if name in self.states:
                 self.states[name].append(state)
@@ -100,8 +101,8 @@ class Record:
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al., 2017, §3.2.2), (B, L, D) to (B, L, D).
 
-    Parameters: those of `projections` (`projections`, or `query` and `memory`), those that are `learned` about columns, `out`.
-    `scale` multiplies the scores; None: 1/√(head width).
+    Parameters: those of `projections` (`projections`, or `query` and `memory`), those that are `learned` about relative
+    positions, and `out`. `scale` multiplies the scores; None: 1/√(head width).
     """
 
     projections: nn.Linear
@@ -133,19 +134,19 @@ class Attention(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor, given: AttentionInputs, dropout: Dropout | None = None) -> Tensor:
-        """(B, L, D) to (B, L, D), or to (M, D) where some tokens ask; another `dropout` for a second stream."""
+        """(B, L, D) to (B, L, D), or to (M, D) if only some tokens have queries; `dropout` replaces the module's own."""
         projected = self.project(x, given) if given.projected is None else given.projected
         context = self._attend(projected, given, self.dropout if dropout is None else dropout).transpose(1, 2).flatten(2)
-        made: Tensor = self.out(context if given.asking is None else given.asking.collect(context))
-        return made
+        output: Tensor = self.out(context if given.query_tokens is None else given.query_tokens.collect(context))
+        return output
 
     def project(self, x: Tensor, given: AttentionInputs) -> Projected:
-        """Queries, keys and values, rotated, those of a memory or a cache in front."""
+        """Queries, keys and values after rotation; the keys and values of a memory or a cache come first."""
         relation, cache, maps = given.relation.bind(self), given.cache, self.projecting
         if given.source is None and given.at is None:
-            query, key, value = self._own(x, given)
+            query, key, value = self._project_all(x, given)
         else:
-            query = self.ask(given.take(x), given.asking)
+            query = self.project_queries(given.take(x), given.query_tokens)
             if given.source is not None and cache:
                 return Projected(query, cache[0], cache[1], relation)
             read, rows = (x, given.rows) if given.source is None else (given.source, given.source_rows)
@@ -157,70 +158,70 @@ class Attention(nn.Module):
             cache[:] = [key, value]
         return Projected(query, key, value, relation)
 
-    def ask(self, x: Tensor, asking: Selected | None) -> Tensor:
-        """Queries alone, (B, H, Lq, W)."""
-        return self._heads(self.projecting.queries(self, x), 1, asking)[0]
+    def project_queries(self, x: Tensor, tokens: Selected | None) -> Tensor:
+        """Only the queries, (B, H, Lq, W), of x (B, L, D), or of the states (M, D) of `tokens`."""
+        return self._heads(self.projecting.queries(self, x), 1, tokens)[0]
 
-    def _own(self, x: Tensor, given: AttentionInputs) -> tuple[Tensor, ...]:
-        """Queries, keys and values of all tokens, and keys and values of those that are remembered."""
-        made = self.projections(x)
+    def _project_all(self, x: Tensor, given: AttentionInputs) -> tuple[Tensor, ...]:
+        """Queries, keys and values of all tokens; keys and values of the memory `past` come first."""
+        projected = self.projections(x)
         if given.past is None:
-            return self._heads(made, 3, given.rows)
-        query, own = made.split([self.inside, 2 * self.inside], dim=-1)
+            return self._heads(projected, 3, given.rows)
+        query, own = projected.split([self.inside, 2 * self.inside], dim=-1)
         before = self.projecting.memory(self, given.past.to(x.dtype)).to(own.dtype)
         return (*self._heads(query, 1, None), *self._heads(torch.cat([before, own], dim=1), 2, None))
 
     def _heads(self, x: Tensor, kinds: int, rows: Selected | None) -> tuple[Tensor, ...]:
-        """(B, L, kinds·H·W), or the rows (M, ·) of some tokens, to `kinds` of (B, H, L, W)."""
+        """Split (B, L, kinds·H·W), or rows (M, kinds·H·W) of some tokens, into `kinds` tensors (B, H, L, W)."""
         block = x if rows is None else rows.lay_out(x)
         return block.unflatten(-1, (kinds, self.heads, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
 
-    def _attend(self, made: Projected, given: AttentionInputs, dropout: Dropout) -> Tensor:
+    def _attend(self, projected: Projected, given: AttentionInputs, dropout: Dropout) -> Tensor:
         """The heads' outputs, (B, H, Lq, W)."""
-        query, key, value, relation = made
+        query, key, value, relation = projected
         if query.device.type == "cuda" and relation.by_kernel and given.gates is None and given.record is None:
             return attend_by_kernel(query, key, value, given.seen, relation.bias, self.scale, dropout)
         content = relation.content(query)
         scores = (content * self.scale if self.scale != 1.0 else content) @ key.transpose(-2, -1)
         added = relation.scores(query, self.scale)
         scores = scores if added is None else scores + added.to(scores.dtype)
-        chosen = probabilities(scores, given.seen.mask_of(scores), may_see_nothing=given.seen.may_see_nothing)
+        weights = probabilities(scores, given.seen.mask_of(scores), may_see_nothing=given.seen.may_see_nothing)
         if given.record is not None:
-            given.record.add(scores=scores, attention=chosen, queries=query, keys=key, values=value)
+            given.record.add(scores=scores, attention=weights, queries=query, keys=key, values=value)
         if dropout.active:
             columns = None if given.at is None else given.at.columns
-            queries = chosen.shape[2] if given.at is None else given.at.length
-            batch, heads, _, keys = chosen.shape
-            keep = dropout.keep_scores(batch, heads, queries, keys, chosen.device, columns)
-            chosen = drop(chosen, keep, dropout.scale)
-        context, moved = chosen @ value, relation.values(chosen)
-        context = context if moved is None else context + moved
+            queries = weights.shape[2] if given.at is None else given.at.length
+            batch, heads, _, keys = weights.shape
+            keep = dropout.keep_scores(batch, heads, queries, keys, weights.device, columns)
+            weights = drop(weights, keep, dropout.scale)
+        context, positional = weights @ value, relation.values(weights)
+        context = context if positional is None else context + positional
         return context if given.gates is None else context * given.gates[..., None, None]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One call of attention: what a residual connection goes around."""
+    """Attention with the inputs of one call: a function of x, which `Layer` puts into a residual connection."""
 
     attention: Attention
     given: AttentionInputs
     dropout: Dropout
 
     def __call__(self, x: Tensor) -> Tensor:
-        made: Tensor = self.attention(x, self.given, self.dropout)
-        return made
+        output: Tensor = self.attention(x, self.given, self.dropout)
+        return output
 
 
 def probabilities(scores: Tensor, mask: Tensor | None, *, may_see_nothing: bool = False) -> Tensor:
     """The softmax of scores over the last axis where `mask` is true, zero elsewhere, in the dtype of the scores.
 
-    With `may_see_nothing` a row of scores that is hidden throughout gets zeros. Differs: the authors of XLNet add -1e30, so that
-    such a query averages over all keys, the hidden ones included.
+    With `may_see_nothing` a query whose keys are all masked gets zeros. Differs: the authors of XLNet add -1e30, so that such a
+    query averages over all keys, masked ones included.
     """
     if mask is None:
         return torch.softmax(scores, dim=-1, dtype=scores.dtype)
     if not may_see_nothing:
         return torch.softmax(scores.masked_fill(~mask, float("-inf")), dim=-1, dtype=scores.dtype)
-    blind = ~mask.any(dim=-1, keepdim=True)
-    made = torch.softmax(scores.masked_fill(~(mask | blind), float("-inf")), dim=-1, dtype=scores.dtype)
-    return made.masked_fill(blind, 0.0)
+    sees_nothing = ~mask.any(dim=-1, keepdim=True)
+    weights = torch.softmax(scores.masked_fill(~(mask | sees_nothing), float("-inf")), dim=-1, dtype=scores.dtype)
+    return weights.masked_fill(sees_nothing, 0.0)

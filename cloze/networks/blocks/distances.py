@@ -29,7 +29,7 @@ def distance_maps(
 
 
 class StepDropout(Dropout):
-    """Dropout in what all rows of a step share: the numbers depend on the step alone, so no deal of the rows changes them."""
+    """Dropout in what all rows of a step share: the numbers depend only on the step, not on micro-batches."""
 
     def _row_keys(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
         first_row, self.clock.first_row = self.clock.first_row, torch.zeros_like(self.clock.first_row)

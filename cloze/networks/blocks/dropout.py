@@ -1,4 +1,4 @@
-"""Dropout by address: which numbers fall is a pure function of (seed, step, module, row, place in the row).
+"""Dropout by address: which numbers are dropped is a pure function of (seed, step, module, row, place in the row).
 
 No generator state exists, so accumulation, ranks, resumption and recomputation all drop the same numbers. `F.dropout`
 on a CPU draws on one thread and takes half of a training step; here a 64-bit word decides four numbers at once and every
@@ -29,7 +29,7 @@ LEVELS = 1 << 15  # a field decides with 15 bits: rates are multiples of 1/32768
 _KEYS_ACROSS = 1 << 14  # room for one row of attention scores in the address of a place
 _PIECE = 1 << 17  # words that are made at a time on a CPU
 _MANY = 1 << 14  # words from which on compiled code pays
-_SMALL_TABLE = 1 << 22  # words; larger tables are made anew, not kept
+_SMALL_TABLE = 1 << 22  # words; larger tables are computed on each use, not cached
 
 
 class Positions(NamedTuple):
@@ -91,7 +91,7 @@ def _table(kind: str, sizes: tuple[int, ...], device: torch.device) -> Tensor:
 class Dropout(nn.Module):
     """Zeroes a share `rate` of the numbers and scales the rest by 1 / (1 - rate). Identity in eval mode.
 
-    The rate is rounded to a multiple of 1/32768. `key` stands for the module; `name_dropouts` sets it.
+    The rate is rounded to a multiple of 1/32768. `key` identifies the module to the random numbers; `name_dropouts` sets it.
     """
 
     def __init__(self, rate: float, clock: Clock) -> None:
@@ -120,7 +120,7 @@ class Dropout(nn.Module):
         return drop(x, self.keep_hidden(x.shape, x.device, positions), self.scale)
 
     def keep_hidden(self, shape: tuple[int, ...], device: torch.device, positions: Positions | None = None) -> Tensor:
-        """Which numbers stay, of shape (B, L, D), (B, D) or (M, D) at positions: int16, -1 stays, 0 falls; bool off a CPU."""
+        """Which numbers stay, of shape (B, L, D), (B, D) or (M, D) at positions: int16, -1 stays, 0 does not; bool off a CPU."""
         width = shape[-1]
         if device.type != "cpu" and positions is None:
             return self._by_element(shape, device)
@@ -138,7 +138,7 @@ class Dropout(nn.Module):
     def keep_scores(
         self, batch: int, heads: int, queries: int, keys: int, device: torch.device, columns: Tensor | None = None
     ) -> Tensor:
-        """int16 (B, H, Lq, Lk): -1 where an attention weight stays, 0 where it falls; (B, H, K, Lk) at `columns` (B, K)."""
+        """int16 (B, H, Lq, Lk): -1 where an attention weight stays, 0 where not; (B, H, K, Lk) at `columns` (B, K)."""
         table = _table("scores", (heads, queries, keys), device)
         if columns is not None:
             table = table.transpose(0, 1)[columns].transpose(1, 2).contiguous()
@@ -173,7 +173,7 @@ class Dropout(nn.Module):
         return _signed(rng.mix64(rng.mix64(int(seed) * _GOLDEN + self.key) ^ (int(step) * _GOLDEN + 1)))
 
     def _first_row(self) -> Tensor:
-        """Where the rows that are drawn for stand in the step."""
+        """The number of the micro-batch's first row in the step."""
         return self.clock.first_row
 
     def _fields(

@@ -16,10 +16,10 @@ from cloze.networks.choices import Learned, NoPositions, Norms, Sinusoid
 
 
 class Embeddings(nn.Module):
-    """Tables at one width. ELECTRA shares this module whole between its networks, so dropout stands outside.
+    """Tables of one width. ELECTRA shares this module between its networks, so it does not include dropout.
 
-    `positions`: a trained table, a fixed one, or none for any other kind. `norm`: whose embeddings have one. `inputs` names
-    further tables and gives their sizes. `characters` stand in for the table of tokens, which there is none of then.
+    `positions`: a trained table, a fixed one, or none for any other kind. `norm`: the network's norm; it says whether embeddings
+    have one too. `inputs` names further tables and gives their sizes. With `characters` there is no table of tokens.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Embeddings(nn.Module):
         inputs: Mapping[str, Tensor] | None = None,
         characters: Tensor | None = None,
     ) -> Tensor:
-        """(B, L) ids to (B, L, E); `vectors` (B, L, E) stand in for the token table. Absent segments and inputs are 0.
+        """(B, L) ids to (B, L, E); `vectors` (B, L, E) replace the vectors of tokens. Absent segments and inputs count as id 0.
 
         `characters` (B, L, C) spell tokens that the vocabulary lacks, where words are read by their characters.
         """

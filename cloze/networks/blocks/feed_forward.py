@@ -1,4 +1,4 @@
-"""The feed-forward halves of a layer. The maps are the layer's own, so that they keep flat names and can be replaced."""
+"""The feed-forward halves of a layer. `Layer` itself holds the linear maps: names stay flat, and maps can be replaced."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ class StackedGate(FeedForward):
 
 @dataclass(frozen=True)
 class Feeding:
-    """One call of a feed-forward whose maps `host` holds: what a residual connection goes around."""
+    """A feed-forward with the inputs of one call: a function of x, which `Layer` puts into a residual connection.
+
+    `host` is the layer that holds the maps.
+    """
 
     kind: FeedForward
     host: Any

@@ -1,4 +1,4 @@
-"""Attention by the kernels of a GPU, which hide their scores."""
+"""Attention by GPU kernels, which do not return scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloze.networks.blocks.visibility import Visibility
 def attend_by_kernel(
     query: Tensor, key: Tensor, value: Tensor, seen: Visibility, bias: Tensor | None, scale: float, dropout: Dropout
 ) -> Tensor:
-    """Flash attention where it can be had, packed rows included; else the kernel that takes a mask or a `bias` of scores.
+    """Flash attention where it is available, also for packed rows; else the kernel that takes a mask or a `bias` of scores.
 
     Differs: the kernels draw dropout from the device's generator, which a stack seeds by the clock; the numbers depend on the
     row's place in the micro-batch, not on the row alone.

@@ -1,4 +1,8 @@
-"""The one layer: attention, attention to another sequence where there is one, a feed-forward, each in a residual connection."""
+"""The Transformer layer: attention, in decoders attention to another sequence, and a feed-forward, each in a residual connection.
+
+`Stack` calls it with the layer's `AttentionInputs`. A fast function computes a residual connection where one supports the call
+(`networks/fast/choose.py`); elsewhere the plain modules do. Both give the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ from cloze.networks.fast.choose import choose
 
 
 class Drops(NamedTuple):
-    """The dropouts of one pass through a layer: attention probabilities, attention's output, between the maps, their output."""
+    """The dropouts of one pass through a layer: of attention probabilities, of attention's output, between the linear maps of the
+    feed-forward, and of its output."""
 
     probabilities: Dropout
     attention: Dropout
@@ -27,8 +32,9 @@ class Layer(nn.Module):
     """A Transformer layer (Vaswani et al., 2017, §3.1).
 
     Parameters: `attention.*`, `attention_norm`, with `crossing` (attention to another sequence) `crossing.*` and `crossing_norm`,
-    the maps of `feed_forward` (`inner`, `outer`, …) and `inner_norm`. `norm` and `dropout` make one of theirs; `place` says where
-    norms stand; without `first_norm` attention reads its input as it is, where the embeddings have just had a norm.
+    the maps of `feed_forward` (`inner`, `outer`, …) and `inner_norm`. `norm` and `dropout` are called once for each norm and
+    dropout of the layer; `place` is post-norm or pre-norm. Without `first_norm` attention reads its input without a norm, as in
+    ModernBERT, whose embeddings end with one.
     """
 
     inner: nn.Linear
@@ -50,7 +56,7 @@ class Layer(nn.Module):
     ) -> None:
         super().__init__()
         self.place, self.feed_forward = place, feed_forward
-        self.lends = False  # whether other layers use maps of this one
+        self.lends = False  # whether other layers share linear maps of this one
         self.attention = attention
         self.attention_norm = norm() if first_norm else nn.Identity()
         self.attention_dropout = dropout()
@@ -65,7 +71,7 @@ class Layer(nn.Module):
 
     @property
     def drops(self) -> Drops:
-        """The dropouts of the layer's own stream."""
+        """The layer's own dropouts, as opposed to those of a second stream."""
         return Drops(self.attention.dropout, self.attention_dropout, self.active_dropout, self.inner_dropout)
 
     @property
@@ -76,21 +82,23 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, given: AttentionInputs, across: AttentionInputs | None = None, *, drops: Drops | None = None
     ) -> Tensor:
-        """(B, L, D) to (B, L, D), or to (M, D) where only some tokens ask; `across` is what a decoder reads of its source.
+        """(B, L, D) to (B, L, D), or to (M, D) if only some tokens have queries.
 
-        A second stream has `drops` of its own.
+        `across`: the inputs of a decoder's attention to its source. `drops`: the dropouts of a second stream.
         """
         drops = self.drops if drops is None else drops
-        x = self._around(x, Reading(self.attention, given, drops.probabilities), self.attention_norm, drops.attention, given)
+        x = self._residual(x, Reading(self.attention, given, drops.probabilities), self.attention_norm, drops.attention, given)
         if self.crossing is not None and across is not None:
             reading = Reading(self.crossing, across, self.crossing.dropout)
-            x = self._around(x, reading, self.crossing_norm, self.crossing_dropout, across)
+            x = self._residual(x, reading, self.crossing_norm, self.crossing_dropout, across)
         feeding = Feeding(self.feed_forward, self, drops.active, given.positions)
-        return self._around(x, feeding, self.inner_norm, drops.inner, given)
+        return self._residual(x, feeding, self.inner_norm, drops.inner, given)
 
-    def _around(self, x: Tensor, change: Reading | Feeding, norm: nn.Module, dropout: Dropout, given: AttentionInputs) -> Tensor:
-        """The residual connection around `change`, by a fast function where one fits."""
+    def _residual(
+        self, x: Tensor, change: Reading | Feeding, norm: nn.Module, dropout: Dropout, given: AttentionInputs
+    ) -> Tensor:
+        """x plus `change` of it, with norm and dropout: by a fast function where one supports the call."""
         fast = choose(x, change, norm, dropout, self.place)
         if fast is not None:
             return fast(x, change, norm, dropout, self.place)
-        return self.place.around(x, change, norm, lambda made: dropout(made, given.positions), given.take)
+        return self.place.around(x, change, norm, lambda output: dropout(output, given.positions), given.take)

@@ -9,7 +9,7 @@ from cloze.networks.blocks.computed import ComputedLinear
 
 
 def untouched(module: nn.Module) -> bool:
-    """Whether no hook is to be called with a module."""
+    """Whether a module has no hooks."""
     return not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 

@@ -53,7 +53,7 @@ class LockedDropout(Dropout):
 
 
 class WeightDropout(Dropout):
-    """Drops numbers of a weight (R, D): one mask for every row of the step, however the step is dealt into micro-batches."""
+    """Drops numbers of a weight (R, D): one mask for every row of the step, however the step is divided into micro-batches."""
 
     def forward(self, x: Tensor, positions: object = None) -> Tensor:
         """The weight with some of its numbers dropped, the others scaled; the weight itself when nothing is dropped."""

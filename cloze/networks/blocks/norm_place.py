@@ -1,4 +1,4 @@
-"""Where the norm of a residual connection stands."""
+"""Where the norm of a residual connection is applied: after the sum, or before the function that is added."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Change = Callable[..., Any]
 
 
 class Post:
-    """norm(x + drop(change(x))) (Vaswani et al., 2017, §3.1); `take` gives the tokens of x that `change` gives."""
+    """norm(x + drop(change(x))) (Vaswani et al., 2017, §3.1); `take` selects the tokens of x that `change` returns."""
 
     pre = False
 
     def around(self, x: Tensor, change: Change, norm: Change, drop: Change, take: Change) -> Tensor:
-        """x with `change` of it."""
+        """The norm of x plus `change` of x."""
         made: Tensor = norm(take(x) + drop(change(x)))
         return made
 
@@ -27,7 +27,7 @@ class Pre(Post):
     pre = True
 
     def around(self, x: Tensor, change: Change, norm: Change, drop: Change, take: Change) -> Tensor:
-        """x with `change` of its norm."""
+        """x plus `change` of its norm."""
         made: Tensor = take(x) + drop(change(norm(x)))
         return made
 

@@ -1,6 +1,6 @@
-"""How attention makes queries, keys and values. It holds the maps itself, so that names stay flat and maps can be replaced.
+"""How attention makes queries, keys and values. `Attention` itself holds the linear maps: names stay flat, maps can be replaced.
 
-`host` is the attention, `inside` its heads · head width.
+`host` is the `Attention`, `inside` its heads · head width.
 """
 
 from __future__ import annotations

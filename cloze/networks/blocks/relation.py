@@ -10,24 +10,24 @@ from cloze.networks.blocks.selected import Selected
 
 
 class Relation:
-    """No relation at all. Subclasses override what they add to attention; all shapes are those of (B, H, queries, W) queries.
+    """No relation at all. Subclasses override what they add to attention; queries are (B, H, Lq, W).
 
-    `by_kernel`: a kernel that hides its scores can be used, because there are no terms but a rotation and a `bias`.
+    `by_kernel`: a GPU kernel that does not return scores can be used, because the relation is only a rotation or a `bias`.
     """
 
     by_kernel: bool = True
     bias: Tensor | None = None  # (1, H, Lq, Lk), added to the scores of every layer
 
     def bind(self, attention: Any) -> Relation:
-        """The relation with what one layer's `attention` has learned about it; it is called once per layer."""
+        """The relation with the parameters that one layer's `attention` has learned for it; called once per layer."""
         return self
 
     def at(self, selected: Selected) -> Relation:
-        """The same where only the tokens in `selected` ask."""
+        """The same for the queries of the selected tokens only."""
         return self
 
     def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and new keys as they enter the product."""
+        """Queries and new keys after rotation."""
         return query, key
 
     def content(self, query: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""Some tokens of rows: taken out, laid out as short rows of their own, put back where they stood."""
+"""A selection of the tokens of a batch: gathered as rows (M, D), laid out as short rows (B, K, D), and scattered back.
+
+Networks use it to skip padding, and to compute the last layer only at the tokens whose state is read.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ _SLOTS = 8  # the number of cells of a row is a multiple of this
 
 @dataclass(frozen=True)
 class Selected:
-    """M tokens of rows (B, L), by row and then by position, and the cell of each in a block (B, K).
+    """M tokens of rows (B, L), sorted by row and position, and the cell of each in a block (B, K).
 
-    The block of `real` tokens is the row itself; `of` lays the tokens of a row side by side. Tokens behind the first `count`
-    repeat the last one, to make M one of few numbers: they are never read and get no gradient.
+    With `real` the block has the shape of the rows; `of` moves the tokens of a row together. Tokens after the first `count`
+    repeat the last one, so that M takes few values (`even.py`): they are never read and get no gradient.
     """
 
     positions: Positions  # row and position of each, (M,)
@@ -44,7 +47,7 @@ class Selected:
 
     @classmethod
     def of(cls, chosen: Tensor, batch: int, length: int, *, even: bool = False) -> Selected:
-        """The tokens at flat positions, in any order and repeated or not; with `even` a few more (see `blocks/even.py`)."""
+        """The tokens at flat positions, in any order, possibly repeated; with `even` a few more (see `even.py`)."""
         marked = torch.zeros(batch * length, dtype=torch.bool, device=chosen.device)
         marked[chosen] = True
         if even:
@@ -83,18 +86,18 @@ class Selected:
         return block.flatten(0, 1).index_select(0, self.cells)
 
     def queries_of(self, x: Tensor) -> Tensor:
-        """What has a query axis, (B or 1, H or 1, L, …), at the queries of the block, (B, H or 1, K, …)."""
+        """Select along the axis of queries: (B or 1, H or 1, L, …) to (B, H or 1, K, …)."""
         if self.columns is None:
             return x
         row = torch.arange(self.batch, device=x.device)[:, None]
         return x.expand(self.batch, *x.shape[1:]).transpose(1, 2)[row, self.columns].transpose(1, 2)
 
-    def apart(self, x: Tensor, kinds: int, heads: int) -> Tensor:
-        """(M, kinds·H·W) to (kinds, B·H, K, W); empty cells hold what the last token does.
+    def split_heads(self, x: Tensor, kinds: int, heads: int) -> Tensor:
+        """(M, kinds·H·W) to (kinds, B·H, K, W); empty cells get a copy of the last row of x.
 
-        With one row more than tokens, (M + 1, ·), empty cells hold that row.
+        x may have one row more than there are tokens, (M + 1, ·): that row, such as zeros, then fills the empty cells.
         """
-        key = ("apart" if len(x) == len(self.flat) else "padded", kinds, heads)
+        key = ("split" if len(x) == len(self.flat) else "padded", kinds, heads)
         if key not in self._indices:
             row = self.flat.new_full((self.batch * self.across,), len(x) - 1)
             row[self.cells[: self.count]] = torch.arange(self.count)
@@ -104,10 +107,10 @@ class Selected:
         made = x.view(len(x) * kinds * heads, -1).index_select(0, self._indices[key])
         return made.view(kinds, self.batch * heads, self.across, -1)
 
-    def together(self, x: Tensor, heads: int) -> Tensor:
-        """(kinds, B·H, K, W) to (M, kinds·H·W), what `apart` takes apart; zeros behind the first `count`."""
+    def merge_heads(self, x: Tensor, heads: int) -> Tensor:
+        """The inverse of `split_heads`: (kinds, B·H, K, W) to (M, kinds·H·W), with zeros after the first `count` rows."""
         kinds, _, across, width = x.shape
-        key = ("together", kinds, heads)
+        key = ("merge", kinds, heads)
         if key not in self._indices:
             first = self.positions.row * (heads * across) + self.slot
             index = first.view(-1, 1, 1) + torch.arange(kinds).view(-1, 1) * (self.batch * heads * across)

@@ -15,7 +15,7 @@ def share_weights(layers: Sequence[Layer], share: Share) -> None:
     """Layers of one group use the maps and norms of the group's first layer; layer i of L is in group i·groups // L.
 
     `attention`: the projections and the norm of attention; `feed_forward`: all of its maps and their norm; `all`: both. The first
-    layer alone holds the parameters, so a state names each of them once. Dropout stays every layer's own.
+    layer alone holds the parameters, so a state dict names each of them once. Dropout stays every layer's own.
     """
     groups = share.groups
     if groups > len(layers):

@@ -1,4 +1,4 @@
-"""What attention is told in each layer: who sees whom, and how it knows about positions."""
+"""The inputs of attention in each layer of a `Transformer`: who sees whom, and how positions enter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from cloze.networks.choices import Band, Functional, Rotary
 
 @dataclass(frozen=True)
 class Sights:
-    """The views of all layers: which of them `band` cuts, and how `positions` tell attention of positions, if they do."""
+    """Makes the inputs of attention of all layers. `band` restricts some of them to a neighbourhood; `positions` may enter
+    attention, as rotations or as vectors of distances."""
 
     layers: int
     head_width: int
@@ -35,26 +36,26 @@ class Sights:
             )
 
     def banded(self, layer: int) -> bool:
-        """Whether a layer sees its neighbourhood alone; layer 0 is the first dense one."""
+        """Whether tokens of a layer see only their neighbourhood; layer 0 is the first dense one."""
         return self.band is not None and (self.band.dense_every is None or layer % self.band.dense_every > 0)
 
     def __call__(
         self, tokens: Tensor, *, position_ids: Tensor | None, order: Tensor | str, block: Tensor | None, past: int
     ) -> list[AttentionInputs]:
-        """One view for each layer of tokens (B, L) after `past` cached ones; layers of a kind hold the same objects."""
+        """The inputs of each layer for tokens (B, L) that follow `past` cached ones; equal layers share one object."""
         length, device = tokens.shape[1], tokens.device
         seen = visibility(order, block, length=length, past=past, device=device)
-        near = seen
+        in_band = seen
         if self.band is not None:
-            near = narrow(seen, order, self.band.width, length=length, past=past, device=device)
-        far_where, near_where = self._where(position_ids, length, past, device)
-        far, near_by = AttentionInputs(seen, far_where), AttentionInputs(near, near_where)
-        return [near_by if self.banded(layer) else far for layer in range(self.layers)]
+            in_band = narrow(seen, order, self.band.width, length=length, past=past, device=device)
+        dense_relation, banded_relation = self._relations(position_ids, length, past, device)
+        dense, banded = AttentionInputs(seen, dense_relation), AttentionInputs(in_band, banded_relation)
+        return [banded if self.banded(layer) else dense for layer in range(self.layers)]
 
-    def _where(
+    def _relations(
         self, position_ids: Tensor | None, length: int, past: int, device: torch.device
     ) -> tuple[Relation, Relation]:
-        """For global and for local layers."""
+        """The relations of positions in dense and in banded layers."""
         if isinstance(self.positions, Functional):
             relative = functional(self.positions.limit, self.head_width, length=length, past=past, device=device)
             return relative, relative
@@ -62,6 +63,6 @@ class Sights:
             if position_ids is None:
                 position_ids = torch.arange(past, past + length, device=device)[None]
             base, local = self.positions.base, self.positions.local_base or self.positions.base
-            far = rotation(position_ids, self.head_width, base)
-            return far, far if self.band is None or local == base else rotation(position_ids, self.head_width, local)
+            dense = rotation(position_ids, self.head_width, base)
+            return dense, dense if self.band is None or local == base else rotation(position_ids, self.head_width, local)
         return NONE, NONE

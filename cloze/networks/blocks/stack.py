@@ -1,4 +1,8 @@
-"""The one stack: layers in order, and objects around them. Adapters, n-grams, entities or a second stream are such objects."""
+"""The stack of every Transformer: runs the layers in order and calls the objects around them.
+
+Such objects are adapters, n-grams, entities or a second stream (`around.py`). A network makes the states that enter the stack
+(`embeddings.py`) and the inputs of attention of each layer (`sight.py`).
+"""
 
 from __future__ import annotations
 
@@ -31,9 +35,9 @@ class Cache:
 
 @dataclass(frozen=True)
 class Stack:
-    """Layers, what attention is given in each of them (one entry per layer), and the objects around them.
+    """Layers, the inputs of attention of each layer (`given`), and the objects around the layers.
 
-    `across` is what the layers of a decoder read of their source, one entry per layer.
+    `across`: for a decoder, the inputs of each layer's attention to the source.
     """
 
     layers: Sequence[Layer]
@@ -42,10 +46,10 @@ class Stack:
     across: Sequence[AttentionInputs] | None = None
 
     def run(self, x: Tensor, *, at: Selected | None = None, unread: bool = False) -> list[Tensor]:
-        """What goes into every layer and comes out of the last: N + 1 states (B, L, D).
+        """The input of every layer and the output of the last: N + 1 states (B, L, D).
 
-        With `at` the last layer runs at these tokens alone, and its states are (M, D). With `unread` nobody reads the last state:
-        the objects around the last layer are called before it, and the layer is left out.
+        With `at` the last layer computes only these tokens, and its output is (M, D). With `unread` the output of the last layer
+        is not needed: the objects around are called before that layer, and the layer is skipped.
         """
         for each in self.around:
             x = each.enter(x)
@@ -59,20 +63,20 @@ class Stack:
             selected = at if number == last else None
             if selected is not None:
                 given = replace(given, seen=given.seen.at(selected), relation=given.relation.at(selected), at=selected)
-            made = layer(passed[-1], given, None if self.across is None else self.across[number])
+            output = layer(passed[-1], given, None if self.across is None else self.across[number])
             for each in self.around:
-                made = each.after(number, made, selected)
-            passed.append(made)
+                output = each.after(number, output, selected)
+            passed.append(output)
         return passed
 
     @property
     def per_token(self) -> bool:
-        """Whether the last layer may run at some tokens alone."""
+        """Whether the last layer may compute only some tokens."""
         return len(self.layers) > 0 and all(each.per_token for each in self.around)
 
 
 def seed_kernels(layers: Sequence[Layer], clock: Clock, device: torch.device) -> None:
-    """Attention kernels of a GPU draw from its generator: set it by the clock, so that a step can be repeated."""
+    """Seed the GPU's generator, from which attention kernels draw dropout, by the clock, so that a step can be repeated."""
     drawing = any(layer.attention.dropout.active for layer in layers)
     if device.type != "cuda" or not drawing or torch.cuda.is_current_stream_capturing():
         return
@@ -88,7 +92,7 @@ def each_layer(
     gates: Tensor | None = None,
     record: Record | None = None,
 ) -> list[AttentionInputs]:
-    """`given` with what differs from layer to layer: caches, a memory (B, N, M, D), gates (N, H) or (N, B, H), states to record.
+    """`given` completed by what differs between layers: caches, a memory (B, N, M, D), gates (N, H) or (N, B, H), and the record.
 
     Raises `RecipeError` if there are not as many gates as layers and heads.
     """

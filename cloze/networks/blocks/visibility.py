@@ -22,10 +22,10 @@ CONSTANT_ORDERS = ("open", "left_to_right", "right_to_left")
 class Visibility:
     """`all`: no mask is needed. `causal`: the lower triangle. `mask`: a boolean (B or 1, 1, Lq, Lk), true where seen.
 
-    `starts`, where the mask comes from blocks alone and the device is a GPU: the flat place where each run of one block
-    begins, then B*L (int32), for kernels that take packed documents as they are; `order` is then their constant order.
-    `reach`, where a band cuts the view: how many tokens back and ahead are seen at most; `mask` says it too. Every token sees
-    itself, so that no row of scores is hidden throughout, unless queries `may_see_nothing`.
+    `starts`, on a GPU if only blocks make the mask: the flat position where each run of one block begins, then B*L (int32), for
+    kernels that take packed documents without a mask; `order` is then their constant order. `reach`, if there is a band: how many
+    tokens back and ahead are seen at most; `mask` says the same. Every token sees itself, so that every query sees some
+    key, unless queries `may_see_nothing`.
     """
 
     kind: Literal["all", "causal", "mask"]
@@ -37,11 +37,11 @@ class Visibility:
     _biases: dict[torch.dtype, Tensor] = field(default_factory=dict, repr=False, compare=False)  # the same for all layers
 
     def at(self, selected: Selected) -> Visibility:
-        """The same where only the tokens in `selected` ask."""
+        """The same for the queries of the selected tokens only."""
         if self.kind == "all":
             return self
         if self.kind == "causal":
-            assert selected.columns is not None  # the tokens were chosen
+            assert selected.columns is not None  # `Selected.of` sets them
             key = torch.arange(selected.length, device=selected.flat.device)
             return Visibility("mask", (key <= selected.columns[:, :, None])[:, None])
         assert self.mask is not None  # `mask` is the only kind left
@@ -71,7 +71,7 @@ def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _causal_bias(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # what is kept may be saved for a backward pass later
+    with torch.inference_mode(False):  # the cached tensor may later be saved for a backward pass
         return torch.full((length, length), float("-inf"), dtype=dtype, device=device).triu_(1)
 
 
@@ -86,7 +86,7 @@ def visibility(order: Tensor | str, block: Tensor | None, *, length: int, past: 
             return Visibility("causal")
         return Visibility("mask", _constant(order, length, past, device))
     if isinstance(order, str):
-        assert block is not None  # the other case was settled above
+        assert block is not None  # a constant order without blocks has returned above
         same = (block[:, :, None] == block[:, None, :])[:, None]
         if order != "open":
             same = same & _constant(order, length, 0, device)
@@ -102,7 +102,7 @@ def _starts(block: Tensor) -> Tensor:
     first = torch.ones_like(block, dtype=torch.bool)
     first[:, 1:] = block[:, 1:] != block[:, :-1]
     starts = first.flatten().nonzero().view(-1)
-    spare = 1 + (-len(starts) - 1) % 64  # empty runs at the end: fewer lengths that a compiled graph has to meet
+    spare = 1 + (-len(starts) - 1) % 64  # empty runs at the end, so that a compiled graph sees fewer lengths
     return torch.cat([starts, starts.new_full((spare,), block.numel())]).to(torch.int32)
 
 

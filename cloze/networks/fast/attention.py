@@ -1,8 +1,8 @@
 """Attention with its residual connection and norm as one autograd function.
 
-As in `residual.py`, for attention to the same sequence or to another, heads of any width, numbers added to the scores that may
-be learned, and queries at some positions alone. Where padding is left out or few tokens ask, heads are taken apart and put
-together by one look-up of rows.
+It computes what `Layer` computes with `blocks/attention.py`; `residual.py` lists what makes it faster. It supports attention to
+the same or another sequence, heads of any width, a bias of scores that may be learned, and queries at some tokens only. If
+padding is skipped or only some tokens have queries, one `index_select` splits the heads and one merges them.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from cloze.networks.blocks.relation import NONE
 from cloze.networks.blocks.selected import Selected
 from cloze.networks.fast.residual import (
     Half,
+    add_residual,
+    add_residual_backward,
     bias_gradient,
-    columns,
-    enter,
-    join,
-    leave,
-    leaving,
+    cast_output,
     linear,
+    norm_before,
+    norm_before_backward,
     offset_of,
-    simple,
-    unjoin,
+    optional_bias_gradient,
+    supported,
     weight_gradient,
 )
 from cloze.networks.fast.softmax import soften
 
 
 def fits(reading: Reading, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
-    """Whether the function knows the norm, the attention and all that it is given."""
+    """Whether the function supports the norm, the attention and all of its inputs."""
     attention, given = reading.attention, reading.given
     if type(attention) is not Attention or not untouched(attention):
         return False
@@ -51,59 +51,64 @@ def fits(reading: Reading, norm: nn.Module, place: NormPlace, x: Tensor) -> bool
         return False
     maps = attention.projecting
     if type(maps) is Stacked:
-        return given.source is None and simple(norm, place, attention.projections, attention.out)
-    return type(maps) is Across and simple(norm, place, attention.query, attention.memory, attention.out)
+        return given.source is None and supported(norm, place, attention.projections, attention.out)
+    return type(maps) is Across and supported(norm, place, attention.query, attention.memory, attention.out)
 
 
 def attention(x: Tensor, reading: Reading, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
     """The residual connection around attention: states (B, L, D) or rows (M, D)."""
     module, given = reading.attention, reading.given
     rows, source, weights = _operands(x, reading, norm, place)
-    asking = given.asking
-    batch, queries = x.shape[:2] if asking is None else (asking.batch, asking.across)
-    read = given.rows if given.source is None else given.source_rows
-    keys = read.across if read is not None else (x if given.source is None else given.source).shape[1]
+    query_tokens = given.query_tokens
+    batch, queries = x.shape[:2] if query_tokens is None else (query_tokens.batch, query_tokens.across)
+    key_tokens = given.rows if given.source is None else given.source_rows
+    keys = key_tokens.across if key_tokens is not None else (x if given.source is None else given.source).shape[1]
     keep, scale = None, 1.0
     if reading.dropout.active:
         columns = None if given.at is None else given.at.columns
         length = queries if given.at is None else given.at.length
         keep = reading.dropout.keep_scores(batch, module.heads, length, keys, x.device, columns)
         scale = reading.dropout.scale
-    made = Attend.apply(
+    output = Attend.apply(
         rows, source, *weights, module.out.weight, module.out.bias, norm.weight, offset_of(norm),
-        _added(given, x.dtype, keys), Sequences(batch, queries, keys, module.heads, module.scale, keep, scale, asking, read),
+        _added(given, x.dtype, keys),
+        Sequences(batch, queries, keys, module.heads, module.scale, keep, scale, query_tokens, key_tokens),
         Half.of(norm, place, dropout, x.shape if given.at is None else rows.shape, given.positions),
     )
-    return made.view(x.shape if given.at is None else made.shape)
+    return output.view(x.shape if given.at is None else output.shape)
 
 
 def _operands(x: Tensor, reading: Reading, norm: Any, place: NormPlace) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
-    """The rows that ask, those that are read where they are others, and weights and biases that make queries and the rest."""
+    """The rows that have queries; the rows that have keys, if these differ; weights and biases of queries and of keys and values.
+
+    A `None` for the rows of keys, and for their weight, means that one product gives queries, keys and values.
+    """
     module, given = reading.attention, reading.given
     rows = x.reshape(-1, x.shape[-1])
     if given.source is not None:
         source = given.source.to(x.dtype)
-        asks, reads = module.query, module.memory
-        return rows, source.reshape(-1, source.shape[-1]), [asks.weight, asks.bias, reads.weight, reads.bias]
-    made = module.projections
+        query, memory = module.query, module.memory
+        return rows, source.reshape(-1, source.shape[-1]), [query.weight, query.bias, memory.weight, memory.bias]
+    stacked = module.projections
     if given.at is None:
-        return rows, None, [made.weight, made.bias, None, None]
+        return rows, None, [stacked.weight, stacked.bias, None, None]
     source = norm(rows).to(x.dtype) if place.pre else rows
     (w, w_memory), (b, b_memory) = (
-        (None, None) if whole is None else (whole[: module.inside], whole[module.inside :]) for whole in (made.weight, made.bias)
+        (None, None) if whole is None else (whole[: module.inside], whole[module.inside :])
+        for whole in (stacked.weight, stacked.bias)
     )
     return given.take(x), source, [w, b, w_memory, b_memory]
 
 
 def _added(given: AttentionInputs, dtype: torch.dtype, keys: int) -> Tensor | None:
-    """What joins the scores: the numbers of a relation and what hides."""
+    """What is added to the scores: the bias of a relation, and minus infinity where the mask hides a key."""
     mask = given.seen.bias(dtype, keys, torch.device("cpu"))
     return given.relation.joined(mask, dtype) if isinstance(given.relation, Bias) else mask
 
 
 class Sequences(NamedTuple):
-    """Attention's own numbers: rows, queries and keys per row, heads, scale of the scores; dropout of the weights; the
-    tokens that ask and those that are read where padding is left out."""
+    """The sizes of one call: rows, queries and keys per row, heads; the scale of the scores; mask and scale of the dropout of
+    probabilities; the tokens that have queries and those that have keys, None for all tokens of the rows."""
 
     batch: int
     queries: int
@@ -112,8 +117,8 @@ class Sequences(NamedTuple):
     score_scale: float
     keep: Tensor | None
     scale: float
-    asking: Selected | None = None
-    read: Selected | None = None
+    query_tokens: Selected | None = None
+    key_tokens: Selected | None = None
 
 
 class Attend(torch.autograd.Function):
@@ -121,7 +126,8 @@ class Attend(torch.autograd.Function):
     or of either those that are not padding.
 
     Without `source`, `w` stacks query, key and value; with it `w` makes queries and `w_memory` stacks key and value.
-    `added` joins the scores, (B or 1, H or 1, Q or 1, K), and may be learned; offset None: root mean square.
+    `added`, (B or 1, H or 1, Q or 1, K), is added to the scores and may be learned. Without `offset` the norm is by root mean
+    square.
     """
 
     @staticmethod
@@ -131,23 +137,24 @@ class Attend(torch.autograd.Function):
         added: Tensor | None, sizes: Sequences, half: Half,
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            read, mean, spread = enter(x, gain, offset, half)
+            read, mean, spread = norm_before(x, gain, offset, half)
             dtype, inside = x.dtype, w_out.shape[1]
             w_cast = _scaled_queries(w, inside, sizes.score_scale).to(dtype)
             b_cast = None if b is None else _scaled_queries(b, inside, sizes.score_scale).to(dtype)
-            made = _apart(linear(read, w_cast, b_cast), 3 if source is None else 1, sizes.queries, sizes, sizes.asking)
-            query, memory_cast = made[0], None
+            kinds = 3 if source is None else 1
+            projected = _split_heads(linear(read, w_cast, b_cast), kinds, sizes.queries, sizes, sizes.query_tokens)
+            query, memory_cast = projected[0], None
             if source is None:
-                key, value = made[1], made[2]
+                key, value = projected[1], projected[2]
             else:
                 assert w_memory is not None  # comes with a source
                 memory_cast, b_cast = w_memory.to(dtype), None if b_memory is None else b_memory.to(dtype)
-                key, value = _apart(linear(source, memory_cast, b_cast), 2, sizes.keys, sizes, sizes.read)
+                key, value = _split_heads(linear(source, memory_cast, b_cast), 2, sizes.keys, sizes, sizes.key_tokens)
             scores = torch.bmm(query, key.transpose(1, 2))
             probabilities, used = soften(scores, added, sizes.keep, sizes.heads)
-            context = _beside(torch.bmm(used, value)[None], sizes, sizes.asking)
-            out_cast, b_cast = leaving(w_out, b_out, sizes.scale, half, dtype)
-            y, normed, mean, spread = join(x, linear(context, out_cast, b_cast), gain, offset, half, mean, spread)
+            context = _merge_heads(torch.bmm(used, value)[None], sizes, sizes.query_tokens)
+            out_cast, b_cast = cast_output(w_out, b_out, sizes.scale, half, dtype)
+            y, normed, mean, spread = add_residual(x, linear(context, out_cast, b_cast), gain, offset, half, mean, spread)
         ctx.save_for_backward(
             normed, read, source, mean, spread, query, key, value, probabilities, used, context, w, w_cast, b, w_memory,
             memory_cast, b_memory, w_out, out_cast, b_out, gain, offset, added,
@@ -164,71 +171,75 @@ class Attend(torch.autograd.Function):
         ) = ctx.saved_tensors
         sizes: Sequences = ctx.sizes
         half: Half = ctx.half
-        gradient, through, d_gain, d_offset = unjoin(gradient, normed, mean, spread, gain, offset, half)
+        gradient, through, d_gain, d_offset = add_residual_backward(gradient, normed, mean, spread, gain, offset, half)
         d_w_out = weight_gradient(through, context, w_out, half.scale * sizes.scale)
-        d_b_out = columns(through, b_out, half.scale)
-        d_context = _apart(_context_gradient(through, out_cast, sizes), 1, sizes.queries, sizes, sizes.asking)[0]
-        d_scores, d_made, d_memory = _attention_backward(d_context, query, key, value, probabilities, used, source is None, sizes)
+        d_b_out = optional_bias_gradient(through, b_out, half.scale)
+        d_context = _split_heads(_context_gradient(through, out_cast, sizes), 1, sizes.queries, sizes, sizes.query_tokens)[0]
+        d_scores, d_projected, d_memory = _attention_backward(
+            d_context, query, key, value, probabilities, used, source is None, sizes
+        )
         inside = w_out.shape[1]
-        d_w = _query_gradient(weight_gradient(d_made, read, w, 1.0), inside, sizes.score_scale)
-        d_b = None if b is None else _query_gradient(bias_gradient(d_made, b, 1.0), inside, sizes.score_scale)
+        d_w = _query_gradient(weight_gradient(d_projected, read, w, 1.0), inside, sizes.score_scale)
+        d_b = None if b is None else _query_gradient(bias_gradient(d_projected, b, 1.0), inside, sizes.score_scale)
         if half.pre:
-            d_x, d_gain, d_offset = leave(d_made @ w_cast, gradient, normed, mean, spread, gain, offset)
+            d_x, d_gain, d_offset = norm_before_backward(d_projected @ w_cast, gradient, normed, mean, spread, gain, offset)
         else:
-            d_x = gradient.addmm_(d_made, w_cast)
+            d_x = gradient.addmm_(d_projected, w_cast)
         d_source = d_w_memory = d_b_memory = None
         if d_memory is not None:
             d_source = d_memory @ memory_cast
-            d_w_memory, d_b_memory = weight_gradient(d_memory, source, w_memory, 1.0), columns(d_memory, b_memory)
+            d_w_memory = weight_gradient(d_memory, source, w_memory, 1.0)
+            d_b_memory = optional_bias_gradient(d_memory, b_memory)
         d_added = _added_gradient(d_scores, added, sizes) if ctx.needs_input_grad[10] else None
         return (
             d_x, d_source, d_w, d_b, d_w_memory, d_b_memory, d_w_out, d_b_out, d_gain, d_offset, d_added, None, None
         )
 
 
-def _apart(x: Tensor, kinds: int, length: int, sizes: Sequences, real: Selected | None) -> Tensor:
-    """(B·L, kinds·H·W), or the rows of these at real tokens, to (kinds, B·H, L, W)."""
-    if real is not None:
-        return real.apart(x, kinds, sizes.heads)
+def _split_heads(x: Tensor, kinds: int, length: int, sizes: Sequences, tokens: Selected | None) -> Tensor:
+    """(B·L, kinds·H·W), or only the rows of `tokens`, to (kinds, B·H, L, W)."""
+    if tokens is not None:
+        return tokens.split_heads(x, kinds, sizes.heads)
     split = x.view(sizes.batch, length, kinds, sizes.heads, -1).permute(2, 0, 3, 1, 4).contiguous()
     return split.view(kinds, sizes.batch * sizes.heads, length, -1)
 
 
-def _beside(x: Tensor, sizes: Sequences, real: Selected | None) -> Tensor:
-    """(kinds, B·H, L, W) to (B·L, kinds·H·W), or to the rows of these at real tokens."""
-    if real is not None:
-        return real.together(x, sizes.heads)
+def _merge_heads(x: Tensor, sizes: Sequences, tokens: Selected | None) -> Tensor:
+    """(kinds, B·H, L, W) to (B·L, kinds·H·W), or only to the rows of `tokens`."""
+    if tokens is not None:
+        return tokens.merge_heads(x, sizes.heads)
     kinds, _, length, width = x.shape
     split = x.view(kinds, sizes.batch, sizes.heads, length, width).permute(1, 3, 0, 2, 4)
     return split.reshape(sizes.batch * length, -1)
 
 
 def _scaled_queries(w: Tensor, inside: int, scale: float) -> Tensor:
-    """A stack of maps, or their biases, with the scale of the scores in its first `inside` rows, those of the queries."""
+    """Stacked weights or biases whose first `inside` rows, those of the queries, are multiplied by the scale of the scores."""
     return w if scale == 1.0 else torch.cat([w[:inside] * scale, w[inside:]])
 
 
 def _query_gradient(gradient: Tensor, inside: int, scale: float) -> Tensor:
-    """Back through `_scaled_queries`, in place."""
+    """The backward pass of `_scaled_queries`, in place."""
     if scale != 1.0:
         gradient[:inside].mul_(scale)
     return gradient
 
 
 def _context_gradient(through: Tensor, out_cast: Tensor, sizes: Sequences) -> Tensor:
-    """The gradient of what the heads made, (B·Q, H·W); without padding one row of zeros follows, which padding gets."""
-    if sizes.asking is None:
+    """The gradient of the heads' outputs, (B·Q, H·W). For selected tokens a row of zeros follows, which fills empty cells."""
+    if sizes.query_tokens is None:
         return through @ out_cast
-    made = through.new_empty(len(through) + 1, out_cast.shape[1])
-    torch.mm(through, out_cast, out=made[:-1])
-    made[-1] = 0
-    return made
+    gradient = through.new_empty(len(through) + 1, out_cast.shape[1])
+    torch.mm(through, out_cast, out=gradient[:-1])
+    gradient[-1] = 0
+    return gradient
 
 
 def _attention_backward(
     d_context: Tensor, query: Tensor, key: Tensor, value: Tensor, probabilities: Tensor, used: Tensor, own: bool, sizes: Sequences
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of the scores and of the projections' outputs, rows (B·Q, ·): all three in one, or queries and the rest."""
+    """The gradients of the scores and of the projections, as rows (B·Q, ·): queries, keys and values in one tensor if they are of
+    the same sequence (`own`); else queries, then keys and values."""
     d_probabilities = torch.bmm(d_context, value.transpose(1, 2))
     if sizes.keep is not None:
         keep_(d_probabilities, sizes.keep.view_as(d_probabilities))
@@ -238,13 +249,13 @@ def _attention_backward(
     torch.bmm(d_scores.transpose(1, 2), query, out=stacked[-2])
     if own:
         torch.bmm(d_scores, key, out=stacked[0])
-        return d_scores, _beside(stacked, sizes, sizes.asking), None
-    d_query = _beside(torch.bmm(d_scores, key)[None], sizes, sizes.asking)
-    return d_scores, d_query, _beside(stacked, sizes, sizes.read)
+        return d_scores, _merge_heads(stacked, sizes, sizes.query_tokens), None
+    d_query = _merge_heads(torch.bmm(d_scores, key)[None], sizes, sizes.query_tokens)
+    return d_scores, d_query, _merge_heads(stacked, sizes, sizes.key_tokens)
 
 
 def _added_gradient(d_scores: Tensor, added: Tensor, sizes: Sequences) -> Tensor:
-    """The gradient of what joined the scores, summed over what it was spread over."""
+    """The gradient of what was added to the scores, summed over the axes along which it was broadcast."""
     if added.shape[0] == 1 and sizes.batch > 1:  # rows in one product: accumulated in float32
         rows = d_scores.view(sizes.batch, -1)
         d_scores = rows.new_full((1, sizes.batch), 1.0) @ rows

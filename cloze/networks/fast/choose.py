@@ -1,4 +1,4 @@
-"""Which fast function stands in for a plain part."""
+"""Chooses the fast function that replaces a plain part of a layer, if one supports the call."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cloze.networks.fast.switch import usable
 
 
 class Fast(NamedTuple):
-    """A function for the residual connection around a part, and whether it knows all that it would have to do."""
+    """A function for the residual connection around a part, and a test whether it supports the call."""
 
     function: Callable[..., Tensor]
     fits: Callable[[Any, nn.Module, NormPlace, Tensor], bool]
 
 
-#: By the plain part, which is the text of what happens.
+#: By the type of the plain part, which defines what is computed.
 FAST: dict[type, Fast] = {
     Reading: Fast(attention.attention, attention.fits),
     Feeding: Fast(feed_forward.feed_forward, feed_forward.fits),
@@ -36,10 +36,10 @@ DROPOUTS = (Dropout, LockedDropout)
 def choose(
     x: Tensor, part: Reading | Feeding, norm: nn.Module, dropout: Dropout, place: NormPlace
 ) -> Callable[..., Tensor] | None:
-    """The fast function for the residual connection around `part`, None where plain modules are to be called.
+    """The fast function for the residual connection around `part`; None: call the plain modules.
 
-    Fast functions are for states on a CPU, in the dtype of products and outside of torch.compile, and only for what they know: a
-    hook, a module that was replaced, a cache, gates, recorded states or an unknown norm need the plain ones.
+    Fast functions need states on a CPU, in the dtype of matrix products and outside of torch.compile. A hook, a replaced module,
+    a cache, gates, recorded states or an unknown norm need the plain modules.
     """
     if not usable(x) or any(type(each) not in DROPOUTS or not untouched(each) for each in (dropout, part.dropout)):
         return None

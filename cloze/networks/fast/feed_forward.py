@@ -1,4 +1,4 @@
-"""Two dense maps with their residual connection and norm as one autograd function."""
+"""A feed-forward with its residual connection and norm as one autograd function; `residual.py` lists what makes it faster."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from cloze.networks.blocks.norm_place import NormPlace
 from cloze.networks.fast.activation import activate, activate_backward
 from cloze.networks.fast.residual import (
     Half,
-    columns,
-    enter,
-    join,
-    leave,
-    leaving,
+    add_residual,
+    add_residual_backward,
+    cast_output,
     linear,
+    norm_before,
+    norm_before_backward,
     offset_of,
-    simple,
-    unjoin,
+    optional_bias_gradient,
+    supported,
     weight_gradient,
 )
 
 
 def fits(feeding: Feeding, norm: nn.Module, place: NormPlace, x: Tensor) -> bool:
-    """Whether the function knows the norm and the maps."""
+    """Whether the function supports the norm, the maps and the kind of feed-forward."""
     host = feeding.host
-    return type(feeding.kind) is FeedForward and simple(norm, place, host.inner, host.outer)
+    return type(feeding.kind) is FeedForward and supported(norm, place, host.inner, host.outer)
 
 
 def feed_forward(x: Tensor, feeding: Feeding, norm: Any, dropout: Dropout, place: NormPlace) -> Tensor:
@@ -49,7 +49,7 @@ def feed_forward(x: Tensor, feeding: Feeding, norm: Any, dropout: Dropout, place
 
 class Feed(torch.autograd.Function):
     """x + drop(outer(drop(activate(inner(x))))) with a norm before or after, on rows (N, D). `keep` and `scale` are those of
-    the dropout between the maps; offset None: root mean square."""
+    the dropout between the maps. Without `offset` the norm is by root mean square."""
 
     @staticmethod
     def forward(
@@ -57,16 +57,16 @@ class Feed(torch.autograd.Function):
         offset: Tensor | None, activation: str, keep: Tensor | None, scale: float, half: Half,
     ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            read, mean, spread = enter(x, gain, offset, half)
+            read, mean, spread = norm_before(x, gain, offset, half)
             dtype = x.dtype
             w1_cast = w1.to(dtype)
             hidden = linear(read, w1_cast, None if b1 is None else b1.to(dtype))
             active = hidden.relu_() if activation == "relu" else activate(hidden, activation)
             if keep is not None:
                 keep_(active, keep)
-            w2_cast, b2_cast = leaving(w2, b2, scale, half, dtype)
-            y, normed, mean, spread = join(x, linear(active, w2_cast, b2_cast), gain, offset, half, mean, spread)
-        before = None if activation == "relu" else hidden  # what a ReLU let through says where it did
+            w2_cast, b2_cast = cast_output(w2, b2, scale, half, dtype)
+            y, normed, mean, spread = add_residual(x, linear(active, w2_cast, b2_cast), gain, offset, half, mean, spread)
+        before = None if activation == "relu" else hidden  # the backward pass of a ReLU needs only its output
         ctx.save_for_backward(
             normed, read, mean, spread, before, active, keep, w1, w1_cast, b1, w2, w2_cast, b2, gain, offset
         )
@@ -81,15 +81,15 @@ class Feed(torch.autograd.Function):
         ) = ctx.saved_tensors
         half: Half = ctx.half
         scale = ctx.scale * half.scale
-        gradient, through, d_gain, d_offset = unjoin(gradient, normed, mean, spread, gain, offset, half)
-        d_w2, d_b2 = weight_gradient(through, active, w2, scale), columns(through, b2, half.scale)
+        gradient, through, d_gain, d_offset = add_residual_backward(gradient, normed, mean, spread, gain, offset, half)
+        d_w2, d_b2 = weight_gradient(through, active, w2, scale), optional_bias_gradient(through, b2, half.scale)
         d_active = through @ w2_cast
         if hidden is not None and keep is not None:
             keep_(d_active, keep)
         d_hidden = activate_backward(d_active, active if hidden is None else hidden, ctx.activation)
-        d_w1, d_b1 = weight_gradient(d_hidden, read, w1, 1.0), columns(d_hidden, b1)
+        d_w1, d_b1 = weight_gradient(d_hidden, read, w1, 1.0), optional_bias_gradient(d_hidden, b1)
         if half.pre:
-            d_x, d_gain, d_offset = leave(d_hidden @ w1_cast, gradient, normed, mean, spread, gain, offset)
+            d_x, d_gain, d_offset = norm_before_backward(d_hidden @ w1_cast, gradient, normed, mean, spread, gain, offset)
         else:
             d_x = gradient.addmm_(d_hidden, w1_cast)
         return d_x, d_w1, d_b1, d_w2, d_b2, d_gain, d_offset, None, None, None, None

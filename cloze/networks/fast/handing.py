@@ -1,4 +1,4 @@
-"""Handing bfloat16 tensors to compiled code: when that pays, and as what."""
+"""Passing bfloat16 tensors to compiled code: when that pays, and in which form."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 from cloze.compiled import has_numba
 from cloze.networks.fast.switch import enabled
 
-_MANY = 1 << 16  # numbers from which on the call is small beside the work
+_MANY = 1 << 16  # numbers from which on the cost of the call is negligible
 _FEW_THREADS = 2  # with more of them torch's own passes are faster than one in compiled code
 
 
 def can_be_handed(x: Tensor) -> bool:
-    """Whether compiled code is there for `x`: many bfloat16 numbers, one behind the other."""
+    """Whether compiled code is available for `x`: many bfloat16 numbers, contiguous."""
     return x.dtype == torch.bfloat16 and x.numel() >= _MANY and x.is_contiguous() and has_numba() and enabled()
 
 
@@ -25,5 +25,5 @@ def pays(x: Tensor) -> bool:
 
 
 def bits(x: Tensor, width: int) -> Any:
-    """The bits of a contiguous tensor as rows of `width` int16, in its memory; a mask of int16 as it is."""
+    """The bits of a contiguous tensor as rows of `width` int16, in its memory; a mask of int16 unchanged."""
     return x.view(torch.int16).view(-1, width).numpy()

@@ -1,10 +1,11 @@
-"""What the fast halves of a layer share: the norm before or after, the map into the residual connection, their way back.
+"""What the two fast functions of a layer share: norm, output map and residual connection, forward and backward.
 
-The same mathematics as the layers written out, forward and backward, with what eager autograd cannot do: dropout and
-softmax scales are folded into weights, which are cast once for both ways; results are written in place; the residual's
-gradient is accumulated by the matrix product that produces it; a ReLU keeps one tensor, its output, for the way back. On a
-4x256 encoder this is what separates a training step from the time of its matrix products alone. Holds for any floating
-dtype (float64 is how the tests check it); training runs it in bfloat16 with float32 weights and statistics.
+`attention.py` and `feed_forward.py` each compute one half of a layer in these steps: `norm_before`, linear maps and the half's
+own function, `cast_output` and `linear`, `add_residual`; backward in reverse. They compute what the plain modules do and add what
+eager autograd cannot: dropout and softmax scales are folded into weights, which are cast once for forward and backward; results
+are written in place; the residual's gradient is accumulated by the matrix product that produces it; a ReLU keeps one tensor, its
+output, for the backward pass. On a 4x256 encoder a training step then takes little more time than its matrix products. Any
+floating dtype works (the tests use float64); training uses bfloat16 with float32 weights and statistics.
 
 Differs: under bfloat16 the residual stream and inverse root mean squares are bfloat16, where autocast alone would keep
 them in float32.
@@ -25,7 +26,10 @@ from cloze.networks.blocks.norm_place import NormPlace
 
 
 class Half(NamedTuple):
-    """What both halves share: norm before (`pre`) or after, its epsilon, and the dropout on the way into the residual."""
+    """The residual connection of one half: norm before (`pre`) or after, its epsilon, and dropout of what is added.
+
+    `keep` is the dropout mask (None: no dropout), `scale` what it multiplies the kept numbers with.
+    """
 
     pre: bool
     epsilon: float
@@ -34,17 +38,17 @@ class Half(NamedTuple):
 
     @classmethod
     def of(cls, norm: nn.Module, place: NormPlace, dropout: Dropout, shape: torch.Size, positions: Positions | None) -> Half:
-        """Of a residual connection around states of this shape, or of the rows at `positions`."""
+        """For states of this shape, or for the rows at `positions`."""
         epsilon = norm.eps
-        assert isinstance(epsilon, float)  # `simple` saw to it: a norm of this package or of torch
+        assert isinstance(epsilon, float)  # `supported` has checked it: a norm of this package or of torch
         if not dropout.active:
             return cls(place.pre, epsilon, None, 1.0)
         keep = dropout.keep_hidden(shape, torch.device("cpu"), positions)
         return cls(place.pre, epsilon, keep.view(-1, shape[-1]), dropout.scale)
 
 
-def simple(norm: nn.Module, place: NormPlace, *linears: nn.Module | None) -> bool:
-    """Whether these are untouched linear maps and a norm that the functions know: a hook or a replacement must be called."""
+def supported(norm: nn.Module, place: NormPlace, *linears: nn.Module | None) -> bool:
+    """Whether the fast functions support this norm and these linear maps; hooks and replaced modules must be called instead."""
     known = type(norm) is nn.LayerNorm and norm.bias is not None or type(norm) is RootMeanSquare and place.pre
     return known and untouched(norm) and all(is_linear(linear) for linear in linears if linear is not None)
 
@@ -83,8 +87,8 @@ def _cast(weight: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
     return weight.to(dtype) if scale == 1.0 else (weight * scale).to(dtype)
 
 
-def enter(x: Tensor, gain: Tensor, offset: Tensor | None, half: Half) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """What the maps read, and the statistics of the norm."""
+def norm_before(x: Tensor, gain: Tensor, offset: Tensor | None, half: Half) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The input of the linear maps, x or its norm with `pre`, and the statistics of the norm."""
     if not half.pre:
         return x, None, None
     if offset is not None:
@@ -95,10 +99,10 @@ def enter(x: Tensor, gain: Tensor, offset: Tensor | None, half: Half) -> tuple[T
     return (x * spread).mul_(gain.to(x.dtype)), None, spread
 
 
-def leave(
+def norm_before_backward(
     d_read: Tensor, gradient: Tensor, x: Tensor, mean: Tensor | None, spread: Tensor, gain: Tensor, offset: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Back through a norm before: the gradients of x with that of the residual, of gain and offset."""
+    """The backward pass of `norm_before` with `pre`: the gradients of x, residual included, of gain and of offset."""
     if offset is not None:
         assert mean is not None  # a layer norm has both
         d_x, d_gain, d_offset = _norm_backward(d_read, x, mean, spread, gain, offset)
@@ -110,8 +114,8 @@ def leave(
     return torch.addcmul(gradient, d_even.addcmul_(even, along), spread), d_gain, None
 
 
-def columns(gradient: Tensor, like: Tensor | None, scale: float = 1.0) -> Tensor | None:
-    """Column sums as the gradient of a bias, None where there is none."""
+def optional_bias_gradient(gradient: Tensor, like: Tensor | None, scale: float = 1.0) -> Tensor | None:
+    """The gradient of a bias; None if there is no bias."""
     return None if like is None else bias_gradient(gradient, like, scale)
 
 
@@ -119,30 +123,31 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     """x @ wᵀ + b, all of one dtype."""
     if b is None:
         return x @ w.t()
-    if x.dtype == torch.bfloat16 and len(x) and _adds_bias():  # `addmm` writes the bias out first
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(x, w, b, "none", [], "")
-        return made
+    if x.dtype == torch.bfloat16 and len(x) and _adds_bias():  # `addmm` first writes the bias to memory
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, w, b, "none", [], "")
+        return product
     return torch.addmm(b, x, w.t())
 
 
 @cache
 def _adds_bias() -> bool:
-    """Whether oneDNN is there and multiplies bfloat16, and adds a bias while it does."""
-    asked = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None) if torch.backends.mkldnn.is_available() else None
-    return asked is not None and hasattr(torch.ops.mkldnn, "_linear_pointwise") and bool(asked())
+    """Whether oneDNN is available, multiplies bfloat16 and adds a bias in the same pass."""
+    supports = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None) if torch.backends.mkldnn.is_available() else None
+    return supports is not None and hasattr(torch.ops.mkldnn, "_linear_pointwise") and bool(supports())
 
 
-def leaving(
+def cast_output(
     w: Tensor, b: Tensor | None, scale: float, half: Half, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
-    """The map before the residual with the scale of the dropout behind it and, in its weight, of that before it."""
+    """Weight and bias of the map into the residual, cast to `dtype` and multiplied by the scale of the dropout of its output;
+    the weight also by `scale`, that of the dropout of its input."""
     return _cast(w, dtype, scale * half.scale), None if b is None else _cast(b, dtype, half.scale)
 
 
-def join(
+def add_residual(
     x: Tensor, changed: Tensor, gain: Tensor, offset: Tensor | None, half: Half, mean: Tensor | None, spread: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Dropout, the residual and a norm after: the output, what the norm read, and its statistics."""
+    """Dropout, the sum and a norm after it, if there is one: the output, the input of the norm, and its statistics."""
     if half.keep is not None:
         keep_(changed, half.keep)
     y = changed.add_(x)
@@ -153,10 +158,10 @@ def join(
     return after, y, mean, spread
 
 
-def unjoin(
+def add_residual_backward(
     gradient: Tensor, normed: Tensor, mean: Tensor, spread: Tensor, gain: Tensor, offset: Tensor, half: Half
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Back through `join`: the gradient of the residual, that of what was added to it (not scaled), of gain and offset."""
+    """The backward pass of `add_residual`: the gradients of x, of `changed` (without its scale), of gain and of offset."""
     d_gain = d_offset = None
     gradient = gradient.contiguous()
     if not half.pre:

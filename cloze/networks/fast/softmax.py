@@ -1,10 +1,10 @@
-"""The softmax of attention with what is added before and dropped after: the path of a CPU.
+"""The softmax of attention on a CPU, with the addition before it and the dropout after it.
 
-torch's own passes, or for bfloat16 and where numba is installed one pass of compiled code (`softmax_kernels.py`). On one
-core that is as fast as torch's on two for rows of 128 numbers, and twice as fast for rows of 111. The way back is torch's:
-there it is three times faster.
+By torch, or for bfloat16 and with numba installed by one pass of compiled code (`softmax_kernels.py`). On one core that is as
+fast as torch on two for rows of 128 numbers, and twice as fast for rows of 111. The backward pass is torch's, three times as
+fast as compiled code.
 
-Differs: compiled code rounds to bfloat16 after the softmax alone, torch after the sum as well.
+Differs: compiled code rounds to bfloat16 only after the softmax, torch also after the addition.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SIMD_WIDTH = 16  # the widest register of compiled code, in floats
 
 
 def soften(scores: Tensor, added: Tensor | None, keep: Tensor | None, heads: int) -> tuple[Tensor, Tensor]:
-    """The softmax of scores (B·H, Q, K) with `added`, (B or 1, H or 1, Q or 1, K), and what of it `keep` lets through.
+    """The softmax of scores (B·H, Q, K) plus `added`, (B or 1, H or 1, Q or 1, K), and the same after dropout by `keep`.
 
-    Both are new or in the memory of the scores; without `keep` they are one.
+    Either may reuse the memory of the scores; without `keep` both are the same tensor.
     """
     batch, queries, keys = len(scores) // heads, *scores.shape[1:]
     keep = None if keep is None else keep.view_as(scores)
@@ -46,12 +46,12 @@ def soften(scores: Tensor, added: Tensor | None, keep: Tensor | None, heads: int
 
 
 def _whole_rows(added: Tensor, keys: int) -> Tensor:
-    """(B or 1, H or 1, Q or 1, K) of what broadcasts to it."""
+    """`added` as (B or 1, H or 1, Q or 1, K), contiguous."""
     added = added.detach().expand(*added.shape[:-1], keys)
     return added.view(*[1] * (4 - added.dim()), *added.shape).contiguous()
 
 
 def _steps(added: Tensor) -> tuple[int, ...]:
-    """How many rows of what is added a step along batch, head and query takes."""
+    """The stride of `added` along batch, head and query, in rows; 0 where it broadcasts."""
     rows = [size if added.shape[axis] > 1 else 0 for axis, size in enumerate(added.stride()[:3])]
     return tuple(size // added.shape[-1] for size in rows)

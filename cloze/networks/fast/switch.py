@@ -18,12 +18,12 @@ def enabled() -> bool:
 
 
 def near(x: Tensor) -> bool:
-    """Whether they may be used where `x` is: on a CPU, outside of torch.compile."""
+    """Whether they may be used on the device of `x`: a CPU, outside of torch.compile."""
     return _on and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def usable(x: Tensor) -> bool:
-    """Whether they are there for what is made of `x`, which has to be in the dtype of products."""
+    """Whether they may be used on `x`: as `near`, and under autocast only in its dtype."""
     if not near(x):
         return False
     return not torch.is_autocast_enabled("cpu") or x.dtype == torch.get_autocast_dtype("cpu")
