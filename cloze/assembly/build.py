@@ -14,7 +14,7 @@ from torch import nn
 
 from cloze.assembly.given import build, restored, stand_ins, tables_for, wanted
 from cloze.assembly.origins import NETWORKS, network_folder
-from cloze.assembly.parts import class_of, load_kind
+from cloze.assembly.parts import class_of, load_kind, names
 from cloze.assembly.recipe import EntrySpec, ObjectiveSpec, PartSpec, PassSpec, Recipe, RewriterSpec
 from cloze.assembly.schema import Slots, check_value, describe, part_slots, slots
 from cloze.batching import Data, Feed, MixedFeed
@@ -407,7 +407,8 @@ def _check_told(owner: str, accepted: Slots, arguments: Mapping[str, Any], folde
         if slot.section is not None and isinstance(value, Mapping):
             _check_told(f"{owner}.{key}", slot.section, value, folder)
             continue
-        if slot.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in slot.choices:
+        known = (slot.choices or names(slot.part)) if slot.part else []
+        if isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in known:
             _check_told(f"{owner}.{key}.{part}", part_slots(slot.part, part), value[part] or {}, folder)
             continue
         if slot.live and isinstance(value, Mapping) or slot.part and value is None and slot.default is None:

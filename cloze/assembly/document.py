@@ -47,12 +47,16 @@ class Where:
 
 @dataclass
 class Node:
-    """A scalar, a list of nodes or a mapping of nodes. `part` is its kind once it has been expanded to `{name: {…}}`."""
+    """A scalar, a list of nodes or a mapping of nodes. `part` is its kind once it has been expanded to `{name: {…}}`.
+
+    `first` names the first field of a section that one number may stand for.
+    """
 
     value: Any
     where: Where
     keys: dict[Key, Where] = field(default_factory=dict)
     part: str | None = None
+    first: str | None = None
 
     @property
     def is_mapping(self) -> bool:
@@ -90,7 +94,7 @@ class Node:
             value = {key: node.copy() for key, node in value.items()}
         elif self.is_list:
             value = [node.copy() for node in value]
-        return Node(value, self.where, dict(self.keys), self.part)
+        return Node(value, self.where, dict(self.keys), self.part, self.first)
 
 
 def from_data(data: Any, where: Where) -> Node:

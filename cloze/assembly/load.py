@@ -255,6 +255,8 @@ def _override(root: Node, override: str, faults: Faults) -> None:
 def _set(root: Node, path: str, value: Node) -> str:
     slot = paths.find(root, path)
     old = slot.node
+    if old is not None and old.first is not None:
+        value.first, old = old.first, None  # a section that one number may stand for
     whole = slot.container is root and path in SECTIONS
     if whole or _structural(value) or (old is not None and (old.part is not None or _structural(old))):
         raise RecipeError(

@@ -101,6 +101,8 @@ def _enter(node: Node, step: str | int, walked: str, path: str) -> tuple[Node, K
     """The container and key that one step means, passing over a part's name where it is left out."""
     if node.is_list:
         return node, _item(node, step, walked, path)
+    if not node.is_mapping and node.first is not None:
+        node.value = {node.first: Node(node.value, node.where)}  # the number that stands for a section, written out
     if not node.is_mapping:
         raise RecipeError(f"{path!r}: {walked.lstrip('.')} is a value and has nothing inside.")
     if node.part is not None and step not in node.value:

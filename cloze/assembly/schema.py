@@ -48,9 +48,11 @@ class Slot(NamedTuple):
         return None if cls is None else slots(cls)
 
     @property
-    def choices(self) -> list[str]:
-        """The names of the parts that it may hold."""
+    def choices(self) -> list[str] | None:
+        """The names of the parts that it may hold; None: all of the kind."""
         assert self.part is not None
+        if typing.get_args(self.annotation)[0] is Any:
+            return None
         parts.load_kind(self.part)
         return choices(self.part, self.annotation)
 
@@ -147,8 +149,10 @@ def expand_part(
 def expand_arguments(accepted: Slots, node: Node, path: str, faults: Faults) -> None:
     """Expand the nested parts and sections among the arguments of one part or section; those left out get their defaults."""
     for key, slot in accepted.items():
-        if key not in node.value and isinstance(slot.default, dict) and (slot.part or slot.section):
+        if key not in node.value and not slot.required and slot.default is not None and (slot.part or slot.section):
             node.put(key, from_data(slot.default, node.where))
+        if key in node.value and slot.section and "number" in describe(slot.annotation):
+            node.value[key].first = next(iter(slot.section))  # one number may stand for it
     for given, value in node.items():
         p = accepted.get(str(given))
         if p is not None and p.part and not (value.value is None and p.default is None):
@@ -295,7 +299,7 @@ def describe(annotation: Any) -> str:
     if origin is typing.Annotated:
         mark = next((m for m in arguments[1:] if isinstance(m, (PartMark, LiveMark))), None)
         if isinstance(mark, PartMark):
-            named = Slot(annotation).choices if arguments[0] is not Any else []
+            named = Slot(annotation).choices
             return f"a part: {mark.kind}" + (f" ({', '.join(named)})" if named else "")
         return describe(arguments[0]) + bounds(annotation)
     if origin is Literal:

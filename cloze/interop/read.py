@@ -91,7 +91,7 @@ def _architecture(folder: Path, config: Mapping[str, Any]) -> Architecture:
                 f"{place}: {key} is {config[key]!r}; cloze's network has {' or '.join(map(repr, values))} there, "
                 "so this model cannot be imported."
             )
-    activation = architecture.setting("activation")
+    activation = architecture.setting("feed_forward.activation")
     if activation is not None and config.get(activation.theirs, activation.default) not in list(ACTIVATIONS_BACK):
         raise CheckpointError(
             f"{place}: {activation.theirs} is {config[activation.theirs]!r}. "
@@ -150,17 +150,20 @@ def _model(
 def _told(own: Mapping[str, Any], architecture: Architecture, place: Path) -> dict[str, Any]:
     """The flat arguments of our own description; a `CheckpointError` for one that lacks some, or has a mapping for a number."""
     try:
-        found = derived(flat(translated(architecture.part, own["arguments"]), architecture.part))
+        found = flat(translated(architecture.part, own["arguments"]), architecture.part)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{place}: the network's arguments are damaged: {error}. Copy the file again.") from None
     for setting in architecture.settings:
         value = found.get(setting.ours)
-        if setting.ours.partition(".")[0] == setting.ours and setting.ours not in found:
+        if "." not in setting.ours and setting.ours not in found:
             missing = f"{place}: says nothing of {setting.ours}; expected all settings of the network."
             raise CheckpointError(f"{missing} Copy it again.")
-        if isinstance(value, Mapping) and ".dropout" not in f".{setting.ours}":
+        if isinstance(value, Mapping):
             raise CheckpointError(f"{place}: {setting.ours} is {dict(value)!r}; expected a number. Copy the file again.")
-    return found
+    try:
+        return derived(found)
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{place}: the network's arguments are damaged: {error}. Copy the file again.") from None
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:

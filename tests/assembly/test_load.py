@@ -216,10 +216,11 @@ def numbers(network: NetworkSpec) -> dict[str, Any]:
 def test_a_companion_keeps_its_ratio_to_the_exported_network() -> None:
     networks = load_recipe("electra-base", size="mini").networks
     generator, discriminator = (numbers(networks[name]) for name in ("generator", "discriminator"))
-    assert (discriminator["layers"], discriminator["width"], discriminator["embedding_width"]) == (4, 256, 256)
-    assert (generator["layers"], generator["width"], generator["heads"], generator["embedding_width"]) == (4, 64, 1, 256)
+    assert (discriminator["layers"], discriminator["width"], discriminator["embedding"].arguments["width"]) == (4, 256, 256)
+    assert (generator["layers"], generator["width"], generator["heads"], generator["embedding"].arguments["width"]) == (4, 64, 1,
+        256)
     small = load_recipe("electra-small", size="tiny").networks
-    assert numbers(small["discriminator"])["embedding_width"] == 64
+    assert numbers(small["discriminator"])["embedding"].arguments["width"] == 64
     assert "has no such size. Did you mean 'tiny'?" in message_of(lambda: load_recipe("bert", size="tny"))
 
 

@@ -37,7 +37,8 @@ def test_a_folder_becomes_a_checkpoint_with_a_recipe(
     recipe = load_recipe(tmp_path / "out")
     exported = recipe.networks[recipe.export].part
     assert exported is not None
-    assert [exported.flat[key] for key in ("layers", "width", "positions.max_length")] == [2, 64, 20]
+    assert [exported.arguments[key] for key in ("layers", "width")] == [2, 64]
+    assert exported.arguments["positions"].arguments["max_length"] == 20
     assert (recipe.reading.single, recipe.reading.pair) == (first.reading.single, first.reading.pair)
     assert (tmp_path / "out").stat().st_mode & 0o777 == (tmp_path / "out" / "cloze").stat().st_mode & 0o777
 
