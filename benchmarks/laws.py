@@ -119,7 +119,7 @@ def kind_and_size(recipe: str, size: str, values: tuple[str, ...], vocab: int, n
     from cloze.errors import ClozeError
 
     try:
-        loaded, stands = load_recipe(recipe, size=size, overrides=values), load_recipe(recipe, size=size)
+        loaded, stands = load_recipe(recipe, size=size, overrides=[renamed(value) for value in values]), load_recipe(recipe, size=size)
     except ClozeError:
         return None
     if loaded.networks != stands.networks or loaded.entries != stands.entries:  # another system than the recipe's
@@ -131,6 +131,15 @@ def kind_and_size(recipe: str, size: str, values: tuple[str, ...], vocab: int, n
             if kind is not None:
                 return kind, float(without_tables(step.networks[turn.network].parameters(), vocab))
     return None
+
+
+def renamed(value: str) -> str:
+    """A value that a ledger holds under the name that a network's argument had when the run was made."""
+    from cloze.renamed import RENAMED
+
+    start, argument = value.partition("=")[0].rpartition(".")[::2]
+    now = RENAMED["transformer"].get(argument) if start.startswith("network") else None
+    return value if now is None or now.path is None else f"{start}.{now.path}={value.partition('=')[2]}"
 
 
 def fitted(exercise: str, found: list[Point], *, ledger: str) -> Any:

@@ -26,7 +26,7 @@ T5: dict[str, Any] = {"layers": 2, "decoder_layers": 3, "width": 16, "heads": 3,
         "feed_forward.biases": False, "attention.scaled": False, "feed_forward.activation": "relu", "positions.buckets": 8,
         "positions.farthest": 12, "initial": "t5", "dropout.attention": 0.1, "dropout.inner": 0.1}  # fmt: skip
 BART: dict[str, Any] = {"layers": 2, "decoder_layers": 1, "width": 16, "heads": 2, "feed_forward.inner": 24,
-    "positions.max_length": 20, "initial": "normal", "dropout.attention": 0.0}  # fmt: skip
+    "positions.max_length": 20, "norm.epsilon": 1e-5, "initial": "normal", "dropout.attention": 0.0}  # fmt: skip
 PLAIN = {"transform": None, "bias": False}
 SYSTEMS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "t5": (T5, {**PLAIN, "tie": True, "scale": True}, "unigram", "T5ForConditionalGeneration"),
@@ -122,7 +122,7 @@ def test_transformers_opens_the_folder_with_the_same_logits_and_gradients(
     (ours * weights).sum().backward()
     (theirs * weights).sum().backward()
     gradients = Model(
-        made.arguments, "open", gradient(made.network),
+        made.model.arguments, "open", gradient(made.network),
         {"lm": replace(made.model.heads["lm"], state=gradient(made.objective))}, "encoder_decoder",
     )  # fmt: skip
     choice = choose(gradients, tokenizer_kind=made.tokenizer.kind, pad=0, hint=name.partition("-")[0])

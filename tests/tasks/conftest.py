@@ -115,7 +115,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         key = (pair, seed, length)
         if key not in made:
             system = systems.system("bert", **{"positions.max_length": 40})
-            arguments = {"set": "label", "classes": 2, "dropout.output": 0.0, "pool": True}
+            arguments = {"set": "label", "classes": 2, "dropout": 0.0, "pool": True}
             with torch.random.fork_rng():
                 torch.manual_seed(seed)
                 given = {"width": 16, "vocab_size": system.tokenizer.size, "table": None, "clock": system.network.clock}
