@@ -119,7 +119,8 @@ def kind_and_size(recipe: str, size: str, values: tuple[str, ...], vocab: int, n
     from cloze.errors import ClozeError
 
     try:
-        loaded, stands = load_recipe(recipe, size=size, overrides=[renamed(value) for value in values]), load_recipe(recipe, size=size)
+        stands = load_recipe(recipe, size=size)
+        loaded = load_recipe(recipe, size=size, overrides=[renamed(value) for value in values])
     except ClozeError:
         return None
     if loaded.networks != stands.networks or loaded.entries != stands.entries:  # another system than the recipe's

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cloze.interop import Card, Head, Model, export_folder, import_folder
+from cloze.interop import Card, Head, Model, complete, export_folder, import_folder
 from cloze.interop.choice import Choice, choose
 from cloze.interop.export import tensors_there
 from cloze.networks import Clock
@@ -122,7 +122,7 @@ def test_transformers_opens_the_folder_with_the_same_logits_and_gradients(
     (ours * weights).sum().backward()
     (theirs * weights).sum().backward()
     gradients = Model(
-        made.model.arguments, "open", gradient(made.network),
+        complete(made.model.arguments, "encoder_decoder"), "open", gradient(made.network),
         {"lm": replace(made.model.heads["lm"], state=gradient(made.objective))}, "encoder_decoder",
     )  # fmt: skip
     choice = choose(gradients, tokenizer_kind=made.tokenizer.kind, pad=0, hint=name.partition("-")[0])
@@ -137,7 +137,7 @@ def test_transformers_opens_the_folder_with_the_same_logits_and_gradients(
             other = named[key].grad
         if key.endswith("shared.weight"):
             value, other = value[8:], other[8:]  # transformers gives [PAD] no gradient
-        torch.testing.assert_close(value, other, atol=1e-4, rtol=0, msg=lambda text, key=key: f"{key}: {text}")
+        torch.testing.assert_close(value, other, atol=1e-4, rtol=2e-5, msg=lambda text, key=key: f"{key}: {text}")
 
 
 def gradient(module: nn.Module) -> dict[str, Tensor]:

@@ -237,7 +237,7 @@ def test_what_transformers_saves_is_read_as_the_same_model(systems: ModuleType, 
         for key, tensor in head.state.items():
             assert torch.equal(back.model.heads[system.parts[head_name][0]].state[key], tensor), key
     expected, found = completed(system.arguments), dict(back.model.flat)
-    for derived in ("initial", "initial.residual", "initial.std", "initial.positions"):  # a folder does not say how its weights began
+    for derived in ("initial", "initial.residual", "initial.std", "initial.positions"):  # a folder does not say how weights began
         expected.pop(derived, None), found.pop(derived, None)
     if not system.arguments.get("attention.band.width"):  # nor the base of layers that it does not have
         expected.pop("positions.local_base", None), found.pop("positions.local_base", None)
@@ -301,7 +301,8 @@ def two_stream(systems: ModuleType, part: tuple[str, dict[str, Any]]) -> tuple[M
         head = systems.objective(*part, {"width": 16, "clock": clock})
         for parameter in [*network.parameters(), *head.parameters()]:
             torch.nn.init.normal_(parameter, std=0.3)
-    return Model(data("two_stream", **TWO_STREAM), "open", network.state_dict(), {"head": Head(*part, head.state_dict())}, "two_stream"), pieces
+    heads = {"head": Head(*part, head.state_dict())}
+    return Model(data("two_stream", **TWO_STREAM), "open", network.state_dict(), heads, "two_stream"), pieces
 
 
 @pytest.mark.parametrize("cls", FURTHER)
