@@ -1,4 +1,8 @@
-"""A checked recipe → live parts: networks and heads in one `Step`, sources and exercises in `Feed`s."""
+"""From a checked recipe to the objects that it describes: networks and heads in a `Step`, sources and exercises in `Feed`s.
+
+`build_step` and `build_data` are the two entrances; `preparing.py` puts their results into a `Run`. `load_checkpoint` builds the
+network of a run folder for use.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +55,7 @@ def head_key(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> str:
 
 
 def objective_key(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> str:
-    """The key of an objective in `Step.objectives`: its head's, with its set where another set is asked of that head first."""
+    """The key of an objective in `Step.objectives`: that of its head, with its set if an earlier objective uses the head."""
     key = head_key(recipe, run, objective)
     owner = next(
         o for entry in recipe.entries.values() for r, o in entry.objectives() if head_key(recipe, r, o) == key
@@ -66,10 +70,9 @@ def build_step(
 ) -> Step:
     """Networks, ties, heads and rewriters of a recipe, freshly initialised by `seed`, as one module.
 
-    The networks `filled` are left at zeros: their weights are loaded next.
-
-    `tables` are the recipe's look-up tables, made; without them networks that read one get a stand-in of a thousand items.
-    `store` and `tokenizer` say how often each id occurs and how it is spelled, to the parts that ask for it.
+    The networks `filled` stay at zero, because their weights are loaded next. `tables` are the recipe's look-up tables; without
+    them networks that read one get a placeholder of a thousand items. Parts that need how often an id occurs, or how it is
+    spelled, get it from `store` and `tokenizer`.
     """
     clock = Clock(seed)
     meta = str(device) == "meta"
@@ -108,7 +111,7 @@ def build_step(
 
 
 def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """What is given to networks and objectives of the text itself: `counts` and `spellings`, made only if a part asks."""
+    """What networks and objectives get to know of the text: `counts` and `spellings`, computed only if a part needs them."""
     specs = [network.part for network in recipe.networks.values() if network.part is not None]
     specs += [o.part for entry in recipe.turns.values() for _, o in entry.objectives()]
     specs += [v for spec in specs for v in spec.arguments.values() if isinstance(v, PartSpec)]
@@ -120,7 +123,7 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
 
 
 def built(spec: PartSpec, available: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """A part of a recipe, built with what is available of the things that its builder is given."""
+    """A part of a recipe, built from its arguments and those `available` objects that its builder takes."""
     return build(lookup(spec.kind, spec.name), plain(spec.arguments), available)
 
 
@@ -136,7 +139,7 @@ def _add_objective(
     recipe: Recipe, run: PassSpec, spec: ObjectiveSpec, network: Any, available: Mapping[str, Any],
     objectives: dict[str, nn.Module],
 ) -> None:
-    """Build an objective unless it stands already; two sets asked of one head share its parameters."""
+    """Build an objective unless it exists already; objectives with one head and different sets share its parameters."""
     key, head = objective_key(recipe, run, spec), head_key(recipe, run, spec)
     if key in objectives:
         return
@@ -234,7 +237,7 @@ def build_data(
     recipe: Recipe, stores: Mapping[str, Store], step: Step, tokenizer: Tokenizer, *, seed: int, rank: int = 0,
     ranks: int = 1, compiled: bool = False, tables: Mapping[str, Any] | None = None,
 ) -> Data:
-    """The training and held-out examples of every turn, for one rank."""
+    """The training and held-out examples of every entry that takes turns in the mixture, for one rank."""
     facts = TokenFacts.of(tokenizer)
     length = first_length(recipe)
     made: dict[str, dict[str, Feed]] = {"train": {}, "held_out": {}}
@@ -256,7 +259,7 @@ def build_data(
 def in_turns(
     recipe: Recipe, feeds: Mapping[str, Feed], odds: Mapping[str, float], *, seed: int
 ) -> Mapping[str, Feed | MixedFeed]:
-    """The feeds by turn: those of entries that share batches become one."""
+    """The feeds by turn of the mixture; entries that share batches become one `MixedFeed`."""
     if recipe.turns is recipe.entries or not feeds:
         return feeds
     return {name: MixedFeed(feeds, odds, seed=seed) for name in recipe.turns}

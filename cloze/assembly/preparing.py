@@ -1,4 +1,7 @@
-"""A recipe and a request → a run that only has to be started, and the plan of what its budget buys."""
+"""From a recipe and a request to a `Run` that is ready to start, and the plan of what its budget buys.
+
+`prepare` opens or builds the stores, builds the step and the data (`build.py`), and refuses what cannot be trained.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,10 @@ def prepare(
     loaded: Recipe, request: Request, out: Path, spend: Budget, begin: Mapping[str, Path], *, probe: bool = False,
     made: Fitted | None = None, trials: Trials | None = None,
 ) -> tuple[Run, dict[str, Store]]:
-    """The run and its stores, and of its folder no more than the corpus; what cannot be trained is refused here.
+    """The run and its stores. Writes nothing but the corpus into the run folder; raises for what cannot be trained.
 
-    A `probe` is only measured, and prints nothing. `made` is how the recipe was fitted, and `trials` what was tried of it.
+    A `probe` is only measured, and prints nothing. `made` is the recipe as fitted to the budget, `trials` the measurements made
+    for it.
     """
     old = read_run_record(out)
     require_recipe(out, loaded.canonical(), loaded.hash, old)

@@ -1,4 +1,8 @@
-"""`pretrain`: a recipe, a corpus and a budget in; a run folder that transformers opens out."""
+"""`pretrain`: from a recipe, a corpus and a budget to a run folder that transformers can open.
+
+Each run goes through `run_stage`: fit the recipe to the budget, `prepare` a `Run` (`preparing.py`), `train` it
+(`training/loop.py`).
+"""
 
 from __future__ import annotations
 
@@ -44,8 +48,8 @@ def pretrain(
     weights of a checkpoint. Under torchrun, `strategy` is ddp or fsdp. The stages of a recipe are runs of their own,
     the last in `out`, the others in `out/cloze/stages`.
     Where a budget or a size is given that is not the published one, a recipe of cloze's own is fitted to it (see `fit.py`),
-    unless `as_published`. `verbose`: every log event is told. Raises a `ClozeError` for whatever cannot be run, before
-    anything is trained.
+    unless `as_published`. `verbose` prints every log event. Raises a `ClozeError` for anything that cannot be run, before
+    training starts.
     """
     asked = asked_for(
         recipe, corpus, out, budget=budget, size=size, overrides=overrides, with_files=with_files, tokenizer=tokenizer,

@@ -1,4 +1,8 @@
-"""Lay examples into the rows of a batch: one per row, or several packed, and turn columns into flat positions. numpy only."""
+"""From a block of examples to the arrays of a batch, in numpy.
+
+Examples are laid into rows, one per row or several packed, and padded. Columns within an example become flat positions, indices
+into the flattened batch. `Feed` calls `collate` for every view; `data.py` turns the arrays into tensors.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ Lay = Callable[[NDArray[Any], int], NDArray[Any]]
 
 
 class Layout(NamedTuple):
-    """Where each example of a view starts: `base` flat positions (E,), in `rows` rows of `width` tokens."""
+    """Where each example of a view starts: flat positions `base` (E,) in a batch of `rows` rows of `width` tokens."""
 
     base: NDArray[np.int64]
     rows: int
@@ -131,30 +135,30 @@ def _second(rows: Rows, layout: Layout, takes: frozenset[str], padding: int) -> 
 def _targets(rows: Rows, layout: Layout, second: Layout | None) -> Arrays:
     """`targets` or `values`, `positions` and `weights` of every set, flattened to the targets that exist."""
     out: Arrays = {}
-    asked: Any
+    present: Any  # which targets exist: an index of the targets of a set
     for name, targets in rows.items():
         view, field, chosen = fields.split(name)
         if field not in ("targets", "values") or view != "main":
             continue
         spans = field == "targets" and targets.ndim == 1 and rows.get(f"positions/{chosen}", targets).ndim == 2
-        if spans:  # all of a span's ends must be present
+        if spans:  # both ends of a span must exist
             positions = rows[f"positions/{chosen}"]
-            asked = (positions >= 0).all(1) & (targets >= 0)
-            out[name] = targets[asked]
-            out[f"positions/{chosen}"] = (layout.base[:, None] + positions)[asked]
+            present = (positions >= 0).all(1) & (targets >= 0)
+            out[name] = targets[present]
+            out[f"positions/{chosen}"] = (layout.base[:, None] + positions)[present]
         elif targets.ndim == 1 or field == "values":  # of the whole row; `positions`, if given, is -1 where the row has no target
-            asked = rows[f"positions/{chosen}"] >= 0 if f"positions/{chosen}" in rows else slice(None)
-            out[name] = targets[asked]
-            out[f"positions/{chosen}"] = np.arange(len(targets), dtype=np.int64)[asked]
+            present = rows[f"positions/{chosen}"] >= 0 if f"positions/{chosen}" in rows else slice(None)
+            out[name] = targets[present]
+            out[f"positions/{chosen}"] = np.arange(len(targets), dtype=np.int64)[present]
         else:
             decoded = second is not None and f"decoder_positions/{chosen}" in rows
             positions = rows[f"{'decoder_' if decoded else ''}positions/{chosen}"]
             base = second.base if second is not None and decoded else layout.base
-            asked = positions >= 0
-            out[name] = targets[asked]
-            out[f"positions/{chosen}"] = (base[:, None] + positions)[asked]
+            present = positions >= 0
+            out[name] = targets[present]
+            out[f"positions/{chosen}"] = (base[:, None] + positions)[present]
         if f"weights/{chosen}" in rows:
-            out[f"weights/{chosen}"] = rows[f"weights/{chosen}"][asked]
+            out[f"weights/{chosen}"] = rows[f"weights/{chosen}"][present]
     return out
 
 

@@ -1,4 +1,7 @@
-"""Micro-batches for the training loop: the rows of a step, divided among ranks and micro-batches, made ahead in blocks."""
+"""Micro-batches for the training loop: the rows of a step, divided among ranks and micro-batches, made ahead in blocks.
+
+`Data.next` is what the loop calls. It chooses the rows; a `Feed` per entry makes them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ BLOCK = 256
 
 
 class Place(Protocol):
-    """A cursor of whatever class."""
+    """Any cursor: the loop's own or one that was read from a checkpoint."""
 
     @property
     def epoch(self) -> int: ...

@@ -1,4 +1,8 @@
-"""The examples of one entry by address: from the rows of an epoch to arrays. Pure numpy."""
+"""From a bound source, through the exercise, to the arrays of micro-batches: the examples of one entry, in numpy.
+
+`Feed.parts` is the way of a row: `examples` reads passages from the source and applies the edits, `laid_out` cuts the block into
+micro-batches and calls `collate`. `data.py` decides which rows a step has.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ class BoundSource(Protocol):
 
 @runtime_checkable
 class InLanes(BoundSource, Protocol):
-    """A bound source whose rows go on from step to step: row i of each is the next of lane i."""
+    """A bound source whose rows continue from step to step: row i of each step continues lane i."""
 
     lanes: int
 

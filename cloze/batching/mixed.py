@@ -43,14 +43,14 @@ class MixedFeed:
         self.now = dict(self.odds if now is None else now)
         self.seed = seed
         self.deck = Deck(self.now, seed=seed)
-        self._layer = next(iter(self.feeds.values()))
+        self._first = next(iter(self.feeds.values()))
         self._ends: dict[tuple[str, int], list[int]] = {}
         self._empty: dict[str, Rows] = {}
 
     @property
     def length(self) -> int:
         """Tokens of the longest row."""
-        return self._layer.length
+        return self._first.length
 
     def at(self, length: int) -> MixedFeed:
         """The same mixture for rows of another length."""
@@ -104,7 +104,7 @@ class MixedFeed:
                 blocks.append(block)
                 turns.append(mine[chosen])
         back = np.argsort(np.concatenate(turns), kind="stable")
-        return self._layer.laid_out(Rows.united(blocks).take(back), None, sizes)
+        return self._first.laid_out(Rows.united(blocks).take(back), None, sizes)
 
     def _nothing(self, name: str, feed: Feed) -> Rows:
         """A block of no rows with all the fields of an entry."""

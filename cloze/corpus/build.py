@@ -44,7 +44,7 @@ def build_store(
     `format`: "auto", one of `readers.formats.FORMATS` ("csv:review" names the column with the text), or "pairs" for parallel
     text (see `readers.pairs`). `languages`: the paths are a folder per language, or one folder of these; every document keeps
     its language. `annotations`: words of a segmenter and layers, kept with the ids. `workers`: processes; None takes one per
-    core, and none besides this one for a small corpus. `report` is told formats, counts and odd things line by line;
+    core, and none besides this one for a small corpus. `report` receives formats, counts and odd things line by line;
     `progress` bytes done and in all (None where unknown). Nothing is truncated. Memory does not depend on the size of the
     corpus. Raises `CorpusError` for input that is missing, empty, binary, in another encoding or badly paired, `RunError` if
     the disk is full.
@@ -102,7 +102,7 @@ def train_tokenizer_from(
 
     `spec` is what `cloze.text.train` takes. Words are counted in the whole corpus, the languages as they come; if a segmenter
     cuts them, by `workers` processes (as in `build_store`). A sample is taken block by block (2 MB), spread evenly over the
-    corpus, and `report` is told. With `languages` (see `build_store`) each language's share is smoothed with the exponent
+    corpus, and `report` gets details. With `languages` (see `build_store`) each language's share is smoothed with the exponent
     `smooth`; small ones are repeated.
     """
     account = Report()
@@ -149,7 +149,7 @@ def _counting(
 def _corpus(
     paths: Sequence[str | Path], format: str, languages: bool, account: Report
 ) -> tuple[tuple[str, ...], Iterator[Block], int | None]:
-    """Names of the languages (none: not asked for), blocks, and bytes in all where that can be known."""
+    """Names of the languages (none unless requested), blocks, and bytes in all where that can be known."""
     if format == PAIRS:
         names, pairs = read_pairs(paths, account)
         return names, pairs, corpus_size([file.path for one in find_pairs(paths) for file in one.files])
@@ -181,11 +181,11 @@ def _smoothed(
     return smoothed(texts, language_sizes(folders), smooth, budget)
 
 
-def _workers(asked: int | None, total: int | None) -> int:
-    if asked is not None:
-        if asked < 1:
-            raise CorpusError(f"workers: {asked}; expected 1 or more.")
-        return asked
+def _workers(requested: int | None, total: int | None) -> int:
+    if requested is not None:
+        if requested < 1:
+            raise CorpusError(f"workers: {requested}; expected 1 or more.")
+        return requested
     if total is not None and total < _SMALL:
         return 1
     return min(cores(), 32, -(-(total or 1 << 40) // _SMALL))

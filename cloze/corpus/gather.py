@@ -17,7 +17,7 @@ class Gatherer:
     """Copies spans of tokens, with sentences and word starts, into padded blocks.
 
     It copies contiguous windows instead of indexing tokens, and shifts word bits while they are still packed, which takes a
-    third of the time of the plain formulation.
+    third of the time of a plain implementation.
     """
 
     def __init__(self, store: Store, stretch: Stretch, separator: int | None) -> None:

@@ -1,4 +1,7 @@
-"""The source of passages: whole sentences or plain spans of running text, with companions on request."""
+"""The source of passages: whole sentences or plain spans of running text, with companions if edits need them.
+
+`plan.py` decides where the passages of an epoch start and stop; `gather.py` copies their tokens out of the store.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class RunningText(Protocol):
     overrun: bool
     static: bool
     lead: int | None
-    smooth: float | None            # exponent of the languages; None: the store's languages as they come
+    smooth: float | None            # exponent of the languages; None: languages in their own proportions
 
     def room(self, room: int) -> int:
         """The longest row if `room` tokens may come in."""
@@ -129,7 +132,7 @@ class Passages(Source):
     ) -> BoundPassages:
         """This source over one store.
 
-        Raises `CorpusError` if the training part holds no passage of two tokens, or languages are asked for and not there.
+        Raises `CorpusError` if the training part holds no passage of two tokens, or `languages` is set and the store has none.
         """
         return BoundPassages(self, store, seed=seed, entry=entry, held_out=held_out, part=part)
 
@@ -144,7 +147,7 @@ class BoundPassages:
         self.source, self.store, self.seed, self.entry, self.part = source, store, seed, entry, part
         documents = running_text(store, held_out, part)
         if source.smooth is not None:
-            store.document_languages  # noqa: B018  # says what to do where there are none
+            store.document_languages  # noqa: B018  # raises an error that says what to do if there are none
         separator = None if source.separator is None else store.role(source.separator)
         self.stretch = Stretch.of(
             store, documents, joined=source.across_documents, separated=separator is not None
@@ -175,8 +178,8 @@ class BoundPassages:
             raise RecipeError(f"passages: {room} tokens of room per row; a passage needs 2 (is `length` too small?).")
 
         def make() -> Plan:
-            anew = self.source.short and not self.source.static and self.source.smooth is None
-            cut_epoch = epoch if anew else 0
+            recut = self.source.short and not self.source.static and self.source.smooth is None  # new targets in every epoch
+            cut_epoch = epoch if recut else 0
             cut = remember(self._cuts, (cut_epoch, room), lambda: self._cut(cut_epoch, room))
             if self.source.smooth is not None:
                 group = self.store.document_languages[cut.document]

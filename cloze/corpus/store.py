@@ -7,7 +7,7 @@
     documents.bin    int64, the first sentence of every document, and the number of sentences at the end
     languages.bin    uint8, the language of every document; of parallel text two: of its first and of its second side.
                      Only in stores of several languages; `languages` in the header names them.
-    layers/<name>.bin  uint8, an annotation layer: 0 outside all units, 1 the first token of a unit, 2 inside. Only if asked for.
+    layers/<name>.bin  uint8, an annotation layer: 0 outside all units, 1 the first token of a unit, 2 inside; optional.
     tokenizer/       the tokenizer that made the ids
 
 The header's `words` is the hash of the segmenter whose words the word starts are (absent or null: the tokenizer's own), its

@@ -37,9 +37,9 @@ class Network(nn.Module):
     as far as they are as wide as the top one, which is the last of them. All other members have defaults.
 
     `pooled`: the state of one token is a poor summary, as in an LSTM; texts are then classified by all of their tokens. `sees`
-    says in words what a token sees where the order does not say it, by the state that is read, `hidden` for the others.
-    `carries`: it can continue from the state of the step before (`carry`). `positions_state` is the state that only has rows for
-    the positions that are asked for. `sizes` are the arguments of its named sizes.
+    says in words what a token sees if the order does not, by the state that is read; `hidden` stands for states not listed.
+    `carries`: it can continue from the state of the previous step (`carry`). `positions_state` is the state that is computed only
+    at `positions`, if the caller gives them. `sizes` are the arguments of its named sizes.
     """
 
     pooled: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def cache(self) -> Any:
-        """An empty cache for reading a text piece by piece; None: one of attention, with a place for every layer."""
+        """An empty cache for reading a text piece by piece; None: the usual one of attention, with an entry per layer."""
         return None
 
     def flops_per_token(self, length: int) -> float:
@@ -86,8 +86,8 @@ def reading_states(
 ) -> dict[str, Any]:
     """Of `hidden` (B, L, D), `layers` (N+1, B, L, D) and `summary` (E, D) those that are wanted.
 
-    `passed` is what went into every layer and came out of the last one, in whose place `layers` has `hidden`; what is not as wide
-    as that is left out of `layers`. `summaries` are the flat positions of the summary tokens, by default the first of each row.
+    `passed` is the input of every layer and the output of the last one, which `layers` replaces by `hidden`; states of another
+    width are left out of `layers`. `summaries` are the flat positions of the summary tokens, by default the first of each row.
     """
     states: dict[str, Any] = {}
     if "hidden" in want:
@@ -100,7 +100,7 @@ def reading_states(
 
 
 def last_positions(tokens: Tensor, block: Tensor | None) -> Tensor:
-    """The flat place of the last real token of every row (B, L): (B,)."""
+    """The flat position of the last real token of every row (B, L): (B,)."""
     batch, length = tokens.shape
     first = torch.arange(batch, device=tokens.device) * length
     if block is None:

@@ -1,4 +1,4 @@
-"""How the fields of a batch reach a network: by keyword, those with a set as one mapping, and who sees whom."""
+"""How the fields of a batch reach a network: as keyword arguments; fields with a set become one mapping."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloze.networks.cost import shown
 
 
 def routed(network: Any, seen: Mapping[str, Tensor], order: str) -> dict[str, Any]:
-    """The fields that a network takes, by keyword; `order` is the one of all rows where no field says it row by row."""
+    """The fields that a network takes, by keyword; `order` holds for all rows unless the batch has an `order` field."""
     given: dict[str, Any] = {}
     for name in network.takes:
         field, keyed, chosen = name.partition("/")
@@ -26,11 +26,11 @@ def routed(network: Any, seen: Mapping[str, Tensor], order: str) -> dict[str, An
 
 
 def takes_positions(network: Any) -> bool:
-    """Whether a network takes the positions that will be read as an argument, and leaves out the others."""
+    """Whether a network has the argument `positions`, and then computes its last state only there."""
     return "positions" in signature(network.forward).parameters
 
 
 def few(positions: Tensor, given: Mapping[str, Tensor]) -> bool:
-    """Whether so few positions are read that it pays to leave out the others."""
+    """Whether so few positions are read that it pays to compute only those."""
     size = shown(given)
     return 2 * len(positions) <= size.rows * size.length

@@ -1,4 +1,8 @@
-"""The Transformer of BERT, GPT, ALBERT, XLM, NEZHA, ModernBERT and others: one network, told apart by its arguments."""
+"""The Transformer of BERT, GPT, ALBERT, XLM, NEZHA, ModernBERT and others: one network with different arguments.
+
+`forward` is the way of a batch: embeddings, the inputs of attention (`blocks/sight.py`), the stack of layers
+(`blocks/stack.py`), and the states that objectives read.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +47,11 @@ class Transformer(Network):
     `norm: post` with learned positions and segments is BERT (Devlin et al., 2019, §3), without the norm of the embeddings GPT
     (Radford et al., 2018, §4.1); `norm: pre` is GPT-2 (Radford et al., 2019, §2.3).
 
-    `embedding`: a table of tokens, or what reads words by their characters (CharacterBERT). `segments` is the number of
+    `embedding`: a table of tokens, or a module that reads words by their characters (CharacterBERT). `segments` is the number of
     segments, `inputs` names further tables of ids and gives their sizes: `{language: 15}` reads the field `inputs/language`.
     `positions` are added to the embeddings, or change attention.
 
-    With a `band` layers see their neighbourhood alone: `i - j < width` from left to right (GPT-3; Brown et al., 2020, §2.1),
+    With a `band` tokens see only their neighbourhood: `i - j < width` from left to right (GPT-3; Brown et al., 2020, §2.1),
     `|i - j| <= width / 2` in the open order (ModernBERT). `share`: layers share weights, with their norms, within each of the
     groups (ALBERT; Lan et al., 2020, §3.1).
 
@@ -126,7 +130,7 @@ class Transformer(Network):
         )
         if share is not None:
             share_weights(self.layers, share)
-        self.around = nn.ModuleList()  # objects that every pass calls
+        self.around = nn.ModuleList()  # objects that the stack calls in every pass, such as adapters
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm.final else None
         self.needs = frozenset({"tokens"})
         optional = {"order", "block", "summaries", "vectors"} | {f"inputs/{name}" for name in inputs or ()}
@@ -141,7 +145,7 @@ class Transformer(Network):
 
     @property
     def tables(self) -> dict[str, nn.Embedding]:
-        """The token table, for heads that tie to it; its width is `embedding_width`. None where words are read by characters."""
+        """The token table, for heads that tie to it; its width is `embedding_width`. none if words are read by characters."""
         return {} if self.embeddings.characters is not None else {"tokens": self.embeddings.tokens}
 
     def depth_groups(self) -> list[nn.Module]:
@@ -149,7 +153,7 @@ class Transformer(Network):
         return [self.embeddings, *self.layers]
 
     def reset_parameters(self) -> None:
-        """Redraw every weight from torch's generator; gains are one, biases zero (with `uniform` drawn too)."""
+        """Draw every weight from torch's generator; gains are one and biases zero (`uniform` draws biases too)."""
         initialise(self, self.initial)
         if self.embeddings.characters is not None:
             self.embeddings.characters.reset_parameters()
@@ -179,10 +183,10 @@ class Transformer(Network):
         """The wanted states of tokens (B, L): `hidden` (B, L, D), `summary` (E, D), `layers` (N+1, B, L, D), and of attention
         `scores` and `attention` (N, B, H, L, L), `queries`, `keys` and `values` (N, B, H, L, W).
 
-        `positions` (M,) names the flat positions of `hidden` that will be read, where the caller knows them: the last layer is
-        then computed only there and at the summaries, and `hidden` is zero elsewhere (on a CPU; other devices compute all of it).
-        With `cache` the keys and values of earlier calls are seen too; the caller gives `position_ids` that continue. `gates`
-        (N, H) or (N, B, H) multiply the output of each head. The objects `around` are called around every layer.
+        `positions` (M,) are the flat positions of `hidden` that will be read, if the caller knows them: the last layer is then
+        computed only there and at the summaries, and `hidden` is zero elsewhere (on a CPU; other devices compute all of it).
+        With `cache` tokens also see those of earlier calls; the caller passes the `position_ids` that follow. `gates`, (N, H) or
+        (N, B, H), multiply the output of each head. The objects `around` are called around every layer.
         """
         past = cache.length if cache is not None else 0
         seed_kernels(self.layers, self.clock, tokens.device)
@@ -195,14 +199,16 @@ class Transformer(Network):
         x = residual_dtype(self.embedding_dropout(x))
         x = x if self.project is None else self.project(x)
         stack = Stack(self.layers, given, [*self.around, *around])
-        at = self._read(tokens, want, positions, summaries) if stack.per_token and record is None else None
+        at = self._read_tokens(tokens, want, positions, summaries) if stack.per_token and record is None else None
         passed = stack.run(x, at=at)
         hidden = passed[-1] if self.norm is None else self.norm(passed[-1])
         states = reading_states(want, hidden if at is None else at.put_back(hidden), passed, summaries)
         return states if record is None else {**states, **record.stacked()}
 
-    def _read(self, tokens: Tensor, want: frozenset[str], positions: Tensor | None, summaries: Tensor | None) -> Selected | None:
-        """The tokens whose last state is read; None: all, or the device computes all of them in any case."""
+    def _read_tokens(
+        self, tokens: Tensor, want: frozenset[str], positions: Tensor | None, summaries: Tensor | None
+    ) -> Selected | None:
+        """The tokens whose last state is read; None: all tokens, or the device computes all of them anyway."""
         batch, length = tokens.shape
         if positions is None or "layers" in want or tokens.device.type != "cpu":
             return None
@@ -214,7 +220,7 @@ class Transformer(Network):
     def flops_per_token(self, length: int) -> float:
         """Floating-point operations of forward and backward for one token in a row of `length`, heads not counted.
 
-        A band hides tokens and saves no products: every layer multiplies all queries with all keys of a row.
+        A band masks tokens but saves no products: every layer multiplies all queries with all keys of a row.
         """
         inward = 2 if self.layers and isinstance(self.layers[0].feed_forward, StackedGate) else 1
         dense = len(self.layers) * (4 * self.width**2 + (1 + inward) * self.width * self.inner)
@@ -225,7 +231,7 @@ class Transformer(Network):
         return TRAINED * dense + 2 * TRAINED * self.width * len(self.layers) * length + far
 
     def flops(self, fields: Mapping[str, Tensor], *, want: frozenset[str], positions: Tensor | None) -> float:
-        """Floating-point operations of forward and backward, those of words that are read by their characters included."""
+        """Floating-point operations of forward and backward, including those of reading words by their characters."""
         size, reads = shown(fields), self.embeddings.characters
         spelled = 0.0 if reads is None else reads.flops(fields["tokens"], fields.get("characters"))
         return size.tokens * self.flops_per_token(size.length) + spelled

@@ -115,7 +115,7 @@ class TokenPrediction(Classify):
 
 
 class TokenLabelling(Classify):
-    """`Classify` that asks of every token whether it belongs there."""
+    """`Classify` that decides for every token whether it belongs there."""
 
     kind: Kind | None = "token_labelling"
 

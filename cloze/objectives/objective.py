@@ -35,7 +35,7 @@ class Objective(nn.Module):
 
     `takes` are the batch fields it needs, `optional` those it uses if they are present, `reads` the names of the states it reads.
     `at` are the fields with the flat positions that it reads of a state; none: it may read all of it.
-    `set` is the set of targets that it asks for.
+    `set` is the set of targets that it predicts.
 
     `scope` is `row` if the loss of a batch is the sum of the losses of its rows. With `batch` the rows of a step must stay
     together, which excludes accumulation and several processes. With `step` rows are compared with all others of the step, by
@@ -73,7 +73,7 @@ class Objective(nn.Module):
         """The loss and the metrics, summed over the targets. Scores that a later pass reads too are computed once."""
 
     def usable_as(self, sees: Sequence[str]) -> Kind | None:
-        """What the verbs may use the trained head for, when the states that it reads see that much of a text."""
+        """What commands may use the trained head for, given what the states that it reads see of a text."""
         return self.kind
 
     def predict(self, readings: Mapping[str, Tensor], batch: Batch) -> Tensor:
@@ -82,7 +82,7 @@ class Objective(nn.Module):
 
     @property
     def layers(self) -> nn.Module | None:
-        """What lies between the readings and the scores; None for an objective without parameters of its own."""
+        """The module between readings and scores; None for an objective without parameters."""
         return dict(self.named_children()).get("head")
 
     def flops(self, batch: Batch) -> float:

@@ -1,4 +1,4 @@
-"""The interface of the loop to its data; `batching.Data` implements it, as may any other object."""
+"""What the loop requires of its data: a protocol, which `batching.Data` implements."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from cloze.training.run import Run
 
 
 class Steps(Protocol):
-    """What an engine gets from its run: where the run stands, and a place to report each step.
+    """What an engine gets from its run: how far the run is, and methods to report each step.
 
     The run has one entry and one objective. `done` is the number of steps so far, `cursor` where the data of the next step
     begin, `device` where the parameters are.
@@ -37,7 +37,7 @@ class Steps(Protocol):
     def cursor(self) -> Cursor: ...
 
     def ready(self) -> bool:
-        """Whether another step may begin: the budget is not spent, and no signal asks to stop."""
+        """Whether another step may begin: the budget is not spent, and no signal has come."""
 
     def rate(self) -> float:
         """The learning rate of the next step."""

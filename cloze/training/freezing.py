@@ -148,7 +148,7 @@ class Freezing:
         optimizer.param_groups[:] = made
 
     def enter(self, *, epochs: float, share: float) -> bool:
-        """Freeze and unfreeze as the time asks; true if other groups are trained than before."""
+        """Freeze and unfreeze groups for this point of the run; true if the set of trained groups has changed."""
         trainable = self.trainable(epochs=epochs, share=share)
         if trainable == self._trainable:
             return False

@@ -36,7 +36,7 @@ def train(run: Run, engines: Sequence[Engine] = ()) -> Outcome:
 
     Raises:
         CheckpointError, BudgetError: the folder holds another run, a damaged checkpoint or another budget.
-        RecipeError, MissingExtra: a compiled engine is asked for, and none fits or its package is missing.
+        RecipeError, MissingExtra: a compiled engine is required, and none fits or its package is missing.
         RunError: the loss is not finite, the disk is full, or another process trains in this folder.
     """
     run.check()
@@ -79,14 +79,15 @@ class Loop:
         self.session = session
 
     def step(self, interrupt: Interrupt) -> None:
-        """One update, and what is due after it."""
+        """One update, then logging, evaluation and a checkpoint if they are due."""
         _step(self.session, interrupt)
 
     def settle(self) -> None:
-        """Nothing: every update is in the parameters at once."""
+        """Nothing to do: each update changes the parameters at once. (An engine may hold newer ones.)"""
 
 
 def _step(session: Session, interrupt: Interrupt) -> None:
+    """One step of the run, in the order of the module's docstring."""
     session.enter_phase()
     entries = session.entries()
     pieces, cursors = _fetch(session, entries)
@@ -96,6 +97,7 @@ def _step(session: Session, interrupt: Interrupt) -> None:
             counts[session.name(piece.entry, name)] += count
     tokens = float(sum(piece.micro.tokens for piece in pieces))
     examples = float(sum(piece.micro.examples for piece in pieces))
+    # Cells are tokens and padding: tokens / cells is how full the batches are.
     cells = float(sum(rows * length for piece in pieces for rows, length in piece.micro.batch.shapes()))
     flops = sum(session.flops(piece.entry, piece.micro) for piece in pieces)
 
@@ -141,8 +143,8 @@ def _backward(
     batch = piece.micro.batch.to(ranks.device, non_blocking=True)
     with ranks.syncing(session.module, last):
         with casting(session.precision, ranks.device):
-            made = session.module(piece.entry, batch, session.carry(piece.entry, piece.micro, session.carries))
-        losses = {session.name(piece.entry, name): loss for name, loss in made.items()}
+            by_objective = session.module(piece.entry, batch, session.carry(piece.entry, piece.micro, session.carries))
+        losses = {session.name(piece.entry, name): loss for name, loss in by_objective.items()}
         # DDP and FSDP average gradients over ranks; the sums here are already divided by the count of all ranks.
         scaled = [loss.total * (weights[name] * ranks.world / max(divisors[name], 1.0)) for name, loss in losses.items()]
         torch.stack(scaled).sum().backward()

@@ -26,7 +26,7 @@ class Meter:
         self.clear()
 
     def clear(self) -> None:
-        """Start anew."""
+        """Reset all sums and the timer."""
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, float] = {}
         self.weights: dict[str, float] = {}

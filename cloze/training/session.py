@@ -127,9 +127,9 @@ class Session:
         load_optimizer(self.optimizer, self.model, optimizer, where=where)
         self.progress = Progress.from_json(state)
         self.held_out = state.get("held_out")
-        self.held_out_losses = list(state.get("held_out_losses", state.get("heard", ())))
+        self.held_out_losses = list(state.get("held_out_losses", state.get("heard", ())))  # `heard`: its name in old checkpoints
         observe_losses(self.run.rate, self.held_out_losses)
-        self._stand(Standing.from_json(state.get("standing")))
+        self._set_standing(Standing.from_json(state.get("standing")))
         self.carries = Carries(self.checkpoints.load_carry(state["step"]))
         if str(self.run.budget) != state["budget"]:  # --extend: shares of the old budget are meaningless under the new one
             self.progress.share = self.share
@@ -150,7 +150,8 @@ class Session:
         """Whether the budget is spent, or the metric has not improved for `patience` evaluations."""
         return self.share >= 1 or (self.run.selection is not None and self.run.selection.ends(self.standing))
 
-    def _stand(self, standing: Standing | None) -> None:
+    def _set_standing(self, standing: Standing | None) -> None:
+        """Record which evaluation was best; a run that keeps its best checkpoint keeps that one."""
         self.standing = standing
         if standing is not None and self.run.selection is not None and self.run.selection.best:
             self.checkpoints.best = standing.step
@@ -169,9 +170,9 @@ class Session:
     # Which entries and values a step uses.
 
     def enter_phase(self) -> None:
-        """Apply the next phase's values when the share spent has come to it; a new length begins a new epoch.
+        """Apply the values of the phase that the share spent has reached; a new length begins a new epoch.
 
-        Depth groups are frozen and unfrozen here, too.
+        Also freezes and unfreezes depth groups.
         """
         self.freezing.enter(epochs=self.progress.spent.epochs, share=self.share)
         phase = phase_at(self.run.phases, self.share)
@@ -289,7 +290,7 @@ class Session:
     # What is written.
 
     def write_log(self) -> None:
-        """Write a `train` event of everything since the last one. A collective."""
+        """Write a `train` event: means over the steps since the last one. A collective: all ranks must call it."""
         if not self.meter.counts:
             return
         self.meter.check()
@@ -328,7 +329,7 @@ class Session:
         if selection is None:
             return None
         metrics = dict(selection.measure())
-        self._stand(selection.after(self.standing, self.step, metrics))
+        self._set_standing(selection.after(self.standing, self.step, metrics))
         if self.log is not None:
             self.log.write("dev", self.step, **self._spent(), metrics=metrics)
         figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
@@ -391,7 +392,7 @@ class Session:
             raise failure
         if failed:
             raise RunError(f"step {self.step}: rank 0 could not write the checkpoint; this rank stops too.")
-        self.meter.clear()  # nor is that of writing a checkpoint
+        self.meter.clear()  # the time of writing a checkpoint is not training time
 
     def _state(self) -> dict[str, Any]:
         run, progress = self.run, self.progress.to_json()
@@ -407,7 +408,7 @@ class Session:
     def _spent(self) -> dict[str, Any]:
         spent = self.progress.spent
         seconds = self.clock_now() if self.ranks.first else spent.seconds
-        share = self.run.budget.share(replace(spent, seconds=seconds))  # of this moment, as the seconds are: what is left follows
+        share = self.run.budget.share(replace(spent, seconds=seconds))  # at this moment, like `seconds`: both give the time left
         return {"tokens": spent.tokens, "seconds": round(seconds, 3), "share": share, "epochs": spent.epochs,
                 "flops": spent.flops, "examples": spent.examples}
 

@@ -1,4 +1,8 @@
-"""One step's passes over all networks and heads, as one module: what DDP and FSDP2 wrap."""
+"""One step as one module, which DDP and FSDP2 wrap: from a batch, through networks and heads, to sums of losses.
+
+`assembly/build.py` makes a `Step` from a recipe. The loop calls `forward` with a micro-batch; it runs the passes of the entry in
+order. Each pass reads one view of the batch, runs its network (`_run_network`), then its objectives (`_run_objectives`).
+"""
 
 from __future__ import annotations
 
@@ -65,12 +69,13 @@ class Pass:
 
 
 class _Wired(NamedTuple):
-    """A pass with its names resolved: the states that are wanted, the heads whose scores others read."""
+    """A pass, `turn`, with its names resolved: the states that somebody reads (`want`), the heads whose scores others read
+    (`scored`), and whether the network may compute its last state only at the positions that objectives read."""
 
     turn: Pass
     want: frozenset[str]
     scored: frozenset[str]
-    asks: bool
+    only_positions: bool
 
 
 class Step(nn.Module):
@@ -116,18 +121,18 @@ class Step(nn.Module):
     def forward(self, entry: str, batch: Batch, carry: Carry | None = None) -> dict[str, Loss]:
         """Run the passes of an entry on one micro-batch: objective name → loss sums. `carry` is read and replaced."""
         losses: dict[str, Loss] = {}
-        self._walk(self._wired[entry], batch, losses, carry)
+        self._run_passes(self._wired[entry], batch, losses, carry)
         return losses
 
     @torch.no_grad()
     def run(self, entry: str, batch: Batch, want: frozenset[str]) -> dict[str, Tensor]:
         """States by `pass.state` and scores by `pass.objective`, without losses or gradients."""
-        wired = [
-            entered._replace(want=entered.want | mine, scored=entered.scored | mine, asks=False)
-            for entered in self._wired[entry]
-            for mine in [frozenset(name.partition(".")[2] for name in want if name.startswith(entered.turn.name + "."))]
+        passes = [
+            wired._replace(want=wired.want | mine, scored=wired.scored | mine, only_positions=False)
+            for wired in self._wired[entry]
+            for mine in [frozenset(name.partition(".")[2] for name in want if name.startswith(wired.turn.name + "."))]
         ]
-        states = self._walk(wired, batch, None, None)
+        states = self._run_passes(passes, batch, None, None)
         return {name: states[name] for name in want}
 
     def count(self, entry: str, batch: Batch) -> dict[str, float]:
@@ -146,31 +151,31 @@ class Step(nn.Module):
         """Floating-point operations of the entry's networks and heads for a batch, forward and backward; a third without
         gradient. The batch is still on the CPU."""
         total = 0.0
-        for entered in self._wired[entry]:
-            turn = entered.turn
+        for wired in self._wired[entry]:
+            turn = wired.turn
             fields = self._known(turn, batch)
-            positions = self._positions(turn, fields) if entered.asks else None
+            positions = self._positions(turn, fields) if wired.only_positions else None
             cost = 0.0
-            if self._reads_own(entered):
-                cost = network_flops(self._network(turn), fields, want=entered.want, positions=positions)
+            if self._reads_own(wired):
+                cost = network_flops(self._network(turn), fields, want=wired.want, positions=positions)
             for weighted in turn.objectives:
                 objective = self._objective(weighted)
-                if (weighted.weight != 0 or weighted.name in entered.scored):
+                if (weighted.weight != 0 or weighted.name in wired.scored):
                     cost += objective.flops(fields)
             total += cost * (1.0 if turn.grad else 1 / 3)
         return total
 
     def flops_per_token(self, entry: str, length: int) -> float:
-        """About the same for one token of rows of `length`, before there is a batch: only of the networks, all of which read the
-        same number of tokens."""
+        """An estimate of `flops` for one token in rows of `length`, before there is a batch: of networks only, each of which is
+        taken to read the same number of tokens."""
         tokens = torch.arange(length)[None]
-        positions = torch.arange(0, length, 7)  # a token in seven, where it matters how many are read
+        positions = torch.arange(0, length, 7)  # one token in seven, about as many as masking selects
         return sum(
             network_flops(
-                self._network(entered.turn), {"tokens": tokens, "decoder_tokens": tokens}, want=entered.want,
-                positions=positions if entered.asks else None,
-            ) / length * (1.0 if entered.turn.grad else 1 / 3)
-            for entered in self._wired[entry] if self._reads_own(entered)
+                self._network(wired.turn), {"tokens": tokens, "decoder_tokens": tokens}, want=wired.want,
+                positions=positions if wired.only_positions else None,
+            ) / length * (1.0 if wired.turn.grad else 1 / 3)
+            for wired in self._wired[entry] if self._reads_own(wired)
         )
 
     def _known(self, turn: Pass, batch: Batch) -> Batch:
@@ -181,8 +186,8 @@ class Step(nn.Module):
         return Batch({**seen, **{name: view[plain] for name, (view, plain) in views.items() if plain in view}}, checked=True)
 
     def _freeze(self) -> None:
-        """Turn off gradients of parts that only passes without gradient run: several processes would wait for them."""
-        runs = [entered for wired in self._wired.values() for entered in wired if entered.turn.grad]
+        """Turn off gradients of parts that only passes without gradient run; with several processes DDP would wait for them."""
+        runs = [wired for passes in self._wired.values() for wired in passes if wired.turn.grad]
         read = {id(self._network(run.turn)) for run in runs if self._reads_own(run)}
         unread = {id(self._network(run.turn)) for run in runs} - read
         parts = [part for run in runs for part in self._parts(run.turn) if id(part) not in unread]
@@ -196,9 +201,9 @@ class Step(nn.Module):
         rewriters = [self._rewriter(take) for take in turn.take.values() if isinstance(take, Rewrite)]
         return [self._network(turn), *map(self._objective, turn.objectives), *rewriters]
 
-    def _reads_own(self, entered: _Wired) -> bool:
+    def _reads_own(self, wired: _Wired) -> bool:
         """Whether a pass runs its network: some state of it is read."""
-        return bool(entered.want & self._network(entered.turn).gives.keys())
+        return bool(wired.want & self._network(wired.turn).gives.keys())
 
     # torch types a module's attributes as tensors or modules; these parts implement protocols.
 
@@ -211,52 +216,53 @@ class Step(nn.Module):
     def _rewriter(self, take: Rewrite) -> Any:
         return self.rewriters[take.rewriter]
 
-    def _walk(
-        self, wired: Sequence[_Wired], batch: Batch, losses: dict[str, Loss] | None, carry: Carry | None
+    def _run_passes(
+        self, passes: Sequence[_Wired], batch: Batch, losses: dict[str, Loss] | None, carry: Carry | None
     ) -> dict[str, Tensor]:
         """Run the passes in order; returns their states and scores. Fills `losses` unless it is None."""
         states: dict[str, Tensor] = {}
-        for entered in wired:
-            turn = entered.turn
+        for wired in passes:
+            turn = wired.turn
             network = self._network(turn)
             with nullcontext() if turn.grad else _frozen(self._parts(turn)):
                 fields = self._fields(turn, batch, states)
-                want = entered.want & network.gives.keys()
-                made = self._made(entered, want, fields, carry) if want else {}
-                states.update({f"{turn.name}.{name}": state for name, state in made.items()})
-                self._ask(entered, fields, states, losses)
+                want = wired.want & network.gives.keys()
+                own = self._run_network(wired, want, fields, carry) if want else {}
+                states.update({f"{turn.name}.{name}": state for name, state in own.items()})
+                self._run_objectives(wired, fields, states, losses)
         return states
 
-    def _made(self, entered: _Wired, want: frozenset[str], fields: Batch, carry: Carry | None) -> dict[str, Tensor]:
+    def _run_network(self, wired: _Wired, want: frozenset[str], fields: Batch, carry: Carry | None) -> dict[str, Tensor]:
         """The wanted states of a pass's network."""
-        turn, network = entered.turn, self._network(entered.turn)
+        turn, network = wired.turn, self._network(wired.turn)
         given = routed(network, fields, turn.order)
         carrying = carry is not None and network.carries and "restarts" in given
         if carry is not None and carrying:  # rows without `restarts` have no memory
             given["carry"] = carry.passes.get(turn.name)
             want |= {"carry"}
-        if entered.asks:
+        if wired.only_positions:
             given["positions"] = self._positions(turn, fields)
-        made = dict(network(want=want, **given))
+        states = dict(network(want=want, **given))
         if carry is not None and carrying:
-            carry.passes[turn.name] = made.pop("carry")
-        return made
+            carry.passes[turn.name] = states.pop("carry")
+        return states
 
-    def _ask(
-        self, entered: _Wired, fields: Batch, states: dict[str, Tensor], losses: dict[str, Loss] | None
+    def _run_objectives(
+        self, wired: _Wired, fields: Batch, states: dict[str, Tensor], losses: dict[str, Loss] | None
     ) -> None:
-        for weighted in entered.turn.objectives:
+        """Add the losses of a pass's objectives to `losses`, and scores that somebody reads to `states`."""
+        for weighted in wired.turn.objectives:
             objective = self._objective(weighted)
-            scored, lost = weighted.name in entered.scored, losses is not None and weighted.weight != 0
-            if not (scored or lost):
+            scored, has_loss = weighted.name in wired.scored, losses is not None and weighted.weight != 0
+            if not (scored or has_loss):
                 continue
-            readings = _readings(entered.turn, objective.reads, weighted.read, states)
+            readings = _readings(wired.turn, objective.reads, weighted.read, states)
             if not scored and losses is not None:  # nobody reads the scores, so they need not exist all at once
                 losses[weighted.name] = objective(readings, fields)
                 continue
             scores = objective.scores(readings, fields)
-            states[f"{entered.turn.name}.{weighted.name}"] = scores
-            if losses is not None and lost:
+            states[f"{wired.turn.name}.{weighted.name}"] = scores
+            if losses is not None and has_loss:
                 losses[weighted.name] = objective.loss(scores, fields)
 
     def _fields(self, turn: Pass, batch: Batch, states: dict[str, Tensor]) -> Batch:
@@ -280,7 +286,7 @@ class Step(nn.Module):
         return Batch({**seen, **taken}, checked=True)
 
     def _positions(self, turn: Pass, fields: Batch) -> Tensor | None:
-        """The flat positions that the objectives read, where they are few enough for it to pay."""
+        """The flat positions that the objectives read; None if the network had better compute all positions."""
         state = _positions_state(self._network(turn))
         names = {name for w in turn.objectives if self._reads(w, state) for name in self._objective(w).at}
         if not any(self._reads(w, state) for w in turn.objectives):  # the last layer is read only at summaries
@@ -297,7 +303,7 @@ class Step(nn.Module):
         return any(weighted.read.get(name, name) == state for name in reads)
 
     def _wire(self, passes: Sequence[Pass]) -> tuple[_Wired, ...]:
-        """Resolve every reading: which states each network must make, and which heads' scores are read later."""
+        """Resolve every reading: which states each network must compute, and which heads' scores are read later."""
         want: dict[str, set[str]] = {turn.name: set() for turn in passes}
         outside: set[str] = set()
         for place, turn in enumerate(passes):
@@ -318,9 +324,9 @@ class Step(nn.Module):
             source, _, state = path.partition(".")  # the name of a head may have a dot
             if source in want:
                 want[source].add(state)
-        return tuple(self._entered(turn, frozenset(want[turn.name]), outside) for turn in passes)
+        return tuple(self._resolved(turn, frozenset(want[turn.name]), outside) for turn in passes)
 
-    def _entered(self, turn: Pass, want: frozenset[str], outside: set[str]) -> _Wired:
+    def _resolved(self, turn: Pass, want: frozenset[str], outside: set[str]) -> _Wired:
         network = self._network(turn)
         heads = {weighted.name for weighted in turn.objectives}
         unknown = want - network.gives.keys() - heads

@@ -45,9 +45,11 @@ def counted(step: Step, turn: str, batch: Batch) -> int:
 
 def without_shortcuts(step: Step) -> None:
     """Have a CPU compute the last layer everywhere, as other devices do."""
-    for turn, entered in step._wired.items():
-        plain = [isinstance(step.networks[one.turn.network], Transformer) for one in entered]
-        step._wired[turn] = tuple(one._replace(asks=one.asks and not own) for one, own in zip(entered, plain, strict=True))
+    for turn, passes in step._wired.items():
+        plain = [isinstance(step.networks[one.turn.network], Transformer) for one in passes]
+        step._wired[turn] = tuple(
+            one._replace(only_positions=one.only_positions and not own) for one, own in zip(passes, plain, strict=True)
+        )
 
 
 def without_padding(batch: Batch) -> Batch:

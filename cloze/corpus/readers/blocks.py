@@ -1,7 +1,7 @@
-"""Cutting files into blocks of a few megabytes, at document borders where there are any: memory does not grow.
+"""Cutting files into blocks of a few megabytes, at document borders where possible, so that memory stays constant.
 
-A block is bytes as they came (line ends made "\\n"). Where a document is longer than a block, the next block goes on with
-it; who puts the results together learns from the parsed block whether its last document is still open.
+A block is the bytes of the file, with line ends as "\\n". A document that is longer than a block continues in the next one; the
+parsed block says whether its last document is still open (`parse.py`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Block:
     format: str
     data: bytes | list[str]
     line: int               # number of its first line, from 1
-    last: bool              # the last of its file: whatever document is open ends here
-    broken: bool = False    # it ends within a line, which the next block goes on with
+    last: bool              # the last of its file: an open document ends here
+    broken: bool = False    # it ends within a line, which continues in the next block
     languages: tuple[int, ...] = ()  # the number of its language, or of the languages of both sides
     column: str = COLUMN    # the key of JSON lines that holds the text
     lines: list[int] | None = None   # where each text of a table begins; None: one line each, from `line` on
@@ -52,11 +52,11 @@ class Block:
 
 def read_blocks(paths: Sequence[str | Path], format: str, report: Report, *, size: int = BLOCK) -> Iterator[Block]:
     """The blocks of a corpus in order. Formats and odd things found on the way go into `report`."""
-    asked = wanted(format)
+    requested = wanted(format)
     files = find_files(paths, report.odd)
     some = False
     for file in files:
-        for block in _file_blocks(file, asked, report, size, alone=len(files) == 1):
+        for block in _file_blocks(file, requested, report, size, alone=len(files) == 1):
             some = True
             yield block
     if not some:
@@ -69,14 +69,14 @@ def corpus_size(paths: Sequence[str | Path]) -> int | None:
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def _file_blocks(file: TextFile, asked: Wanted, report: Report, size: int, *, alone: bool) -> Iterator[Block]:
+def _file_blocks(file: TextFile, requested: Wanted, report: Report, size: int, *, alone: bool) -> Iterator[Block]:
     name = "standard input" if file.path == STDIN else file.path
     if file.path == PYTHON_DOCS:
         yield from _python_docs(report, size)
         return
-    if asked.format == "parquet" or (asked.format == "auto" and file.ending == ".parquet"):
-        report.add_file(name, "parquet", "by its ending" if asked.format == "auto" else "as asked for")
-        yield from _parquet(file.path, size, asked.column)
+    if requested.format == "parquet" or (requested.format == "auto" and file.ending == ".parquet"):
+        report.add_file(name, "parquet", "by its ending" if requested.format == "auto" else "as asked for")
+        yield from _parquet(file.path, size, requested.column)
         return
     with file.open() as stream:
         sample = _read_exactly(stream, SAMPLE)
@@ -87,20 +87,20 @@ def _file_blocks(file: TextFile, asked: Wanted, report: Report, size: int, *, al
             return
         if sample.startswith(b"PAR1"):
             report.add_file(name, "parquet", "by its first bytes")
-            yield from _parquet(file.path, size, asked.column)
+            yield from _parquet(file.path, size, requested.column)
             return
-        encoding = find_encoding(sample, name, asked.encoding)
+        encoding = find_encoding(sample, name, requested.encoding)
         if encoding.name != "utf-8":
             report.odd.note("recoded", f"{name}: {encoding.name}, {encoding.why}")
             stream = as_utf8(stream, sample, encoding.name, name)
             sample = _read_exactly(stream, SAMPLE)
-        layout = find_layout(sample, name, asked, file.ending)
+        layout = find_layout(sample, name, requested, file.ending)
         report.add_file(name, *layout)
         if layout.format in ("csv", "tsv"):
-            yield from _table(stream, sample, name, layout.format, asked.column, size)
+            yield from _table(stream, sample, name, layout.format, requested.column, size)
             return
         for block in _cut(stream, sample, name, layout.format, report, size):
-            block.column = asked.column
+            block.column = requested.column
             yield block
 
 
@@ -109,7 +109,7 @@ def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Repor
     while True:
         more = stream.read(max(1, size - len(fresh)))
         at_end = not more
-        # A carriage return at the very end may be half of a line end: it waits for its other half.
+        # A carriage return at the end may be half of a line end: keep it until the next read.
         fresh += more
         held = b"\r" if fresh.endswith(b"\r") and not at_end else b""
         data = carry + _line_ends(fresh[: len(fresh) - len(held)])
@@ -138,7 +138,7 @@ def _cut(stream: IO[bytes], sample: bytes, name: str, format: str, report: Repor
 
 
 def _cut_at(data: bytes, format: str, size: int) -> tuple[int, bool]:
-    """Where to end a block, and whether that is within a line. 0 asks for more data."""
+    """Where to end a block, and whether that is within a line; 0: read more data first."""
     border = _BORDERS.get(format)
     if border is not None:
         found = data.rfind(border)

@@ -29,13 +29,13 @@ class Layout(NamedTuple):
     why: str
 
 
-def find_layout(sample: bytes, path: str, asked: Wanted, ending: str = "") -> Layout:
+def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -> Layout:
     """The layout of a file by its first bytes and the ending of its name, or the one asked for.
 
     What has a structure that is not read, or no column of the name, is a `CorpusError`: its syntax must not become text.
     """
-    if asked.format != "auto":
-        return Layout(asked.format, "as asked for")
+    if requested.format != "auto":
+        return Layout(requested.format, "as asked for")
     text = sample.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     whole = len(sample) < SAMPLE
     if not whole:
@@ -46,23 +46,23 @@ def find_layout(sample: bytes, path: str, asked: Wanted, ending: str = "") -> La
         return Layout("blank", "no text to judge by")
     if full[0].lstrip().startswith("<doc ") and full[0].rstrip().endswith(">"):
         return Layout("wiki", "begins with <doc …>")
-    found = _structured(text, full, path, asked, ending, whole=whole)
-    if found is None and asked.column != COLUMN:
-        raise CorpusError(f"{path}: running text, which has no column {asked.column!r}. Omit --text for this file.")
+    found = _structured(text, full, path, requested, ending, whole=whole)
+    if found is None and requested.column != COLUMN:
+        raise CorpusError(f"{path}: running text, which has no column {requested.column!r}. Omit --text for this file.")
     return found or _prose_layout(lines, full)
 
 
-def _structured(text: str, full: list[str], path: str, asked: Wanted, ending: str, *, whole: bool) -> Layout | None:
+def _structured(text: str, full: list[str], path: str, requested: Wanted, ending: str, *, whole: bool) -> Layout | None:
     """The layout of records or of a table; None for running text."""
     record = _record(full[0])
     if record is not None:
-        if not isinstance(record.get(asked.column), str):
-            raise no_column(f"{path}:1", asked.column, [name for name, value in record.items() if isinstance(value, str)])
-        return Layout("jsonl", f"its first line is a JSON object; the text is its {asked.column!r}")
+        if not isinstance(record.get(requested.column), str):
+            raise no_column(f"{path}:1", requested.column, [name for name, value in record.items() if isinstance(value, str)])
+        return Layout("jsonl", f"its first line is a JSON object; the text is its {requested.column!r}")
     if len(full) == 1 and not whole and _OBJECT.match(full[0]):  # one record, longer than the sample
-        return Layout("jsonl", f"begins as a JSON object; the text is its {asked.column!r}")
+        return Layout("jsonl", f"begins as a JSON object; the text is its {requested.column!r}")
     if ending in _TABLES:
-        return Layout(_TABLES[ending], f"by its ending; the text is in the column {asked.column!r}")
+        return Layout(_TABLES[ending], f"by its ending; the text is in the column {requested.column!r}")
     if ending in (".jsonl", ".ndjson", ".json") or _ARRAY.match(text) or _SPREAD.match(text):
         raise CorpusError(
             f"{path}:1: expected JSON lines, an object on every line, found {full[0][:60]!r}.\n"
@@ -78,10 +78,10 @@ def _structured(text: str, full: list[str], path: str, asked: Wanted, ending: st
         if (format == "csv" and not _HEADER.fullmatch(rows[0])) or not even(rows, separator):
             continue
         header = [name.strip() for name in rows[0].split(separator)]
-        if asked.column in header or asked.column.isdecimal():
-            return Layout(format, f"its lines are the rows of a table; the text is in the column {asked.column!r}")
+        if requested.column in header or requested.column.isdecimal():
+            return Layout(format, f"its lines are the rows of a table; the text is in the column {requested.column!r}")
         raise CorpusError(
-            f"{no_column(f'{path}:1', asked.column, header)}, or its number if there is no header.\n"
+            f"{no_column(f'{path}:1', requested.column, header)}, or its number if there is no header.\n"
             "  To read the lines as plain text: --format line."
         )
     return None

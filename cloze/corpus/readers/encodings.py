@@ -31,10 +31,10 @@ def known_encoding(name: str) -> str:
     return found.name
 
 
-def find_encoding(sample: bytes, path: str, asked: str = "") -> Encoding:
+def find_encoding(sample: bytes, path: str, requested: str = "") -> Encoding:
     """The encoding of a file by its first bytes, or the one asked for. What is no text, or cannot be guessed, is refused."""
-    if asked:
-        return Encoding(known_encoding(asked), "as asked for")
+    if requested:
+        return Encoding(known_encoding(requested), "as asked for")
     for mark, name in _BOMS.items():
         if sample.startswith(mark):
             return Encoding(name, "by its first bytes")

@@ -46,14 +46,14 @@ def each_tree(
         places.append(CONLL_U.index(name))
     found = 0
     for rows in _sentences(path):
-        told: list[tuple[int, str]] = []
-        words = _words(rows, told)
-        if labelled and not told:
-            _check_tree(words, places[1], told)
-        told += [(line, f"an empty {text!r}.") for line, cells in words if not told and not cells[places[0]]]
-        for line, why in told:
+        problems: list[tuple[int, str]] = []
+        words = _words(rows, problems)
+        if labelled and not problems:
+            _check_tree(words, places[1], problems)
+        problems += [(line, f"an empty {text!r}.") for line, cells in words if not problems and not cells[places[0]]]
+        for line, why in problems:
             unusable(path, line, why, fault)
-        if told or not words:
+        if problems or not words:
             continue
         found += 1
         yield Tree(
@@ -78,7 +78,7 @@ def _sentences(path: Path | str) -> Iterator[list[Line]]:
             rows = []
 
 
-def _words(rows: Sequence[Line], told: list[tuple[int, str]]) -> list[tuple[int, list[str]]]:
+def _words(rows: Sequence[Line], problems: list[tuple[int, str]]) -> list[tuple[int, list[str]]]:
     """The cells of each word of a sentence with their line; what is no CoNLL-U is reported."""
     words: list[tuple[int, list[str]]] = []
     ends = []  # of ranges
@@ -88,37 +88,39 @@ def _words(rows: Sequence[Line], told: list[tuple[int, str]]) -> list[tuple[int,
         cells = [cell.strip() for cell in row.text.split("\t")]
         if len(cells) != len(CONLL_U):
             found = counted(len(cells), "tab-separated cell")
-            told.append((row.number, f"{found}, expected the 10 of CoNLL-U ({', '.join(CONLL_U)})."))
+            problems.append((row.number, f"{found}, expected the 10 of CoNLL-U ({', '.join(CONLL_U)})."))
             return []
         match = _ID.fullmatch(cells[0])
         expected = len(words) + (1 if match is not None and match["kind"] != "." else 0)
         if match is None or int(match["word"]) != expected:
-            told.append((row.number, f"the id {cells[0]!r}, expected {len(words) + 1}, a range such as {len(words) + 1}-"
+            problems.append((row.number, f"the id {cells[0]!r}, expected {len(words) + 1}, a range such as {len(words) + 1}-"
                          f"{len(words) + 2} or an empty node such as {len(words)}.1."))  # fmt: skip
             return []
         if match["kind"] is None:
             words.append((row.number, cells))
         elif match["kind"] == "-":
             ends.append((row.number, int(match["second"])))
-    told += [(line, f"a range up to the word {end}; the sentence has {len(words)}.") for line, end in ends if end > len(words)]
+    beyond = [(line, end) for line, end in ends if end > len(words)]
+    problems += [(line, f"a range up to the word {end}; the sentence has {len(words)}.") for line, end in beyond]
     return words
 
 
-def _check_tree(words: Sequence[tuple[int, list[str]]], relation: int, told: list[tuple[int, str]]) -> None:
+def _check_tree(words: Sequence[tuple[int, list[str]]], relation: int, problems: list[tuple[int, str]]) -> None:
     """Report what keeps the heads of words from being a tree with one root."""
     heads = []
     for number, (line, cells) in enumerate(words, start=1):
         head = cells[HEAD]
         if not _HEAD.fullmatch(head) or int(head) > len(words) or int(head) == number:
-            told.append((line, f"the head {head!r}; expected another word of the sentence, 1 to {len(words)}, or 0, the root."))
+            expected = f"another word of the sentence, 1 to {len(words)}, or 0, the root."
+            problems.append((line, f"the head {head!r}; expected {expected}"))
         if cells[relation] in ("", "_"):
-            told.append((line, f"an empty {CONLL_U[relation]!r}; expected the relation to the head."))
+            problems.append((line, f"an empty {CONLL_U[relation]!r}; expected the relation to the head."))
         heads.append(head)
-    if told:
+    if problems:
         return
     roots = [words[place][0] for place, head in enumerate(heads) if head == "0"]
     if len(roots) > 1:
-        told.append((roots[1], f"a second root; the first is in line {roots[0]}."))
+        problems.append((roots[1], f"a second root; the first is in line {roots[0]}."))
         return
     for place, (line, _) in enumerate(words):
         seen, at = set(), place + 1
@@ -126,5 +128,5 @@ def _check_tree(words: Sequence[tuple[int, list[str]]], relation: int, told: lis
             seen.add(at)
             at = int(heads[at - 1])
         if at:  # without a root there is a circle, too
-            told.append((line, f"the word {place + 1} is not connected to the root: its heads form a cycle."))
+            problems.append((line, f"the word {place + 1} is not connected to the root: its heads form a cycle."))
             return
