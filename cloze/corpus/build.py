@@ -1,4 +1,8 @@
-"""Builds a store from text: reads blocks, has workers encode them, and writes them in order and in constant memory."""
+"""Builds a store from text: reads blocks, lets workers encode them, and writes them in order and in constant memory.
+
+The stages are `readers/blocks.py` (files → blocks), `readers/parse.py` (blocks → documents), `encode.py` (documents → token ids,
+in workers) and `writer.py` (the files of the store).
+"""
 
 from __future__ import annotations
 

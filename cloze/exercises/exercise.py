@@ -1,4 +1,7 @@
-"""A list of edits as one function: from a block of passages to a block of examples."""
+"""A list of edits as one function: from a block of passages to a block of examples.
+
+`batching/feed.py` calls it on blocks of rows that a source has read. Each edit has its own file in this package.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Placed:
         return rows.with_view(self.view, self.edit(rows.view(self.view), draw.inside(self.view)))
 
 
-_UNLIMITED = 1 << 30  # tokens that may enter an edit that cuts its rows itself
+_UNLIMITED = 1 << 30  # the room of an edit that itself cuts its rows to length
 
 
 class Exercise:
@@ -137,7 +140,7 @@ class Exercise:
     def __call__(self, rows: Rows, draw: Draw) -> Rows:
         for edit, dead in zip(self.edits, self._dead, strict=True):
             rows = edit(rows, draw)
-            if edit.edit.spreads:  # rows of one record draw alike
+            if edit.edit.spreads:  # the rows of one record draw the same random numbers
                 draw = draw.take(rows["owner"])
             if dead:
                 rows = rows.without(*dead)

@@ -1,4 +1,8 @@
-"""Classify states at given positions: what token prediction, token labelling and relation prediction share."""
+"""Classify states at given positions: what token prediction, token labelling and relation prediction share.
+
+`Step` calls `forward` with the states that an objective reads. The state is gathered at the positions of the targets, goes
+through a head (`heads.py`), and `cross_entropy.py` sums the losses.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The training loop: read it from top to bottom.
 
-Each step: choose the mixture entries, fetch their micro-batches, add the counts of all ranks, run the passes, backward,
-clip, update; then log, evaluate and checkpoint when they are due. What a step does follows from the seed, the step and
-the share of the budget spent, so a killed run resumes as if it had not been interrupted.
+Each step: choose the mixture entries, fetch their micro-batches (`batching/data.py`), add the counts of all ranks, run the
+passes (`step.py`), backward, clip, update; then log, evaluate and checkpoint when they are due (`session.py`). What a step does
+follows from the seed, the step and the share of the budget spent, so a killed run resumes as if it had not been interrupted.
 """
 
 from __future__ import annotations

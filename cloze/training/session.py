@@ -1,4 +1,7 @@
-"""The session of a run: its parts, set up once, and what is due between updates."""
+"""The session of a run: its parts, set up once, and what is due between updates.
+
+The loop calls `attend` after each update. Logged losses are means: `Meter` adds up losses and counts and divides them.
+"""
 
 from __future__ import annotations
 
