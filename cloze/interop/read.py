@@ -1,4 +1,10 @@
-"""A Hugging Face folder of a known architecture → a model under our names, checked tensor by tensor."""
+"""A folder → `Imported`: a model as plain tensors and arguments under our names, its tokenizer and its reading.
+
+There are three kinds of folders. One that transformers wrote has config.json and model.safetensors, which the tables of its
+`Architecture` translate. One that cloze wrote has cloze/network.json in addition, from which arguments, names of heads and the
+reading are taken if config.json still agrees. A network that transformers lacks is in cloze/network.safetensors. Modules are
+built later, by `cloze.assembly.build.load_checkpoint`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +48,7 @@ class Imported:
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the token table; of a network that has none in one piece, the ids of the tokenizer."""
+        """Rows of the token table; for a network without a single table, the size of the tokenizer."""
         table = self.model.network.get("embeddings.tokens.weight")
         return self.tokenizer.size if table is None else int(table.shape[0])
 
@@ -110,12 +116,12 @@ def _model(
 ) -> tuple[Model, list[str]]:
     remarks: list[str] = []
     arguments = _arguments(folder, config, architecture)
-    told = None if own is None else _told(own, architecture, folder / DESCRIPTION)
-    if told is not None and not _agrees(told, config, architecture):
+    described = None if own is None else _own_arguments(own, architecture, folder / DESCRIPTION)
+    if described is not None and not _agrees(described, config, architecture):
         remarks.append(f"config.json was changed since cloze wrote {DESCRIPTION}; config.json is followed.")
         own = None
-        told = None
-    arguments = told or arguments
+        described = None
+    arguments = described or arguments
     tensors = {_modern(name): tensor for name, tensor in read_weights(folder).items()}
     base = architecture.base if any(name.startswith(architecture.base) for name in tensors) else ""
     pad = config.get("pad_token_id", 1 if architecture.shifted else 0)
@@ -124,8 +130,8 @@ def _model(
     _fold_segments(tensors, architecture, arguments, base, place)
     _drop_copies(architecture, tensors, base, place)
     network = to_ours(architecture.rows(arguments), tensors, facts, place)
-    found, said = read_heads(architecture, config, tensors, network, arguments, facts, place)
-    remarks += said
+    found, about_heads = read_heads(architecture, config, tensors, network, arguments, facts, place)
+    remarks += about_heads
     heads = own_names(found, own, folder)
     for pattern in architecture.ignored:
         buffer = re.compile(re.escape(pattern.replace("{base}", base)).replace(r"\{i\}", r"\d+"))
@@ -147,23 +153,24 @@ def _model(
     return model, remarks
 
 
-def _told(own: Mapping[str, Any], architecture: Architecture, place: Path) -> dict[str, Any]:
-    """The flat arguments of our own description; a `CheckpointError` for one that lacks some, or has a mapping for a number."""
+def _own_arguments(own: Mapping[str, Any], architecture: Architecture, place: Path) -> dict[str, Any]:
+    """The flat arguments in cloze/network.json; a `CheckpointError` if one is missing, or a mapping where a number belongs."""
     try:
         found = flat(translated(architecture.part, own["arguments"]), architecture.part)
+        _check_own_arguments(found, architecture, place)
+        return derived(found)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{place}: the network's arguments are damaged: {error}. Copy the file again.") from None
+
+
+def _check_own_arguments(found: Mapping[str, Any], architecture: Architecture, place: Path) -> None:
     for setting in architecture.settings:
         value = found.get(setting.ours)
         if "." not in setting.ours and setting.ours not in found:
             missing = f"{place}: says nothing of {setting.ours}; expected all settings of the network."
-            raise CheckpointError(f"{missing} Copy it again.")
+            raise CheckpointError(f"{missing} Copy the file again.")
         if isinstance(value, Mapping):
             raise CheckpointError(f"{place}: {setting.ours} is {dict(value)!r}; expected a number. Copy the file again.")
-    try:
-        return derived(found)
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{place}: the network's arguments are damaged: {error}. Copy the file again.") from None
 
 
 def _order(config: Mapping[str, Any], architecture: Architecture) -> str:
@@ -221,9 +228,9 @@ def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architectur
     """Whether config.json still agrees with these arguments."""
     shift = config.get("pad_token_id", 1) + 1 if architecture.shifted else 0
     for setting in architecture.settings:
-        if setting.ours not in arguments:  # of a part that the network does not have
+        if setting.ours not in arguments:  # an argument of another part
             continue
-        if isinstance(arguments[setting.ours], Mapping) and setting.is_number:  # a schedule, which config.json cannot say
+        if isinstance(arguments[setting.ours], Mapping) and setting.is_number:  # a schedule, which config.json cannot express
             continue
         value = setting.there(arguments[setting.ours])
         if config.get(setting.theirs, setting.default) != (value + shift if setting.ours == "positions.max_length" else value):
@@ -233,7 +240,7 @@ def _agrees(arguments: Mapping[str, Any], config: Mapping[str, Any], architectur
 
 
 def _modern(name: str) -> str:
-    """Names of files from before 2020: LayerNorm's gain and bias were called gamma and beta."""
+    """The current name of a tensor: before 2020, LayerNorm's weight and bias were called gamma and beta."""
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
             return name.removesuffix(old) + new
@@ -262,7 +269,7 @@ def _fold_segments(
 
 
 def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: str, place: str) -> None:
-    """Take out the token table's other names, whichever of them the file holds, and buffers of zeros."""
+    """Reduce the copies of the token table in the file to one, and remove buffers of zeros."""
     for name in architecture.blank:
         if name in tensors and bool(tensors.pop(name).any()):
             raise CheckpointError(f"{place}: {name} is not zero; cloze's network has none, so this model cannot be imported.")
@@ -284,7 +291,7 @@ def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: s
 def _beside(
     folder: Path, own: Mapping[str, Any]
 ) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], dict[str, Table]]:
-    """What the network reads in addition to tokens: the edits that find it, and their look-up tables."""
+    """The edits that compute the network's further inputs, and their look-up tables."""
     tables = {}
     for name, part in own.get("tables", {}).items():
         path = folder / OWN_TABLES / f"{name}.safetensors"
@@ -300,7 +307,7 @@ def _beside(
 def _changes(
     folder: Path, own: Mapping[str, Any]
 ) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], Mapping[str, Tensor]]:
-    """What was changed in the network, and the tensors that the changed network has in addition or instead."""
+    """The lasting changes of the network, and the tensors that are new or different in the changed network."""
     changes = tuple((part, arguments) for change in own.get("changes", ()) for part, arguments in change.items())
     path = folder / OWN_CHANGED
     if own.get("no_plain_form"):
@@ -314,7 +321,7 @@ def _changes(
 
 
 def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
-    """A network that transformers cannot express, as cloze wrote it."""
+    """A folder of a network that transformers cannot express: everything is in `cloze/`."""
     beside, tables = _beside(folder, own)
     changes, changed = _changes(folder, own)
     model = Model(
@@ -339,7 +346,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
 
 
 def _check_vocabulary(folder: Path, tokenizer: Tokenizer, model: Model) -> None:
-    """Ids must have vectors; up to the next multiple of 256 more vectors than ids are padding that trainers like."""
+    """Every id needs a vector. Further vectors, up to the next multiple of 256, are padding that some trainers add."""
     if "embeddings.tokens.weight" not in model.network:
         return
     rows = int(model.network["embeddings.tokens.weight"].shape[0])
