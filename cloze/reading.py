@@ -1,4 +1,4 @@
-"""How a trained system reads text. Recipes say it, checkpoints keep it, and the verbs follow it."""
+"""How a trained network reads text: recipes specify it in `reading:`, checkpoints store it, and every command follows it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ OrderName = Literal["open", "left_to_right", "right_to_left", "source_to_target"
 class Reading:
     """How a system reads text once trained: templates for one text and for a pair, and which token summarises a text.
 
-    `start` is the role of the token that a decoder starts with; None: what its architecture starts with. `shift`: the prediction
-    for a masked token is read so many positions to its left, as in training (GPT-BERT: 1). `orders` are those in which the system
-    reads, the usual one first; none: the one that it was trained in. With `left_to_right` it continues texts: at each token it
+    `start` is the role of the token that a decoder starts with (None: that of its architecture). The prediction for a masked
+    token is read `shift` positions to its left, as in training (GPT-BERT: 1). `orders` are the orders that the network can read
+    in, the usual one first (empty: the one that it was trained in). With `left_to_right` it continues texts: at each token it
     predicts the next one. With `source_to_target` it writes the second text of `pair` after the first, one [MASK] at a time
-    (UniLM); the two texts then have the `segments` given here.
+    (UniLM); the two texts then have the ids `segments`.
     """
 
     single: str
@@ -30,6 +30,6 @@ class Reading:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Reading:
-        """A reading from plain data; what is absent has its default."""
+        """A reading from plain data; absent keys have their defaults."""
         values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in described.items()}
         return cls(**values)

@@ -1,4 +1,4 @@
-"""Name → builder. The builder's signature is the schema of its arguments in a recipe.
+"""Kind and name → builder, the class or function that makes a part. Its signature is the schema of its arguments in a recipe.
 
     @register("edit", "mask")
     class Mask: ...
@@ -11,6 +11,9 @@ A builder's keyword parameters are what a recipe may write. Three annotations ch
   and no others.
 
 A parameter annotated with a dataclass is a section: a mapping of that class's fields, which has no name of its own.
+
+This module only stores builders and reads their annotations. `assembly/schema.py` checks a recipe against them,
+`assembly/given.py` calls them.
 """
 
 from __future__ import annotations
@@ -82,9 +85,9 @@ def register(kind: str, name: str) -> Callable[[Builder], Builder]:
 
 
 def made_by(builder: Callable[..., Any]) -> type:
-    """The class of what a builder makes: the builder itself if it is a class, else what it says that it returns.
+    """The class of what a builder makes: the builder itself if it is a class, else its return annotation.
 
-    So facts that a class declares are known before a part is built. A function without such an annotation is a `RecipeError`.
+    The attributes of the class can then be read before a part is built. A function without the annotation is a `RecipeError`.
     """
     made = builder if isinstance(builder, type) else inspect.signature(builder, eval_str=True).return_annotation
     if not isinstance(made, type) or made is inspect.Signature.empty:
@@ -122,12 +125,12 @@ def mark_of(parameter: inspect.Parameter) -> GivenMark | LiveMark | PartMark | N
 
 
 def marks(annotation: Any) -> tuple[Any, ...]:
-    """What an annotation carries beside its type: the marks of this module, and bounds."""
+    """The metadata of an `Annotated` type: the marks of this module, and bounds."""
     return get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
 
 
 def section_of(annotation: Any) -> type | None:
-    """The dataclass whose fields a parameter may hold as a mapping; None where there is none, or where it is a part.
+    """The dataclass of a section parameter; None for a part and for any other parameter.
 
     >>> section_of(int | None) is None
     True
@@ -148,7 +151,7 @@ def choices(kind: str, annotation: Any) -> list[str]:
 
 
 def _options(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, those of its aliases too."""
+    """The members of a union, including those of nested aliases."""
     if get_origin(annotation) is Annotated:
         return _options(get_args(annotation)[0])
     inner = get_args(annotation)

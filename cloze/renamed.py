@@ -1,8 +1,8 @@
-"""Arguments of networks that have new names: what a recipe that has an old one is told, and how an old checkpoint is read.
+"""Arguments of networks and objectives that were renamed.
 
-`RENAMED` says under which name an argument stands now, as a path through parts and sections (`norm.epsilon`), and how it is
-written in a recipe. `cloze.assembly.schema` refuses the old names with it; `translated` rewrites the arguments that a
-checkpoint of an earlier version holds.
+Recipes with an old name are refused: `cloze.assembly.schema` prints the `advice`. Checkpoints with old names still open:
+`cloze.interop.read` rewrites the arguments of the network with `translated`, `cloze.interop.heads` those of heads with
+`current_head`. `RENAMED` holds the new path of each argument, through parts and sections (`norm.epsilon`), and the YAML to write.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Now(NamedTuple):
-    """Where an argument is now: its path, None if it is gone, and what to write."""
+    """The new path of an argument (None if it was removed), and what to write in a recipe."""
 
     path: str | None
     write: str
@@ -47,12 +47,11 @@ _RELATIVE = {
 }
 
 
-
 def _recurrent_dropout(name: str) -> Now:
     return Now(f"dropout.{name}", f"dropout: {{{name}: …}}")
 
 
-#: By network, the arguments of earlier versions.
+#: The old arguments by network.
 RENAMED: Mapping[str, Mapping[str, Now]] = {
     "transformer": {
         **_BLOCKS, **_EMBEDDING_WIDTH, **_CHARACTERS,
@@ -99,7 +98,7 @@ RENAMED: Mapping[str, Mapping[str, Now]] = {
 }
 
 
-#: By objective, the same.
+#: The old arguments by objective.
 OBJECTIVES: Mapping[str, Mapping[str, Now]] = {
     "token_prediction": {
         "deviation": Now("init_std", "init_std: …"),
@@ -110,7 +109,7 @@ OBJECTIVES: Mapping[str, Mapping[str, Now]] = {
 
 
 def advice(kind: str, part: str, key: str) -> str | None:
-    """What a recipe writes in place of an argument of a part of `kind` that has a new name; None if it never had this one.
+    """A sentence on what to write instead of an old argument; None if the part never had an argument of this name.
 
     >>> advice("network", "transformer", "norm_epsilon")
     'It has a new name: write norm: {post: {epsilon: …}}.'
@@ -122,7 +121,7 @@ def advice(kind: str, part: str, key: str) -> str | None:
 
 
 def current_head(part: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The objective of a head and its arguments as a checkpoint of an earlier version holds them, by their new names."""
+    """The objective and the arguments of a head, translated from the names of earlier versions."""
     if part != "token_prediction":
         return part, dict(arguments)
     new = {"init_std" if name == "deviation" else name: value for name, value in arguments.items()}
@@ -135,12 +134,15 @@ def current_head(part: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str
 
 
 def is_old(part: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint describes a network with the arguments of an earlier version."""
+    """Whether the arguments of a checkpoint's network use names of an earlier version."""
     return any(key in arguments for key in RENAMED.get(part, {}))
 
 
 def translated(part: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a network as a checkpoint of an earlier version holds them, all of them, by their new names."""
+    """The arguments of a checkpoint's network, translated if they use names of an earlier version.
+
+    A checkpoint holds every argument, so old ones are translated as a whole.
+    """
     return _TRANSLATIONS[part](dict(arguments)) if is_old(part, arguments) else dict(arguments)
 
 

@@ -1,7 +1,11 @@
-"""From a checked recipe to the objects that it describes: networks and heads in a `Step`, sources and exercises in `Feed`s.
+"""Recipes and checkpoints → objects that run.
 
-`build_step` and `build_data` are the two entrances; `preparing.py` puts their results into a `Run`. `load_checkpoint` builds the
-network of a run folder for use.
+- `build_step`: the networks and heads of a checked recipe, with random weights, in one `Step`;
+- `build_data`, `build_feed`: its sources and exercises as `Feed`s;
+- `load_checkpoint`: a folder → `Loaded`, a network with its heads and its tokenizer.
+
+`preparing.py` puts the results of the first two into a `Run`.
+Each part is built by `cloze.assembly.given.build`, from its builder and its arguments as plain data.
 """
 
 from __future__ import annotations
@@ -39,7 +43,10 @@ from cloze.training.step import Pass, Rewrite, Step, Weighted, tie
 
 
 def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments with nested parts as data, `{name: {argument: value}}`: what `build` takes and a checkpoint keeps."""
+    """Arguments as plain data, nested parts as `{name: {argument: value}}`: what `build` takes and `cloze/network.json` stores.
+
+    Unrelated to the plain form of a changed network.
+    """
     return {name: _plain(value) for name, value in arguments.items()}
 
 
@@ -86,7 +93,7 @@ def build_step(
         for name in recipe.networks:
             with Undrawn() if name in filled else nullcontext():
                 networks[name] = _network(recipe, name, available)
-            for change in recipe.networks[name].change:  # what is added is drawn, even if the rest is loaded
+            for change in recipe.networks[name].change:  # its own new parameters are random even if the others are loaded
                 built(change).apply(networks[name])
         tie(networks, recipe.tie)
         objectives: dict[str, nn.Module] = {}
@@ -115,10 +122,10 @@ def facts_of(recipe: Recipe, store: Store | None, tokenizer: Tokenizer | None) -
     specs = [network.part for network in recipe.networks.values() if network.part is not None]
     specs += [o.part for entry in recipe.turns.values() for _, o in entry.objectives()]
     specs += [v for spec in specs for v in spec.arguments.values() if isinstance(v, PartSpec)]
-    asked = {name for spec in specs for name in wanted(lookup(spec.kind, spec.name))}
+    needed = {name for spec in specs for name in wanted(lookup(spec.kind, spec.name))}
     return {
-        "counts": store.counts() if store is not None and "counts" in asked else None,
-        "spellings": tokenizer.spellings if tokenizer is not None and "spellings" in asked else None,
+        "counts": store.counts() if store is not None and "counts" in needed else None,
+        "spellings": tokenizer.spellings if tokenizer is not None and "spellings" in needed else None,
     }
 
 
@@ -152,7 +159,7 @@ def _add_objective(
 def _pass(
     recipe: Recipe, entry: EntrySpec, run: PassSpec, objectives: Mapping[str, Any], rewriters: Mapping[str, Any]
 ) -> Pass:
-    """A pass whose readings name states as `Step` knows them: an objective's scores by its name in the log."""
+    """A pass of the recipe as `Step` runs it. Recipes call an objective's scores by its head, `Step` by the objective's name."""
     states = {f"{p.name}.{o.state}": f"{p.name}.{o.name}" for p, o in entry.objectives()}
 
     def bound(read: Mapping[str, str], part: Any) -> dict[str, str]:
@@ -174,7 +181,7 @@ def _pass(
 
 
 def live(value: Any) -> Any:
-    """A number, or a schedule part as the function of the share spent that its builder returns."""
+    """The value of a `Live` argument: a number, or for a schedule part a function of the share of the budget spent."""
     return built(value, {}) if isinstance(value, PartSpec) else value
 
 
@@ -182,10 +189,10 @@ def edits_of(
     recipe: Recipe, entry: EntrySpec, facts: TokenFacts, *, store: Store, tables: Mapping[str, Any]
 ) -> list[Placed]:
     """The edits of an entry, with an `order` edit for every view when the order is not the same for all rows."""
-    asking = {name for spec in entry.exercise for name in wanted(lookup(spec.part.kind, spec.part.name))}
+    needed = {name for spec in entry.exercise for name in wanted(lookup(spec.part.kind, spec.part.name))}
     source = class_of("source", recipe.sources[entry.source].name)
     available = {"tokenizer": facts, "tables": tables, "keeps_empty": source.keeps_empty}
-    if "counts" in asking:
+    if "counts" in needed:
         available["counts"] = store.counts()
     edits = [Placed(built(spec.part, available), spec.view) for spec in entry.exercise]
     mixed = any(turn.order == "mixed" for turn in recipe.turns.values())  # rows of one batch have different orders
@@ -207,10 +214,10 @@ def build_feed(
     for run in entry.passes:
         network: Any = step.networks[run.network]
         takes |= network.takes
-    told = {"lanes": first_batch(recipe)} if source.lanes else {}
-    told |= {"batch": first_batch(recipe)} if source.of_one_length else {}
+    options = {"lanes": first_batch(recipe)} if source.lanes else {}
+    options |= {"batch": first_batch(recipe)} if source.of_one_length else {}
     return Feed(
-        source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part, **told),
+        source.bind(store, seed=seed, entry=entry.name, held_out=share, part=part, **options),
         edits_of(recipe, entry, facts, store=store, tables=tables or {}),
         length=length,
         takes=frozenset(takes),
@@ -266,7 +273,7 @@ def in_turns(
 
 
 def odds_of(recipe: Recipe, stores: Mapping[str, Store]) -> dict[str, float]:
-    """How often each entry of the mixture comes up, of those whose text is there.
+    """The odds of each entry of the mixture whose text is given.
 
     `by_size` means in proportion to its corpus, or to a power of that: 1/T for the temperature T. The size of a corpus is its
     tokens. Of labelled text it is the batches that its rows make, so that a round of the deck deals each entry one epoch.
@@ -289,9 +296,10 @@ def first_batch(recipe: Recipe) -> int:
 class Loaded:
     """A checkpoint, ready for use: the network in eval mode, its heads by name, its tokenizer and how it reads text.
 
-    `reads` binds readings of heads to states, by the head's name; `beside` are edits that find what the network reads
-    in addition to the tokens; `tables` is what they look up. `others` opens
-    another network of the same run.
+    `heads` are the objectives that the network was trained with, by name; `reads` maps the readings of each head to states of the
+    network where the names differ. `beside` are edits that compute further inputs from the tokens (ZEN's n-grams), `tables` the
+    look-up tables that they use. `others` opens another network of the same run. `imported` is the folder as
+    `cloze.interop.import_folder` read it, `recipe` the recipe of the run (None if cloze did not train it).
     """
 
     recipe: Mapping[str, Any] | None
@@ -333,8 +341,11 @@ class Loaded:
 def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) -> Loaded:
     """Open a run folder, a fine-tuned folder or any Hugging Face folder that `cloze import` reads.
 
-    The changes of a changed network are applied again, unless its `plain` form is asked for. Errors: `CheckpointError` for
-    whatever is missing, damaged or of an unknown architecture.
+    `import_folder` reads the files; here the objects are built from what it returns: the network, its lasting changes (see
+    `cloze/transfer/change.py`), the weights, then the heads. With `plain`, the network is opened without its changes.
+
+    Raises:
+        CheckpointError: Something is missing, damaged or of an unknown architecture, or there is no plain form.
     """
     from cloze.assembly.document import read_yaml
     from cloze.interop import import_folder
@@ -353,18 +364,18 @@ def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) ->
         "vocab_size": imported.vocab_size, "clock": clock, "tables": tables or None, "counts": None,
         "spellings": imported.tokenizer.spellings,
     }
-    network: Any = _as_told("network", model.part, model.arguments, available, imported.folder)
+    network: Any = _build_described("network", model.part, model.arguments, available, imported.folder)
     for name, arguments in () if plain else model.changes:
         load_kind("change")
         with Undrawn():
-            _as_told("change", name, arguments, {}, imported.folder).apply(network)
-    _fill(network, model.network if plain else {**model.network, **model.changed}, imported.folder)
+            _build_described("change", name, arguments, {}, imported.folder).apply(network)
+    _load_weights(network, model.network if plain else {**model.network, **model.changed}, imported.folder)
     heads = {}
     for name, head in model.heads.items():
         table = network.tables.get("tokens")
         given = {**available, "width": state_width(network, head.read), "table": table}
-        heads[name] = _as_told("objective", head.part, head.arguments, given, imported.folder)
-        _fill(heads[name], head.state, imported.folder)
+        heads[name] = _build_described("objective", head.part, head.arguments, given, imported.folder)
+        _load_weights(heads[name], head.state, imported.folder)
         heads[name].to(place).eval()
     network.to(place).eval()
     clock.to(place)
@@ -376,7 +387,7 @@ def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) ->
         network_arguments=model.arguments, clock=clock, imported=imported,
         reads={name: head.read for name, head in model.heads.items() if head.read},
         beside=tuple(
-            _as_told("edit", part, arguments, available, imported.folder) for part, arguments in model.beside
+            _build_described("edit", part, arguments, available, imported.folder) for part, arguments in model.beside
         ),
         tables=tables, languages=model.languages, others=lambda name: _further(imported.folder, name, device),
     )
@@ -393,26 +404,26 @@ def _further(folder: Path, name: str, device: str) -> Loaded:
     return load_checkpoint(inner, device)
 
 
-def _as_told(kind: str, name: str, arguments: Mapping[str, Any], available: Mapping[str, Any], folder: Path) -> Any:
-    """A part as a checkpoint describes it; a description that no recipe could have made is a `CheckpointError`."""
+def _build_described(kind: str, name: str, arguments: Mapping[str, Any], available: Mapping[str, Any], folder: Path) -> Any:
+    """Build a part from the description in a checkpoint; one that no recipe could have produced is a `CheckpointError`."""
     builder = lookup(kind, name)
-    _check_told(name, slots(builder), arguments, folder)
+    _check_described(name, slots(builder), arguments, folder)
     with Undrawn():
         return build(builder, arguments, available)
 
 
-def _check_told(owner: str, accepted: Slots, arguments: Mapping[str, Any], folder: Path) -> None:
-    """Refuse arguments that no recipe could have made, those of nested parts and sections too."""
+def _check_described(owner: str, accepted: Slots, arguments: Mapping[str, Any], folder: Path) -> None:
+    """Refuse arguments that no recipe could have produced, including those of nested parts and sections."""
     for key, value in arguments.items():
         slot = accepted.get(key)
         if slot is None:
             raise CheckpointError(f"{folder}: {owner} has no argument {key!r}; the description of this checkpoint was changed.")
         if slot.section is not None and isinstance(value, Mapping):
-            _check_told(f"{owner}.{key}", slot.section, value, folder)
+            _check_described(f"{owner}.{key}", slot.section, value, folder)
             continue
         known = (slot.choices or names(slot.part)) if slot.part else []
         if isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in known:
-            _check_told(f"{owner}.{key}.{part}", part_slots(slot.part, part), value[part] or {}, folder)
+            _check_described(f"{owner}.{key}.{part}", part_slots(slot.part, part), value[part] or {}, folder)
             continue
         if slot.live and isinstance(value, Mapping) or slot.part and value is None and slot.default is None:
             continue
@@ -421,15 +432,15 @@ def _check_told(owner: str, accepted: Slots, arguments: Mapping[str, Any], folde
                 raise ValueError
             check_value(slot.annotation, value)
         except ValueError:
-            told = f"{folder}: {owner}.{key} is {str(value)[:60]!r}, expected {describe(slot.annotation)}."
-            raise CheckpointError(f"{told}\n  The description of this checkpoint was changed: copy it again.") from None
+            fault = f"{folder}: {owner}.{key} is {str(value)[:60]!r}, expected {describe(slot.annotation)}."
+            raise CheckpointError(f"{fault}\n  The description of this checkpoint was changed: copy it again.") from None
     missing = [key for key, slot in accepted.items() if slot.required and key not in arguments]
     if missing:
         raise CheckpointError(f"{folder}: {owner} needs {', '.join(missing)}, which the description of this checkpoint lacks.")
 
 
-def _fill(module: Any, state: Mapping[str, Any], folder: Path) -> None:
-    """Load the tensors of a part; others than it has are a `CheckpointError`."""
+def _load_weights(module: Any, state: Mapping[str, Any], folder: Path) -> None:
+    """Load the weights of a network or a head; tensors that do not match its parameters are a `CheckpointError`."""
     try:
         module.load_state_dict(dict(state))
     except RuntimeError as error:

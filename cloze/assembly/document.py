@@ -33,7 +33,7 @@ MOST_NODES = 20_000  # a file whose aliases unfold to more than this is not a re
 class Where:
     """A place in a file; lines and columns count from 1, line 0 means the file as a whole.
 
-    Not `numbered`: the file is none of the user's, so its lines are not told.
+    With `numbered=False`, messages show no line, because the file is not one of the user's.
     """
 
     file: str
@@ -78,7 +78,7 @@ class Node:
         self.keys.setdefault(key, node.where)
 
     def place(self, key: Key) -> Where:
-        """Where a key of this mapping stands."""
+        """The place of a key of this mapping in the file."""
         return self.keys.get(key, self.where)
 
     def plain(self) -> Any:
@@ -98,7 +98,7 @@ class Node:
 
 
 def from_data(data: Any, where: Where) -> Node:
-    """Plain Python data (mappings, sequences, scalars) as a tree that stands at one place."""
+    """Plain Python data (mappings, sequences, scalars) as a tree whose nodes all have one place."""
     if isinstance(data, dict):
         pairs = {key: from_data(value, where) for key, value in data.items()}
         return Node(pairs, where, dict.fromkeys(pairs, where))
@@ -136,7 +136,7 @@ def read_plain(path: Path) -> Any:
 
 
 class _Composer:
-    """Builds nodes from ruamel's events, so that every rule of strictness stands in one place."""
+    """Builds nodes from ruamel's events, so that all rules of strictness are in one place."""
 
     def __init__(self, events: Iterator[Any], file: str, *, numbered: bool) -> None:
         self._events = events

@@ -1,7 +1,8 @@
-"""A recipe as written → the same recipe with every short form written out, still as a tree with places.
+"""A recipe as written → the same tree with every short form written out.
 
-Plural keys, parts as `{name: {argument: value}}`, reserved arguments of networks beside the part. Value overrides are
-applied between this step and reading, so that a path means the same whichever form the author chose.
+Keys become plural, parts become `{name: {argument: value}}`, and a network's `from`, `change`, `train` and `architecture` move
+from its arguments to the level of its name. `--set` is applied to this form, before `grammar.py` reads it, so a value path does
+not depend on the form that the author chose.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ KEYS = (
     "name", "paper", "notes", "sources", "corpus", "texts", "text", "tables", "networks", "network", "tie", "reading", "order",
     "exercise", "passes", "objectives", "mixture", "mixing", "schedule", "training", "task", "export", "stages",
 )
-# Keys that hold parts or further keys, never a value.
+# Keys that hold parts or further keys, never a plain value.
 SECTIONS = frozenset(KEYS) - {"name", "paper", "notes", "tie", "order", "mixing", "export"}
 ENTRY_KEYS = ("source", "order", "exercise", "passes", "objectives", "odds", "task")
 PASS_KEYS = ("name", "network", "view", "take", "objectives", "grad")
@@ -53,7 +54,7 @@ def expand(root: Node, faults: Faults) -> None:
 
 
 def check_keys(root: Node, faults: Faults) -> None:
-    """Report keys of an expanded recipe that the language does not have: those that `--set` has put there."""
+    """Report unknown keys of an expanded recipe, which `--set` may have added."""
     known = {singular: plural for singular, plural in SINGULAR.items() if plural not in root.value}
     unknown_keys(root, tuple(key for key in KEYS if key not in known), "", faults)
     for name, text in _children(root, "texts", faults):
@@ -135,7 +136,7 @@ def _network(network: Node, path: str, faults: Faults) -> None:
 
 
 def _lift(network: Node, inner: Node) -> None:
-    """Reserved arguments written among a network's own arguments stand beside the part in the full form."""
+    """Move reserved arguments from among a network's own arguments to the level of its name."""
     for key in sorted(NEXT_TO_PART & set(inner.value)):
         network.put(key, inner.value.pop(key))
 

@@ -1,4 +1,6 @@
-"""An expanded recipe → `Recipe`: every section read, every value checked, every default filled in."""
+"""An expanded tree → `Recipe`: every section read, every value checked, every default filled in.
+
+Arguments of parts are read by `schema.read_part`."""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ _examples = {
 
 
 def read(root: Node, faults: Faults) -> Recipe | None:
-    """The recipe, or None and faults. Only keys are read here; whether names meet is checked in `structure`."""
+    """The recipe, or None and faults. `structure.py` then checks the names that refer to each other."""
     head = read_arguments("A recipe", _head, _only(root, _head), "", faults)
     begins = _begins_with_checkpoint(root)
     written = _optional(root, "texts") if begins else _section(root, "texts", faults)
@@ -113,7 +115,7 @@ def read_sources(root: Node, faults: Faults) -> dict[str, PartSpec | None]:
 
 
 def _only(node: Node, keys: Slots) -> Node:
-    """The part of a mapping that has these keys."""
+    """A mapping restricted to these keys."""
     return Node({key: value for key, value in node.items() if key in keys}, node.where, node.keys)
 
 
@@ -131,7 +133,7 @@ def _section(root: Node, key: str, faults: Faults) -> list[tuple[str, Node]]:
 
 
 def _begins_with_checkpoint(root: Node) -> bool:
-    """Whether a network comes from elsewhere: its text and its reading are then known there."""
+    """Whether a network comes from a checkpoint or an earlier stage, which then supplies `text` and `reading`."""
     return any(node.is_mapping and "from" in node.value for _, node in _optional(root, "networks"))
 
 
@@ -166,16 +168,16 @@ def _network_spec(name: str, node: Node, path: str, faults: Faults) -> NetworkSp
     way = node.value.get("train")
     unfreezing = _part(way, f"{path}.train", faults) if way is not None and way.part is not None else None
     plain = {key: slot for key, slot in _network.items() if unfreezing is None or key != "train"}
-    beside = read_arguments(name, plain, _only(node, plain), path, faults)
+    reserved = read_arguments(name, plain, _only(node, plain), path, faults)
     part = _part(Node({k: v for k, v in node.items() if k not in NEXT_TO_PART}, node.where, node.keys, node.part), path, faults)
     changes = node.value["change"].value if "change" in node.value and node.value["change"].is_list else []
     change = [_part(item, f"{path}.change[{index}]", faults) for index, item in enumerate(changes)]
-    if beside is None or (part is None and (node.part is not None or beside["from"] is None)):
+    if reserved is None or (part is None and (node.part is not None or reserved["from"] is None)):
         return None
-    said: Any = beside.get("train", unfreezing)
-    train = tuple(said) if isinstance(said, list) else said
+    written: Any = reserved.get("train", unfreezing)
+    train = tuple(written) if isinstance(written, list) else written
     changed = tuple(c for c in change if c is not None)
-    return NetworkSpec(name, part, beside["from"], changed, train, beside["architecture"])
+    return NetworkSpec(name, part, reserved["from"], changed, train, reserved["architecture"])
 
 
 def _built(cls: Any, root: Node, key: str, faults: Faults) -> Any:

@@ -25,7 +25,7 @@ from cloze.errors import RecipeError, nearest
 from cloze.training.phases import MAY_SET, may_set
 
 IN_RUN = Path("cloze") / "recipe.yaml"
-_OF_SOURCES = ("corpus.", "sources.", "length=")  # how the paths of their values begin
+_OF_SOURCES = ("corpus.", "sources.", "length=")  # overrides that concern sources begin so
 Complete = Callable[[Node, Faults], None]
 
 
@@ -72,7 +72,7 @@ def load_recipe(
 
 
 def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> Mapping[str, PartSpec]:
-    """The sources of a recipe alone; the networks and objectives of the recipe, whose modules import torch, are not looked at.
+    """The sources of a recipe alone, without reading its networks and objectives, whose modules import torch.
 
     Of a recipe with stages, or where `overrides` set values of other sections, the whole recipe is read. Raises a `RecipeError`
     with every fault, as `load_recipe` does.
@@ -92,7 +92,7 @@ def load_sources(name_or_path: str | Path, *, overrides: Sequence[str] = ()) -> 
 
 
 def _by_checkpoints(root: Node, checkpoints: Mapping[str, Path], faults: Faults) -> None:
-    """Complete a recipe that leaves its reading to a checkpoint."""
+    """Take `reading`, and what else the recipe leaves out, from the checkpoints that it starts from."""
     if "reading" in root.value or not checkpoints:
         return
     from cloze.assembly.build import load_checkpoint  # torch, for recipes that begin with a checkpoint
@@ -109,7 +109,7 @@ def recipe_from_data(
 
 
 def phase_recipes(recipe: Recipe) -> list[Recipe]:
-    """The recipe as it stands in each phase, the phase's values set; a recipe without a schedule has one phase."""
+    """The recipe with the values of each phase set; a recipe without a schedule has one phase."""
     if not recipe.schedule:
         return [recipe]
     found = []
@@ -134,7 +134,7 @@ def read_tree(name_or_path: str | Path | Mapping[str, Any]) -> Node:
 
 
 def _text_of(name_or_path: str | Path) -> tuple[str, str, bool]:
-    """The text of a recipe, what it is called, and whether it is a file of the user's."""
+    """The text of a recipe, its name for messages, and whether it is a user's own file."""
     given = str(name_or_path)
     path = Path(name_or_path)
     if path.is_dir() and (path / IN_RUN).is_file():
@@ -184,7 +184,7 @@ def _recipe(
         _override_framing(root, overrides, faults)
         complete(root, faults)
     if len(faults) and root.is_mapping:
-        read(root, faults)  # what else is wrong
+        read(root, faults)  # to report further faults at once
     faults.raise_if_any()
     if size is not None:
         from cloze.assembly.size import rescale
@@ -206,8 +206,8 @@ def _recipe(
 
 
 def _override_framing(root: Node, overrides: Sequence[str], faults: Faults) -> None:
-    """Set what frames are made of before a checkpoint completes the recipe: the values of `reading`, and whether records have a
-    second text."""
+    """Apply the overrides that decide how texts are framed before a checkpoint completes the recipe: those of `reading`, and
+    whether records have a second text."""
     reading = [override for override in overrides if override.startswith("reading.")]
     texts = [override for override in overrides if override.partition("=")[0].endswith(".text_b")]
     if reading and "reading" not in root.value:
@@ -217,7 +217,7 @@ def _override_framing(root: Node, overrides: Sequence[str], faults: Faults) -> N
 
 
 def _place(root: Node, path: str) -> Where:
-    """Where a value path stands in the file; the file's beginning if it is not written."""
+    """The line of a value path; the beginning of the file if the value is a default."""
     try:
         slot = paths.find(root, path)
     except RecipeError:
@@ -288,7 +288,7 @@ def _set_in_phases(root: Node, path: str, value: Node) -> None:
 
 
 def _targets(root: Node, path: str) -> list[str]:
-    """The full paths that a phase's path stands for; none if it leads nowhere, which the phase's own check reports."""
+    """The full paths that a phase's path means; none for an unknown path, which `_check_phases` reports."""
     try:
         return [paths.find(root, one).path for one in (paths.lengths(root) if path == "length" else [path])]
     except RecipeError:

@@ -1,4 +1,4 @@
-"""Which module registers which kind of part, imported only when a recipe names that kind.
+"""Kinds of parts and the packages that register them; a package is imported when a recipe first needs its kind.
 
 Networks, objectives, rewriters and optimizers need torch; sources, edits and tokenizers do not.
 """
@@ -42,7 +42,7 @@ MODULES: dict[str, str] = {
     "engine": "cloze.engines",
 }
 
-#: What parts of a kind inherit from: the package, and the names of the classes, of which the first is for parts of users.
+#: The base classes of the parts of a kind: a package and class names in it. Parts of users inherit from the first.
 BASES: dict[str, tuple[str, ...]] = {
     "source": ("cloze.corpus", "Source"),
     "edit": ("cloze.exercises", "Edit"),
@@ -81,7 +81,7 @@ def engines() -> list[Any]:
 
 
 def class_of(kind: str, name: str) -> Any:
-    """The class of a part, which declares what is known of it before it is built."""
+    """The class of a part; its class attributes can be read before anything is built."""
     return registry.made_by(builder_of(kind, name))
 
 

@@ -1,4 +1,9 @@
-"""A builder's signature as the schema of its arguments: short forms, types, defaults, nearest names."""
+"""A builder's signature as the schema of its arguments: short forms, types, defaults, nearest names.
+
+`slots` reads a signature. `expand_part` writes out the short forms of a part in the tree, with the defaults of its nested parts
+and sections. `read_part` then checks every value and returns a `PartSpec`, in whose arguments a nested part is a `PartSpec` and a
+section a mapping. An unknown argument is refused with the nearest name, an old one with its new name (`cloze.renamed`).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +48,7 @@ class Slot(NamedTuple):
 
     @property
     def section(self) -> Slots | None:
-        """The fields that may stand there as a mapping, if it holds a section."""
+        """The fields of the section that it holds; None if it holds none."""
         cls = section_of(self.annotation)
         return None if cls is None else slots(cls)
 
@@ -58,7 +63,7 @@ class Slot(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether a schedule part may stand for the number."""
+        """Whether a recipe may write a schedule part instead of the number."""
         return any(isinstance(mark, LiveMark) for mark in self._marks())
 
     @property
@@ -113,9 +118,10 @@ def part_slots(kind: str, name: str) -> dict[str, Slot]:
 def expand_part(
     kind: str, node: Node, path: str, faults: Faults, beside: frozenset[str] = frozenset(), known: Sequence[str] | None = None
 ) -> None:
-    """Rewrite a part in place as `{name: {argument: node}}` and mark it; keys in `beside` stay where they are.
+    """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part` to its kind.
 
-    `known` are the names that are legal there, all of the kind if not given.
+    Keys in `beside` belong to assembly, not to the part (a network's `from`); they remain next to the name. `known` are the legal
+    names, by default all of the kind.
     """
     if isinstance(node.value, str):
         name, inner = node.value, Node({}, node.where)
@@ -127,7 +133,7 @@ def expand_part(
         faults.add(node.where, path, f"expected one {kind}, got {found}.", "Write `name`, or `name: {argument: value}`.")
         return
     try:
-        if known is not None and name not in known:
+        if known is not None and name not in known and len(known) < len(parts.names(kind)):
             raise RecipeError(f"{kind} cannot be {name!r} here. {nearest(name, known)}")
         accepted = part_slots(kind, name)
     except RecipeError as error:
@@ -147,7 +153,7 @@ def expand_part(
 
 
 def expand_arguments(accepted: Slots, node: Node, path: str, faults: Faults) -> None:
-    """Expand the nested parts and sections among the arguments of one part or section; those left out get their defaults."""
+    """Expand the nested parts and sections among the arguments of a part or section; those left out get their defaults."""
     for key, slot in accepted.items():
         if key not in node.value and not slot.required and slot.default is not None and (slot.part or slot.section):
             node.put(key, from_data(slot.default, node.where))
@@ -167,7 +173,7 @@ def expand_arguments(accepted: Slots, node: Node, path: str, faults: Faults) -> 
 
 
 def read_part(node: Node, path: str, faults: Faults) -> tuple[PartSpec, dict[str, Any]] | None:
-    """An expanded part as a `PartSpec`, and the reserved arguments apart; None if it could not be read."""
+    """An expanded part as a `PartSpec`, and separately its reserved arguments; None if there are faults."""
     if node.part is None:
         return None
     kind = node.part
@@ -185,7 +191,7 @@ def read_arguments(
 ) -> dict[str, Any] | None:
     """Every parameter's value: checked where written, its default elsewhere. None, and faults, if any is wrong.
 
-    `kind` is that of the part whose arguments they are.
+    `owner` is the name of the part or section in messages; `kind` is the kind of the part.
     """
     if not node.is_mapping:
         faults.add(node.where, path, f"expected a mapping, got {_shown(node)}.", f"{owner} accepts: {_listed(accepted)}.")
@@ -247,7 +253,7 @@ def _within(p: Slot, schedule: PartSpec, node: Node, path: str, faults: Faults) 
 
 
 def check_value(annotation: Any, value: Any) -> Any:
-    """The value, checked and coerced as strictly as JSON allows: a whole number may stand for a float, a list for a tuple.
+    """The value, checked against its annotation as strictly as JSON allows: an integer passes for a float, a list for a tuple.
 
     Raises `ValueError` (pydantic's) if it does not fit.
     """

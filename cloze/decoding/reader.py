@@ -1,4 +1,4 @@
-"""A network together with what it needs to read text."""
+"""`Reader`: strings → a batch → states of a network → scores of a head. All commands that use a checkpoint read text with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cloze.rows import Rows
 
 @dataclass(frozen=True)
 class Bound:
-    """A head that reads states of other names than its readings': `read` binds them, "" is the first."""
+    """A head whose readings are states with other names: `read` maps the ones to the others, "" is the first reading."""
 
     objective: Any
     read: Mapping[str, str]
@@ -55,12 +55,12 @@ class Bound:
         return (self.read.get("", self.read.get(first, first)), *(self.read.get(name, name) for name in rest))
 
     def scores(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """The objective's scores, from states by their own names."""
+        """The objective's scores from the network's states."""
         found: Tensor = self.objective.scores(self._readings(states), batch)
         return found
 
     def predict(self, states: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """What the trained head says, from states by their own names."""
+        """The predictions of the trained head from the network's states."""
         found: Tensor = self.objective.predict(self._readings(states), batch)
         return found
 
@@ -69,7 +69,7 @@ class Bound:
 
 
 def bound(head: Any, read: Mapping[str, str] | None) -> Any:
-    """A head with its readings bound; itself where they need no binding."""
+    """A head with its readings mapped to states; the head itself if the names agree."""
     return Bound(head, read) if read else head
 
 
@@ -113,8 +113,8 @@ class Checkpoint(Protocol):
 class Reader:
     """Reads texts with a network: tokenises, lays out, pads, runs. The network keeps its mode.
 
-    `beside` are the edits that find what the network reads in addition to the tokens (ZEN's n-grams). `inputs` is the id of every
-    token in each further table (XLM's language).
+    `beside` are edits that compute further inputs from the tokens (ZEN's n-grams). `inputs` is one id for all tokens in each
+    further table of embeddings (XLM's language).
     """
 
     network: Any
@@ -130,8 +130,8 @@ class Reader:
         cls, loaded: Checkpoint, *, order: str | None = None, language: str | None = None,
         precision: torch.dtype | None = None,
     ) -> Reader:
-        """The reader of a loaded checkpoint; `order`: another of those that it reads in than the usual one; `language`: the
-        name or the number of the language that is read, where the network knows several (else the first).
+        """The reader of a loaded checkpoint, in its usual order or in `order`. `language` is the name or the number of the
+        language, for networks with several; the default is the first.
         """
         return cls(
             loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
@@ -154,7 +154,7 @@ class Reader:
 
     @cached_property
     def writing(self) -> Layout:
-        """The layout of a text and of what is written behind it, from source to target; see `pair`."""
+        """The layout of a text and the text that the network writes after it (order `source_to_target`); see `pair`."""
         return Layout(self.pair.template, self.tokenizer, self.reading.segments)
 
     @property
@@ -199,7 +199,7 @@ class Reader:
         return [np.asarray(encoded.ids, np.int32) for encoded in self.tokenizer.encode_batch(list(texts))]
 
     def batch(self, rows: Sequence[Framed]) -> Batch:
-        """Framed rows padded to one length. `block` is absent when nothing is padded; `summaries` names flat positions."""
+        """Framed rows as a batch, padded to one length. Without padding there is no `block`. `summaries` are flat positions."""
         lengths = np.array([len(row) for row in rows])
         width = max(1, int(lengths.max()))
         tokens = np.full((len(rows), width), self.tokenizer.roles.get("[PAD]", 0), np.int64)
@@ -217,7 +217,7 @@ class Reader:
         return Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
 
     def showing(self, batch: Batch, tokens: Tensor) -> Batch:
-        """The batch with other tokens, and with what is found for those."""
+        """The batch with other tokens, and with the further inputs for these."""
         if not self.beside:
             return Batch({**batch, "tokens": tokens}, checked=True)
         lengths = (batch["block"] > 0).sum(1) if "block" in batch else torch.full((len(tokens),), tokens.shape[1])
@@ -226,7 +226,7 @@ class Reader:
         return Batch({**batch, "tokens": tokens, **arrays})
 
     def _found_beside(self, tokens: Any, lengths: Any) -> dict[str, Any]:
-        """What the network reads in addition to tokens (B, L); it does not depend on the batch of a text."""
+        """The further inputs that the edits `beside` compute from tokens (B, L), the same in any batch."""
         found: dict[str, Any] = {}
         for edit in self.beside:
             if edit.gives <= self.network.takes:
@@ -270,8 +270,8 @@ class Reader:
         """The network's states for a batch; `want` names them.
 
         `positions` (M,) are the flat positions that will be read, if not all are; a network may skip the others. `cache` holds
-        what was read before; so does `carry`, the state of that name of an earlier call. The order is that of the batch, else
-        `order`, else the reader's.
+        keys and values of earlier tokens, `carry` the recurrent state of that name from an earlier call. The order is that of the
+        batch, else `order`, else the reader's.
         """
         fields = routed(self.network, batch, order or self.order)
         want = frozenset(want)
@@ -292,14 +292,14 @@ class Reader:
         return torch.autocast(self.device.type, dtype=self.precision if cast else torch.bfloat16, enabled=cast)
 
     def memory(self) -> Any:
-        """An empty cache for what the network reads when it continues texts."""
+        """An empty cache for continuing texts."""
         made = self.network.cache()
         return Cache(len(self.network.depth_groups()) - 1) if made is None else made
 
     def continued(
         self, tokens: Tensor, start: int, segment: int = 0, *, characters: NDArray[np.int16] | None = None
     ) -> Batch:
-        """A batch of tokens (B, L) of one segment that stand at the positions from `start` on; `characters` (L, C) spell them."""
+        """A batch of tokens (B, L) of one segment, at the positions from `start`; `characters` (L, C) spell them."""
         position_ids = torch.arange(start, start + tokens.shape[1], device=tokens.device).expand_as(tokens)
         further = {f"inputs/{name}": torch.full_like(tokens, number) for name, number in self.inputs.items()}
         if characters is not None:
@@ -314,7 +314,7 @@ class Reader:
         return scores
 
     def token_scores(self, head: Any, states: Mapping[str, Tensor], batch: Batch, positions: Tensor) -> Tensor:
-        """Scores (M, V) of a head over the vocabulary; rows that only pad the table can never be chosen."""
+        """Scores (M, V) of a head over the vocabulary; rows that pad the table get -inf."""
         scores = self.scores(head, states, batch, positions)
         if scores.shape[1] > self.tokenizer.size:
             scores[:, self.tokenizer.size :] = -torch.inf

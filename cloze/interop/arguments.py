@@ -1,7 +1,7 @@
-"""A network's arguments, complete; and by their paths (`norm.epsilon`), as the tables of architectures name them.
+"""A network's arguments in two forms: nested, as recipes and builders have them, and flat, as the tables of architectures do.
 
-A part stands in the flat form under its parameter's name, `norm: post`, with its own arguments behind that, `norm.epsilon: 1e-5`.
-A section has its fields alone, and None where there is no section.
+The flat form of `norm: {post: {epsilon: 1e-5}}` is `norm: post` and `norm.epsilon: 1e-5`. A section has entries for its fields
+only, `attention.biases`, or the single entry None if it is absent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cloze.registry import PartMark, as_data, lookup, mark_of, parameters, secti
 
 Flat = Mapping[str, Any]
 
-#: What None means for an argument of a network with attention: it follows from others.
+#: How an argument that is None follows from others, in networks with attention.
 DERIVED: Mapping[str, Callable[[Flat], Any]] = MappingProxyType({
     "feed_forward.inner": lambda flat: 4 * flat["width"],
     "embedding.width": lambda flat: flat["width"],
@@ -30,7 +30,7 @@ DERIVED: Mapping[str, Callable[[Flat], Any]] = MappingProxyType({
 def complete(arguments: Mapping[str, Any], part: str = "transformer") -> dict[str, Any]:
     """A network's arguments with every default and every derived value filled in, parts and sections as data.
 
-    Raises `ValueError`, in plain words, for parts that are none.
+    Raises `ValueError`, with a message for users, for a part that does not exist.
     """
     return nested(derived(flat(arguments, part)), part)
 
@@ -41,7 +41,7 @@ def flat(arguments: Mapping[str, Any], part: str = "transformer") -> dict[str, A
 
 
 def derived(arguments: Flat) -> dict[str, Any]:
-    """Flat arguments with every value filled in that follows from others."""
+    """Flat arguments with the values filled in that follow from others."""
     full = dict(arguments)
     for name, derive in DERIVED.items() if "heads" in full else ():
         if name in full and full[name] is None:
@@ -52,14 +52,14 @@ def derived(arguments: Flat) -> dict[str, Any]:
 
 
 def usual(arguments: Flat, part: str) -> dict[str, Any]:
-    """The flat arguments of a network with the same parts, sizes and sections, and all else at its default."""
+    """The flat arguments of a network with the same parts, sizes and sections, and everything else at its default."""
     chosen = {name: value for name, value in arguments.items() if "." not in name}
     sizes: Flat = {name: chosen[name] for name in ("width", "heads", "layers") if name in chosen}
     return derived({**flat(nested(chosen, part), part), **sizes})
 
 
 def nested(arguments: Flat, part: str = "transformer") -> dict[str, Any]:
-    """Flat arguments as `cloze.assembly.given.build` takes them; what a part does not have is left out."""
+    """Flat arguments in the nested form that `cloze.assembly.given.build` takes; entries that no part has are left out."""
     return _nested(_builder(part), arguments, "")
 
 

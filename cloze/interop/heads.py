@@ -1,4 +1,4 @@
-"""The heads that a folder holds, found by the signs of their tables; those of a folder that cloze wrote keep its names."""
+"""The heads in a folder, recognised by the tensors that are the `sign` of a `HeadTable`; cloze's own folders name them."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def read_heads(
     facts: Facts,
     place: str,
 ) -> tuple[dict[str, tuple[HeadTable, Head]], list[str]]:
-    """The heads whose signs are in the file, each by its table."""
+    """The heads whose signs are in the file by their role, each with its table; and remarks."""
     heads: dict[str, tuple[HeadTable, Head]] = {}
     remarks: list[str] = []
     for table in architecture.heads:
         tie = architecture.ties(config)
         if tie:
-            tie, said = _drop_repeats(table, tensors, network, facts, place)
+            tie, found = _drop_repeats(table, tensors, network, facts, place)
         else:
-            said = _share(table, architecture, config, tensors, network)
-        remarks += said
+            found = _share(table, architecture, config, tensors, network)
+        remarks += found
         if not _present(table, architecture, config, tensors, facts, tie):
             continue
         other = _other_head(table, config)
@@ -77,13 +77,13 @@ def _present(
 ) -> bool:
     if not _class_allows(table, architecture, config):
         return False
-    if not table.rows(tie):  # nothing but the tied table: the class says whether the model predicts
+    if not table.rows(tie):  # no tensors of its own: only the class in config.json shows whether there is a head
         return _class_predicts(table, architecture, config)
     return all(name.replace("{base}", facts.base) in tensors for name in table.sign)
 
 
 def _class_allows(table: HeadTable, architecture: Architecture, config: Mapping[str, Any]) -> bool:
-    """Whether the folder's class lets it hold a head whose tensors may be another's."""
+    """Whether the class in config.json admits this head, where several heads have tensors of the same names."""
     named = [cls for cls in architecture.classes if cls.name in (config.get("architectures") or ())]
     if table.by_class:
         return any(table.role in cls.roles for cls in named)
@@ -98,7 +98,7 @@ def _class_predicts(table: HeadTable, architecture: Architecture, config: Mappin
 
 
 def _other_head(table: HeadTable, config: Mapping[str, Any]) -> str:
-    """What of config.json makes the head another one than ours, in words; empty when it is ours."""
+    """The values in config.json that make the head different from ours, in words; empty if there are none."""
     found = {key: config.get(key, table.absent.get(key, meant)) for key, meant in table.keys.items()}
     wrong = [
         f"{key} is {found[key]!r}, where cloze has {meant!r}"
@@ -115,7 +115,7 @@ def _share(
     tensors: dict[str, Tensor],
     network: Mapping[str, Tensor],
 ) -> list[str]:
-    """Give an untied head that the file lacks the token table's values, where transformers does so too."""
+    """Fill tensors of an untied head that the file lacks with the token table's values, as transformers does."""
     absent = [name for name in table.shares if name not in tensors]
     if not absent or not _class_predicts(table, architecture, config):
         return []
@@ -129,7 +129,7 @@ def _share(
 def _drop_repeats(
     table: HeadTable, tensors: dict[str, Tensor], network: Mapping[str, Tensor], facts: Facts, place: str
 ) -> tuple[bool, list[str]]:
-    """Take out copies of tied tensors. Returns whether the head is tied: in transformers 5 one with other rows is not."""
+    """Remove copies of tied tensors. Returns whether the head is tied; in transformers 5 it is not if its rows differ."""
     for name, source in table.repeats.items():
         copy = tensors.get(name)
         origin = network.get("embeddings.tokens.weight") if "{base}" in source else tensors.get(source)
@@ -153,7 +153,7 @@ def _drop_repeats(
 def own_names(
     heads: Mapping[str, tuple[HeadTable, Head]], own: Mapping[str, Any] | None, folder: Path
 ) -> dict[str, Head]:
-    """Heads under the names and arguments that cloze gave them, with those that transformers does not know."""
+    """The heads under the names and arguments in cloze/network.json, including those that transformers lacks."""
     if own is None:
         return {table.part: replace(head, read=table.read) for table, head in heads.values()}
     stored = read_tensors(folder / OWN_HEADS) if (folder / OWN_HEADS).exists() else {}

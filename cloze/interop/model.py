@@ -1,4 +1,8 @@
-"""What import and export exchange: one network with its heads, as plain tensors and arguments."""
+"""What import and export exchange: one network with its heads, as plain tensors and arguments.
+
+`read.py` makes a `Model` from a folder, `export.py` writes one. `cloze.assembly.build.load_checkpoint` builds modules from it,
+and `cloze.assembly.publish` makes one of a run's modules.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from cloze.registry import lookup, mark_of, parameters
 class Head:
     """An objective's parameters: the registered part, its arguments, and `objective.state_dict()`.
 
-    `read` binds its readings to states of the network where they are not those of the same name; "" is the first reading.
+    `read` maps readings to states of the network where the names differ; the key "" is the first reading.
     """
 
     part: str
@@ -27,20 +31,20 @@ class Head:
     read: Mapping[str, str] = field(default_factory=dict)
 
     def argument(self, name: str) -> Any:
-        """An argument as it is in force: what was given, else the builder's default."""
+        """The value of an argument: what was given, else the builder's default."""
         if name in self.arguments:
             return self.arguments[name]
         return defaults("objective", self.part).get(name)
 
 
-#: Objectives with the head of a classifier and answers of other kinds than a class, and transformers' `problem_type` for them.
+#: Objectives that share the head of a classifier but predict something else than one class → transformers' `problem_type`.
 PROBLEMS: Mapping[str, str | None] = MappingProxyType({
     "regress": "regression", "several": "multi_label_classification", "soft_classification": None,
 })
 
 
 def as_classifier(head: Head) -> Head:
-    """A head of `PROBLEMS` as the classifier of the same parameters, which is what transformers has; any other as it is."""
+    """A head of `PROBLEMS` as the classifier with the same parameters, which transformers has; any other head unchanged."""
     if head.part not in PROBLEMS:
         return head
     given = {name: head.argument(name) for name in ("set", "dropout", "transform", "norm_epsilon", "biases", "output_bias")}
@@ -53,7 +57,7 @@ def as_classifier(head: Head) -> Head:
 
 @dataclass(frozen=True)
 class Table:
-    """A look-up table that a network needs to read text: the registered part, and what it holds as tensors."""
+    """A look-up table that a network needs to read text: the registered part, and its contents as tensors."""
 
     part: str
     arrays: Mapping[str, Tensor]
@@ -65,13 +69,13 @@ class Model:
 
     `arguments` are the network's, every derived value filled in (see `cloze.interop.arguments.complete`); `network` and the
     heads' states use our parameter names. `spare` holds tensors of a Hugging Face folder that no part of cloze uses (a pooler
-    without an objective), under their names there, so that writing the folder again loses nothing. `beside` are the edits that
-    find what the network reads beside the tokens, each a registered part and its arguments; `tables` is what they look up.
+    without an objective), under their names there, so that writing the folder again loses nothing. `beside` are the edits
+    that compute further inputs from the tokens, each a registered part and its arguments; `tables` are their look-up tables.
     `languages` are the names of the ids of the further input `language`.
 
-    Of a changed network (`change:` in a recipe), `network` is the plain form, which any program reads. `changes` are what was
-    done to it, each a registered part and its arguments, and `changed` holds the tensors that the changed network has in addition
-    or with other values. If there is no plain form, `network` is the changed network, and `no_plain_form` says why.
+    Of a changed network (`change:` in a recipe), `network` is the plain form, which any program reads. `changes` are the lasting
+    changes, each a registered part and its arguments, and `changed` holds the tensors that are new or different in the changed
+    network. If there is no plain form, `network` is the changed network, and `no_plain_form` says why.
     """
 
     arguments: Mapping[str, Any]

@@ -32,7 +32,7 @@ def own_description(folder: Path) -> dict[str, Any] | None:
 
 
 def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
-    """The keys of our description whose values are of a kind that cloze never writes."""
+    """The keys of the description whose values have a type that cloze never writes."""
     def named(value: Any, *, empty: bool = False) -> bool:
         return (empty and value is None) or (isinstance(value, str) and value.isprintable())
 
@@ -57,25 +57,25 @@ def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
     return [key for key, good in right.items() if not good]
 
 
-def _is_reading(told: Any) -> bool:
-    if not isinstance(told, dict) or not {"single", "pair", "summary"} <= told.keys() <= {one.name for one in fields(Reading)}:
+def _is_reading(value: Any) -> bool:
+    if not isinstance(value, dict) or not {"single", "pair", "summary"} <= value.keys() <= {one.name for one in fields(Reading)}:
         return False
-    texts = [told["pair"], told.get("start")]
+    texts = [value["pair"], value.get("start")]
     return (
-        all(isinstance(told[key], str) for key in ("single", "summary"))
+        all(isinstance(value[key], str) for key in ("single", "summary"))
         and all(one is None or isinstance(one, str) for one in texts)
-        and isinstance(told.get("shift", 0), int)
-        and all(isinstance(one, str) for one in _items(told.get("orders")))
-        and all(isinstance(one, int) for one in _items(told.get("segments")))
+        and isinstance(value.get("shift", 0), int)
+        and all(isinstance(one, str) for one in _items(value.get("orders")))
+        and all(isinstance(one, int) for one in _items(value.get("segments")))
     )
 
 
-def _is_part(told: Any) -> bool:
-    return isinstance(told, dict) and len(told) == 1 and all(
-        isinstance(name, str) and isinstance(arguments, dict) for name, arguments in told.items()
+def _is_part(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and all(
+        isinstance(name, str) and isinstance(arguments, dict) for name, arguments in value.items()
     )
 
 
 def _items(value: Any) -> list[Any]:
-    """A list's items; for what is no list, one item that is of no right kind."""
+    """The items of a list; none for None. Any other value gives one item that no check accepts."""
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [None]

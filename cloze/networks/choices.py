@@ -1,8 +1,9 @@
-"""The choices that networks leave to a recipe, each with the arguments that it alone has: positions, norms, maps, first weights.
+"""The parts and sections of networks as a recipe writes them: positions, norms, feed-forward maps, embeddings, dropout, …
 
-A choice between several is a union of parts (`positions: {rotary: {base: 160000}}`); what belongs together and has no
-alternative is a section (`dropout: {hidden: 0.1, attention: 0.0}`). All are plain data: the networks read them when they are
-made.
+A part is one of several alternatives (`positions: {rotary: {base: 160000}}`); a section groups settings and has no alternative
+(`dropout: {hidden: 0.1, attention: 0.0}`). Both are dataclasses without behaviour. The constructors of networks read them and
+build the modules in `blocks/`: `blocks/sight.py` builds the `Rotation` of a `Rotary`.
+docs/design/0011-parts-and-sections.md explains the two shapes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Learned:
 @register("positions", "sinusoid")
 @dataclass(frozen=True, kw_only=True)
 class Sinusoid:
-    """A fixed vector of sines and cosines for each of `max_length` positions, added as well (Vaswani et al., 2017, §3.5)."""
+    """A fixed vector of sines and cosines for each of `max_length` positions, added to the embeddings (Vaswani et al., 2017,
+    §3.5)."""
 
     max_length: Count = 512
 
@@ -39,7 +41,7 @@ class Sinusoid:
 @register("positions", "rotary")
 @dataclass(frozen=True, kw_only=True)
 class Rotary:
-    """Queries and keys are turned by angles that grow with the position (Su et al., 2021, §3.2).
+    """Queries and keys are rotated by angles proportional to the position (Su et al., 2021, §3.2).
 
     `local_base` is the base of layers with banded attention (ModernBERT; Warner et al., 2024), `base` if not given.
     `max_length` is the longest text that the network is meant to read.
@@ -77,7 +79,7 @@ class DistanceBuckets:
 @register("positions", "none")
 @dataclass(frozen=True, kw_only=True)
 class NoPositions:
-    """Attention does not know where a token stands, apart from what it may see."""
+    """No positions: attention only knows which tokens it may see."""
 
 
 @register("positions", "relative")
@@ -98,9 +100,9 @@ class RelativeDistances:
 @register("norm", "post")
 @dataclass(frozen=True, kw_only=True)
 class Post:
-    """A norm of the sum behind each residual branch (Vaswani et al., 2017; BERT).
+    """A norm of the sum after each residual branch (Vaswani et al., 2017; BERT).
 
-    `embedding`: whether the embeddings have one (GPT's do not), `final`: whether there is one more behind the last layer.
+    `embedding`: whether the embeddings have one (GPT's do not), `final`: whether there is one more after the last layer.
     """
 
     kind: Norm = "layer"
@@ -113,10 +115,10 @@ class Post:
 @register("norm", "pre")
 @dataclass(frozen=True, kw_only=True)
 class Pre:
-    """A norm in front of each residual branch, and one behind the last layer (GPT-2; Radford et al., 2019, §2.3).
+    """A norm before each residual branch, and one after the last layer (GPT-2; Radford et al., 2019, §2.3).
 
-    `embedding`: whether the embeddings have one; `first: false` leaves out the one in front of the first attention, where the
-    embeddings have just had one (ModernBERT; Warner et al., 2024).
+    `embedding`: whether the embeddings have one; `first: false` leaves out the norm before the first attention, which would
+    directly follow that of the embeddings (ModernBERT; Warner et al., 2024).
     """
 
     kind: Norm = "layer"
@@ -135,7 +137,8 @@ Norms = Annotated[Post | Pre, PartMark("norm")]
 @register("feed_forward", "plain")
 @dataclass(frozen=True, kw_only=True)
 class FeedForward:
-    """Two maps with an activation between them (Vaswani et al., 2017, §3.3); `inner` is four times the width if not given."""
+    """Two linear maps with an activation between them (Vaswani et al., 2017, §3.3); `inner` is four times the width if not
+    given."""
 
     inner: Width | None = None
     activation: Activation = "gelu"
@@ -145,7 +148,7 @@ class FeedForward:
 @register("feed_forward", "gated")
 @dataclass(frozen=True, kw_only=True)
 class GatedFeedForward:
-    """Two maps inward, one activated and multiplied by the other, and one outward (Shazeer, 2020, eq. 5).
+    """Two linear maps to `inner`, one activated and multiplied by the other, and one back (Shazeer, 2020, eq. 5).
 
     `inner` is four times the width if not given.
     """
@@ -160,7 +163,7 @@ FeedForwards = Annotated[FeedForward | GatedFeedForward, PartMark("feed_forward"
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """Attention that sees `width` tokens; each nth layer, the first of them layer 0, sees everything where `dense_every` is n."""
+    """Attention that sees `width` tokens. With `dense_every: n`, every nth layer sees all tokens, starting with layer 0."""
 
     width: Count
     dense_every: Count | None = None
@@ -168,7 +171,7 @@ class Band:
 
 @dataclass(frozen=True, kw_only=True)
 class BandedAttention:
-    """Whether the maps of attention have biases, and the band that its layers see, if any."""
+    """Whether the linear maps of attention have biases, and the band that limits what layers see."""
 
     biases: bool = True
     band: Band | None = None
@@ -176,7 +179,7 @@ class BandedAttention:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledAttention:
-    """Whether the maps of attention have biases, and whether its scores are divided by the root of the heads' width."""
+    """Whether the linear maps of attention have biases, and whether scores are divided by the square root of the heads' width."""
 
     biases: bool = True
     scaled: bool = True
@@ -184,7 +187,7 @@ class ScaledAttention:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """Layers in `groups` runs of equal length share the `weights` of attention, of the feed-forward maps, or of both."""
+    """Consecutive layers, in `groups` of equal size, share the `weights` of attention, of the feed-forward maps, or all."""
 
     weights: Literal["all", "attention", "feed_forward"] = "all"
     groups: Width = 1
@@ -198,7 +201,7 @@ class Share:
 class Table:
     """A vector for each token, as wide as the layers, or `width` wide with a map to theirs (ELECTRA, ALBERT).
 
-    `project`: there is a map where the widths are equal, too (ALBERT's code).
+    With `project` there is a map even if the widths are equal (ALBERT's code).
     """
 
     width: Width | None = None
@@ -220,7 +223,8 @@ class AdaptiveTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Dropouts:
-    """Rates of dropout: of what enters the residual stream, and of attention probabilities, `hidden` if not given."""
+    """Rates of dropout: `hidden` of what is added to the residual stream, `attention` of its probabilities (`hidden` if not
+    given)."""
 
     hidden: BelowOne = 0.1
     attention: BelowOne | None = None
@@ -242,10 +246,10 @@ class SequenceDropouts(Dropouts):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentDropouts:
-    """The five dropouts of AWD-LSTM (Merity et al., 2018, §4): behind the last layer, between layers, of recurrent weights, of
+    """The five dropouts of AWD-LSTM (Merity et al., 2018, §4): after the last layer, between layers, of recurrent weights, of
     the inputs' vectors, and of whole words.
 
-    With `locked` masks stay for all steps of a row; `locked_between` is the same for dropout between layers, where that differs.
+    With `locked`, one mask serves all steps of a row; `locked_between` overrides it for dropout between layers.
     """
 
     output: BelowOne = 0.0
@@ -262,7 +266,7 @@ class RecurrentDropouts:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentMemory:
-    """How many tokens of a lane are remembered, and how many at the end of a row the next one brings again."""
+    """How many earlier tokens of a lane are remembered, and how many at the end of a row are repeated in the next one."""
 
     size: Natural
     reuse: Natural = 0
@@ -275,7 +279,7 @@ class EvenMemory(SegmentMemory):
     same_length: bool = False
 
 
-# ---- first weights ---------------------------------------------------------------------------------------------------
+# ---- initial weights ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,9 +296,9 @@ class _Drawn:
 class Normal(_Drawn):
     """Weights from a normal distribution with the standard deviation `std`; biases are zero.
 
-    `positions` is the deviation of learned positions, `std` if not given (GPT-2's code: 0.01). `residual: scaled` divides the
-    maps into the residual stream by the root of their number (GPT-2; Radford et al., 2019, §2.3), `scaled_by_depth` by the root
-    of how many there are up to their layer (UniLM's code, `rescale_some_parameters`).
+    `positions` is the standard deviation of learned positions, `std` if not given (GPT-2's code: 0.01). `residual: scaled`
+    divides the maps into the residual stream by the square root of their number (GPT-2; Radford et al., 2019, §2.3),
+    `scaled_by_depth` by that of how many there are up to their layer (UniLM's code, `rescale_some_parameters`).
     """
 
     law = "normal"
@@ -311,13 +315,13 @@ class Truncated(_Drawn):
 @register("initial", "uniform")
 @dataclass(frozen=True, kw_only=True)
 class Uniform:
-    """Maps and their biases from ±1/√inputs, tables with standard deviation 1/√width (XLM's code: torch's defaults)."""
+    """Linear maps and biases uniform in ±1/√inputs, tables with standard deviation 1/√width (XLM's code: torch's defaults)."""
 
 
 @register("initial", "t5")
 @dataclass(frozen=True, kw_only=True)
 class T5Initial:
-    """The token table with deviation 1, every map with the root of what it reads, queries smaller still (mesh_tensorflow)."""
+    """Token table with standard deviation 1, linear maps with 1/√inputs, queries narrower still (mesh_tensorflow)."""
 
 
 Initials = Annotated[Truncated | Normal | Uniform, PartMark("initial")]

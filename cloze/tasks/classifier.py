@@ -49,7 +49,7 @@ class Choice:
     cut: int = 0
 
     def record(self) -> dict[str, Any]:
-        """The JSON object of this choice; a task with one text has no `text_b`, a text that was read whole no `cut`."""
+        """The JSON object of this choice; a task with one text has no `text_b`, and one that was not cut has no `cut`."""
         record = dict(self.__dict__)
         if self.text_b is None:
             del record["text_b"]
@@ -115,7 +115,7 @@ class Classifier(SummaryLearner):
     def scored(
         self, examples: Examples, *, size: int = 64, report: Report = lambda done: None
     ) -> Iterator[dict[str, Any]]:
-        """Every example with the probabilities of all labels as its label: what the answer `scores` reads."""
+        """Every example with the probabilities of all labels in place of its label, as the answer kind `scores` reads them."""
         framed = self.encode(examples)
         found = self.probabilities(framed, size=size, report=report)
         return scored(examples, self.task, self.names, found, [row.cut for row in framed])
@@ -124,7 +124,7 @@ class Classifier(SummaryLearner):
 def choices(
     examples: Examples, names: Sequence[str], probabilities: NDArray[np.floating], cut: Sequence[int]
 ) -> list[Choice]:
-    """The most probable label of every example, of equals the first, from the probabilities (N, C) of the labels `names`."""
+    """The most probable label of every example (the first if equal), from the probabilities (N, C) of the labels `names`."""
     made = []
     for line, texts, row, lost in zip(examples.lines, examples.rows(), probabilities, cut, strict=True):
         best = int(row.argmax())
@@ -137,8 +137,8 @@ def choices(
 def scored(
     examples: Examples, task: TableTask, names: Sequence[str], probabilities: NDArray[np.floating], cut: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """Every example by the names of the task's columns, with the probabilities (N, C) of the labels `names` as its label; `cut`:
-    how many tokens of it did not fit, if any."""
+    """Every example under the names of the task's columns, with the probabilities (N, C) of the labels `names` in place of its
+    label; `cut` is how many of its tokens did not fit."""
     for line, texts, row, lost in zip(examples.lines, examples.rows(), probabilities.tolist(), cut, strict=True):
         named = dict(zip((task.text, str(task.text_b)), texts, strict=False))
         yield {"line": line, **({"cut": lost} if lost else {}), **named, task.label: dict(zip(names, row, strict=True))}

@@ -1,4 +1,4 @@
-"""Measure what was fine-tuned on examples with answers, and let it answer others."""
+"""`evaluate` and `predict` with a `Learner`, and the JSON lines that `cloze predict` writes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def evaluate(
 def predict(
     learner: Learner, examples: Any, *, size: int = 64, report: Report = lambda done: None
 ) -> Sequence[Prediction]:
-    """An answer for every example, in their order; answers of the examples are not looked at."""
+    """A prediction for every example, in order; answers in the examples are ignored."""
     return learner.predict(examples, size=size, report=report)
 
 
@@ -45,7 +45,7 @@ def cut_of(predictions: Sequence[Prediction], length: int | None) -> str | None:
 
 
 def check_predictions(path: Path) -> None:
-    """A `TaskError` where predictions cannot be written; of files that are there only other predictions are replaced."""
+    """A `TaskError` if predictions cannot be written to `path`; an existing file is only replaced if it holds predictions."""
     if not path.parent.is_dir():
         raise TaskError(f"{path}: its folder does not exist. Make it first, or choose another --out.")
     if path.is_dir():

@@ -1,7 +1,7 @@
-"""Rows that are in memory, as a file that a task reads: strings, tuples, dictionaries, data frames, data sets.
+"""Input for a task that is not a file of the task: strings, tuples, dictionaries, data frames, data sets, lines, a stream.
 
-Tasks read files, each in its own way. So rows are written to a temporary file of JSON lines, and errors name the number of
-a row.
+Every task has its own reader of files. So rows in memory are written to a temporary file of JSON lines, which the task reads, and
+errors name the number of the row.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def given_examples(task: Task, given: Any, *, labelled: bool) -> Iterator[Any]:
 
 @contextmanager
 def _as_file(rows: Iterable[Mapping[str, Any] | None], name: Named) -> Iterator[Path]:
-    """Rows as a file that is there inside, where what is wrong with a line is reported for what `name` says."""
+    """Rows as a temporary file; inside the block, errors about its lines are reported with the words of `name`."""
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
         path = Path(folder) / "rows.jsonl"
         write_rows(path, rows)
@@ -58,7 +58,7 @@ def _as_file(rows: Iterable[Mapping[str, Any] | None], name: Named) -> Iterator[
 
 @runtime_checkable
 class DataFrame(Protocol):
-    """What is used of a pandas `DataFrame`."""
+    """The members of a pandas `DataFrame` that are used."""
 
     @property
     def columns(self) -> Any: ...
@@ -70,7 +70,7 @@ class DataFrame(Protocol):
 
 @runtime_checkable
 class Array(Protocol):
-    """What is used of arrays and scalars of numpy, torch and pandas."""
+    """The members of arrays and scalars of numpy, torch and pandas that are used."""
 
     def tolist(self) -> Any: ...
 
@@ -78,9 +78,9 @@ class Array(Protocol):
 def as_records(given: Any, task: Task, *, labelled: bool) -> Iterator[dict[str, Any]]:
     """Rows as dictionaries by column.
 
-    A row is a dictionary by column; else the texts in the order of the task's columns, with `labelled` and the answers behind
-    them; else, where there is one column, its string, of a task that reads words also a list of them. A data frame or a data
-    set gives its rows. A row of another width, a single string where rows are expected, and no row at all are `TaskError`s.
+    A row may be a dictionary by column, or a tuple of the texts in the order of the task's columns, followed by the answers if
+    `labelled`. For a single column it may be the string itself, or a list of words if the task reads words. Data frames and data
+    sets are read row by row. A row of another width, a string in place of rows, and no rows at all are `TaskError`s.
     """
     if isinstance(given, (str, bytes, Mapping)) and not hasattr(given, "column_names"):
         raise TaskError("expected a list of rows, got one. Put it into a list.")
@@ -126,7 +126,7 @@ def _named(value: Any, names: Sequence[str] | None) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it; a number that is none (NaN) is no value."""
+    """A value as JSON represents it; NaN becomes None."""
     if isinstance(value, Array):
         value = value.tolist()
     if isinstance(value, float) and value != value:
@@ -161,7 +161,7 @@ def line_examples(task: Task, lines: Sequence[str], source: str | None) -> Itera
 
 @contextmanager
 def stream_examples(task: Task, stream: BinaryIO) -> Iterator[Any]:
-    """A table that comes through a stream, which readers look through more than once, as examples without answers."""
+    """A table from a stream as examples without answers; it is copied to a file, because readers read it more than once."""
     with tempfile.TemporaryDirectory(prefix="cloze-") as folder:
         path = Path(folder) / "table"
         with path.open("wb") as file:
@@ -186,24 +186,26 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any] | None]) -> int:
 
 
 class Named(NamedTuple):
-    """What to call a line of a temporary file (its number follows), and the file."""
+    """The words for a line of a temporary file (its number follows), and for the whole file."""
 
     line: str
     whole: str
+
 
 ROWS = Named("row ", "the rows")
 
 
 @contextmanager
 def naming_rows(names: Mapping[Path, Named]) -> Iterator[None]:
-    """Inside, an error about a line of these files names the row that it was made from, as the user knows it."""
+    """Inside the block, an error about a line of these files names the user's row instead."""
     try:
         yield
     except UserError as error:
-        told = str(error)
+        message = str(error)
         for path, name in names.items():
-            told = re.sub(re.escape(str(path)) + r":(\d+)", lambda found, name=name: name.line + found[1], told)  # type: ignore[misc]
-            told = told.replace(str(path), name.whole)
-        if told == str(error):
+            lines = re.escape(str(path)) + r":(\d+)"
+            message = re.sub(lines, lambda found, name=name: name.line + found[1], message)  # type: ignore[misc]
+            message = message.replace(str(path), name.whole)
+        if message == str(error):
             raise
-        raise TaskError(told) from None
+        raise TaskError(message) from None

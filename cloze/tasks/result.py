@@ -1,4 +1,8 @@
-"""What was fine-tuned as a folder: a Hugging Face folder that has a `cloze/task.json`."""
+"""The folder of a fine-tuned model: a Hugging Face folder with `cloze/task.json`, which records task, columns, labels and head.
+
+`task_of` reads the task without opening the network. `load_tuned` combines it with an opened checkpoint into a `Learner`, which
+predicts. A classifier that transformers wrote has no task.json; config.json then serves.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +49,9 @@ def is_tuned(folder: Path) -> bool:
 
 
 def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
-    """The contents of task.json, or what a transformers folder says of its labels; neither is a `CheckpointError`.
+    """The contents of task.json, or its equivalent from the config.json of transformers; a `CheckpointError` without either.
 
-    `name` is one of several tasks that the folder has learned; what all of them share is in each.
+    `name` selects one of several tasks; entries that all tasks share are included.
     """
     found = contents_of(folder)
     tasks = found.pop("tasks", {})
@@ -60,7 +64,7 @@ def read_task(folder: Path, name: str | None = None) -> dict[str, Any]:
 
 
 def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What several tasks share in a task.json, with the metrics of one of them, which stand under its name, in place of all."""
+    """The entries of task.json that several tasks share, with only the metrics of the task `name`, whose keys begin with it."""
     def own(metrics: Mapping[str, Any]) -> dict[str, Any]:
         return {key.removeprefix(f"{name}/"): value for key, value in metrics.items() if key.startswith(f"{name}/")}
 
@@ -70,7 +74,7 @@ def _measured(found: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def contents_of(folder: Path) -> dict[str, Any]:
-    """What `read_task` reads, with all of its `tasks` where there are several."""
+    """As `read_task`, with all of the `tasks` if there are several."""
     path = folder / TASK_FILE
     if path.exists():
         try:
@@ -89,23 +93,23 @@ def contents_of(folder: Path) -> dict[str, Any]:
         )
     named = config.get("id2label") or {}
     labels = [named[key] for key in sorted(named, key=int)]
-    told: dict[str, Any] = {"task": None, "columns": {}, "labels": labels, "head": None, "length": None}
+    found = {"task": None, "columns": {}, "labels": labels, "head": None, "length": None}
     if chooser:
-        return {**told, "task": "multiple_choice", "labels": None}
-    return {**told, "task": "token_labelling", "usual": "O" if "O" in labels else labels[0]} if tagger else told
+        return {**found, "task": "multiple_choice", "labels": None}
+    return {**found, "task": "token_labelling", "usual": "O" if "O" in labels else labels[0]} if tagger else found
 
 
 def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
-    """The task of a fine-tuned folder, read without opening the network; columns that are given replace its own. `task` is the
-    name of one of several.
+    """The task of a fine-tuned folder, read without opening the network; `given` options replace its own. `task` names one of
+    several.
 
-    A sequence-classification folder that transformers wrote does not say which of the two tasks it is: a second column does.
+    A sequence-classification folder that transformers wrote may classify single texts or pairs: pairs if `text_b` is given.
     """
     described = read_task(folder, task)
     name = described["task"] or ("pair_classification" if given.get("text_b") else "sentence_classification")
     if name not in names("task"):
         raise CheckpointError(f"{folder / TASK_FILE}: the task {name!r} is not one that this cloze knows. Use a newer cloze.")
-    known = {**described, **described["columns"]}  # options that name no column are kept outside of `columns`
+    known = {**described, **described["columns"]}  # options other than columns are outside of `columns`
     options = {key: known[key] for key in parameters(lookup("task", name)) if known.get(key) is not None}
     return make_task(name, **{**options, **{key: value for key, value in given.items() if value is not None}})
 
@@ -113,8 +117,8 @@ def task_of(folder: Path, task: str | None = None, **given: Any) -> Task:
 def load_tuned(
     loaded: Checkpoint, task: Task | None = None, *, precision: Any = None, name: str | None = None
 ) -> tuple[Learner, dict[str, Any]]:
-    """What learned the task of a fine-tuned checkpoint, and the contents of its task.json; `task` None: as it says. `name` is
-    that of one of several tasks."""
+    """The `Learner` of a fine-tuned checkpoint, and the contents of its task.json. `task` defaults to the one recorded there;
+    `name` selects one of several."""
     folder = Path(loaded.folder)
     described = read_task(folder, name)
     learner = (task or task_of(folder, name)).load(loaded, described, precision)

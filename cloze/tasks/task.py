@@ -1,4 +1,8 @@
-"""What every kind of task provides: how its files are read, what predicts, and how it is measured."""
+"""What every kind of task provides: how its files are read, what predicts, and how it is measured.
+
+A `Task` reads files into examples, and `Task.load` makes the `Learner` of an opened checkpoint: a `Reader`
+(`cloze/decoding/reader.py`) with a head. `Learner.predict` turns examples into `Prediction`s.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +50,7 @@ class Prediction(Protocol):
         return 0
 
     def record(self) -> dict[str, Any]:
-        """The JSON object of it."""
+        """The prediction as a JSON object."""
 
 
 @runtime_checkable
@@ -55,7 +59,7 @@ class Written(Prediction, Protocol):
 
     @property
     def written(self) -> str:
-        """It in that format, with a line feed at its end."""
+        """The prediction in that format, ending in a line feed."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Evaluation:
         baseline: The metrics of always giving the most frequent answer of the training rows.
         remarks: What to know about the figures, such as texts that were cut.
         intervals: The 95 % confidence interval of each metric, with `bootstrap`.
-        judged: What the metrics need of each example.
+        judged: The items of `Learner.judge`, one per example.
         report: One row per kind of answer, all with the same keys; the first names the kind.
     """
 
@@ -77,7 +81,7 @@ class Evaluation:
     baseline: dict[str, Any] | None
     remarks: tuple[str, ...] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    judged: Judged = field(default=(), repr=False, compare=False)  # of every example what the metrics need, see `Learner`
+    judged: Judged = field(default=(), repr=False, compare=False)  # the items of `Learner.judge`
     report: Sequence[Mapping[str, Any]] = ()
 
     def record(self) -> dict[str, Any]:
@@ -119,23 +123,23 @@ class Task(Protocol):
         """The same task for files in another format."""
 
     def deciding(self: T, *, beams: int | None, length_penalty: float | None) -> T:
-        """The same task answering by a beam search; a task that writes nothing refuses with a `TaskError`."""
+        """The same task with beam search; a task that writes no text refuses with a `TaskError`."""
 
     def read(self, path: Path | str, *, labelled: bool = True) -> Any:
-        """The examples of a file; with `labelled=False` answers are read if the column is there."""
+        """The examples of a file; with `labelled=False`, answers are optional."""
 
     def load(self, loaded: Checkpoint, described: Mapping[str, Any], precision: torch.dtype | None) -> Learner:
-        """What learned the task, from a fine-tuned folder and its task.json."""
+        """The learner for an opened checkpoint; `described` is the contents of its task.json."""
 
     def constant(self, always: str, examples: Any, labels: Sequence[str]) -> dict[str, float]:
-        """The metrics of always giving one answer; `labels` are the classes where there are any."""
+        """The metrics of the constant answer `always`; `labels` are the classes, if there are any."""
 
     def description(self) -> dict[str, Any]:
-        """The options as task.json keeps them: `columns`, and separately every option that names no column."""
+        """The options as task.json keeps them: `columns`, and all other options next to it."""
 
 
 class Unsearched:
-    """The base of tasks that write no text, so that there is nothing to search. `does` says what they do."""
+    """The base of tasks that write no text, so beam search does not apply. `does` completes the sentence in the error."""
 
     name: str
     of_words: ClassVar[bool] = False
@@ -149,10 +153,10 @@ class Unsearched:
 
 
 class Learner(nn.Module):
-    """A network with a head that answers a task: what `cloze evaluate` and `cloze predict` ask, and what measures a run.
+    """A network and a head that solve a task. `cloze evaluate` and `cloze predict` use it, and runs measure themselves with it.
 
-    An `nn.Module`, so that both are moved together and change their mode together. `exact` is the reader in fp32, for
-    measuring: what is measured does not depend on how it was trained. `labels` are the classes, None where answers are free.
+    It is an `nn.Module` so that network and head change device and mode together. `exact` is the reader in fp32: metrics do not
+    depend on the precision of training. `labels` are the classes, None if answers are free.
     """
 
     labels: tuple[str, ...] | None = None
@@ -167,45 +171,47 @@ class Learner(nn.Module):
 
     @abstractmethod
     def answered(self, examples: Any) -> list[Any]:
-        """The examples as rows with their answers; one without an answer is a `TaskError`."""
+        """The examples as rows with their answers; an example without one is a `TaskError`."""
 
     @abstractmethod
     def judge(
         self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> Judged:
-        """What the metrics need of every row with its answer, one item each; with `metric` only what that one needs.
+        """What the metrics need to know of every row, one item each; with `metric` only what that one needs.
 
-        Runs in eval mode. `metrics` of any of the items, also of one that comes twice, are those of these rows: so confidence
-        intervals need no second pass through the network.
+        Runs in eval mode. `metrics` of any sample of the items, also with repetitions, are the metrics of those rows, so the
+        bootstrap needs no second pass through the network.
         """
 
     @abstractmethod
     def metrics(self, judged: Any) -> dict[str, float]:
-        """The task's metrics on rows that were judged."""
+        """The task's metrics from the items of `judge`."""
 
     def measure(
         self, rows: Sequence[Any], metric: str | None = None, *, size: int = 64, report: Report = lambda done: None
     ) -> dict[str, float]:
-        """The task's metrics on rows with answers; with `metric` only what comes at its price. Runs in eval mode."""
+        """The task's metrics on rows with answers; with `metric`, only those that need no more than it does. Runs in eval
+        mode."""
         return self.metrics(self.judge(rows, metric, size=size, report=report))
 
     @abstractmethod
     def evaluate(self, examples: Any, always: str | None, *, size: int, report: Report) -> Evaluation:
-        """All metrics on examples with answers, and those of `always` giving one answer."""
+        """All metrics on examples with answers, and as a baseline those of the constant answer `always`."""
 
     def scored(self, examples: Any, *, size: int, report: Report) -> Iterator[dict[str, Any]]:
-        """Every example with the probabilities of all labels as its label, for soft labels; with `cut` if it lost tokens."""
+        """Every example with the probabilities of all labels in place of its label (soft labels); with `cut` if it lost
+        tokens."""
         raise TaskError(f"{self.task.name} chooses no class whose probabilities could be written: leave --scores out.")
 
     @abstractmethod
     def predict(self, examples: Any, *, size: int, report: Report) -> Sequence[Prediction]:
-        """An answer for every example, in their order; answers of the examples are not looked at."""
+        """A prediction for every example, in order; answers in the examples are ignored."""
 
 
 def task(name: str, **given: Any) -> Task:
-    """A registered task by name, with options; an option of None is not given.
+    """A registered task by name, with options; an option of None counts as not given.
 
-    An unknown name, and an option that this task does not have, is a `TaskError`.
+    An unknown name or option is a `TaskError`.
     """
     if name not in names("task"):
         raise TaskError(f"unknown task {name!r}. {nearest(name, names('task'))}")
@@ -231,8 +237,8 @@ def chosen_metric(task: Task, name: str | None) -> str:
 
 
 def together(parts: Sequence[Any]) -> Any:
-    """The examples of several files as those of one: their rows behind each other. The fields of examples hold a value for each
-    row, None where no row has one, and the path."""
+    """The examples of several files as those of one, concatenated. Each field holds one value per row, None if no row has one, or
+    the path."""
     if len(parts) == 1:
         return parts[0]
     made: dict[str, Any] = {}
@@ -247,7 +253,7 @@ def together(parts: Sequence[Any]) -> Any:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Within: eval mode; afterwards the mode is what it was."""
+    """Eval mode inside the block; afterwards the previous mode."""
     training = module.training
     module.eval()
     try:

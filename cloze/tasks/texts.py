@@ -1,4 +1,4 @@
-"""What tasks share whose examples are one text or two in a table, and learners that score the summary of such texts."""
+"""Tasks whose examples are rows of a table with one or two texts, and learners that score a summary of such texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T", bound="TableTask")
 
 @dataclass(frozen=True)
 class AnsweredTexts(Generic[A]):
-    """Texts, second texts (None where one is read), answers (None where a file has none), and where they come from."""
+    """Texts, second texts (None for tasks on one text), answers (None if the file has none), and their file and lines."""
 
     texts: list[str]
     others: list[str] | None
@@ -42,7 +42,7 @@ class AnsweredTexts(Generic[A]):
         return zip(self.texts) if self.others is None else zip(self.texts, self.others, strict=True)
 
     def known(self) -> list[A]:
-        """The answers; a file without is a `TaskError`."""
+        """The answers; if the file has none, a `TaskError`."""
         if self.answers is None:
             raise TaskError(f"{self.path}: has no answers; expected one in every row.")
         return self.answers
@@ -88,12 +88,12 @@ class TextTask(TableTask, ABC):
 
     @abstractmethod
     def answers(self, table: Table) -> list[Any]:
-        """The answer of every row; one that is none is a `TaskError` with file and line."""
+        """The answer of every row; an invalid one is a `TaskError` with file and line."""
 
 
 @dataclass(frozen=True)
 class CellTask(TextTask):
-    """A task whose answers are cells of a column, each of which is parsed alone."""
+    """A task whose answers are the cells of a column, parsed one by one."""
 
     def answers(self, table: Table) -> list[Any]:
         """The answers in a table's column."""
@@ -107,7 +107,7 @@ class CellTask(TextTask):
 
     @abstractmethod
     def answer(self, cell: str) -> Any:
-        """A cell as an answer; one that is none is a `ValueError` that says so."""
+        """The answer in a cell; a `ValueError` with the reason if it is invalid."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,11 @@ class Answered(Generic[A]):
 
 
 class SummaryLearner(Learner):
-    """A network with a head that gives numbers for the summary of a text."""
+    """A learner whose head scores the summary of a text: the state of one token, or pooled states.
+
+    From texts to scores: `encode` (the template of `reading:` around the token ids), `Reader.batch` (padding), `Reader.states`
+    (the network), `Reader.scores` (the head).
+    """
 
     def encode(self, examples: AnsweredTexts[Any]) -> list[Framed]:
         """The examples as the network reads them."""
@@ -157,8 +161,8 @@ class SummaryLearner(Learner):
 
 
 def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
-    """(B, 4) the flat positions of the first and the last token of both texts of every row; the row's first token where a text
-    shows none."""
+    """The flat positions of the first and the last token of both texts of every row, (B, 4); of the row's first token if no token
+    of a text is left."""
     found = torch.zeros(len(rows), 4, dtype=torch.int64)
     for number, row in enumerate(rows):
         for text in (0, 1):
@@ -169,8 +173,8 @@ def text_ends(rows: Sequence[Framed], width: int) -> Tensor:
 
 
 def head_named(loaded: Checkpoint, described: Mapping[str, Any], usual: str | None = None) -> Any:
-    """The head of a fine-tuned checkpoint that task.json names; without a name one that reads a text's summary, else `usual`
-    (None: the first)."""
+    """The head that task.json names. If it names none: the first head on a text's summary, else `usual` (None: the first
+    head)."""
     summaries = [name for name, head in loaded.heads.items() if head.kind == "relation_prediction"]
     others = tuple(loaded.heads) if usual is None else (usual,)
     name = str(described["head"] or (*summaries, *others, "relation_prediction")[0])
@@ -180,7 +184,7 @@ def head_named(loaded: Checkpoint, described: Mapping[str, Any], usual: str | No
 
 
 def text_columns(line: int, text: str, text_b: str | None) -> dict[str, Any]:
-    """What a prediction's JSON object begins with; a task on one text has no `text_b`."""
+    """The first keys of a prediction's JSON object; a task on one text has no `text_b`."""
     return {"line": line, "text": text, **({} if text_b is None else {"text_b": text_b})}
 
 

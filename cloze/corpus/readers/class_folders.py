@@ -14,7 +14,7 @@ _ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 
 
 class Filed(NamedTuple):
-    """A text, its number from 1, and the name of the folder that it lies in."""
+    """A text, its number from 1, and the name of its folder."""
 
     number: int
     text: str

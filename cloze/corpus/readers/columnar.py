@@ -40,7 +40,8 @@ def columns_of(path: Path | str) -> tuple[str, ...]:
 
 
 def columnar_rows(path: Path | str, only: Collection[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows as objects with their numbers, from 1 and on through all files of a folder; a part of a row group at a time.
+    """The rows as objects with their numbers, from 1 and continuing through all files of a folder; a part of a row group at a
+    time.
 
     `only`: the columns that are needed; where one of them is missing, and without it, all that can be text are read. A label that
     `datasets` stored as the number of a name is the name (`ClassName`), -1 is none. What cannot be read is a `TaskError`.
@@ -123,7 +124,7 @@ def _files(path: Path | str) -> list[Path]:
 
 @contextmanager
 def _understood(path: Path | str) -> Iterator[None]:
-    """Faults of the files as `TaskError`s, and the missing package as `MissingExtra`."""
+    """Turns faults of the files into `TaskError`s, and a missing package into `MissingExtra`."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -145,7 +146,7 @@ def _holds_bytes(kind: Any) -> bool:
 
 
 def _namings(schema: Any) -> dict[str, _Naming]:
-    """What makes names of numbers, for the columns that `datasets` declares as classes."""
+    """Functions from numbers to names, for the columns that `datasets` declares as classes."""
     try:
         features = parse_json((schema.metadata or {})[b"huggingface"])["info"]["features"]
         found = {name: _class_names(feature) for name, feature in features.items()}

@@ -1,4 +1,4 @@
-"""Finding out what a file is from its first bytes: how its documents are laid out."""
+"""Detects from the first bytes of a file how its documents are laid out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Layout(NamedTuple):
 
 
 def find_layout(sample: bytes, path: str, requested: Wanted, ending: str = "") -> Layout:
-    """The layout of a file by its first bytes and the ending of its name, or the one asked for.
+    """The layout that the user named, else that of a file by its first bytes and the ending of its name.
 
     What has a structure that is not read, or no column of the name, is a `CorpusError`: its syntax must not become text.
     """

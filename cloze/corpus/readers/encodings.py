@@ -23,7 +23,7 @@ def known_encoding(name: str) -> str:
     """The name of a text encoding as Python spells it; a `CorpusError` for an unknown one."""
     try:
         found = codecs.lookup(name)
-        "".encode(name)  # codecs such as base64 are none of text
+        "".encode(name)  # codecs such as base64 do not encode text
     except (LookupError, ValueError):
         raise CorpusError(
             f"--encoding {name}: no such encoding. Examples: utf-8, utf-16, gb18030, big5, shift_jis, cp1252, …"
@@ -32,7 +32,7 @@ def known_encoding(name: str) -> str:
 
 
 def find_encoding(sample: bytes, path: str, requested: str = "") -> Encoding:
-    """The encoding of a file by its first bytes, or the one asked for. What is no text, or cannot be guessed, is refused."""
+    """The given encoding, else that of the first bytes. Binary data and encodings that cannot be guessed are refused."""
     if requested:
         return Encoding(known_encoding(requested), "as asked for")
     for mark, name in _BOMS.items():
@@ -68,7 +68,8 @@ def as_utf8(stream: IO[bytes], begin: bytes, encoding: str, path: str) -> IO[byt
 
 
 def _guess(sample: bytes) -> str:
-    """A likely encoding for bytes that are not UTF-8, or nothing: Chinese must become Chinese, and Latin letters be rare."""
+    """A likely encoding for bytes that are not UTF-8, or None; a Chinese encoding must give Chinese text with few Latin
+    letters."""
     for name in ("gb18030", "big5"):
         for cut in range(4):
             try:

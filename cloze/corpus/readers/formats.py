@@ -15,7 +15,7 @@ COLUMN = "text"
 
 
 class Wanted(NamedTuple):
-    """A format that was asked for ("auto": find it out), and the column or key that holds the text."""
+    """The format that the user named ("auto": detect it), and the column or key that holds the text."""
 
     format: str
     column: str = COLUMN
@@ -45,7 +45,7 @@ def with_column(format: str, column: str | None, encoding: str | None = None) ->
 
 
 def no_column(place: str, column: str, columns: Iterable[str]) -> CorpusError:
-    """What to say when the named column is not there."""
+    """The message for a missing column."""
     known = [name if len(name) <= 40 else name[:39] + "…" for name in columns]
     shown = ", ".join(known[:20]) + (" …" if len(known) > 20 else "") or "none"
     close = nearest(column, known)

@@ -119,8 +119,8 @@ def read_rows(
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """The cells of some columns, row by row with the line where each begins, in constant memory (see `read_table`).
 
-    `wanted` says of each column how the user names it. Errors are those of `read_table` and of `Table.column`; a row that cannot
-    be used is reported to `fault`, if there is one, and left out.
+    `wanted` maps each column to the way the user names it. Errors are those of `read_table` and of `Table.column`; a row that
+    cannot be used is reported to `fault`, if there is one, and left out.
     """
     found = format or _format(path)
     if str(path) == "-" and found != "parquet":  # it cannot be read twice

@@ -1,4 +1,4 @@
-"""Folders that cloze and transformers write: their files look like text and must never be learned as text."""
+"""Folders that cloze and transformers write: their files look like text and must never be read as a corpus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Made(NamedTuple):
 
 
 def what_is(folder: Path) -> str:
-    """What a folder is: "a token store", "a run folder", "a checkpoint", "a tokenizer folder"; empty where it is none of them."""
+    """The kind of a folder: "a token store", "a run folder", "a checkpoint", "a tokenizer folder"; empty for any other."""
     if (folder / STORE_FILE).is_file():
         return "a token store"
     if any((folder / "cloze" / name).is_file() for name in _RUN_FILES):

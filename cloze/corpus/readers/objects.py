@@ -10,12 +10,12 @@ from cloze.corpus.readers.columnar import columnar_rows, columns_of, is_columnar
 from cloze.corpus.readers.text_files import is_json_lines, json_lines
 from cloze.corpus.readers.unusable import Fault
 
-#: The formats whose rows are objects; `parquet` stands for Arrow, too: the first bytes of a file say which it is.
+#: The formats whose rows are objects; `parquet` includes Arrow, which is recognised by the first bytes of a file.
 OBJECTS = frozenset({"jsonl", "parquet"})
 
 
 def holds_objects(path: Path | str) -> bool:
-    """Whether the name of a file, or what is in a folder, says that its rows are objects."""
+    """Whether the rows of a file or folder are objects, by its name or its contents."""
     return is_json_lines(path) or is_columnar(path)
 
 

@@ -30,11 +30,11 @@ class Parallel:
 
     @property
     def name(self) -> str:
-        """How it is called in messages."""
+        """Its name in messages."""
         return " and ".join(file.path for file in self.files)
 
     def lines(self) -> Iterator[_Line]:
-        """Its pairs. Whatever does not pair up is a `CorpusError` with its line."""
+        """Its pairs. A sentence without a partner is a `CorpusError` with its line."""
         return _table(self.files[0]) if len(self.files) == 1 else _aligned(*self.files)
 
 

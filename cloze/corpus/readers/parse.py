@@ -41,8 +41,8 @@ class Parsed:
 def parse_block(block: Block, *, spaces: bool = True, cut: bool = True) -> Parsed:
     """The documents of a block. With `spaces` a sentence keeps the white space before it within its line.
 
-    Without `cut` lines are cut into sentences only where no white space may stand between these, which saves most of the
-    time, for those who only look at words.
+    Without `cut`, lines are split into sentences only at places without white space. This saves most of the time for callers that
+    only need words.
     """
     cutting: Split = _barely_cut if not cut else _split_keeping_spaces if spaces else split_sentences
     odd, faults = Oddities(), Faults(block.path, block.bytes, column=block.column)
@@ -140,7 +140,7 @@ def _article(text: str, split: Split) -> list[str]:
     return [s for row in text.split("\n") if row and not row.isspace() for s in split(row)]
 
 
-# What a block begins with if its first document is a new one whatever came before.
+# A block with such a beginning starts a new document, whatever came before.
 _FRESH = {
     "blank": re.compile(r"[^\S\n]*\n"), "sentence": re.compile(r"[^\S\n]*\n"), "book": re.compile(r"(?!)"),
     "line": re.compile(r"(?!)"), "wiki": re.compile(r"\s*<doc\s"),
@@ -207,7 +207,7 @@ def _decode_with_faults(data: bytes, block: Block, odd: Oddities, faults: Faults
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """What stands between blank lines, with the number of lines before it."""
+    """The pieces between blank lines, each with the number of lines before it."""
     start = _BLANK_AT_START.match(text)
     position = start.end() if start else 0
     line = text.count("\n", 0, position)
@@ -220,7 +220,7 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _in_pieces(split: Split, odd: Oddities, place: str) -> Split:
-    """`split`, and what it leaves longer than a sentence may be cut at a space, or where there is none, at the limit."""
+    """`split`; a sentence that is still too long is cut at a space, or without one at the limit."""
 
     def splitting(line: str) -> list[str]:
         if len(line) <= LONGEST_SENTENCE:

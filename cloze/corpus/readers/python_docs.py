@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 from cloze.errors import CorpusError
 
 _LEFT_OUT = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib-dynload"})
-_SHORTEST = 20        # characters: below that a docstring says nothing
+_SHORTEST = 20        # characters: shorter docstrings carry no information
 _PACKAGES = 10
 _FEWEST_MODULES = 6   # a package with fewer cannot be split by module
 _SHARE = 0.15         # of a package's docstrings that dev and test may each take
@@ -50,7 +50,7 @@ class Record(NamedTuple):
 def python_docs() -> Iterator[Doc]:
     """Docstrings of the standard library, module by module, then the topics of the language reference.
 
-    A document is what one module says about itself, so that sentences that follow each other belong together. Raises
+    A document consists of the docstrings of one module, so consecutive sentences belong together. Raises
     `CorpusError` if this installation has no standard library sources.
     """
     for module, texts in _modules():

@@ -1,4 +1,4 @@
-"""Questions about texts whose answers are stretches of those texts: SQuAD-shaped JSON, or a question a row."""
+"""Questions about texts whose answers are stretches of those texts: JSON in SQuAD's format, or one question per row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cloze.untrusted import without_surrogates
 
 
 class Stretch(NamedTuple):
-    """An answer as the file has it: its text, and the character of the context where the file says that it begins."""
+    """An answer as the file has it: its text, and the offset in the context that the file states, in characters."""
 
     text: str
     start: int
@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Asked:
-    """A question: the line where it begins, its name in the file, and its answers; none where the context does not say.
+    """A question: the line where it begins, its name in the file, and its answers; none if the context does not answer it.
 
     `answers` is None where the file has no answers.
     """

@@ -89,7 +89,7 @@ def open_text(path: Path | str) -> Iterator[Iterator[str]]:
         try:
             yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
         except UnicodeDecodeError:
-            read_all(path)  # which says where
+            read_all(path)  # reports the line
             raise
         except (EOFError, OSError, lzma.LZMAError) as error:
             raise TaskError(f"{path}: damaged, or not the format that its name says ({error}).") from error
@@ -126,7 +126,7 @@ def json_lines(path: Path | str, fault: Fault | None = None) -> Iterator[tuple[i
 
 
 def is_json_lines(path: Path | str) -> bool:
-    """Whether a file's name says JSON lines (`.jsonl`, `.ndjson`, `.json`, also packed)."""
+    """Whether a file has an ending of JSON lines (`.jsonl`, `.ndjson`, `.json`, also compressed)."""
     suffixes = [s for s in Path(path).suffixes if s not in (".gz", ".xz")]
     return bool(suffixes) and suffixes[-1] in _JSON
 

@@ -131,7 +131,7 @@ class Answer(ABC):
 
     @abstractmethod
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:
-        """What task.json says of the answers of the training text: `labels` if there are classes, and the `usual` answer.
+        """The entries of task.json about the answers of the training text: `labels` if there are classes, and the `usual` answer.
 
         `stored` holds the columns of the store, and where a record has several values the `bounds` of each record's.
         """
@@ -145,7 +145,7 @@ class Answer(ABC):
         return {}
 
     def lost(self, stored: Mapping[str, NDArray[Any]], room: int) -> int | None:
-        """How many records cannot be asked where a text is cut to `room` tokens; None: a cut takes no answer."""
+        """How many records lose their answer if texts are cut to `room` tokens; None: cutting loses no answer."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Look labelled text over without building anything: rows that cannot be used, and texts that two files share."""
+"""Checks labelled text without building anything: rows that cannot be used, and texts that two files share."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class _ChoiceEncoder(Encoder):
 
 
 def choices_of(cell: str, name: str) -> list[str]:
-    """The texts of a JSON list; a cell that holds none is a `ValueError` that says so."""
+    """The texts of a JSON list; any other cell is a `ValueError` with the reason."""
     try:
         found = parse_json(cell)
     except json.JSONDecodeError:
@@ -82,9 +82,9 @@ def choices_of(cell: str, name: str) -> list[str]:
 
 
 def number_among(cell: str, count: int, name: str) -> int:
-    """A cell as the number of one of `count` texts; a cell that is none is a `ValueError` that says so.
+    """A cell as the number of one of `count` texts; any other cell is a `ValueError` with the reason.
 
-    A class with a name, such as "choice1", stands for its number.
+    The name of a class, such as "choice1", counts as its number.
     """
     if isinstance(cell, ClassName) and cell.number < count:
         return cell.number

@@ -26,7 +26,7 @@ class ClassOfSpans(Answer):
     """One class for the spans that are marked in a text, one or several, as many in every record; files are JSON lines.
 
     `{"text": "Anna lives in Rome", "spans": [[0, 4], [14, 18]], "label": "lives_in"}`; where `text` is a list of words, spans
-    count words. `spans` is the field with the spans; `none`: the label that says "none of them", which micro-F1 does not count
+    count words. `spans` is the field with the spans; `none`: the label for "no relation", which micro-F1 does not count
     (TACRED's `no_relation`).
     """
 
@@ -77,7 +77,7 @@ class _MarkedEncoder(Encoder):
 
     @property
     def remarks(self) -> list[str]:
-        """How many records are not asked."""
+        """How many records are left out because they cannot be answered."""
         return [f"{self.unknown:,} records are left out: no token covers one of their spans"] if self.unknown else []
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:

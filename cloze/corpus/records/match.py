@@ -43,7 +43,7 @@ class MatchAnswer(Answer):
         return _MatchEncoder(tokenizer)
 
     def fields(self, stored: Mapping[str, NDArray[Any]], shown: Shown, classes: int) -> Mapping[str, NDArray[Any]]:
-        """None: `parts` says where the second text is."""
+        """No fields: `parts` holds the position of the second text."""
         return {}
 
     def description(self, stored: Mapping[str, NDArray[Any]], classes: Sequence[str]) -> dict[str, Any]:

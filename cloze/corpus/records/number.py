@@ -1,4 +1,4 @@
-"""The number that a record was given: how alike two texts are, how hard a text is to read."""
+"""A number as the answer of a record: how similar two texts are, how hard a text is to read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _NumberEncoder(Encoder):
 
 
 def number_of(cell: str) -> float:
-    """A cell as a number; one that is none, is not finite or does not fit into 32 bits is a `ValueError` that says so."""
+    """A cell as a number; one that is not finite, does not fit into 32 bits or is no number is a `ValueError` with the reason."""
     try:
         found = float(cell)
     except ValueError:

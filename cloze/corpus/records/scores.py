@@ -78,7 +78,7 @@ class _ScoresEncoder(Encoder):
 
 
 def scores_of(cell: str) -> dict[str, float] | str:
-    """A cell as the probability of each class, or as the name of one; a cell that is neither is a `ValueError` that says so."""
+    """A cell as the probability of each class, or as the name of one; any other cell is a `ValueError` with the reason."""
     found: Any = None
     if cell.strip().startswith("{"):
         try:

@@ -81,7 +81,7 @@ class _ClassesEncoder(Encoder):
 
 
 def classes_of(cell: str, separator: str) -> list[str]:
-    """The classes in a cell; a cell that cannot be read so is a `ValueError` that says so."""
+    """The classes in a cell; a cell without a list of classes is a `ValueError` with the reason."""
     found = _json_list(cell)
     if found is None:
         found = [name.strip() for name in cell.split(separator)] if cell.strip() else []
@@ -94,7 +94,7 @@ def classes_of(cell: str, separator: str) -> list[str]:
 
 
 def _json_list(cell: str) -> list[str] | None:
-    """The names of a JSON list of texts or numbers; None for a cell that is none."""
+    """The names in a JSON list of texts or numbers; None for any other cell."""
     if not cell.strip().startswith("["):
         return None
     try:

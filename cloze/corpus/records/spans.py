@@ -26,7 +26,7 @@ NONE, UNKNOWN = -1, -2
 
 @register("answer", "span")
 class SpanAnswer(Answer):
-    """A span of the second text, the context of a question, or none: the context does not say (Rajpurkar et al., 2016, 2018).
+    """A span of the second text, the context of a question; none if it is not answered there (Rajpurkar et al., 2016, 2018).
 
     Files are SQuAD-shaped JSON or JSON lines (see `corpus/readers/questions.py`); of several right answers the first is learned.
     An answer that is not at its offset cannot be used; with `offsets: find` the place nearest to it is taken where the context
@@ -122,7 +122,7 @@ class _SpanEncoder(Encoder):
 
     @property
     def remarks(self) -> list[str]:
-        """How many questions are not asked."""
+        """How many questions are left out."""
         return [f"{self.unknown:,} questions are left out: their context contains none of their answers"] if self.unknown else []
 
     def __call__(self, records: Sequence[Record], path: str) -> Block:

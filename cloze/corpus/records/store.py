@@ -6,7 +6,7 @@ In addition to the files of every token store (see `corpus/store.py`) it has
     records/<column>.bin      what is stored of the answers: one value per record, or several
     records/bounds.bin        int64, where each record's values begin, and their number at the end; only where there are several
 
-The header's `records` says which columns were read, the kind of answer, its classes, and the files. A text may have no token.
+The header's `records` lists the columns that were read, the kind of answer, its classes, and the files. A text may have no token.
 """
 
 from __future__ import annotations

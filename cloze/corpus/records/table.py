@@ -35,7 +35,7 @@ class CellAnswer(Answer):
 
     @abstractmethod
     def parse(self, cell: str) -> Any:
-        """A cell as an answer; one that is none is a `ValueError` that says so."""
+        """The answer in a cell; a `ValueError` with the reason if it is invalid."""
 
     def read(self, path: Path | str, columns: Columns, fault: Fault | None = None) -> Iterator[Record]:
         """The rows of a table; a row whose cell cannot be parsed cannot be used."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @register("answer", "tree")
 class TreeAnswers(Answer):
-    """The head and the relation of each word, asked at the word's first token; files are CoNLL-U.
+    """The head and the relation of each word, predicted at the word's first token; files are CoNLL-U.
 
     Words are counted as far as they are shown: a word of which no token is read takes no part, and a word whose head is not
     shown has none.

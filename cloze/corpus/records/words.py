@@ -31,7 +31,7 @@ class WordLabels(NamedTuple):
 
 @register("answer", "words")
 class WordAnswers(Answer):
-    """A label for each word, asked at the word's first token (Devlin et al., 2019, §5.3).
+    """A label for each word, predicted at the word's first token (Devlin et al., 2019, §5.3).
 
     A word of which no token is read has no answer: it did not fit, or the tokenizer drops all of it.
     """
@@ -98,6 +98,6 @@ def first_tokens(spelled: Spelled, number: int, words: Sequence[str]) -> Int32:
     own = slice(int(spelled.offsets[number]), int(spelled.offsets[number + 1]))
     sizes = np.array([len(word) for word in words], np.int64)
     begins = np.cumsum(sizes + 1) - sizes - 1
-    first = np.searchsorted(spelled.end[own], begins, side="right")  # tokens that end behind where the word begins
+    first = np.searchsorted(spelled.end[own], begins, side="right")  # tokens that end after the beginning of the word
     beginning = np.append(spelled.begin[own], np.iinfo(np.int64).max)
     return np.where(beginning[first] < begins + sizes, first, -1).astype(np.int32)
