@@ -20,7 +20,7 @@ PROMPTS = ["The cat", "Rain fell on the garden all night", "", "A dog"]
 
 @pytest.fixture(scope="module")
 def gpt2(checkpoint: Make) -> Any:
-    loaded = checkpoint("gpt2", longest=64)
+    loaded = checkpoint("gpt2", **{"positions.max_length": 64})
     return Reader.of(loaded), prediction_head(loaded, verb="generate")
 
 

@@ -76,7 +76,7 @@ def test_scores_of_texts_remember_the_texts_before(checkpoint: Callable[..., Any
 
 
 def test_a_text_longer_than_the_network_fills_the_cache_with_each_of_its_tokens_once(checkpoint: Callable[..., Any]) -> None:
-    loaded = checkpoint("gpt2", longest=12)
+    loaded = checkpoint("gpt2", **{"positions.max_length": 12})
     method, head = method_of(loaded)
     reader, text = Reader.of(loaded), "the cat sat on the mat and the dog barks in the garden all night"
     (plain,) = score(reader, head, [text], method=method)

@@ -145,7 +145,7 @@ def test_a_decoder_without_a_start_is_an_error(answering: Any) -> None:
 
 
 def test_prompts_of_several_lengths_are_continued_by_beams(checkpoint: Make) -> None:
-    loaded = checkpoint("gpt2", longest=24)
+    loaded = checkpoint("gpt2", **{"positions.max_length": 24})
     reader, head = Reader.of(loaded), prediction_head(loaded, verb="generate")
     prompts = ["The cat", "Rain fell", "", "A dog barks; the cat wakes and runs"]
     together = generate(reader, head, prompts, tokens=30, beams=Beams(2), limits=Limits(no_repeat=3))

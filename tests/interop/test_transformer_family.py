@@ -181,7 +181,8 @@ def test_the_card_of_a_system_that_left_transformers_says_which_version_opens_it
 
 def test_a_transformer_xl_folder_becomes_a_checkpoint_with_its_recipe(systems: ModuleType, tmp_path: Path) -> None:
     pieces = systems.tokenizer("gpt2")
-    arguments = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "memory.size": 6}
+    arguments = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "feed_forward.activation": "relu",
+        "memory.size": 6}
     network = network_of("transformer_xl", **arguments, vocab_size=pieces.size, clock=Clock())
     given = {"width": 16, "vocab_size": pieces.size, "table": network.tables["tokens"]}
     head = systems.objective("token_prediction", {"tie": True}, given)

@@ -185,6 +185,7 @@ def ours_of(config: dict[str, Any]) -> tuple[TransformerXL, Any]:
     clamp = config["clamp_len"]
     network = network_of("transformer_xl", layers=config["n_layer"], width=config["d_model"], heads=config["n_head"],
         head_width=config["d_head"], vocab_size=config["vocab_size"], clock=Clock(), **{"feed_forward.inner": config["d_inner"],
+            "feed_forward.activation": "relu",
         "memory.size": config["mem_len"], "positions.clamp": clamp if clamp > 0 else None,
             "memory.same_length": config["same_length"], "positions.untie": config["untie_r"],
             "embedding.cutoffs": config["cutoffs"], "embedding.divide": config["div_val"]}).eval()
@@ -260,7 +261,8 @@ def test_transformer_xl_has_the_scores_gradients_and_memories_of_transformers(tm
 @pytest.mark.parametrize("cutoffs", [(20, 50), ()])
 def test_transformer_xl_folders_open_there_and_come_back(systems: ModuleType, tmp_path: Path, cutoffs: tuple[int, ...]) -> None:
     pieces = systems.tokenizer("wordpiece")
-    arguments = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "embedding.cutoffs": list(cutoffs)}
+    arguments = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inner": 24, "feed_forward.activation": "relu",
+        "embedding.cutoffs": list(cutoffs)}
     network = network_of("transformer_xl", **arguments, vocab_size=pieces.size, clock=Clock())
     given = {"width": 16, "vocab_size": pieces.size, "table": network.tables["tokens"]}
     made: Any = adaptive_prediction(cutoffs=list(cutoffs), **given) if cutoffs else token_prediction(tie=True, **given)
