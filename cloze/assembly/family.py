@@ -46,6 +46,7 @@ def outline(name_or_path: str) -> Outline:
     """The outline of one recipe; what is absent or ill-formed is left empty (`cloze check` says what is wrong)."""
     root = read_tree(name_or_path)
     if _get(root, "stages") is not None:  # the row of the last stage, which is what is left in the end
+        _drop_changes(root)  # they are not shown, and reading them imports torch
         trees = stage_trees(root, None, Faults())
         root = next((written.tree for written, _ in reversed(trees.values())), root)
     networks = _named(root, "network", "networks")
@@ -62,6 +63,17 @@ def outline(name_or_path: str) -> Outline:
         exercise=tuple(dict.fromkeys(exercise)),
         objectives=tuple(dict.fromkeys(name for entry in entries for name in _objectives(entry, root))),
     )
+
+
+def _drop_changes(node: Node) -> None:
+    """Leave out, in place, the changes of all networks that come `from` elsewhere."""
+    if node.is_mapping:
+        if "from" in node.value:
+            node.value.pop("change", None)
+        for _, inner in node.items():
+            _drop_changes(inner)
+    for inner in _list(node):
+        _drop_changes(inner)
 
 
 def _objectives(entry: Node, root: Node) -> list[str]:

@@ -198,7 +198,7 @@ def begin_of(recipe: Recipe, request: Request, done: Mapping[str, Path]) -> dict
     found = origins_of(recipe, {**request.checkpoints, **done})
     known = {*found, *([recipe.export] if request.init is not None else [])}
     for label, network in recipe.networks.items():
-        if network.change and label not in known:
+        if network.change and label not in known and not request.asked.alone:  # a stage alone: the earlier one gives its weights
             raise RecipeError(
                 f"networks.{label}.change: {network.change[0].name} changes the weights of a checkpoint, but this network starts "
                 "at random.\n  Write `from:`, give a checkpoint with --init, or leave the change out."

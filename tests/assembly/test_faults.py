@@ -67,7 +67,7 @@ UNFIT = [  # found by matching fields and states
      'frame takes "parts", which nothing before it gives.\n  Edits that give parts: pair'),
     (("tie: true", "tie: true, read: query"),
      'token_prediction reads "query", but network "main" (transformer) gives: '
-     "hidden, layers, summary.\n  Networks that give"),
+     "attention, hidden, keys, layers, queries, scores, summary, values.\n  Networks that give"),
     (("tie: true", "tie: true, set: other"),
      'token_prediction takes "positions/other", which no edit gives.\n  Sets of targets that are given: main.'),
     (("tie: true", "tie: true, read: {scores: hidden}"), "token_prediction has no reading 'scores'."),
@@ -127,7 +127,7 @@ TWO = MINE.replace(
     [
         (("from: generator.", "from: generater."), "'generater.token_prediction' names no earlier pass and no view."),
         (("from: generator.token_prediction", "from: generator.logits"),
-         'pass "generator" has no state "logits"; it has: hidden, layers, summary, token_prediction.'),
+         'pass "generator" has no state "logits"; it has: attention, hidden, '),
         (("from: generator.token_prediction", "from: scores"), "got 'scores', expected `pass.state` or `view.field`."),
         (("sample:", "smaple:"), "unknown rewriter 'smaple'. Did you mean 'sample'?"),
         (("{sample:", "{places/main: main.tokens, sample:"), "field 'places/main' is now called 'positions/main'."),

@@ -60,7 +60,7 @@ def test_the_pace_of_an_engine_tells_what_a_budget_buys(little_text: Path, monke
     from cloze.assembly import planning
 
     pytest.importorskip("numba")
-    monkeypatch.setattr(planning, "pace", lambda run: pace(run, seconds=0.02))
+    monkeypatch.setattr(planning, "pace", lambda run, engines: pace(run, engines, seconds=0.02))
     (found,) = plan("word2vec-skipgram", corpus=little_text, budget="3epochs", overrides=SMALL)
     told = found.forecast
     assert told is not None and told.updates is None and told.epochs == 3.0 and 0 < told.seconds < 3  # type: ignore[operator]
@@ -73,7 +73,7 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> None:
     from cloze.assembly import fitted
 
     pytest.importorskip("numba")
-    monkeypatch.setattr(fitted, "pace", lambda run: FAST)
+    monkeypatch.setattr(fitted, "pace", lambda run, engines: FAST)
 
 
 def test_a_run_in_time_ends_after_the_passes_of_its_fit_and_says_so_and_resumes_with_them(
@@ -108,7 +108,7 @@ def test_passes_that_a_user_sets_are_the_end_of_a_time_and_passes_as_a_budget_ar
 def test_show_says_from_which_text_on_a_time_reads_it_fifty_times(monkeypatch: pytest.MonkeyPatch) -> None:
     from cloze.assembly import planning
 
-    monkeypatch.setattr(planning, "pace", lambda run: FAST)
+    monkeypatch.setattr(planning, "pace", lambda run, engines: FAST)
     _, by = fitted_recipe("word2vec-skipgram", "60s", overrides=["network.width=8"])
     assert by.startswith("for a text that is read once, timed on random text; on a text of fewer than ")
     assert by.endswith(" tokens the run ends after 50 passes")

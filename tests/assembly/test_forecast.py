@@ -56,7 +56,7 @@ def prepared(train: Pretrain, monkeypatch: pytest.MonkeyPatch) -> Run:
     class Done(Exception):
         pass
 
-    def stop(made: Run) -> None:
+    def stop(made: Run, engines: object) -> None:
         kept.append(made)
         raise Done
 

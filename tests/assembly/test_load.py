@@ -177,7 +177,8 @@ def test_a_network_may_name_the_type_of_its_folder_if_it_can_be_of_that_type(wri
     assert recipe.exported.architecture == "roberta" and "architecture" not in recipe.networks["main"].part.arguments  # type: ignore[union-attr]
     again = recipe_from_data(recipe.canonical())
     assert again.networks == recipe.networks and again.hash == recipe.hash
-    assert "Did you mean 'roberta' or" in message_of(lambda: load_recipe(write((network, network + ", architecture: robert"))))
+    mistyped = write((network, network + ", architecture: robert"))
+    assert "Did you mean 'roberta', 'bert' or" in message_of(lambda: load_recipe(mistyped))
     told = message_of(lambda: load_recipe(write((network, network + ", architecture: bart"))))
     assert "networks.main.architecture: there is no architecture 'bart'" in told  # that is an encoder_decoder
 

@@ -117,7 +117,8 @@ def perturbed(
     if "order" in network.takes:
         keywords.setdefault("order", run.order)
     with torch.no_grad():
-        placed = {name for name, kind in network.gives.items() if kind.shape != "P"}  # what is said of pairs has no position
+        # states of attention and of pairs have no axis of positions of their own
+        placed = {name for name, kind in network.gives.items() if kind.shape != "P" and not kind.shape.startswith("N B H")}
         states = dict(network(want=frozenset(placed) - {"carry"}, **keywords))
     if network.gives.get("summary", ("", ""))[1] == "all":  # a mean over the example
         del states["summary"]

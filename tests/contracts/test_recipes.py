@@ -27,7 +27,8 @@ def wide(recipe: Recipe, run: PassSpec, objective: ObjectiveSpec) -> bool:
     part = recipe.networks[run.network].part
     assert part is not None
     if objective.part.arguments.get("tie"):
-        return part.arguments.get("initial") in ("uniform", "t5")
+        initial = part.arguments.get("initial")
+        return initial is not None and initial.name in ("uniform", "t5")
     return objective.part.arguments.get("initial") == "fan_in"
 
 

@@ -47,7 +47,7 @@ REFUSED: tuple[tuple[str, str, str, str | None], ...] = (
     ("text_to_text", "skip-thought", r"needs a head that predicts tokens, which .* does not have\.\n  Use a checkpoint", None),
     (
         "ulmfit_classification siatl_classification", " ".join(sorted(set(SYSTEMS) - set(LSTMS.split()))),
-        r"\w+ has no word_dropout, .*, which this change sets\.\n  Use a checkpoint whose network is lstm, or",
+        r"\w+ has no \w[\w., ]*, which this change sets\.\n  Use a checkpoint whose network is lstm, or",
         None,
     ),
     (

@@ -20,6 +20,8 @@ class Words:
     roles = {"[CLS]": 1, "[SEP]": 2}
     size = 100
     ordinary_ids = np.arange(3, 100, dtype=np.int32)
+    sentinels: tuple[int, ...] = ()
+    spellings: tuple[str, ...] = ()
 
     def encode(self, text: str) -> Any:
         raise AssertionError("these templates hold no literal text")

@@ -138,7 +138,7 @@ def test_packed_files_are_read_and_kinds_told_by_content(content: bytes, tmp_pat
     plain.write_bytes(content)
     assert same(open_vectors(path), open_vectors(plain))
     path.write_bytes(gzip.compress(content)[:-9])
-    with pytest.raises(ClozeError, match="damaged or cut off"):
+    with pytest.raises(ClozeError, match="damaged or truncated"):
         open_vectors(path)
 
 

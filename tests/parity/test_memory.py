@@ -56,7 +56,7 @@ def xlnet(systems: ModuleType, tie: bool) -> tuple[TwoStream, Any, Any, Model]:
     head = token_prediction(**arguments, width=16, vocab_size=pieces.size, table=network.tables["tokens"])
     random(network), random(head, 1)
     model = Model(
-        complete(SHAPE, "two_stream"), "open", network.state_dict(),
+        complete(data("two_stream", **SHAPE), "two_stream"), "open", network.state_dict(),
         {"lm": Head("token_prediction", arguments, head.state_dict())}, "two_stream",
     )
     return network, head, pieces, model

@@ -17,12 +17,13 @@ from cloze.corpus.readers.trees import each_tree
 from cloze.errors import TaskError
 from cloze.interop import Card, Model, Reading, export_folder
 from cloze.networks import Clock
-from cloze.registry import lookup
 from cloze.tasks import load_tuned, task
 from cloze.tasks.evaluation import evaluate
 from cloze.tasks.parser import NAMES
 from cloze.text.normalise import Normalise
 from cloze.text.words import Words
+from tests.making import data as described
+from tests.making import network_of
 
 #: A determiner hangs on its noun, nouns on the verb before or behind them, marks on the verb.
 SENTENCES = [
@@ -101,15 +102,13 @@ def test_a_sentence_that_the_network_cannot_read_at_once_is_one_tree(parser: Any
 
 @pytest.mark.parametrize(("kind", "name"), [("two_stream", "token_labelling_crf"), ("lstm", "dependency_parsing")])
 def test_networks_that_are_no_transformer_are_asked_for_words_too(tmp_path: Path, kind: str, name: str) -> None:
-    network: type[Any] = lookup("network", kind)
-    arguments = {"layers": 1, "width": 16} | ({"heads": 2,
-        "feed_forward": {"plain": {"inner": 24}}} if kind == "two_stream" else {})
+    arguments = {"layers": 1, "width": 16} | ({"heads": 2, "feed_forward.inner": 24} if kind == "two_stream" else {})
     tokenizer = Words(min_count=1).train(["the cat a dog saw rain mat"], Normalise())
     torch.manual_seed(0)
-    made = network(**arguments, vocab_size=tokenizer.size, clock=Clock())
+    made = network_of(kind, **arguments, vocab_size=tokenizer.size, clock=Clock())
     order = "open" if kind == "two_stream" else "left_to_right"
     export_folder(
-        tmp_path / "start", model=Model(arguments, order, made.state_dict(), {}, kind), tokenizer=tokenizer,
+        tmp_path / "start", model=Model(described(kind, **arguments), order, made.state_dict(), {}, kind), tokenizer=tokenizer,
         reading=Reading("{A} [EOS]", None, "last"), card=Card(kind),
     )
     data = tmp_path / ("x.conllu" if name == "dependency_parsing" else "x.conll")

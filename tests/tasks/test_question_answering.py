@@ -96,7 +96,7 @@ def test_where_the_checkpoint_knows_no_pairs_what_closes_a_text_separates_them(w
 def test_windows_that_would_not_overlap_are_refused_with_the_way_out(
     folder: Callable[[str], Path], files: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(CorpusError, match=r"(?s)windows begin 16 tokens apart, .* --set corpus\.stride=\d"):
+    with pytest.raises(CorpusError, match=r"(?s)windows start 16 tokens apart, .* --set corpus\.stride=\d"):
         tune(folder("bert"), files, tmp_path / "out", "corpus.stride=16")
 
 

@@ -411,7 +411,7 @@ def test_a_body_without_a_head_cannot_write(writer: Folder) -> None:
 def test_the_way_of_a_checkpoint_is_asked_of_a_companion() -> None:
     from cloze.exercises.answer import Answer
 
-    with pytest.raises(RecipeError, match="say which, such as of: target"):
+    with pytest.raises(RecipeError, match="name it, for example of: target"):
         Answer(frame="reading")
 
 

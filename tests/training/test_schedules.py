@@ -104,5 +104,5 @@ def test_a_rate_listens_when_it_has_the_method_to_hear() -> None:
     def built(level: float) -> Plateau:
         return Plateau(level)
 
-    assert [follows_losses(one) for one in (Halving, rate, Plateau, built)] == [True] * 4
-    assert not any(follows_losses(one) for one in (Linear, Linear(1.0), lambda peak: Linear(peak)))
+    assert [follows_losses(one) for one in (Halving, Plateau, built)] == [True] * 3
+    assert not any(follows_losses(one) for one in (Linear, Linear(1.0)))
