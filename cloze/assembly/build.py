@@ -422,7 +422,7 @@ def _check_described(owner: str, accepted: Slots, arguments: Mapping[str, Any], 
             _check_described(f"{owner}.{key}", slot.section, value, folder)
             continue
         known = (slot.choices or names(slot.part)) if slot.part else []
-        if isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in known:
+        if slot.part and isinstance(value, Mapping) and len(value) == 1 and (part := next(iter(value))) in known:
             _check_described(f"{owner}.{key}.{part}", part_slots(slot.part, part), value[part] or {}, folder)
             continue
         if slot.live and isinstance(value, Mapping) or slot.part and value is None and slot.default is None:
