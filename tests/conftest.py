@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,17 @@ if os.environ.get("CLOZE_NUMBA") == "off":
     sys.modules["numba"] = None  # type: ignore[assignment]  # then nothing imports it by another way
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def only_own_parts() -> Iterator[None]:
+    """Parts that a test registers from files of its own are unknown to the tests after it, some of which walk the registry."""
+    yield
+    from cloze.registry import _builders
+
+    for known in _builders.values():
+        for name in [name for name, builder in known.items() if not builder.__module__.startswith("cloze.")]:
+            del known[name]
 
 
 @pytest.fixture(scope="session")
