@@ -4,7 +4,8 @@
     python benchmarks/before_after.py --before runs/before --text TEXT --work runs/before_after --rounds 3
 
 Both versions train the same recipes on stores of the same text. Where a recipe changed between the two, its ratio is the price
-of that.
+of that. `--processor` counts seconds of the processor on one thread instead, which other work on the machine disturbs less: the
+difference between a short and a long run, so that what a run does before its first step does not count.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,7 +33,7 @@ STREAMS = ("xlnet-base", "awd-lstm", "elmo")  # these keep their own length; XLN
 STEPS = 24
 
 
-def one(recipe: str, text: Path, work: Path) -> float:
+def one(recipe: str, text: Path, work: Path, *, processor: bool) -> float:
     """Real tokens per second of one run, in the version of cloze that this process imports."""
     from cloze.assembly.corpora import trainable
     from cloze.assembly.load import load_recipe
@@ -52,14 +54,26 @@ def one(recipe: str, text: Path, work: Path) -> float:
     shape = [] if recipe in STREAMS else lengths or ["length=128"]
     values = SHARED[:1] if vectors else [*SHARED, *batch, *shape]
     given: dict[str, Any] = {"as_published": True} if "as_published" in inspect.signature(pretrain).parameters else {}
-    with tempfile.TemporaryDirectory(dir=work) as folder:
-        out = Path(folder) / "run"
-        pretrain(recipe, corpus=[str(store)], out=out, budget="1epochs" if vectors else f"{STEPS}steps", overrides=values,
-                 size=None if vectors else "mini", device="cpu", report=lambda text: None, **given)
-        log = [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()]
+
+    def trained(budget: str) -> tuple[list[dict[str, Any]], float]:
+        """The log of a run, and its seconds of processor time."""
+        with tempfile.TemporaryDirectory(dir=work) as folder:
+            out, started = Path(folder) / "run", time.process_time()
+            pretrain(recipe, corpus=[str(store)], out=out, budget=budget, overrides=values,
+                     size=None if vectors else "mini", device="cpu", report=lambda text: None, **given)
+            spent = time.process_time() - started
+            return [json.loads(line) for line in (out / "cloze" / "log.jsonl").read_text().splitlines()], spent
+
+    if processor and not vectors:
+        trained("2steps")  # what a process does once, such as loading compiled code
+    log, spent = trained("1epochs" if vectors else f"{STEPS}steps")
+    stop = next(record for record in log if record["event"] == "stop")
     if vectors:
-        stop = next(record for record in log if record["event"] == "stop")
-        return float(stop["tokens"] / stop["seconds"])
+        return float(stop["tokens"] / (spent if processor else stop["seconds"]))
+    if processor:
+        first, before = trained(f"{STEPS // 4}steps")
+        begun = next(record for record in first if record["event"] == "stop")
+        return float((stop["tokens"] - begun["tokens"]) / (spent - before))
     return float(median([record["tokens_per_second"] for record in log if record["event"] == "train"][3:]))
 
 
@@ -71,11 +85,12 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=[*NETWORKS, *VECTORS], metavar="RECIPE")
+    parser.add_argument("--processor", action="store_true", help="tokens per second of processor time, on one thread")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     chosen.work.mkdir(parents=True, exist_ok=True)
     if chosen.one:
-        print(one(chosen.one, chosen.text.resolve(), chosen.work.resolve()))
+        print(one(chosen.one, chosen.text.resolve(), chosen.work.resolve(), processor=chosen.processor))
         return
     sides = {"before": chosen.before.resolve(), "now": Path(__file__).resolve().parents[1]}
     for recipe in chosen.only:
@@ -84,11 +99,14 @@ def main() -> None:
             for side, folder in sides.items():
                 command = [sys.executable, __file__, "--one", recipe, "--text", str(chosen.text), "--work", str(chosen.work)]
                 own = {**os.environ, "PYTHONPATH": str(folder)}
+                if chosen.processor:
+                    command, own = [*command, "--processor"], {**own, "OMP_NUM_THREADS": "1"}
                 done = subprocess.run(command, env=own, capture_output=True, text=True, check=True)
                 if number or recipe not in VECTORS:  # the first run of word vectors compiles
                     found[side].append(float(done.stdout.split()[-1]))
         before, now = (median(found[side]) for side in sides)
-        print(f"{recipe:<18} {before:>12,.0f} {now:>12,.0f} tokens/s  {now / before:.2f}", flush=True)
+        print(f"{recipe:<18} {before:>12,.0f} {now:>12,.0f} tokens/s  {now / before:.2f}   "
+              f"{' '.join(f'{side} {min(found[side]):,.0f}-{max(found[side]):,.0f}' for side in sides)}", flush=True)
 
 
 if __name__ == "__main__":
