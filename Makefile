@@ -1,6 +1,6 @@
 # Every target sets up what it needs: make demo · make test · make lint · make bench · make docs
 PYTHON ?= python3
-# Build trees and caches live beside the sources; one environment serves every target.
+# Build trees and caches live next to the sources; one environment serves every target.
 VENV   := .venv
 BIN    := $(VENV)/bin
 OLD    := .venv-old

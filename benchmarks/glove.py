@@ -5,8 +5,9 @@
 Without a text the words are drawn from Zipf's law, which has more distinct pairs than text. `--peer FOLDER` names a folder with
 the compiled programs of stanfordnlp/GloVe (`build`, with cooccur, shuffle and glove), which then run on the same words in turn
 with ours; of their training the time of a run of no pass, which reads words and writes vectors, is taken off. Figures are
-medians of `--repeat` interleaved runs; each checks what it made. Peak memory is anonymous, beside what was there before: pages
-of mapped files are the system's. `--judge` compares the vectors of the last runs on word similarity and analogies.
+medians of `--repeat` interleaved runs; each checks what it made. Peak memory is anonymous memory above the
+level before; pages of mapped files are the system's. `--judge` compares the vectors of the last runs on word similarity and
+analogies.
 """
 
 from __future__ import annotations

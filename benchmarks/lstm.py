@@ -1,4 +1,4 @@
-"""Forward and backward of recurrent layers beside torch.nn.LSTM in fp32, on AWD-LSTM's and ELMo's shapes, and whole steps.
+"""Forward and backward of recurrent layers against torch.nn.LSTM in fp32, on AWD-LSTM's and ELMo's shapes, and whole steps.
 
     OMP_NUM_THREADS=2 python benchmarks/lstm.py
     OMP_NUM_THREADS=1 python benchmarks/lstm.py --shapes awd-20 --rounds 1 --length 20
@@ -6,7 +6,7 @@
 Both sides have the same weights and inputs and run in turn; figures are medians of the rounds. `error` is the largest relative
 error of a gradient (of the input or of any weight) against torch's in fp32. torch's own layers are not run under bf16 autocast:
 their gradients are wrong on some CPUs for 1,024 cells and more, so that their speed means nothing. `--whole` adds AWD-LSTM with
-a softmax over 30,000 words, full and adaptive, beside torch's layers with a linear map, in fp32. Goals (the issue that asked for
+a softmax over 30,000 words, full and adaptive, against torch's layers with a linear map, in fp32. Goals (the issue that asked for
 them): 2.4 times nn.LSTM on AWD-LSTM's shapes, 1.8 on ELMo's, and 2 (full) and 3.5 (adaptive) for whole steps.
 """
 

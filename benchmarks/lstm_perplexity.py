@@ -9,8 +9,8 @@ takes the layer's place inside the same program, so that first weights, order of
 side of a seed. Adam and not descent at rate 1, the published recipes', whose course is chaotic over so few updates: there any
 rounding decides.
 
-A line for each run, then the difference of each side to the first in per cent, its deviation over seeds, and beside it what
-another seed alone makes. Goal (the issue that asked for it): the difference is within 0.3 %.
+A line for each run, then the difference of each side to the first in per cent, its deviation over seeds, and for
+comparison what another seed alone makes. Goal (the issue that asked for it): the difference is within 0.3 %.
 """
 
 from __future__ import annotations

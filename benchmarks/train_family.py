@@ -1,4 +1,4 @@
-"""XLNet, T5 and BART on a CPU beside loops over transformers' classes, and packed rows beside padded ones.
+"""XLNet, T5 and BART on a CPU against loops over transformers' classes, and packed rows against padded ones.
 
     python benchmarks/train_family.py [--systems xlnet t5 bart packing] [--peers fp32 bf16 bf16+compile] [--rounds 3]
                                       [--ahead] [--allocator LIBRARY]

@@ -6,8 +6,8 @@ Both sides read the same lines of the same words (lower-cased, at most 1,000 a l
 negatives and subsampling at 1e-3; subwords are 3 to 6 letters in 2,000,000 buckets. Skip-gram shares negatives among the pairs
 of a centre, as the recipe says (gensim has no such mode), `skipgram-exact` does not. Words are raw words of the corpus, before
 subsampling; reading the vocabulary, building the store and compiling are timed on neither side. The words that were really
-read are compared with those of the corpus. CPU seconds are given beside wall seconds, because a shared machine stretches these.
-gensim's subwords are asked the other way round (the context's n-grams for the centre), which is its algorithm; its lines
+read are compared with those of the corpus. CPU seconds are given next to wall seconds, because a shared machine stretches these.
+gensim's subwords are asked in the opposite direction (the context's n-grams for the centre), which is its algorithm; its lines
 go through its own job queue. What it reads again in every epoch, the text, is part of its training.
 """
 

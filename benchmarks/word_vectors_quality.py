@@ -12,7 +12,7 @@ most frequent words, questions with other words left out, their number stated. T
 results/word_vectors_quality.jsonl and is not made again (reproductions/ledger.py); text and vectors are in `--work`.
 `--set` changes a value of our recipe: gensim begins with the range ±1 / width where word2vec.c has half of it
 (`network.spread`). GloVe (15 passes, windows of 15, counts up to 10) has no counterpart there: `--peer FOLDER` names the compiled
-programs of stanfordnlp/GloVe, which are then its other side; without them it is judged beside the others.
+programs of stanfordnlp/GloVe, which are then its other side; without them it is judged with the others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from word_vectors import SHARED, SYSTEMS, plain_text  # noqa: E402
 
 Vectors = tuple[dict[str, int], NDArray[np.float32]]  # words by falling frequency, unit vectors
 MOST = 30_000
-GLOVE_PASSES = 15  # over the counted cells; gensim has no GloVe, so that it is judged beside word2vec
+GLOVE_PASSES = 15  # over the counted cells; gensim has no GloVe, so that it is judged next to word2vec
 
 
 def main() -> None:

@@ -69,8 +69,8 @@ class MissingExtra(UserError):
         )
 
 
-def beside(missing: Path) -> str:
-    """A sentence on what is in the folder of a path that is not there; nothing where it holds much, and nothing alike."""
+def nearest_path(missing: Path) -> str:
+    """A sentence that names the files most like a missing path, or all files of its folder if they are few; else nothing."""
     if not missing.parent.is_dir():
         return f"The folder {missing.parent} is not there either."
     names = sorted(path.name for path in missing.parent.iterdir())

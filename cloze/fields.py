@@ -118,7 +118,7 @@ for _field in (
     Field("inputs", "B L", "integer", "further ids summed into the embedding: language, task, …", keyed=True, aligned=True),
     Field("vectors", "B L D", "float", "used instead of the token embedding; a view without tokens has them alone", aligned=True),
     Field("condition", "B D", "float", "the vector that a decoder writes a row from"),
-    Field("items", "B R", "integer", "things beside the tokens: entities, n-grams, regions", keyed=True),
+    Field("items", "B R", "integer", "items linked to the tokens: entities, n-grams, regions", keyed=True),
     Field("links", "E 2", "integer", "pairs (position of a token, position of an item)", keyed=True),
     Field("targets", "M", "integer", "what an objective must predict, as ids", keyed=True),
     Field("positions", "M", "integer", "where each target stands: flat index into the state that is read; of spans (M, K), the "

@@ -28,7 +28,7 @@ def only_own_parts() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real corpora: $CLOZE_DATA, else ../shared/data beside the repository; skips where it is absent."""
+    """The folder of real corpora: $CLOZE_DATA, else ../shared/data next to the repository; skips where it is absent."""
     named = os.environ.get("CLOZE_DATA")
     folder = Path(named) if named else ROOT.parent / "shared" / "data"
     if not folder.is_dir():

@@ -297,7 +297,7 @@ class Loaded:
     """A checkpoint, ready for use: the network in eval mode, its heads by name, its tokenizer and how it reads text.
 
     `heads` are the objectives that the network was trained with, by name; `reads` maps the readings of each head to states of the
-    network where the names differ. `beside` are edits that compute further inputs from the tokens (ZEN's n-grams), `tables` the
+    network where the names differ. `input_edits` compute further inputs from the tokens (ZEN's n-grams), `tables` are the
     look-up tables that they use. `others` opens another network of the same run. `imported` is the folder as
     `cloze.interop.import_folder` read it, `recipe` the recipe of the run (None if cloze did not train it).
     """
@@ -313,7 +313,7 @@ class Loaded:
     clock: Clock
     imported: Any
     reads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    beside: tuple[Any, ...] = ()
+    input_edits: tuple[Any, ...] = ()
     tables: Mapping[str, Any] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
     others: Callable[[str], Loaded] | None = None
@@ -386,8 +386,8 @@ def load_checkpoint(folder: Any, device: str = "cpu", *, plain: bool = False) ->
         tokenizer=imported.tokenizer, reading=imported.reading, order=model.order, folder=imported.folder,
         network_arguments=model.arguments, clock=clock, imported=imported,
         reads={name: head.read for name, head in model.heads.items() if head.read},
-        beside=tuple(
-            _build_described("edit", part, arguments, available, imported.folder) for part, arguments in model.beside
+        input_edits=tuple(
+            _build_described("edit", part, arguments, available, imported.folder) for part, arguments in model.input_edits
         ),
         tables=tables, languages=model.languages, others=lambda name: _further(imported.folder, name, device),
     )

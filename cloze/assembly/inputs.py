@@ -1,6 +1,6 @@
 """The inputs of a run: text, tokenizer, held-out text and weights. A run resumes only with the same inputs.
 
-`cloze/run.json` records the digests of stores, tokenizer and weights under `inputs`. Beside each store that a run has built,
+`cloze/run.json` records the digests of stores, tokenizer and weights under `inputs`. Next to each store that a run has built,
 `text.json` records the files that it was built from. Files are compared by SHA-256. To save time, a file with the same inode,
 size and times as before counts as unchanged and is not read again.
 """

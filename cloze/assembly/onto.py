@@ -71,7 +71,7 @@ class Origin:
         model = loaded.imported.model
         return cls(
             str(loaded.folder), {model.part: dict(loaded.network_arguments)}, reading, loaded.order, start,
-            loaded.imported.architecture, "characters" in network.takes, tuple(model.beside),
+            loaded.imported.architecture, "characters" in network.takes, tuple(model.input_edits),
             {name: table.part for name, table in model.tables.items()}, partial(writing_form, loaded),
             tuple(role for role in DELIMITERS if role in loaded.tokenizer.roles)[:1],
             network.sees["hidden"] if network.gives["hidden"].sees == "itself" else None,

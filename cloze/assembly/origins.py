@@ -83,7 +83,7 @@ def networks_of(tree: Node) -> list[tuple[str, Node]]:
 
 
 def _origin(network: Node) -> Node | None:
-    """The `from` of a network, beside its part or among the part's arguments."""
+    """The `from` of a network, next to its part or among the part's arguments."""
     inner = [node for key, node in network.items() if key not in NEXT_TO_PART]
     return next((node.value["from"] for node in [network, *inner] if node.is_mapping and "from" in node.value), None)
 

@@ -92,12 +92,12 @@ class Publisher:
                     heads[spec.state] = Head(
                         spec.part.name, plain(spec.part.arguments), part_state(state, f"objectives.{key}"), own
                     )
-        beside = beside_text(self.recipe)
-        looked_up = {str(value) for spec in beside for value in spec.arguments.values()} & self.tables.keys()
+        edits = input_edits(self.recipe)
+        looked_up = {str(value) for spec in edits for value in spec.arguments.values()} & self.tables.keys()
         model = Model(
             arguments=complete(plain(part.arguments), part.name), order=self._order(name, orders),
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
-            beside=tuple((spec.name, plain(spec.arguments)) for spec in beside),
+            input_edits=tuple((spec.name, plain(spec.arguments)) for spec in edits),
             tables={name: self._table(name) for name in sorted(looked_up)},
             languages=self.languages if "language" in (part.arguments.get("inputs") or {}) else (),
             changes=tuple((c.name, plain(c.arguments)) for c in self.recipe.networks[name].change if lasts(c.name)),
@@ -132,7 +132,7 @@ class Publisher:
         return "electra" if labels else None
 
 
-def beside_text(recipe: Recipe) -> list[PartSpec]:
+def input_edits(recipe: Recipe) -> list[PartSpec]:
     """The edits that look up further inputs in a recipe's tables: the trained network needs them to read text."""
     found: dict[str, PartSpec] = {}
     for entry in recipe.entries.values():

@@ -10,7 +10,7 @@ import torch
 
 from cloze.assembly.build import plain
 from cloze.assembly.given import build
-from cloze.assembly.publish import beside_text
+from cloze.assembly.publish import input_edits
 from cloze.assembly.recipe import Recipe
 from cloze.corpus import Store
 from cloze.corpus.passages import split_documents
@@ -59,10 +59,10 @@ def sampler(
     texts = sentences(store, tokenizer, share=recipe.training.held_out, seed=seed)
     if chosen is None or not texts:
         return None
-    beside = tuple(
-        build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables or {}}) for spec in beside_text(recipe)
+    edits = tuple(
+        build(lookup(spec.kind, spec.name), plain(spec.arguments), {"tables": tables or {}}) for spec in input_edits(recipe)
     )
-    reader = Reader(step.networks[chosen.network], tokenizer, recipe.reading, chosen.order, beside=beside)
+    reader = Reader(step.networks[chosen.network], tokenizer, recipe.reading, chosen.order, input_edits=edits)
     head = bound(step.objectives[chosen.head], chosen.read)
 
     @torch.no_grad()

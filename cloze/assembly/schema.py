@@ -116,17 +116,17 @@ def part_slots(kind: str, name: str) -> dict[str, Slot]:
 
 
 def expand_part(
-    kind: str, node: Node, path: str, faults: Faults, beside: frozenset[str] = frozenset(), known: Sequence[str] | None = None
+    kind: str, node: Node, path: str, faults: Faults, reserved: frozenset[str] = frozenset(), known: Sequence[str] | None = None
 ) -> None:
     """Rewrite a part in place as `{name: {argument: node}}`, and set `Node.part` to its kind.
 
-    Keys in `beside` belong to assembly, not to the part (a network's `from`); they remain next to the name. `known` are the legal
-    names, by default all of the kind.
+    Keys in `reserved` belong to assembly, not to the part (a network's `from`); they remain next to the name. `known` are the
+    legal names, by default all of the kind.
     """
     if isinstance(node.value, str):
         name, inner = node.value, Node({}, node.where)
         node.value, node.keys = {}, {}
-    elif node.is_mapping and len(named := [key for key in node.value if key not in beside]) == 1:
+    elif node.is_mapping and len(named := [key for key in node.value if key not in reserved]) == 1:
         name, inner = str(named[0]), node.value[named[0]]
     else:
         found = f"the keys {', '.join(map(repr, node.value))}" if node.is_mapping and node.value else _shown(node)

@@ -52,7 +52,7 @@ def command(
     --order source_to_target) scores the answer: TEXT<tab>ANSWER.
     """
     _check(pairs, bool(texts or file), pointer, memory, perplexity=perplexity)
-    _check_beside(pointer, (pointer_scale, pointer_share), memory, (clamp, same_length or None))
+    _check_dependent(pointer, (pointer_scale, pointer_share), memory, (clamp, same_length or None))
 
     from cloze.assembly.build import load_checkpoint
     from cloze.decoding.pointer_cache import Pointer
@@ -185,7 +185,7 @@ def _check(pairs: Path | None, texts: bool, pointer: int | None, memory: int | N
         raise UserError("--perplexity is one figure for all texts; --pairs counts preferences. Omit one of them.")
 
 
-def _check_beside(pointer: int | None, cached: Sequence[object], memory: int | None, reading: Sequence[object]) -> None:
+def _check_dependent(pointer: int | None, cached: Sequence[object], memory: int | None, reading: Sequence[object]) -> None:
     """Refuse options of a pointer or a memory where there is none: they would change nothing."""
     from cloze.errors import UserError
 

@@ -157,7 +157,7 @@ class BoundCooccurrences:
         return self.store.path / "cooccurrences" / digest
 
     def _count(self, folder: Path) -> Cells:
-        """Count into a folder that appears when all is written, beside the store where that cannot be written to."""
+        """Count into a folder that appears when all is written: in the store, or outside it if the store is read-only."""
         if not os.access(self.store.path, os.W_OK):
             folder = _own_folder() / folder.name
             found = Cells.open(folder)

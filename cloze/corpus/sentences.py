@@ -8,7 +8,7 @@ from typing import Literal
 from cloze.bounds import Count
 from cloze.corpus import languages as mixing
 from cloze.corpus.passages import GIVES, BoundPassages
-from cloze.corpus.single import Beside, BoundSingle, fields_of
+from cloze.corpus.single import BoundSingle, Companion, fields_of
 from cloze.corpus.source import Source
 from cloze.corpus.store import Store
 from cloze.errors import RecipeError
@@ -46,7 +46,7 @@ class Sentences(Source):
 
     def __init__(
         self, *, length: Count | None = None, longest: Count | None = None, languages: dict[str, float] | None = None,
-        static: bool = False, companions: Sequence[Beside] | None = None, across_documents: bool = False,
+        static: bool = False, companions: Sequence[Companion] | None = None, across_documents: bool = False,
         bucket: Literal["equal_length"] | None = None,
     ) -> None:
         if longest is not None and longest < 2:
@@ -58,7 +58,7 @@ class Sentences(Source):
             raise RecipeError(f"sentences.bucket: {bucket!r}; expected equal_length, or nothing.")
         if across_documents and not companions:
             raise RecipeError("sentences.across_documents: says whose neighbours are companions; write companions: [next].")
-        self.companions: tuple[Beside, ...] = tuple(dict.fromkeys(companions or ()))
+        self.companions: tuple[Companion, ...] = tuple(dict.fromkeys(companions or ()))
         #: Assembly then binds this source with the number of rows in a step.
         self.lanes = bucket is not None
         self.whole = bool(self.companions) or bucket is not None

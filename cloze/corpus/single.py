@@ -17,7 +17,7 @@ from cloze.corpus.store import Store
 from cloze.errors import CorpusError, RecipeError
 from cloze.rows import Rows
 
-Beside = Literal["next", "previous"]
+Companion = Literal["next", "previous"]
 _FIELDS = ("tokens", "length", "document", "sentence", "word_start")
 
 
@@ -25,13 +25,13 @@ class OneByOne(Protocol):
     """What `BoundSingle` needs from its source, `Sentences`."""
 
     longest: int | None
-    companions: tuple[Beside, ...]
+    companions: tuple[Companion, ...]
     across_documents: bool
     bucket: Literal["equal_length"] | None
     static: bool
 
 
-def fields_of(companions: tuple[Beside, ...]) -> frozenset[str]:
+def fields_of(companions: tuple[Companion, ...]) -> frozenset[str]:
     """What rows hold: the sentence, its language where the store knows it, and the sentences asked for."""
     return frozenset({*_FIELDS, "language", *(f"{view}.{name}" for view in companions for name in _FIELDS)})
 

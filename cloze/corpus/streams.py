@@ -189,11 +189,11 @@ class BoundStreams:
         arrays["restarts"] = step == 0
         if self.source.both_directions:
             arrays["reversed"] = backwards
-        beside = frozenset(name.removeprefix("distractor.") for name in want if name.startswith("distractor."))
-        if beside:
+        wanted = frozenset(name.removeprefix("distractor.") for name in want if name.startswith("distractor."))
+        if wanted:
             start = self._somewhere(self.draw(plan, items).uniform("distractor"), lane)
             reach = np.minimum(length, self.span - start).astype(np.int32)
-            found = self._text(start, reach, lane, beside)
+            found = self._text(start, reach, lane, wanted)
             arrays |= {f"distractor.{name}": value for name, value in found.items() if name in _TEXT}
         return Rows(arrays, checked=True)
 

@@ -101,7 +101,7 @@ class Checkpoint(Protocol):
     def reads(self) -> Mapping[str, Mapping[str, str]]: ...
 
     @property
-    def beside(self) -> tuple[Any, ...]: ...
+    def input_edits(self) -> tuple[Any, ...]: ...
 
     @property
     def languages(self) -> tuple[str, ...]: ...
@@ -113,7 +113,7 @@ class Checkpoint(Protocol):
 class Reader:
     """Reads texts with a network: tokenises, lays out, pads, runs. The network keeps its mode.
 
-    `beside` are edits that compute further inputs from the tokens (ZEN's n-grams). `inputs` is one id for all tokens in each
+    `input_edits` are edits that compute further inputs from the tokens (ZEN's n-grams). `inputs` is one id for all tokens in each
     further table of embeddings (XLM's language).
     """
 
@@ -122,7 +122,7 @@ class Reader:
     reading: Reading
     order: str = "open"
     precision: torch.dtype | None = None
-    beside: tuple[Any, ...] = ()
+    input_edits: tuple[Any, ...] = ()
     inputs: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -135,7 +135,7 @@ class Reader:
         """
         return cls(
             loaded.network, loaded.tokenizer, loaded.reading, order or loaded.order, precision,
-            loaded.beside, {} if language is None else {"language": language_id(loaded, language)},
+            loaded.input_edits, {} if language is None else {"language": language_id(loaded, language)},
         )
 
     @cached_property
@@ -213,22 +213,22 @@ class Reader:
         if any(row.characters is not None for row in rows):
             made["characters"] = padded_characters(rows, width)
         made.update({f"inputs/{name}": np.full_like(tokens, number) for name, number in self.inputs.items()})
-        made.update(self._found_beside(tokens, lengths))
+        made.update(self._computed_inputs(tokens, lengths))
         return Batch({name: torch.from_numpy(array) for name, array in made.items()}).to(self.device)
 
     def showing(self, batch: Batch, tokens: Tensor) -> Batch:
         """The batch with other tokens, and with the further inputs for these."""
-        if not self.beside:
+        if not self.input_edits:
             return Batch({**batch, "tokens": tokens}, checked=True)
         lengths = (batch["block"] > 0).sum(1) if "block" in batch else torch.full((len(tokens),), tokens.shape[1])
-        found = self._found_beside(tokens.cpu().numpy(), lengths.cpu().numpy())
+        found = self._computed_inputs(tokens.cpu().numpy(), lengths.cpu().numpy())
         arrays = {name: torch.from_numpy(array).to(self.device) for name, array in found.items()}
         return Batch({**batch, "tokens": tokens, **arrays})
 
-    def _found_beside(self, tokens: Any, lengths: Any) -> dict[str, Any]:
-        """The further inputs that the edits `beside` compute from tokens (B, L), the same in any batch."""
+    def _computed_inputs(self, tokens: Any, lengths: Any) -> dict[str, Any]:
+        """The further inputs that `input_edits` compute from tokens (B, L), the same in any batch."""
         found: dict[str, Any] = {}
-        for edit in self.beside:
+        for edit in self.input_edits:
             if edit.gives <= self.network.takes:
                 rows = Rows({"tokens": tokens.astype(np.int32), "length": lengths.astype(np.int32)})
                 made = edit(rows, Draw(np.zeros(len(tokens), np.uint64)))
@@ -369,7 +369,7 @@ def prediction_head(loaded: Checkpoint, *, verb: str) -> Any:
     way_out = "Use a checkpoint that was trained with token_prediction."
     generators = [path for path in sorted(Path(loaded.folder).glob("cloze/networks/*")) if path.is_dir()]
     if head_for(loaded, "token_labelling") is not None and generators:
-        way_out = f"A discriminator predicts no words, the generator beside it does: {generators[0]}"
+        way_out = f"A discriminator predicts no words, its generator does: {generators[0]}"
     raise CheckpointError(
         f"{loaded.folder}: cloze {verb} needs a head that predicts tokens; this checkpoint has: "
         f"{head_names(loaded)}.\n  {way_out}"

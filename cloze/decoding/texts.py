@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cloze.corpus.readers.objects import holds_objects, objects
 from cloze.corpus.readers.text_files import lines, string_field
-from cloze.errors import TaskError, beside
+from cloze.errors import TaskError, nearest_path
 
 _TEXT_FILES = (".txt", ".gz", ".xz", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")  # of which each line or record is a text
 _TABLES = (".tsv", ".tab", ".csv", ".conll", ".conllu")
@@ -29,7 +29,7 @@ def named_file(given: Sequence[str], *, tables: bool = False) -> str | None:
             continue
         if not there:
             raise TaskError(
-                f"{text}: looks like a file's name, and there is no such file. {beside(Path(text))}".rstrip()
+                f"{text}: looks like a file's name, and there is no such file. {nearest_path(Path(text))}".rstrip()
                 + "\n  To take the name itself as a text, pipe it in."
             )
         if len(given) > 1:

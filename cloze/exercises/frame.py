@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloze.errors import RecipeError
-from cloze.exercises.beside import beside
 from cloze.exercises.edit import Edit
 from cloze.exercises.facts import TokenFacts, needed
+from cloze.exercises.joined import with_companions
 from cloze.registry import Given, register
 from cloze.rng import Draw
 from cloze.rows import Inserted, Rows, before
@@ -167,7 +167,7 @@ class Frame(Edit):
         assert self._pieces is not None  # there is a tokenizer
         pieces = self._pieces
         begins, lengths = self._parts(rows)
-        rows = rows.having_all(beside(rows, *self.joins)) if self.joins else rows
+        rows = rows.having_all(with_companions(rows, *self.joins)) if self.joins else rows
         widths = np.minimum(lengths.take(pieces.group, axis=1), pieces.most)
         if self.keeps_empty:
             widths[:, pieces.most == 1] = 1

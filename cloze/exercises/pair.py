@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Natural, Share
 from cloze.errors import RecipeError
-from cloze.exercises.beside import beside
 from cloze.exercises.edit import Edit
+from cloze.exercises.joined import with_companions
 from cloze.registry import Given, register
 from cloze.rng import Draw, UInt32, below
 from cloze.rows import Rows, before, counted
@@ -142,7 +142,7 @@ class Pair(Edit):
             elsewhere = alone if random < 0 else label == random
             sizes[:, 1] = np.where(elsewhere, _reach(rows, self._wanted(rows, length, sizes[:, 0])), sizes[:, 1])
             begins[:, 1] = np.where(elsewhere, rows["tokens"].shape[1], begins[:, 1])
-            kept = kept.having_all(beside(kept, *self.joins))
+            kept = kept.having_all(with_companions(kept, *self.joins))
         if "swapped" in self.labels:
             turned = (label == self.labels["swapped"]) & ~alone
             begins[turned], sizes[turned] = begins[turned, ::-1], sizes[turned, ::-1]

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from cloze.bounds import Share
 from cloze.errors import RecipeError
-from cloze.exercises.beside import beside
 from cloze.exercises.edit import Edit
+from cloze.exercises.joined import with_companions
 from cloze.exercises.units.question import exactly
 from cloze.registry import register
 from cloze.rng import Draw
@@ -76,7 +76,7 @@ class PairHalf(Edit):
         parts[:, 0, 1] = half + first
         parts[:, 1, 0], parts[:, 1, 1] = begin, begin + second
         kept = rows.without("sentence")
-        return kept.having_all({**beside(kept, "distractor"), "parts": parts})
+        return kept.having_all({**with_companions(kept, "distractor"), "parts": parts})
 
 
 def _sentences(rows: Rows, wanted: NDArray[np.int64]) -> NDArray[np.int64]:

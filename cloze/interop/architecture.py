@@ -127,7 +127,7 @@ class Architecture:
 
     Tensors: `body` are the lines in any case, `further(arguments)` those that depend on the arguments, `segments` the line
     of the segment table (None: it has none), `project` the line between embeddings and layers of different widths.
-    `counts(arguments)` says how far each of `{i}`, `{j}` runs, `sizes(arguments)` gives letters beside those of `facts`.
+    `counts(arguments)` says how far each of `{i}`, `{j}` runs, `sizes(arguments)` gives letters besides those of `facts`.
     `copies` are names under which files repeat the token table, `ignored` buffers in old files, `blank` buffers that must be
     zero because our network lacks them. `shifted`: positions begin
     after the id of [PAD]. `pooled`: the class without heads has a pooling layer. `generates`: transformers generates with it.

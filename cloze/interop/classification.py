@@ -1,9 +1,9 @@
 """Sequence classification in transformers: the heads of `…ForSequenceClassification` where they differ from ours in name.
 
-BERT and RoBERTa keep a dense layer with tanh (`relation_prediction` with `pool`) and have their tables beside their other
+BERT and RoBERTa keep a dense layer with tanh (`relation_prediction` with `pool`) and have their tables with their other
 heads. ELECTRA has dense, GELU, output: transformers added the first two, the authors' code has one linear map (Clark et
 al., 2020; google-research/electra `finetune/classification`). GPT-2 has one linear map without a bias on the last token.
-ModernBERT has dense, GELU, norm, output, the first three as in its masked-LM head; its table is beside that one.
+ModernBERT has dense, GELU, norm, output, the first three as in its masked-LM head; its table is with that one.
 """
 
 from __future__ import annotations

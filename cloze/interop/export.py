@@ -42,7 +42,7 @@ def export_folder(
     """Write everything that transformers needs to open `model`; return remarks on what it cannot express.
 
     Files: config.json, model.safetensors (fp32, tied weights once), the tokenizer's, README.md, generation_config.json
-    where transformers generates with the class, modules.json where sentence-transformers can pool it, and beside them
+    where transformers generates with the class, modules.json where sentence-transformers can pool it, and in addition
     cloze/network.json (our arguments and heads), cloze/heads.safetensors (heads that transformers does not know),
     cloze/changed.safetensors (of a changed network, what its plain form lacks) and cloze/tables/ (what is looked up while reading
     text, if anything is). They appear whole or not at all. `architecture`
@@ -285,7 +285,7 @@ def _description(
             }
             for name, head in model.heads.items()
         },
-        **({"beside": [{part: dict(arguments)} for part, arguments in model.beside]} if model.beside else {}),
+        **({"input_edits": [{part: dict(arguments)} for part, arguments in model.input_edits]} if model.input_edits else {}),
         **({"tables": {name: table.part for name, table in model.tables.items()}} if model.tables else {}),
         **({"languages": list(model.languages)} if model.languages else {}),
         **({"changes": [{part: dict(arguments)} for part, arguments in model.changes]} if model.changes else {}),

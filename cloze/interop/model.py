@@ -69,7 +69,7 @@ class Model:
 
     `arguments` are the network's, every derived value filled in (see `cloze.interop.arguments.complete`); `network` and the
     heads' states use our parameter names. `spare` holds tensors of a Hugging Face folder that no part of cloze uses (a pooler
-    without an objective), under their names there, so that writing the folder again loses nothing. `beside` are the edits
+    without an objective), under their names there, so that writing the folder again loses nothing. `input_edits` are the edits
     that compute further inputs from the tokens, each a registered part and its arguments; `tables` are their look-up tables.
     `languages` are the names of the ids of the further input `language`.
 
@@ -84,7 +84,7 @@ class Model:
     heads: Mapping[str, Head] = field(default_factory=dict)
     part: str = "transformer"
     spare: Mapping[str, Tensor] = field(default_factory=dict)
-    beside: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    input_edits: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     tables: Mapping[str, Table] = field(default_factory=dict)
     languages: tuple[str, ...] = ()
     changes: tuple[tuple[str, Mapping[str, Any]], ...] = ()

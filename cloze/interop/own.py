@@ -18,7 +18,9 @@ def own_description(folder: Path) -> dict[str, Any] | None:
     path = folder / DESCRIPTION
     if not path.exists():
         return None
-    own = read_json(path, "what cloze knows of the model beside config.json")
+    own = read_json(path, "what cloze knows of the model in addition to config.json")
+    if "beside" in own:  # the name of `input_edits` in older checkpoints
+        own["input_edits"] = own.pop("beside")
     expected = ("version", "part", "arguments", "order", "architecture", "reading", "heads")
     missing = [key for key in expected if key not in own]
     if missing:
@@ -43,13 +45,13 @@ def _of_wrong_kind(own: Mapping[str, Any]) -> list[str]:
             for one in value.values()
         )
 
-    step = own.get("step") or 0
+    step, edits = own.get("step") or 0, own.get("input_edits", ())
     right = {
         "part": named(own["part"]), "arguments": isinstance(own["arguments"], dict), "order": named(own["order"]),
         "architecture": named(own["architecture"], empty=True), "reading": _is_reading(own["reading"]),
         "heads": heads(own["heads"]), "step": isinstance(step, int) and step >= 0,
         "tables": isinstance(own.get("tables", {}), dict) and all(map(named, own.get("tables", {}).values())),
-        "beside": isinstance(own.get("beside", ()), (list, tuple)) and all(isinstance(e, dict) for e in own.get("beside", ())),
+        "input_edits": isinstance(edits, (list, tuple)) and all(isinstance(edit, dict) for edit in edits),
         "changes": isinstance(own.get("changes", ()), (list, tuple)) and all(map(_is_part, own.get("changes", ()))),
         "languages": isinstance(own.get("languages", ()), (list, tuple)) and all(map(named, own.get("languages", ()))),
         "labels": isinstance(own.get("labels") or (), (list, tuple)),

@@ -143,11 +143,11 @@ def _model(
     spare = {name.removeprefix(base): tensor for name, tensor in tensors.items()}
     order = own["order"] if own is not None else _order(config, architecture)
     remarks += architecture.beware(arguments)
-    beside, tables = ((), {}) if own is None else _beside(folder, own)
+    input_edits, tables = ((), {}) if own is None else _input_edits(folder, own)
     languages = () if own is None else tuple(own.get("languages", ()))
     changes, changed = ((), {}) if own is None else _changes(folder, own)
     model = Model(
-        nested(arguments, architecture.part), order, network, heads, architecture.part, spare, beside, tables, languages,
+        nested(arguments, architecture.part), order, network, heads, architecture.part, spare, input_edits, tables, languages,
         changes, changed,
     )
     return model, remarks
@@ -288,7 +288,7 @@ def _drop_copies(architecture: Architecture, tensors: dict[str, Tensor], base: s
         tensors[names[0]] = rows
 
 
-def _beside(
+def _input_edits(
     folder: Path, own: Mapping[str, Any]
 ) -> tuple[tuple[tuple[str, Mapping[str, Any]], ...], dict[str, Table]]:
     """The edits that compute the network's further inputs, and their look-up tables."""
@@ -301,7 +301,7 @@ def _beside(
                 "  The copy is incomplete: copy the whole folder again."
             )
         tables[name] = Table(part, read_tensors(path))
-    return tuple((part, arguments) for edit in own.get("beside", ()) for part, arguments in edit.items()), tables
+    return tuple((part, arguments) for edit in own.get("input_edits", ()) for part, arguments in edit.items()), tables
 
 
 def _changes(
@@ -322,7 +322,7 @@ def _changes(
 
 def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
     """A folder of a network that transformers cannot express: everything is in `cloze/`."""
-    beside, tables = _beside(folder, own)
+    input_edits, tables = _input_edits(folder, own)
     changes, changed = _changes(folder, own)
     model = Model(
         arguments=translated(own["part"], own["arguments"]),
@@ -330,7 +330,7 @@ def _read_own(folder: Path, own: Mapping[str, Any]) -> Imported:
         network=read_tensors(folder / OWN_NETWORK),
         heads=own_names({}, own, folder),
         part=own["part"],
-        beside=beside,
+        input_edits=input_edits,
         tables=tables,
         languages=tuple(own.get("languages", ())),
         changes=changes,

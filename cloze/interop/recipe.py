@@ -100,7 +100,7 @@ def _put_heads(recipe: dict[str, Any], heads: Mapping[str, Head]) -> None:
 
 
 def _without_languages(recipe: dict[str, Any]) -> None:
-    """No language beside the tokens: rows are framed without one, and no corpus is drawn by language."""
+    """No language next to the tokens: rows are framed without one, and no corpus is drawn by language."""
     recipe["exercise"] = [
         {"frame": edit["frame"]["template"]} if isinstance(edit.get("frame"), dict) and "inputs" in edit["frame"] else edit
         for edit in recipe["exercise"]

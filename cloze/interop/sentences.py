@@ -20,7 +20,7 @@ def gives_sentences(model: Model, choice: Choice | list[str]) -> bool:
         not isinstance(choice, list)
         and model.part != "encoder_decoder"
         and choice.architecture.until is None
-        and not model.beside
+        and not model.input_edits
         and not model.arguments.get("inputs")
     )
 

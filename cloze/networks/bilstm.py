@@ -72,8 +72,8 @@ class BiLSTM(Network):
     `streams` with `both_directions`) were read from their end: what reads them in their order is the backward LSTM, so that
     `forward_hidden` of such rows is its state, and `predict: next` trains either direction on rows of its own, as the authors
     do.
-    `reuse`: how many tokens at the end of a row the next one brings again. Without such rows the backward LSTM begins anew in
-    every row. A text that is read at use begins with zeros: the same text gets the same vectors every time (the authors' state
+    `reuse`: how many tokens at the end of a row the next one brings again. Without such rows the backward LSTM starts from zeros
+    in every row. A text that is read at use begins with zeros: the same text gets the same vectors every time (the authors' state
     goes on from text to text).
 
     Parameters: `embeddings.tokens.weight` or `embeddings.characters.*`, `layers.n.forwards.*`, `layers.n.backwards.*` (see

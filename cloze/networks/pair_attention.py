@@ -71,7 +71,7 @@ class PairAttention(Network):
         summaries: Tensor | None = None,
         carry: Any = None,
     ) -> dict[str, Tensor]:
-        """The wanted states of tokens (B, L) beside `decoder_tokens` (B, T), whose padding gets probability 0."""
+        """The wanted states of tokens (B, L) with `decoder_tokens` (B, T), whose padding gets probability 0."""
         if summaries is not None or len(tokens) != len(decoder_tokens):
             raise RecipeError(
                 "pair_attention reads one pair per row, but these rows are packed. Write `training: {packing: false}`."

@@ -47,7 +47,7 @@ class NGrams(Around):
 
 @register("network", "zen")
 class Zen(Transformer):
-    """BERT over characters with an n-gram encoder beside it (Diao et al., ZEN, 2020, §2.2).
+    """BERT over characters with an n-gram encoder next to it (Diao et al., ZEN, 2020, §2.2).
 
     `items/ngram` (B, R) are ids of the recipe's table `ngrams`, 0 for none; `links/ngram` (E, 2) pairs the flat place of a
     token with that of an n-gram that covers it. After each layer the states of the n-grams that cover a token are added to
@@ -108,11 +108,11 @@ class Zen(Transformer):
         name_dropouts(self)
 
     def depth_groups(self) -> list[nn.Module]:
-        """Both kinds of embeddings first, then the layers in order, each with the n-gram layer beside it."""
-        beside = [*self.ngram_layers, *[nn.Identity()] * (len(self.layers) - len(self.ngram_layers))]
+        """Both kinds of embeddings first, then the layers in order, each with the n-gram layer next to it."""
+        partners = [*self.ngram_layers, *[nn.Identity()] * (len(self.layers) - len(self.ngram_layers))]
         return [
             nn.ModuleList([self.embeddings, self.ngrams]),
-            *(nn.ModuleList([layer, other]) for layer, other in zip(self.layers, beside, strict=True)),
+            *(nn.ModuleList([layer, other]) for layer, other in zip(self.layers, partners, strict=True)),
         ]
 
     def forward(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloze.corpus.readers.not_text import what_is
-from cloze.errors import CheckpointError, ClozeError, beside
+from cloze.errors import CheckpointError, ClozeError, nearest_path
 from cloze.reports.fact import About, Fact, command, shown_size, size_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def about(path: Path, opens: Opens) -> About:
     from cloze.reports.about_run import about_prepared, about_run, about_runs, is_prepared, is_run
 
     if not path.exists():
-        raise CheckpointError(f"{path}: no such file or folder. {beside(path)}".rstrip())
+        raise CheckpointError(f"{path}: no such file or folder. {nearest_path(path)}".rstrip())
     if path.is_file():
         return about_vectors(path)
     kind = what_is(path)

@@ -227,7 +227,7 @@ class Unigram:
         room = self.size - len(special) - len(last)
         if room < 1:
             raise RecipeError(
-                f"text.tokenizer.unigram: size {self.size} leaves no room for pieces beside {len(special)} special tokens "
+                f"text.tokenizer.unigram: size {self.size} leaves no room for pieces besides {len(special)} special tokens "
                 f"and {len(last)} sentinels; expected a larger size."
             )
         pieces = train_pieces(texts, normaliser, size=room, coverage=self.coverage)

@@ -60,11 +60,11 @@ def test_odds_that_another_phase_sets_are_no_dropouts(write: Write) -> None:
     assert set(usual.values()) == {0.1} and set(none.values()) == {0.0}
 
 
-@pytest.mark.parametrize("beside", ["", "network.dropout.output: 0.3, "])
-def test_a_dropout_that_no_layer_follows_is_named_also_beside_one_that_is_followed(write: Write, beside: str) -> None:
+@pytest.mark.parametrize("followed", ["", "network.dropout.output: 0.3, "])
+def test_a_dropout_that_no_layer_follows_is_named_even_if_another_is_followed(write: Write, followed: str) -> None:
     lstm = ("{transformer: {layers: 2, width: 64, heads: 2}}", "{lstm: {layers: 1, width: 64}}")
     order = ("exercise:", "order: left_to_right\nexercise:"), ("  - mask: {rate: 0.15}\n  - corrupt: {}\n", "")
-    phases = schedule("{share: 0.5}", f"{{share: 0.5, set: {{{beside}network.dropout.hidden: 0.3}}}}")
+    phases = schedule("{share: 0.5}", f"{{share: 0.5, set: {{{followed}network.dropout.hidden: 0.3}}}}")
     path = write(lstm, *order, ("predict: masked", "predict: next"), phases)
     assert message_of(lambda: rates(path)) == (
         "schedule[1].set: network.dropout.hidden: no layer of mine reads this value during training.\n"

@@ -59,7 +59,7 @@ def test_the_card_tells_data_loss_language_and_licence(run: Path, tmp_path: Path
     assert 'from_pretrained("owls")' in card and 'cloze embed owls "A text." "Another text."' in card
 
 
-def test_the_card_of_a_run_warns_of_the_text_beside_it(run: Path) -> None:
+def test_the_card_of_a_run_warns_of_the_text_next_to_it(run: Path) -> None:
     card = (run / "README.md").read_text()
     assert "it holds the training text as ids" in card and "cloze export RUN DIR --to huggingface" in card
     assert 'from_pretrained("run")' in card and "license: unknown" in card

@@ -31,7 +31,7 @@ SYSTEMS = [
     "bert", "t5-small", "transformer-xl", "xlnet-base", "lstm", "skip-thought", "nnlm", "elmo", "context2vec", "cove", "zen",
     "word2vec-cbow",
 ]  # fmt: skip
-HELPERS = {"pair_attention"}  # a table that stands beside a network (unicoder)
+HELPERS = {"pair_attention"}  # a table that stands next to a network (unicoder)
 load_kind("change")
 CHANGES: dict[str, Mapping[str, Any]] = {
     "arguments": {"to": {"dropout": 0.0}},

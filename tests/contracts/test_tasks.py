@@ -32,7 +32,7 @@ SYSTEMS = [
     "xlnet-base", "transformer-xl", "zen", "lstm", "siatl", "lstm-char", "elmo", "context2vec", "cove", "skip-thought", "nnlm",
     "word2vec-cbow", "fasttext", "glove",
 ]  # fmt: skip
-HELPERS = {"pair_attention"}  # beside the network that reads texts (Unicoder)
+HELPERS = {"pair_attention"}  # stands next to the network that reads texts (Unicoder)
 BAGS = "word2vec-cbow fasttext glove"
 READERS = f"bert quick modern electra-small character-bert xlnet-base zen elmo context2vec {BAGS}"
 LSTMS = "lstm siatl lstm-char"

@@ -84,7 +84,7 @@ def test_the_cat_sat_on_the_mat(tmp_path: Path, compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", PATHS)
-def test_a_word_beside_itself_counts_twice(tmp_path: Path, compiled: bool) -> None:
+def test_a_word_next_to_itself_counts_twice(tmp_path: Path, compiled: bool) -> None:
     store = store_of(tmp_path / "store", [[[5, 5, 5]]])
     (tmp_path / "cells").mkdir()
     cells = count_cells(Cooccurrences(radius=2), store, np.arange(1), tmp_path / "cells", compiled=compiled)
@@ -256,7 +256,7 @@ def test_cells_are_counted_once_and_found_again(tmp_path: Path, monkeypatch: pyt
     assert again.folder == first.folder and (matrix(again) == matrix(first)).all()
     assert [p.name for p in first.folder.parent.iterdir()] == [first.folder.name]
     (first.folder / "counts.bin").write_bytes(b"1234")
-    assert Cells.open(first.folder) is None  # a half-copied folder is counted anew
+    assert Cells.open(first.folder) is None  # a half-copied folder is counted again
 
 
 def test_held_out_documents_are_not_counted_and_compare_in_size(tmp_path: Path) -> None:

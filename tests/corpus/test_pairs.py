@@ -289,7 +289,7 @@ def test_languages_of_alternating_text_are_smoothed(numbered: Store) -> None:
     kinds = [tuple(sorted(map(int, numbered.document_languages[d]))) for d in plan.document[plan.order].tolist()]
     counts = [kinds.count(kind) for kind in set(kinds)]
     assert len(counts) == 3 and max(counts) - min(counts) <= 1
-    assert len(np.unique(plan.address(np.arange(len(plan)), static=False))) == len(plan)  # a row that comes again is masked anew
+    assert len(np.unique(plan.address(np.arange(len(plan)), static=False))) == len(plan)  # a repeated row is masked differently
 
 
 def test_a_row_of_alternating_text_needs_room(numbered: Store) -> None:

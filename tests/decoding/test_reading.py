@@ -51,7 +51,7 @@ def loaded(
                 parameter.normal_(mean=float("norm.weight" in name), std=0.3, generator=generator)
     return SimpleNamespace(**{
         "network": network.eval(), "heads": {"lm": head.eval()}, "reads": {"lm": read} if read else {}, "tokenizer": pieces,
-        "reading": reading, "order": order, "folder": "nowhere", "beside": (), "languages": (),
+        "reading": reading, "order": order, "folder": "nowhere", "input_edits": (), "languages": (),
         "clock": network.clock if hasattr(network, "clock") else Clock(), **more,
     })
 
@@ -249,7 +249,7 @@ def zen(pieces: Tokenizer) -> Any:
     network = network_of("zen", layers=2, width=16, heads=2, ngram_layers=1, max_length=40, vocab_size=pieces.size,
         clock=Clock(), tables={"ngrams": lexicon})
     edit = Match("ngrams", tables={"ngrams": lexicon})
-    return loaded(network, pieces, Reading(SINGLE, None, "first"), beside=(edit,))
+    return loaded(network, pieces, Reading(SINGLE, None, "first"), input_edits=(edit,))
 
 
 def test_ngrams_are_found_in_the_text_that_is_read(zen: Any, pieces: Tokenizer) -> None:
@@ -263,7 +263,7 @@ def test_ngrams_are_found_in_the_text_that_is_read(zen: Any, pieces: Tokenizer) 
 
 
 def test_they_matter_and_do_not_depend_on_the_batch(zen: Any) -> None:
-    with_them, without = Reader.of(zen), replace(Reader.of(zen), beside=())
+    with_them, without = Reader.of(zen), replace(Reader.of(zen), input_edits=())
     texts = ["the cat sleeps", "a dog barks all night"]
     found, plain = embed(with_them, texts), embed(without, texts)
     assert not np.allclose(found[0], plain[0]) and np.allclose(found[1], plain[1], atol=1e-6)
@@ -271,7 +271,7 @@ def test_they_matter_and_do_not_depend_on_the_batch(zen: Any) -> None:
 
 
 def test_an_ngram_that_a_mask_breaks_is_not_read(zen: Any, pieces: Tokenizer) -> None:
-    with_them, without = Reader.of(zen), replace(Reader.of(zen), beside=())
+    with_them, without = Reader.of(zen), replace(Reader.of(zen), input_edits=())
     head = head_of(zen)
     texts = ["the [MASK] sleeps", "the cat [MASK]"]
     (broken, whole), (_, plain) = fill(with_them, head, texts), fill(without, head, texts)

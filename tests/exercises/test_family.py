@@ -1,4 +1,4 @@
-"""The edits of single systems: pairs, frames with languages, noises, views and things beside the tokens."""
+"""The edits of single systems: pairs, frames with languages, noises, views and items linked to the tokens."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def translated():
     })
 
 
-def test_tlm_lays_a_translation_beside_its_text(draw, facts):
+def test_tlm_appends_a_translation_to_its_text(draw, facts):
     edit = Frame("[SEP] {A} [SEP] [SEP] {translation} [SEP]", restart=True, inputs={"language": "of_part"}, tokenizer=facts)
     assert edit.takes == {"tokens", "length", "language"} | {f"translation.{n}" for n in ("tokens", "length", "language")}
     out = edit(translated(), draw(2))
@@ -262,7 +262,7 @@ def test_predict_next_is_not_shifted_again():
         Predict(what="next", shift=1)
 
 
-# ---- views and things beside the tokens ------------------------------------------------------------------------------
+# ---- views and items linked to the tokens ------------------------------------------------------------------------------
 
 
 def infoword(facts):

@@ -70,7 +70,7 @@ def test_what_only_one_companion_has_is_left_out(draw: Callable[..., Draw]) -> N
     assert "translation.word_start" not in out and "translation.tokens" in out
 
 
-def test_the_frame_lays_the_chosen_text_beside_the_row_with_its_language(draw: Callable[..., Draw], facts: TokenFacts) -> None:
+def test_the_frame_appends_the_chosen_text_to_the_row_with_its_language(draw: Callable[..., Draw], facts: TokenFacts) -> None:
     frame = Frame("[SEP] {A} [SEP] [SEP] {translation} [SEP]", restart=True, inputs={"language": "of_part"}, tokenizer=facts)
     exercise = Exercise([Placed(Mismatch(set="paraphrase")), Placed(frame)], 20)
     assert {"distractor.tokens", "distractor.language", "translation.language"} <= exercise.wants

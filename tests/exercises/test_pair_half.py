@@ -14,7 +14,7 @@ COUNT, LENGTH, HALF = 3000, 61, 32  # with three tokens more a row has 64
 
 
 def running(count: int = COUNT, length: int = LENGTH, sentence: int = 7, elsewhere: int = 9) -> Rows:
-    """Tokens 100, 101, … in sentences of `sentence` tokens; beside them 1000, 1001, … in sentences of `elsewhere` tokens."""
+    """Tokens 100, 101, … in sentences of `sentence` tokens; next to them 1000, 1001, … in sentences of `elsewhere` tokens."""
     columns = np.arange(length)
 
     def rows(value: np.ndarray) -> np.ndarray:

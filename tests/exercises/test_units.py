@@ -359,7 +359,7 @@ def test_alternating_never_masks_the_first_token(draw):
 
 
 def test_spans_have_the_lengths_of_their_law(draw):
-    """The lengths of the stretches that come out, beside those of the plainest loop: the last span of a row is cut short."""
+    """The lengths of the stretches that come out, against those of the plainest loop: the last span of a row is cut short."""
     law, number, width = {"2": 0.5, "5": 0.5}, 35, 700
     masked = Mask(unit="span", rounding="up", rate=number / width, lengths=law)(text(1500, width), draw(1500))["masked"]
     g = np.random.default_rng(3)

@@ -11,7 +11,7 @@ import pytest
 
 
 def load_systems() -> ModuleType:
-    """The module systems.py beside this file, imported once however many test folders ask for it."""
+    """The module systems.py next to this file, imported once however many test folders ask for it."""
     name = "cloze_interop_systems"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("systems.py"))

@@ -110,7 +110,7 @@ def test_reading_and_writing_gives_the_same_files(systems: ModuleType, tmp_path:
         assert path.read_bytes() == other.read_bytes(), path.name
 
 
-def test_heads_that_transformers_does_not_know_are_kept_beside_the_model(systems: ModuleType, tmp_path: Path) -> None:
+def test_heads_that_transformers_does_not_know_are_kept_with_the_model(systems: ModuleType, tmp_path: Path) -> None:
     made = systems.build(
         dict(systems.BASE), "open",
         {"mlm": systems.MASKED, "order": ("relation_prediction", {"classes": 3, "set": "order"}),
@@ -205,7 +205,7 @@ def test_a_classifier_with_more_or_less_in_front_of_it_than_transformers_has_sta
     assert_same(made, import_folder(tmp_path), by_name=True)
 
 
-def test_untied_rows_of_a_narrow_generator_stay_beside_the_folder_with_the_reason(systems: ModuleType, tmp_path: Path) -> None:
+def test_untied_rows_of_a_narrow_generator_stay_in_clozes_own_files_with_the_reason(systems: ModuleType, tmp_path: Path) -> None:
     """transformers' untied ELECTRA has rows as wide as the embeddings, ours as wide as the layers."""
     made = systems.build(
         {**systems.BASE, "embedding.width": 8}, "open", {"mlm": ("token_prediction", {"transform": "gelu", "tie": False})},
@@ -265,3 +265,14 @@ def test_heads_of_earlier_versions_are_read_by_the_current_names(systems: Module
     (tmp_path / DESCRIPTION).write_text(json.dumps(own), encoding="utf-8")
     found = {one.part: one for one in import_folder(tmp_path).model.heads.values()}["sampled_prediction"]
     assert found.argument("samples") == 64 and found.argument("frequent") == 100 and "smoothing" not in found.arguments
+
+
+def test_input_edits_are_read_under_their_former_key_too(systems: ModuleType, tmp_path: Path) -> None:
+    made = systems.system("bert")
+    model = replace(made.model(), input_edits=(("match", {"table": "ngrams"}),))
+    export_folder(tmp_path, model=model, tokenizer=made.tokenizer, reading=made.reading, card=Card("test"))
+    assert import_folder(tmp_path).model.input_edits == model.input_edits
+    own = json.loads((tmp_path / DESCRIPTION).read_text(encoding="utf-8"))
+    own["beside"] = own.pop("input_edits")
+    (tmp_path / DESCRIPTION).write_text(json.dumps(own), encoding="utf-8")
+    assert import_folder(tmp_path).model.input_edits == model.input_edits

@@ -61,7 +61,7 @@ def write(folder: Path, system: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("alone", [False, True])
-def test_a_folder_gives_back_the_model_with_and_without_what_cloze_wrote_beside(
+def test_a_folder_gives_back_the_model_with_and_without_what_cloze_added(
     systems: ModuleType, tmp_path: Path, name: str, alone: bool
 ) -> None:
     system = made(systems, name)

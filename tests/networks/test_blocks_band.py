@@ -108,7 +108,7 @@ def test_packed_and_padded_rows_equal_single_ones(order: str) -> None:
         torch.testing.assert_close(part, alone, rtol=0, atol=1e-12)
 
 
-def test_a_gpu_would_be_told_the_reach_beside_the_packed_runs() -> None:
+def test_a_gpu_would_be_told_the_reach_with_the_packed_runs() -> None:
     seen = visibility("left_to_right", torch.tensor([[1, 1, 1, 2, 2]]), length=5, past=0, device=CPU)
     assert narrow(seen, "left_to_right", 2, length=5, past=0, device=CPU).reach == (1, 0)
     assert narrow(seen, "open", 2, length=5, past=0, device=CPU).reach == (1, 1)

@@ -1,4 +1,4 @@
-"""fastText's n-grams and hashes, with numbers worked out beside its code."""
+"""fastText's n-grams and hashes, with numbers worked out from its code."""
 
 from __future__ import annotations
 

@@ -142,13 +142,13 @@ def test_runs_of_words_join_the_summary() -> None:
     torch.testing.assert_close(summary[1], made.embeddings.weight[[4, 4, 2, *runs.tolist()]].mean(0))
 
 
-def test_pairs_and_examples_do_not_depend_on_what_lies_beside_them() -> None:
+def test_pairs_and_examples_do_not_depend_on_what_lies_next_to_them() -> None:
     made = network(subwords=(3, 6), word_ngrams=2)
     alone = states(made, "hidden", "context", "summary", tokens=TOKENS[1:, :3])
-    beside = states(made, "hidden", "context", "summary", block=BLOCK)
-    torch.testing.assert_close(beside["hidden"][1, :3], alone["hidden"][0])
-    torch.testing.assert_close(beside["context"][1, :3], alone["context"][0])
-    torch.testing.assert_close(beside["summary"][1], alone["summary"][0])
+    together = states(made, "hidden", "context", "summary", block=BLOCK)
+    torch.testing.assert_close(together["hidden"][1, :3], alone["hidden"][0])
+    torch.testing.assert_close(together["context"][1, :3], alone["context"][0])
+    torch.testing.assert_close(together["summary"][1], alone["summary"][0])
 
 
 def test_a_cell_scores_by_both_sides_and_biases() -> None:

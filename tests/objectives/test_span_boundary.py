@@ -28,7 +28,7 @@ def build(**changed: Any) -> SpanBoundary:
 
 
 def span(first: int, last: int, row: int = 0) -> Batch:
-    """The answers of one span of a row: every token from the positions beside the span."""
+    """The answers of one span of a row: every token from the positions next to the span."""
     size = last - first + 1
     positions = torch.full((size,), row * LENGTH)
     return Batch(

@@ -11,7 +11,7 @@ import pytest
 
 
 def load(name: str, path: Path) -> ModuleType:
-    """The module of a file beside the tests, imported once."""
+    """The module of a file next to the tests, imported once."""
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None

@@ -1,4 +1,4 @@
-"""Small models that transformers makes and saves itself, as other people's folders are, and their scores beside ours."""
+"""Small models that transformers makes and saves itself, as other people's folders are, and their scores next to ours."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def model_of(kind: Kind, pieces: Any, *, cls: str | None = None, seed: int = 0, 
 
 
 def save(model: Any, pieces: Any, folder: Path) -> Path:
-    """The folder as transformers writes it, with a tokenizer beside it."""
+    """The folder as transformers writes it, with a tokenizer next to it."""
     model.save_pretrained(folder)
     pieces.save(folder, length=30, frame_single="{A}", frame_pair=None)
     return folder

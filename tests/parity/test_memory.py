@@ -1,4 +1,4 @@
-"""XLNet beside transformers 5, Transformer-XL beside 4.57, the last version that has it, in a second environment.
+"""XLNet against transformers 5, Transformer-XL against 4.57, the last version that has it, in a second environment.
 
 `CLOZE_PYTHON_WITH_TRANSFORMERS_4` names that environment's Python; without it the tests of Transformer-XL are skipped.
 """

@@ -1,4 +1,4 @@
-"""NEZHA beside transformers 4.57, the last version that has it, in a second environment.
+"""NEZHA against transformers 4.57, the last version that has it, in a second environment.
 
 `CLOZE_PYTHON_WITH_TRANSFORMERS_4` names that environment's Python; without it the tests are skipped.
 """

@@ -1,4 +1,4 @@
-"""GPT, GPT-2 with a cache, ALBERT, XLM, FlauBERT and ModernBERT beside transformers: logits, gradients, folders both ways."""
+"""GPT, GPT-2 with a cache, ALBERT, XLM, FlauBERT and ModernBERT against transformers: logits, gradients, folders both ways."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ CONTINUE = "To continue a text: cloze generate"
 ANSWER = "To have it answer a text: cloze generate"
 GAP = "To fill a gap: cloze fill"
 JUDGE = "To judge the tokens of a text: cloze score"
-GENERATOR = "the generator beside it does"
+GENERATOR = "its generator does"
 
 #: What fill, generate and score do with a checkpoint of each recipe: the way out that they name where they make no sense.
 VERBS = {

@@ -94,7 +94,7 @@ def test_a_report_goes_into_the_run_and_several_into_the_current_folder(
     assert write_report("runs/a") == Path("runs/a/report.html")
     assert write_report(["runs"]) == Path("report.html")
     assert write_report([Path("runs/b")], "deep/er/page.html").is_file()
-    assert write_report([Path("runs/b")], "deep/er/page.html").is_file()  # a page is made anew
+    assert write_report([Path("runs/b")], "deep/er/page.html").is_file()  # a page is made again
     Path("notes.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="notes.txt: already exists and is not an HTML file"):
         write_report([Path("runs/b")], "notes.txt")

@@ -50,7 +50,7 @@ def checkpoint() -> Callable[..., Any]:
         made = load_systems().system(name, **{"positions.max_length": 40, **changes})
         return SimpleNamespace(
             network=made.network, heads=made.objectives, tokenizer=made.tokenizer, reading=made.reading, order=made.order,
-            network_arguments=made.arguments, folder=Path("nowhere"), clock=made.network.clock, reads={}, beside=(),
+            network_arguments=made.arguments, folder=Path("nowhere"), clock=made.network.clock, reads={}, input_edits=(),
             languages=(),
         )
 

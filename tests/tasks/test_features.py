@@ -163,4 +163,4 @@ def test_a_network_that_reads_ngrams_keeps_the_checkpoints_table(tables: Path, t
     kept: Any = load_checkpoint(tmp_path / "out").tables["ngrams"]
     assert np.array_equal(kept.arrays["grams"], zen.tables["ngrams"].arrays["grams"])
     measured = evaluate(learner, learner.task.read(tables / "dev.tsv"))
-    assert measured.metrics == pytest.approx(told["dev"]) and len(learner.reader.beside) == 1
+    assert measured.metrics == pytest.approx(told["dev"]) and len(learner.reader.input_edits) == 1

@@ -1,4 +1,4 @@
-"""Learning rates as functions of the share spent, and phases and decks beside them."""
+"""Learning rates as functions of the share spent, and phases and decks with them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 
 from cloze.corpus.readers.not_text import refuse_made
 from cloze.corpus.report import Oddities
-from cloze.errors import CorpusError, MissingExtra, beside
+from cloze.errors import CorpusError, MissingExtra, nearest_path
 
 STDIN = "-"
 PYTHON_DOCS = "python-docs"
@@ -115,7 +115,7 @@ def _expand(given: str, odd: Oddities) -> list[str]:
         for folder in sorted({Path(file).parent for file in files}):
             refuse_made(folder, ())
         return files
-    raise CorpusError(f"{given}: no such file or folder. {beside(path)}".rstrip())
+    raise CorpusError(f"{given}: no such file or folder. {nearest_path(path)}".rstrip())
 
 
 def _folder(folder: Path, odd: Oddities) -> list[str]:

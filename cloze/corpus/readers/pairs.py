@@ -13,7 +13,7 @@ from typing import IO
 from cloze.corpus.readers.blocks import BLOCK, PAIRS, Block
 from cloze.corpus.readers.files import PYTHON_DOCS, STDIN, TextFile
 from cloze.corpus.report import Report
-from cloze.errors import CorpusError, beside
+from cloze.errors import CorpusError, nearest_path
 
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,15}")
 _TABLES = frozenset({"", ".tsv", ".txt"})
@@ -108,7 +108,7 @@ def _files(paths: Sequence[str | Path]) -> list[str]:
         elif path.exists():
             found.append(given)
         else:
-            raise CorpusError(f"{given}: no such file or folder. {beside(path)}".rstrip())
+            raise CorpusError(f"{given}: no such file or folder. {nearest_path(path)}".rstrip())
     if not found:
         raise CorpusError(f"{', '.join(map(str, paths))}: holds no parallel text.")
     return list(dict.fromkeys(found))

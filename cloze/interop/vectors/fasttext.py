@@ -113,7 +113,7 @@ def as_fasttext(vectors: Vectors, *, answers: Matrix | None = None) -> tuple[Fas
     """Any vectors as a fastText model, and remarks on what had to be made up.
 
     Vectors without n-grams get none (`maxn` 0). Without counts, words get falling ones that keep their order; without
-    `answers` the output matrix is zeros, as in a fresh model: vectors are the same, further training begins anew there.
+    `answers` the output matrix is zeros, as in a fresh model: vectors are the same, further training learns it from zero.
     Settings that vectors do not tell are fastText's defaults. A word with a NUL is a `CheckpointError`.
     """
     remarks = []
@@ -125,7 +125,7 @@ def as_fasttext(vectors: Vectors, *, answers: Matrix | None = None) -> tuple[Fas
         remarks.append("how often each word occurred is not known: the file says falling numbers that keep the order.")
     if answers is None:
         answers = np.zeros((len(vectors), vectors.width), np.float32)
-        remarks.append("the output matrix is zeros: the vectors are right, training on from this file begins anew there.")
+        remarks.append("the output matrix is zeros: the vectors are right, further training from this file learns it from zero.")
     shape = (0, 0, 0) if grams is None else (len(grams.rows), grams.shortest, grams.longest)
     settings = Settings(vectors.width, buckets=shape[0], shortest=shape[1], longest=shape[2])
     if any("\0" in word for word in vectors.words):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from cloze.corpus.readers.files import TextFile
-from cloze.errors import CheckpointError, beside
+from cloze.errors import CheckpointError, nearest_path
 from cloze.interop.vectors.binary import read_binary
 from cloze.interop.vectors.fasttext import FastText, is_fasttext, read_fasttext
 from cloze.interop.vectors.text import read_text, sizes_of
@@ -56,7 +56,7 @@ def kind_of(path: Path) -> Kind:
     """What a file holds, by its first bytes. A file that holds no vectors is a `CheckpointError`."""
     if not path.exists():
         what = f"{path}: there is no such file or folder; expected vectors or a checkpoint."
-        raise CheckpointError(f"{what} {beside(path)}".rstrip())
+        raise CheckpointError(f"{what} {nearest_path(path)}".rstrip())
     with TextFile(str(path)).open() as stream:
         start = stream.read(_LOOKED_AT)
     if not start.strip():

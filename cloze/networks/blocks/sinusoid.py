@@ -18,7 +18,7 @@ def sinusoids(rows: int, width: int, device: torch.device | str | None = None) -
 
 
 class FixedTable(nn.Module):
-    """A table of positions that holds still: `weight` (rows, width) is a buffer, kept in the state beside parameters."""
+    """A table of positions that holds still: `weight` (rows, width) is a buffer, kept in the state with the parameters."""
 
     weight: Tensor
 

@@ -54,7 +54,7 @@ class WordTable(nn.Module):
             self.tokens.weight.copy_(torch.from_numpy(found))
 
     def reset_parameters(self, draw: Callable[[Tensor], Any]) -> None:
-        """Draw the rows that do not come from elsewhere anew; in a table that is not trained they are zero."""
+        """Redraw the rows that do not come from elsewhere; in a table that is not trained they are zero."""
         weight = self.tokens.weight
         given = None if self.known is None else weight.detach().clone()
         with torch.no_grad():

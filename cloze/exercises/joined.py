@@ -11,7 +11,7 @@ from cloze import fields
 from cloze.rows import Rows
 
 
-def beside(rows: Rows, *companions: str) -> dict[str, NDArray[Any]]:
+def with_companions(rows: Rows, *companions: str) -> dict[str, NDArray[Any]]:
     """Every token-aligned field of the main view, followed by those of the companions, as wide as all together.
 
     A companion begins at the column where the fields before it end. A field that a companion lacks is empty there.
