@@ -68,6 +68,7 @@ RENAMED: Mapping[str, Mapping[str, Now]] = {
         "position_deviation": Now("initial.positions", "initial: {normal: {positions: …}}"),
         "residual_scaling": Now("initial.residual", "initial: {normal: {residual: scaled}}"),
         "silence_padding": Now(None, "nothing: no real token reads the states of padding"),
+        "inputs": Now("embedding.inputs", "embedding: {table: {inputs: …}}"),
     },
     "encoder_decoder": {
         **_BLOCKS,
@@ -77,6 +78,8 @@ RENAMED: Mapping[str, Mapping[str, Now]] = {
         "scale_scores": Now("attention.scaled", "attention: {scaled: …}"),
         "inner_dropout": Now("dropout.inner", "dropout: {hidden: …, inner: …}"),
         "dropout_mask": Now("dropout.mask", "dropout: {hidden: …, mask: row}"),
+        "inputs": Now("embedding.inputs", "embedding: {inputs: …}"),
+        "scale_embeddings": Now("embedding.scaled", "embedding: {scaled: …}"),
     },
     "transformer_xl": {
         **_MAPS, **_ATTENTION_DROPOUT, **_RELATIVE, **_MEMORY, **_INIT_STD,
@@ -141,7 +144,7 @@ def is_old(part: str, arguments: Mapping[str, Any]) -> bool:
 def translated(part: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a checkpoint's network, translated if they use names of an earlier version.
 
-    A checkpoint holds every argument, so old ones are translated as a whole.
+    A checkpoint holds every argument, so those without parts are translated as a whole.
     """
     return _TRANSLATIONS[part](dict(arguments)) if is_old(part, arguments) else dict(arguments)
 
@@ -189,6 +192,17 @@ def _dropout(old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _transformer(old: dict[str, Any]) -> dict[str, Any]:
+    inputs = old.pop("inputs", None)
+    made = old if "feed_forward" in old else _with_parts(old)
+    if not inputs:
+        return made
+    embedding = made.get("embedding") or {"table": {}}
+    if "table" not in embedding:
+        raise ValueError("inputs are given, and a network that reads words by their characters no longer has further tables")
+    return {**made, "embedding": {"table": {**embedding["table"], "inputs": inputs}}}
+
+
+def _with_parts(old: dict[str, Any]) -> dict[str, Any]:
     characters, width, project = old.pop("characters", None), old.pop("embedding_width", None), old.pop("projection", None)
     band, every = old.pop("attention_band", None), old.pop("dense_every", None)
     weights, groups = old.pop("repeat", "none"), old.pop("groups", 1)
@@ -212,6 +226,9 @@ def _zen(old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _encoder_decoder(old: dict[str, Any]) -> dict[str, Any]:
+    embedding = {"scaled": old.pop("scale_embeddings", False), "inputs": old.pop("inputs", None)}
+    if "feed_forward" in old:
+        return {**old, "embedding": embedding}
     if old.pop("share_positions", False):
         raise ValueError("share_positions is true, and stacks no longer share a table of positions")
     more = {"inner": old.pop("inner_dropout", 0.0), "mask": old.pop("dropout_mask", "position")}
@@ -221,7 +238,7 @@ def _encoder_decoder(old: dict[str, Any]) -> dict[str, Any]:
         "initial": _initial(old, "truncated"), "attention": {"biases": biases, "scaled": old.pop("scale_scores", True)},
     }
     old.pop("biases", None)
-    return {**old, **new}
+    return {**old, **new, "embedding": embedding}
 
 
 def _relative(old: dict[str, Any]) -> dict[str, Any]:

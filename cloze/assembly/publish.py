@@ -99,9 +99,10 @@ class Publisher:
             network=part_state(state, f"networks.{name}"), heads=heads, part=part.name,
             input_edits=tuple((spec.name, plain(spec.arguments)) for spec in edits),
             tables={name: self._table(name) for name in sorted(looked_up)},
-            languages=self.languages if "language" in (part.arguments.get("inputs") or {}) else (),
             changes=tuple((c.name, plain(c.arguments)) for c in self.recipe.networks[name].change if lasts(c.name)),
         )
+        if "language" in (model.flat.get("embedding.inputs") or {}):
+            model = replace(model, languages=self.languages)
         return self._plain(model) if model.changes else model
 
     def _plain(self, model: Model) -> Model:

@@ -342,7 +342,7 @@ def _heads(loaded: Checkpoint) -> Iterator[tuple[Any, Kind | None]]:
 
 def language_id(loaded: Checkpoint, language: str) -> int:
     """The number of a language by its name, or as it is given; a `UserError` if the network does not know it."""
-    count = (loaded.network_arguments.get("inputs") or {}).get("language", 0)
+    count = loaded.network.inputs.get("language", 0)
     names = list(loaded.languages)[:count]
     if not count:
         raise UserError(f"{loaded.folder}: this network knows no languages.\n  Leave --language out.")

@@ -109,7 +109,7 @@ BART = add(Architecture(
         Setting("dropout.attention", "attention_dropout", 0.0),
         Setting("dropout.inner", "activation_dropout", 0.0),
         Setting("initial.std", "init_std", 0.02),
-        Setting("scale_embeddings", "scale_embedding", False),
+        Setting("embedding.scaled", "scale_embedding", False),
     ),
     read=_read,
     write=_write,

@@ -50,7 +50,7 @@ def adapted_recipe(imported: Imported, base: Mapping[str, Any], name: str) -> di
     else:
         recipe["network"] = {imported.model.part: arguments}
         _put_heads(recipe, imported.model.heads)
-        if not arguments.get("inputs"):
+        if not imported.model.flat.get("embedding.inputs"):
             _without_languages(recipe)
     length = imported.model.flat.get("positions.max_length") or arguments.get("max_length")
     if length:

@@ -21,7 +21,7 @@ def gives_sentences(model: Model, choice: Choice | list[str]) -> bool:
         and model.part != "encoder_decoder"
         and choice.architecture.until is None
         and not model.input_edits
-        and not model.arguments.get("inputs")
+        and not model.flat.get("embedding.inputs")
     )
 
 

@@ -121,7 +121,7 @@ T5 = add(Architecture(
     fixed={
         "norm": "pre", "norm.kind": "rms", "norm.embedding": False, "norm.final": True, "norm.first": True,
         "positions": "buckets", "attention.biases": False, "attention.scaled": False, "feed_forward.biases": False,
-        "scale_embeddings": False,
+        "embedding.scaled": False,
     },
     assumed={"initial": "t5", "dropout.mask": "position"},
     legal={"is_encoder_decoder": (True,)},

@@ -75,7 +75,7 @@ def _read(config: Mapping[str, Any]) -> dict[str, Any]:
         "feed_forward.inner": 4 * config.get("emb_dim", 2048),
         "feed_forward.activation": "gelu" if config.get("gelu_activation", True) else "relu",
         "positions": "sinusoid" if config.get("sinusoidal_embeddings", False) else "learned",
-        "inputs": {"language": languages} if languages > 1 else None,
+        "embedding.inputs": {"language": languages} if languages > 1 else None,
     }
 
 
@@ -92,14 +92,14 @@ def _write(arguments: Mapping[str, Any], order: str) -> dict[str, Any]:
 
 
 def _languages(arguments: Mapping[str, Any]) -> int:
-    return int((arguments.get("inputs") or {}).get("language", 0))
+    return int((arguments.get("embedding.inputs") or {}).get("language", 0))
 
 
 def recipe_of(model: Model, single: str) -> str:
     """The recipe of such a model: by its order and its languages, `single` where it reads one language in both directions."""
     if model.order == "left_to_right":
         return "xlm-15-clm"
-    return "xlm-15-mlm" if _languages(model.arguments) else single
+    return "xlm-15-mlm" if _languages(model.flat) else single
 
 
 def _against(arguments: Mapping[str, Any]) -> list[str]:
@@ -111,9 +111,9 @@ def _against(arguments: Mapping[str, Any]) -> list[str]:
         wrong.append(f"activation is {arguments['feed_forward.activation']!r}, transformers' XLM has 'gelu' (erf) or 'relu'")
     if arguments["positions"] not in ("learned", "sinusoid"):
         wrong.append(f"positions is {arguments['positions']!r}, transformers' XLM has 'learned' or 'sinusoid'")
-    inputs = arguments["inputs"]
+    inputs = arguments["embedding.inputs"]
     if inputs and (set(inputs) != {"language"} or inputs["language"] < 2):
-        wrong.append(f"inputs is {dict(inputs)}, transformers' XLM has two or more languages or no further inputs")
+        wrong.append(f"embedding.inputs is {dict(inputs)}, transformers' XLM has two or more languages or no further inputs")
     return wrong
 
 

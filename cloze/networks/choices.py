@@ -8,6 +8,7 @@ docs/design/0011-parts-and-sections.md explains the two shapes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -201,11 +202,21 @@ class Share:
 class Table:
     """A vector for each token, as wide as the layers, or `width` wide with a map to theirs (ELECTRA, ALBERT).
 
-    With `project` there is a map even if the widths are equal (ALBERT's code).
+    With `project` there is a map even if the widths are equal (ALBERT's code). `inputs` names further tables of ids and gives
+    their sizes: `{language: 15}` reads the field `inputs/language` (XLM).
     """
 
     width: Width | None = None
     project: bool = False
+    inputs: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedTable:
+    """The token table of both stacks: its vectors are `scaled` by the square root of the width or not; `inputs` as in `Table`."""
+
+    scaled: bool = False
+    inputs: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,7 +115,7 @@ class EncoderDecoder(Network):
 
     BART (Lewis et al., 2020, §2): norms behind, learned positions. T5 (Raffel et al., 2020, §2.1): `norm: {pre: {kind: rms}}`,
     `positions: buckets`, no biases, scores not scaled, `initial: t5`; the feed-forward of v1.1 is gated. MASS (Song et al.,
-    2019): as BART with `scale_embeddings`, or with `inputs: {language: …}`, `crossing` and `decoder_position_ids`. Token table
+    2019): as BART with scaled embeddings, or with further inputs (`language`), `crossing` and `decoder_position_ids`. Token table
     and further tables are shared by both stacks. The decoder runs from left to right; `order` is the encoder's. Further ids of
     the decoder are those of the row's first token; the row's first token can never be hidden by `crossing`, so that there is
     always one to read. A final norm is followed by dropout as in T5.
@@ -151,8 +151,7 @@ class EncoderDecoder(Network):
         feed_forward: choices.FeedForwards = choices.FeedForward(),
         norm: choices.Norms = choices.Post(),
         positions: PositionKinds = choices.Learned(),
-        inputs: dict[str, int] | None = None,
-        scale_embeddings: bool = False,
+        embedding: choices.SharedTable = choices.SharedTable(),
         dropout: BelowOne | choices.SequenceDropouts = 0.1,
         initial: Initials = choices.Truncated(),
         vocab_size: Given[int],
@@ -166,8 +165,8 @@ class EncoderDecoder(Network):
         self.max_length = positions.max_length if isinstance(positions, choices.Learned | choices.Sinusoid) else None
         self.clock, self.initial = clock, initial
         rates = dropout if isinstance(dropout, choices.SequenceDropouts) else choices.SequenceDropouts(hidden=dropout)
-        scale = math.sqrt(width) if scale_embeddings else 1.0
-        self.embeddings = Tables(vocab_size=vocab_size, width=width, inputs=inputs or {}, scale=scale)
+        scale, self.inputs = math.sqrt(width) if embedding.scaled else 1.0, embedding.inputs or {}
+        self.embeddings = Tables(vocab_size=vocab_size, width=width, inputs=self.inputs, scale=scale)
         kind = LockedDropout if rates.mask == "row" else Dropout
         feed = GatedFeedForward if isinstance(feed_forward, choices.GatedFeedForward) else FeedForward
 
@@ -207,7 +206,7 @@ class EncoderDecoder(Network):
         self.needs = frozenset({"tokens"})
         optional = {"order", "block", "crossing", "vectors", "decoder_tokens", "decoder_block", "summaries"}
         optional |= {"position_ids", "decoder_position_ids"} if table() is not None else set()
-        optional |= {f"inputs/{name}" for name in inputs or ()}
+        optional |= {f"inputs/{name}" for name in self.inputs}
         self.takes = self.needs | optional
         self.gives: Mapping[str, StateKind] = {
             "hidden": StateKind("B L D", "order"),

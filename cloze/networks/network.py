@@ -39,7 +39,8 @@ class Network(nn.Module):
     `pooled`: the state of one token is a poor summary, as in an LSTM; texts are then classified by all of their tokens. `sees`
     says in words what a token sees if the order does not, by the state that is read; `hidden` stands for states not listed.
     `carries`: it can continue from the state of the previous step (`carry`). `positions_state` is the state that is computed only
-    at `positions`, if the caller gives them. `sizes` are the arguments of its named sizes.
+    at `positions`, if the caller gives them. `sizes` are the arguments of its named sizes, `inputs` the sizes of its tables of
+    further ids.
     """
 
     pooled: ClassVar[bool] = False
@@ -49,6 +50,7 @@ class Network(nn.Module):
     carries: bool = False
     max_length: int | None = None
     widths: Mapping[str, int] = MappingProxyType({})
+    inputs: Mapping[str, int] = MappingProxyType({})
     takes: frozenset[str]
     needs: frozenset[str]
     gives: Mapping[str, StateKind]

@@ -48,8 +48,7 @@ class Transformer(Network):
     (Radford et al., 2018, §4.1); `norm: pre` is GPT-2 (Radford et al., 2019, §2.3).
 
     `embedding`: a table of tokens, or a module that reads words by their characters (CharacterBERT). `segments` is the number of
-    segments, `inputs` names further tables of ids and gives their sizes: `{language: 15}` reads the field `inputs/language`.
-    `positions` are added to the embeddings, or change attention.
+    segments. `positions` are added to the embeddings, or change attention.
 
     With a `band` tokens see only their neighbourhood: `i - j < width` from left to right (GPT-3; Brown et al., 2020, §2.1),
     `|i - j| <= width / 2` in the open order (ModernBERT). `share`: layers share weights, with their norms, within each of the
@@ -91,7 +90,6 @@ class Transformer(Network):
         norm: choices.Norms = choices.Post(),
         positions: PositionKinds = choices.Learned(),
         segments: Natural = 0,
-        inputs: Mapping[str, int] | None = None,
         embedding: Embedding = choices.Table(),
         share: choices.Share | None = None,
         dropout: BelowOne | choices.Dropouts = 0.1,
@@ -105,10 +103,11 @@ class Transformer(Network):
         self.max_length = None if isinstance(positions, choices.NoPositions) else positions.max_length
         rates = dropout if isinstance(dropout, choices.Dropouts) else choices.Dropouts(hidden=dropout)
         table = embedding if isinstance(embedding, choices.Table) else choices.Table()
-        self.embedding_width = table.width or width
+        self.embedding_width, self.inputs = table.width or width, table.inputs or {}
         self.sights = Sights(layers=layers, head_width=width // heads, positions=positions, band=attention.band)
         self.embeddings = Embeddings(
-            vocab_size=vocab_size, width=self.embedding_width, positions=positions, segments=segments, norm=norm, inputs=inputs,
+            vocab_size=vocab_size, width=self.embedding_width, positions=positions, segments=segments, norm=norm,
+            inputs=self.inputs,
             characters=embedding if isinstance(embedding, Characters) else None,
         )
         self.embedding_dropout = Dropout(rates.hidden, clock)
@@ -133,7 +132,7 @@ class Transformer(Network):
         self.around = nn.ModuleList()  # objects that the stack calls in every pass, such as adapters
         self.norm = make_norm(norm.kind, width, norm.epsilon) if norm.final else None
         self.needs = frozenset({"tokens"})
-        optional = {"order", "block", "summaries", "vectors"} | {f"inputs/{name}" for name in inputs or ()}
+        optional = {"order", "block", "summaries", "vectors"} | {f"inputs/{name}" for name in self.inputs}
         optional |= {"characters"} if isinstance(embedding, Characters) else set()
         read = {
             "segments": segments > 0,

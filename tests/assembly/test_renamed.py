@@ -59,6 +59,21 @@ def test_the_arguments_of_an_earlier_checkpoint_keep_their_meaning() -> None:
     assert {name: new[name] for name in expected} == expected
 
 
+def test_further_tables_of_a_checkpoint_with_parts_move_to_its_embedding() -> None:
+    today = {"layers": 2, "width": 8, "heads": 2, "feed_forward": {"plain": {}}}
+    given = {**today, "inputs": {"language": 3}, "embedding": {"table": {"width": 4}}}
+    assert translated("transformer", given) == {**today, "embedding": {"table": {"width": 4, "inputs": {"language": 3}}}}
+    given = {**today, "inputs": {"language": 3}, "scale_embeddings": True}
+    assert translated("encoder_decoder", given) == {**today, "embedding": {"scaled": True, "inputs": {"language": 3}}}
+    assert translated("transformer", {**today, "inputs": None}) == today
+
+
+def test_further_tables_beside_characters_are_refused() -> None:
+    given = {"feed_forward": {"plain": {}}, "inputs": {"language": 3}, "embedding": {"char_cnn": {}}}
+    with pytest.raises(ValueError, match="reads words by their characters"):
+        translated("transformer", given)
+
+
 def test_the_arguments_of_today_are_not_translated() -> None:
     new = {"layers": 2, "width": 8, "heads": 2, "norm": {"pre": {}}}
     assert translated("transformer", new) == new

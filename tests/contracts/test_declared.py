@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,6 +52,13 @@ def test_a_network_declares_what_it_carries_and_how_texts_are_classified_by_it(n
     made: Any = parts.class_of("network", name)
     assert {type(made.pooled), type(made.carries)} == {bool} and isinstance(made.positions_state, str)
     assert all(isinstance(one, Mapping) for one in (made.sees, made.sizes, made.widths))
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "networks").rglob("*.py")), ids=lambda path: path.stem)
+def test_no_constructor_of_networks_has_more_than_fifteen_parameters_with_self(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            assert len(node.args.args) + len(node.args.kwonlyargs) <= 15, f"{path.name}:{node.lineno}"
 
 
 def test_optional_members_are_declared_and_not_guessed() -> None:

@@ -29,7 +29,7 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
                    {"transform": None, "tie": True, "bias": False}),
     "albert": ({**SIZES, "embedding.width": 8, "share.weights": "all", "share.groups": 2, "segments": 2}, "open",
                {"transform": "gelu", "tie": True}),
-    "xlm": ({**SIZES, "inputs": {"language": 4}}, "open", {"transform": None, "tie": True}),
+    "xlm": ({**SIZES, "embedding.inputs": {"language": 4}}, "open", {"transform": None, "tie": True}),
     "flaubert": ({**SIZES}, "open", {"transform": None, "tie": True}),
     "nezha": ({**SIZES, "positions": "functional", "positions.limit": 7}, "open", {"transform": "gelu", "tie": True}),
     "modernbert": (MODERN, "open", {"transform": "gelu", "tie": True, "biases": False}),
@@ -47,7 +47,7 @@ def made(systems: ModuleType, name: str, **changed: Any) -> Any:
 
 def said(system: Any) -> list[str]:
     """What is remarked on every model of several languages, and nothing on others."""
-    if not system.arguments.get("inputs"):
+    if not system.arguments.get("embedding.inputs"):
         return []
     return ["transformers adds a language's vector only where it is given `langs`; cloze reads language 0 unless told another."]
 
@@ -88,7 +88,7 @@ def test_a_folder_gives_back_the_model_with_and_without_what_cloze_added(
     ("openai-gpt", {"attention.band.width": 4}, "attention.band.width is 4"),
     ("albert", {"share.weights": "feed_forward"}, "share.weights is 'feed_forward'"),
     ("albert", {"embedding.width": 16}, "embedding.project is False"),
-    ("xlm", {"inputs": {"task": 3}}, "two or more languages"),
+    ("xlm", {"embedding.inputs": {"task": 3}}, "two or more languages"),
     ("xlm", {"feed_forward.inner": 24}, "inner is 24"),
     ("nezha", {"attention.biases": False}, "attention.biases is False"),
     ("modernbert", {"norm.kind": "layer"}, "norm.kind is 'layer'"),
@@ -159,7 +159,7 @@ def test_import_writes_a_recipe_of_its_kind(systems: ModuleType, tmp_path: Path,
 
 
 def test_a_causal_xlm_without_languages_gets_the_causal_recipe_without_them(systems: ModuleType, tmp_path: Path) -> None:
-    system = made(systems, "xlm", inputs=None)
+    system = made(systems, "xlm", **{"embedding.inputs": None})
     system.order = "left_to_right"
     write(tmp_path / "source", system)
     shutil.rmtree(tmp_path / "source" / "cloze")

@@ -22,7 +22,7 @@ BART: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_forward.inne
 T5: dict[str, Any] = {"layers": 2, "decoder_layers": 3, "width": 12, "heads": 3, "head_width": 5, "feed_forward.inner": 20,
     "norm": "pre", "norm.kind": "rms", "positions": "buckets", "attention.biases": False, "feed_forward.biases": False,
         "attention.scaled": False, "feed_forward": "gated", "initial": "t5"}  # fmt: skip
-MASS: dict[str, Any] = {**BART, "inputs": {"language": 3}, "positions": "sinusoid", "scale_embeddings": True}
+MASS: dict[str, Any] = {**BART, "embedding.inputs": {"language": 3}, "positions": "sinusoid", "embedding.scaled": True}
 FIRST_T5: dict[str, Any] = {**T5, "feed_forward": "plain", "feed_forward.activation": "relu", "dropout.inner": 0.2}
 KINDS = {"bart": BART, "first t5": FIRST_T5, "t5": T5, "mass": MASS, "shared": {**BART, "norm": "pre"}}
 

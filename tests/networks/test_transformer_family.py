@@ -31,7 +31,7 @@ def ids(rows: int = 2, length: int = 7, below: int = 13, seed: int = 0) -> Tenso
 
 
 def test_further_ids_are_summed_into_the_embedding_and_absent_ones_are_zero() -> None:
-    network, tokens, language = build(inputs={"language": 3, "task": 2}), ids(), ids(below=3, seed=5)
+    network, tokens, language = build(**{"embedding.inputs": {"language": 3, "task": 2}}), ids(), ids(below=3, seed=5)
     assert {"inputs/language", "inputs/task"} < network.takes and network.needs == {"tokens"}
     both = {"language": language, "task": torch.zeros_like(language)}
     states = [network(want=HIDDEN, tokens=tokens, inputs=inputs)["hidden"] for inputs in (both, {"language": language}, None)]
@@ -42,7 +42,7 @@ def test_further_ids_are_summed_into_the_embedding_and_absent_ones_are_zero() ->
 
 
 @pytest.mark.parametrize("changed", [
-    {"inputs": {"language": 2}}, {"feed_forward": "gated"}, {"attention.biases": False,
+    {"embedding.inputs": {"language": 2}}, {"feed_forward": "gated"}, {"attention.biases": False,
         "feed_forward.biases": False}, {"norm.kind": "rms", "norm": "pre"},
     {"norm.kind": "layer_without_biases"}, {"positions": "functional"}, {**MODERN,
         "layers": 4}, {"share.weights": "all"}, {"embedding.project": True},
@@ -50,7 +50,7 @@ def test_further_ids_are_summed_into_the_embedding_and_absent_ones_are_zero() ->
 def test_every_parameter_receives_a_gradient(changed: dict[str, Any]) -> None:
     network = build(**changed)
     tokens = torch.arange(13)[None]
-    inputs = dict.fromkeys(changed.get("inputs", ()), tokens % 2)
+    inputs = dict.fromkeys(changed.get("embedding.inputs", ()), tokens % 2)
     hidden = network(want=HIDDEN, tokens=tokens, inputs=inputs)["hidden"]
     (hidden * torch.randn_like(hidden)).sum().backward()
     for name, parameter in network.named_parameters():
@@ -125,7 +125,7 @@ def test_gpt2_has_the_published_number_of_parameters(layers: int, width: int, he
 
 
 @pytest.mark.parametrize(("arguments", "vocabulary", "millions"), [
-    ({"layers": 12, "width": 1024, "heads": 8, "inputs": {"language": 15}}, 95_000, 249.1),
+    ({"layers": 12, "width": 1024, "heads": 8, "embedding.inputs": {"language": 15}}, 95_000, 249.1),
     ({"layers": 12, "width": 2048, "heads": 16}, 30_145, 667.1),
 ])  # fmt: skip
 def test_xlm_has_the_published_size(arguments: dict[str, Any], vocabulary: int, millions: float) -> None:

@@ -62,7 +62,7 @@ def test_real_weights_published_again_give_the_vectors_of_the_original(tmp_path:
 
 
 def test_a_network_that_reads_more_than_tokens_gets_no_such_files(systems: ModuleType, tmp_path: Path) -> None:
-    arguments = {**systems.BASE, "segments": 0, "feed_forward.inner": 64, "inputs": {"language": 3}}
+    arguments = {**systems.BASE, "segments": 0, "feed_forward.inner": 64, "embedding.inputs": {"language": 3}}
     made = systems.build(
         arguments, "open", {"mlm": ("token_prediction", {"transform": None, "tie": True})}, systems.tokenizer("unigram"),
         Reading("[CLS] {A} [SEP]", None, "first"),

@@ -29,7 +29,7 @@ CAUSAL = Reading("{A}", None, "last")
 GPT = {**SIZES, "norm.embedding": False, "feed_forward.activation": "gelu_tanh", "norm.epsilon": 1e-5, "initial": "normal"}
 ALBERT = {**SIZES, "layers": 4, "feed_forward.inner": 24, "segments": 2, "embedding.width": 8, "share.weights": "all",
     "feed_forward.activation": "gelu_tanh", "dropout": 0.0}
-XLM = {**SIZES, "inputs": {"language": 3}, "initial": "uniform"}
+XLM = {**SIZES, "embedding.inputs": {"language": 3}, "initial": "uniform"}
 MODERN = {**SIZES, "layers": 4, "feed_forward.inner": 24, "norm": "pre", "norm.embedding": True, "norm.first": False,
     "positions": "rotary", "positions.base": 160000.0, "positions.local_base": 10000.0, "attention.band.width": 8,
         "attention.band.dense_every": 3, "attention.biases": False, "feed_forward.biases": False,
@@ -61,15 +61,15 @@ SYSTEMS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str, Reading, str,
     "albert-classifier": (ALBERT, "open", {"class": CLASS}, "unigram", ENCODER, "AutoModelForSequenceClassification",
                           "AlbertForSequenceClassification"),
     "xlm": (XLM, "open", {"mlm": BARE}, "unigram", ENCODER, "AutoModelForMaskedLM", "XLMWithLMHeadModel"),
-    "xlm-causal": ({**XLM, "inputs": None, "feed_forward.activation": "relu"}, "left_to_right", {"clm": BARE}, "unigram", ENCODER,
-                   "AutoModelForMaskedLM", "XLMWithLMHeadModel"),
+    "xlm-causal": ({**XLM, "embedding.inputs": None, "feed_forward.activation": "relu"}, "left_to_right", {"clm": BARE},
+                   "unigram", ENCODER, "AutoModelForMaskedLM", "XLMWithLMHeadModel"),
     "xlm-sinusoid": ({**XLM, "positions": "sinusoid"}, "open", {"mlm": BARE}, "unigram", ENCODER, "AutoModelForMaskedLM",
                      "XLMWithLMHeadModel"),
     "xlm-classifier": (XLM, "open", {"class": SCORE}, "unigram", ENCODER, "AutoModelForSequenceClassification",
                        "XLMForSequenceClassification"),
-    "flaubert": ({**XLM, "inputs": None}, "open", {"mlm": BARE}, "unigram", ENCODER, "AutoModelForMaskedLM",
+    "flaubert": ({**XLM, "embedding.inputs": None}, "open", {"mlm": BARE}, "unigram", ENCODER, "AutoModelForMaskedLM",
                  "FlaubertWithLMHeadModel"),
-    "flaubert-classifier": ({**XLM, "inputs": None}, "open", {"class": SCORE}, "unigram", ENCODER,
+    "flaubert-classifier": ({**XLM, "embedding.inputs": None}, "open", {"class": SCORE}, "unigram", ENCODER,
                             "AutoModelForSequenceClassification", "FlaubertForSequenceClassification"),
     "modernbert-tagger": (MODERN, "open", {"tags": MODERN_TAGS}, "roberta", ENCODER, "AutoModelForTokenClassification",
                           "ModernBertForTokenClassification"),
@@ -100,7 +100,7 @@ def made(systems: ModuleType, name: str) -> Any:
 
 def said(system: Any) -> list[str]:
     """What is remarked on every model of several languages, and nothing on others."""
-    if not system.arguments.get("inputs"):
+    if not system.arguments.get("embedding.inputs"):
         return []
     return ["transformers adds a language's vector only where it is given `langs`; cloze reads language 0 unless told another."]
 
@@ -139,7 +139,7 @@ def fields(system: Any, padded: bool = True) -> dict[str, Tensor]:
 
 
 def _languages(system: Any) -> int:
-    return (system.arguments.get("inputs") or {}).get("language", 0)
+    return (system.arguments.get("embedding.inputs") or {}).get("language", 0)
 
 
 def their_batch(found: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -287,7 +287,7 @@ FURTHER: dict[str, tuple[str, dict[str, Any], tuple[str, dict[str, Any]]]] = {
     "ModernBertForQuestionAnswering": ("modernbert", MODERN, ("span_extraction", MODERN_ARGUMENTS)),
     "ModernBertForMultipleChoice": ("modernbert", MODERN, ("choose", {**MODERN_ARGUMENTS, "reading": "mean"})),
     "XLMForMultipleChoice": ("xlm", XLM, POOLED),
-    "FlaubertForMultipleChoice": ("flaubert", {**XLM, "inputs": None}, POOLED),
+    "FlaubertForMultipleChoice": ("flaubert", {**XLM, "embedding.inputs": None}, POOLED),
     "XLNetForMultipleChoice": ("xlnet", TWO_STREAM, POOLED),
 }
 

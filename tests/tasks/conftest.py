@@ -22,7 +22,7 @@ T5 = {
     "feed_forward.biases": False, "feed_forward.activation": "relu", "initial": "t5",
 }  # fmt: skip
 BART = {**LAYERS, "positions.max_length": 40, "norm.epsilon": 1e-5, "initial": "normal"}
-MASS = {**LAYERS, "positions.max_length": 40, "norm.epsilon": 1e-5, "initial": "normal", "scale_embeddings": True}
+MASS = {**LAYERS, "positions.max_length": 40, "norm.epsilon": 1e-5, "initial": "normal", "embedding.scaled": True}
 WRITERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, tuple[Any, ...]]] = {
     "t5": (T5, {**PLAIN, "scale": True}, "unigram", ("{A} [EOS]", None, "last", "[PAD]")),
     "bart": (BART, PLAIN, "roberta", ("[CLS] {A} [SEP]", None, "last", "[SEP]")),
